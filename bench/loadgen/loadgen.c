@@ -1,0 +1,1036 @@
+/*
+ * loadgen - a cheap MQTT load generator: one file, one thread, epoll, libc only.
+ *
+ *   build:  cc -O2 -Wall -Wextra -o loadgen loadgen.c   (`python -m bench` does it)
+ *   use:    ./loadgen --mode MODE [--host 127.0.0.1] [--port 1883] [options]
+ *
+ * It speaks raw MQTT 3.1.1 (--v5: MQTT 5) and is made to cost far less CPU than
+ * any broker, so that the broker is what is measured: packets are encoded once
+ * and sent many to a send(), the receive side parses in place out of one large
+ * recv() buffer, acknowledgements leave batched, and nothing is allocated while
+ * a measurement runs.  Every message carries a CLOCK_MONOTONIC time stamp, its
+ * publisher's number and a sequence number, so payloads are at least 16 bytes.
+ *
+ * Modes (each prints one line of JSON; the keys are explained at report()):
+ *
+ *   stream    --pubs P publishers, each with its own topic and one subscriber.
+ *             QoS 0: as fast as TCP takes it (or at most --lag N undelivered);
+ *             QoS 1/2: at most --window W unacknowledged per publisher.
+ *   fanout    one publisher, --subs S subscribers of one topic; --rate R paces it.
+ *   fanin     --pubs P publishers to devices/<i>/temp, one subscriber of
+ *             devices/+/temp, at a fixed total --rate.  --sweep instead looks for
+ *             the highest rate with nothing lost and p99 below --p99-limit.
+ *   wild      --filters F filters (60 % exact, 30 % '+', 10 % '#') over --subs S
+ *             connections, --pubs P publishers to random topics.  The filters are
+ *             laid out so that each message matches exactly one of them.
+ *   connect   opens --conns N connections, at most --concurrency C at a time,
+ *             holds them, and reports the broker's memory per connection.
+ *   pingpong  one message at a time: stream with one pair and --lag 1.
+ *   slow      fanout twice: with S-1 readers, then with those and one that never
+ *             reads.  reader_ratio is the second rate over the first.
+ *
+ * --raw puts no broker there but a forked child that only read()s and send()s the
+ * same bytes: the limit that TCP on this machine sets (stream, fanout, pingpong).
+ *
+ * Times are open loop in the paced modes: a message's stamp is the moment it was
+ * due, not the moment it was sent, so a stalled generator cannot hide latency.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------ options */
+
+static struct {
+    const char *mode, *host, *label;
+    int port, pubs, subs, qos, window, conns, concurrency, filters, topics;
+    int size, batch_bytes, sndbuf;
+    bool v5, raw, sweep, spin;
+    uint64_t count, lag;
+    double secs, drain, rate, hold, p99_limit_us, setup_limit;
+    int pids[64], npids;
+} opt = {
+    .mode = "stream", .host = "127.0.0.1", .label = "", .port = 1883,
+    .pubs = 1, .subs = 1, .window = 100, .conns = 1000, .concurrency = 100,
+    .filters = 100000, .topics = 10000, .size = 16, .batch_bytes = 32768,
+    .sndbuf = 131072, .secs = 2, .drain = 5, .hold = 1, .p99_limit_us = 50000,
+    .setup_limit = 60,
+};
+
+/* -------------------------------------------------------------------- helpers */
+
+#define SEC 1000000000ull
+enum { STAMP_SIZE = 16, RECV_SIZE = 512 * 1024, MAX_EVENTS = 1024 };
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SEC + (uint64_t)t.tv_nsec;
+}
+
+/* Ends the run with a line that a driver can read as easily as a result. */
+static void die(const char *fmt, ...) {
+    char msg[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    for (char *c = msg; *c; c++)
+        if (*c == '"' || *c == '\\' || (unsigned char)*c < 32) *c = '\'';
+    printf("{\"mode\":\"%s\",\"label\":\"%s\",\"error\":\"%s\"}\n", opt.mode, opt.label, msg);
+    fflush(stdout);
+    exit(1);
+}
+
+static void *xalloc(size_t n) {
+    void *p = calloc(1, n);
+    if (!p) die("out of memory");
+    return p;
+}
+
+static double own_cpu_secs(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_utime.tv_sec + (double)u.ru_stime.tv_sec
+         + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+/* CPU seconds (user and system, all threads) of the broker's processes. */
+static double broker_cpu_secs(void) {
+    double total = 0;
+    for (int i = 0; i < opt.npids; i++) {
+        char path[64], buf[1024], *p;
+        snprintf(path, sizeof path, "/proc/%d/stat", opt.pids[i]);
+        FILE *f = fopen(path, "r");
+        if (!f) continue;
+        size_t n = fread(buf, 1, sizeof buf - 1, f);
+        fclose(f);
+        buf[n] = 0;
+        unsigned long ut = 0, st = 0;
+        if ((p = strrchr(buf, ')'))
+            && sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &ut, &st) == 2)
+            total += (double)(ut + st) / (double)sysconf(_SC_CLK_TCK);
+    }
+    return total;
+}
+
+static uint64_t broker_rss_kb(void) {
+    uint64_t total = 0;
+    for (int i = 0; i < opt.npids; i++) {
+        char path[64];
+        unsigned long size, resident;
+        snprintf(path, sizeof path, "/proc/%d/statm", opt.pids[i]);
+        FILE *f = fopen(path, "r");
+        if (!f) continue;
+        if (fscanf(f, "%lu %lu", &size, &resident) == 2)
+            total += resident * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+        fclose(f);
+    }
+    return total;
+}
+
+/* Log-linear histogram of nanoseconds: 64 buckets per power of two (1.6 %). */
+enum { HIST_SUB = 6, HIST_LEN = (64 - HIST_SUB + 1) << HIST_SUB };
+struct hist { uint64_t n, max, bucket[HIST_LEN]; };
+
+static inline void hist_add(struct hist *h, uint64_t v) {
+    unsigned i = (unsigned)v;
+    if (v >= (1u << HIST_SUB)) {
+        unsigned shift = 63u - (unsigned)__builtin_clzll(v) - HIST_SUB;
+        i = (shift << HIST_SUB) + (unsigned)(v >> shift);
+    }
+    h->bucket[i]++;
+    h->n++;
+    if (v > h->max) h->max = v;
+}
+
+static double hist_us(const struct hist *h, double q) {
+    uint64_t want = (uint64_t)((double)h->n * q), seen = 0;
+    for (unsigned i = 0; i < HIST_LEN && h->n; i++) {
+        if ((seen += h->bucket[i]) <= want) continue;
+        unsigned shift = i < (2u << HIST_SUB) ? 0 : (i >> HIST_SUB) - 1;
+        uint64_t low = (uint64_t)(i - (shift << HIST_SUB)) << shift;
+        return (double)(low + ((1ull << shift) >> 1)) / 1e3;
+    }
+    return (double)h->max / 1e3;
+}
+
+/* ------------------------------------------------------------- MQTT encoding */
+
+static size_t put_varint(uint8_t *p, uint32_t v) {
+    size_t n = 0;
+    do {
+        p[n] = v & 127;
+        v >>= 7;
+        if (v) p[n] |= 128;
+        n++;
+    } while (v);
+    return n;
+}
+
+static uint8_t *put16(uint8_t *p, unsigned v) {
+    *p++ = (uint8_t)(v >> 8);
+    *p++ = (uint8_t)v;
+    return p;
+}
+
+static uint8_t *put_str(uint8_t *p, const char *s) {
+    size_t n = strlen(s);
+    p = put16(p, (unsigned)n);
+    memcpy(p, s, n);
+    return p + n;
+}
+
+static size_t encode_connect(uint8_t *out, const char *client_id) {
+    uint8_t body[128], *p = put_str(body, "MQTT");
+    *p++ = opt.v5 ? 5 : 4;
+    *p++ = 0x02;                       /* clean session */
+    p = put16(p, 300);                 /* keep alive */
+    if (opt.v5) *p++ = 0;
+    p = put_str(p, client_id);
+    size_t n = (size_t)(p - body);
+    out[0] = 0x10;
+    size_t h = 1 + put_varint(out + 1, (uint32_t)n);
+    memcpy(out + h, body, n);
+    return h + n;
+}
+
+/* One encoded PUBLISH and where in it the fields lie that change per message. */
+struct packet { uint8_t *bytes; uint32_t len, id_off, stamp_off; };
+
+static struct packet encode_publish(const char *topic, int size, int qos, uint32_t publisher) {
+    uint32_t body = 2 + (uint32_t)strlen(topic) + (qos ? 2 : 0) + (opt.v5 ? 1 : 0) + (uint32_t)size;
+    struct packet k = { .bytes = xalloc(body + 5) };
+    k.bytes[0] = (uint8_t)(0x30 | qos << 1);
+    uint8_t *p = put_str(k.bytes + 1 + put_varint(k.bytes + 1, body), topic);
+    if (qos) { k.id_off = (uint32_t)(p - k.bytes); p += 2; }
+    if (opt.v5) *p++ = 0;
+    k.stamp_off = (uint32_t)(p - k.bytes);
+    memset(p, 'x', (size_t)size);
+    memcpy(p + 8, &publisher, 4);
+    k.len = k.stamp_off + (uint32_t)size;
+    return k;
+}
+
+/* ---------------------------------------------------------------- connections */
+
+struct conn {
+    int fd;
+    bool dead, want_out, deaf;          /* deaf: a subscriber that never reads */
+    uint8_t *part;                      /* an incomplete packet kept for the next recv() */
+    uint32_t part_len, part_cap;
+    uint8_t *ack;                       /* acknowledgements not yet sent */
+    uint32_t ack_off, ack_len, ack_cap;
+    uint32_t expect_seq;                /* what a single source's next message must be */
+    uint64_t received;
+    /* publishers only: */
+    uint32_t number, seq, inflight;
+    uint16_t next_id;
+    struct packet *packets;             /* one packet, or a pool to draw from */
+    uint32_t npackets;
+    uint8_t *batch;                     /* packets laid end to end */
+    uint32_t batch_off, batch_len, batch_cap, batch_slots;
+};
+
+static struct {                         /* what one measured phase counts */
+    uint64_t sent, received, stale, dup, reordered, disconnects, rss_peak_kb;
+    uint64_t start, last_tx, last_rx;
+    double own_cpu, broker_cpu;
+    const char *drained;
+    struct hist lat;
+} st;
+
+static int ep = -1;
+static struct conn *conns, *publishers, *subscribers;
+static int nconns, nsubs;
+static uint8_t *rx;                     /* the one receive buffer */
+static bool single_source;              /* check the order on each subscriber */
+static uint64_t rng = 88172645463325252ull;
+
+static uint64_t random64(void) {
+    rng ^= rng << 13; rng ^= rng >> 7; rng ^= rng << 17;
+    return rng;
+}
+
+static void drop(struct conn *c) {
+    if (c->dead) return;
+    c->dead = true;
+    st.disconnects++;
+    close(c->fd);
+}
+
+static void watch(struct conn *c, bool out) {
+    if (c->dead || c->want_out == out) return;
+    struct epoll_event e = { .events = EPOLLIN | (out ? EPOLLOUT : 0), .data.ptr = c };
+    epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e);
+    c->want_out = out;
+}
+
+static void queue_ack(struct conn *c, uint8_t type, const uint8_t *id) {
+    if (c->ack_len + 4 > c->ack_cap) {
+        c->ack_cap = c->ack_cap ? c->ack_cap * 2 : 1024;
+        c->ack = realloc(c->ack, c->ack_cap);
+        if (!c->ack) die("out of memory");
+    }
+    uint8_t *p = c->ack + c->ack_len;
+    p[0] = type; p[1] = 2; p[2] = id[0]; p[3] = id[1];
+    c->ack_len += 4;
+}
+
+/* Sends [*off, len) of buf.  True when all of it went out. */
+static bool send_rest(struct conn *c, const uint8_t *buf, uint32_t *off, uint32_t len) {
+    while (*off < len) {
+        ssize_t n = send(c->fd, buf + *off, len - *off, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0) {
+            if (errno == EINTR) continue;
+            if (errno == EAGAIN) watch(c, true);
+            else drop(c);
+            return false;
+        }
+        *off += (uint32_t)n;
+    }
+    return true;
+}
+
+/* Sends whatever waits: first the batch (a packet must not be cut), then acks. */
+static bool flush(struct conn *c) {
+    if (c->dead) return false;
+    if (c->batch_off < c->batch_len && !send_rest(c, c->batch, &c->batch_off, c->batch_len)) return false;
+    if (c->ack_off < c->ack_len && !send_rest(c, c->ack, &c->ack_off, c->ack_len)) return false;
+    c->batch_off = c->batch_len = c->ack_off = c->ack_len = 0;
+    watch(c, false);
+    return true;
+}
+
+/* -------------------------------------------------------------- receive side */
+
+static inline void take_publish(struct conn *c, uint8_t head, const uint8_t *p, const uint8_t *end, uint64_t now) {
+    int qos = head >> 1 & 3;
+    p += 2 + (p[0] << 8 | p[1]);
+    if (qos) {
+        queue_ack(c, qos == 1 ? 0x40 : 0x50, p);
+        p += 2;
+    }
+    if (opt.v5) {                       /* properties: a length, and that many bytes */
+        uint32_t n = 0, shift = 0;
+        do n |= (uint32_t)(*p & 127) << shift, shift += 7; while (*p++ & 128 && p < end);
+        p += n;
+    }
+    if (end - p < STAMP_SIZE) die("a PUBLISH arrived that this program did not send");
+    if (head & 8) st.dup++;
+    uint64_t stamp;
+    uint32_t seq;
+    memcpy(&stamp, p, 8);
+    memcpy(&seq, p + 12, 4);
+    if (stamp < st.start) {             /* sent by an earlier run or phase */
+        st.stale++;
+        return;
+    }
+    hist_add(&st.lat, now > stamp ? now - stamp : 0);
+    st.received++;
+    c->received++;
+    if (single_source) {
+        if (seq < c->expect_seq) st.reordered++;
+        c->expect_seq = seq + 1;
+    }
+}
+
+/* Takes every complete packet of [p, end); returns where the rest begins. */
+static uint8_t *parse(struct conn *c, uint8_t *p, uint8_t *end, uint64_t now) {
+    while (end - p >= 2) {
+        uint32_t len = p[1], head = 2;
+        if (len & 128) {                /* remaining length of more than a byte */
+            uint32_t shift = 7;
+            len &= 127;
+            do {
+                if (p + head >= end) return p;
+                len |= (uint32_t)(p[head] & 127) << shift;
+                shift += 7;
+            } while (p[head++] & 128);
+        }
+        if ((size_t)(end - p) < (size_t)head + len) return p;
+        uint8_t *body = p + head;
+        switch (p[0] >> 4) {
+        case 3: take_publish(c, p[0], body, body + len, now); break;
+        case 5: queue_ack(c, 0x62, body); break;                /* PUBREC -> PUBREL */
+        case 6: queue_ack(c, 0x70, body); break;                /* PUBREL -> PUBCOMP */
+        case 4: case 7: if (c->inflight) c->inflight--; break;  /* PUBACK, PUBCOMP */
+        default: break;
+        }
+        p = body + len;
+    }
+    return p;
+}
+
+static void on_readable(struct conn *c) {
+    memcpy(rx, c->part, c->part_len);
+    ssize_t n = recv(c->fd, rx + c->part_len, RECV_SIZE, MSG_DONTWAIT);
+    if (n <= 0) {
+        if (n == 0 || (errno != EAGAIN && errno != EINTR)) drop(c);
+        return;
+    }
+    uint64_t before = st.received, now = now_ns();
+    uint8_t *end = rx + c->part_len + n, *rest = parse(c, rx, end, now);
+    c->part_len = (uint32_t)(end - rest);
+    if (c->part_len > c->part_cap) {
+        c->part_cap = c->part_len * 2;
+        free(c->part);
+        c->part = xalloc(c->part_cap);
+    }
+    memcpy(c->part, rest, c->part_len);
+    if (st.received != before) st.last_rx = now;
+    if (c->ack_len && !c->want_out) flush(c);
+}
+
+/* --------------------------------------------------------------- publish side */
+
+/* Lays one more message into the publisher's batch. */
+static inline void add_message(struct conn *c, uint64_t stamp) {
+    const struct packet *k = c->packets;
+    uint8_t *p = c->batch + c->batch_len;
+    if (c->npackets > 1) {
+        k += random64() % c->npackets;
+        memcpy(p, k->bytes, k->len);
+    }                                   /* else the slot already holds the packet */
+    if (k->id_off) {
+        if (++c->next_id == 0) c->next_id = 1;
+        put16(p + k->id_off, c->next_id);
+        c->inflight++;
+    }
+    memcpy(p + k->stamp_off, &stamp, 8);
+    memcpy(p + k->stamp_off + 12, &c->seq, 4);
+    c->seq++;
+    c->batch_len += k->len;
+    st.sent++;
+}
+
+/* Sends up to one batch of at most `most` messages; true when more could follow. */
+static bool pump(struct conn *c, uint64_t most) {
+    if (c->want_out || !flush(c)) return false;
+    uint64_t n = c->batch_slots;
+    if (opt.qos) {
+        uint64_t room = c->inflight < (uint32_t)opt.window ? (uint32_t)opt.window - c->inflight : 0;
+        if (n > room) n = room;
+    }
+    if (n > most) n = most;
+    if (!n) return false;
+    uint64_t now = now_ns();
+    for (uint64_t i = 0; i < n; i++) add_message(c, now);
+    st.last_tx = now;
+    return flush(c);
+}
+
+/* --------------------------------------------------------------------- set-up */
+
+static uint64_t setup_deadline;
+
+static int dial(bool blocking) {
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM | (blocking ? 0 : SOCK_NONBLOCK), 0);
+    if (fd < 0) die("socket: %s", strerror(errno));
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    struct timeval tv = { .tv_sec = 10 };
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)opt.port) };
+    if (inet_pton(AF_INET, opt.host, &a.sin_addr) != 1) die("--host must be an IPv4 address");
+    if (connect(fd, (struct sockaddr *)&a, sizeof a) && errno != EINPROGRESS) die("connect: %s", strerror(errno));
+    return fd;
+}
+
+static void recv_exactly(int fd, uint8_t *p, size_t n) {
+    while (n) {
+        ssize_t k = recv(fd, p, n, 0);
+        if (k <= 0) die("set-up: %s", k ? strerror(errno) : "the broker closed the connection");
+        p += k; n -= (size_t)k;
+    }
+}
+
+/* Reads one packet while the socket still blocks and checks what it is. */
+static size_t expect(int fd, int type, uint8_t *body, size_t cap) {
+    uint8_t b;
+    size_t len = 0;
+    if (now_ns() > setup_deadline) die("set-up took longer than --setup-limit");
+    recv_exactly(fd, &b, 1);
+    if (b >> 4 != type) die("set-up: packet type %d where %d was due", b >> 4, type);
+    for (int shift = 0; ; shift += 7) {
+        recv_exactly(fd, &b, 1);
+        len |= (size_t)(b & 127) << shift;
+        if (!(b & 128)) break;
+    }
+    if (len > cap) die("set-up: a packet of %zu bytes", len);
+    recv_exactly(fd, body, len);
+    return len;
+}
+
+static void send_all(int fd, const uint8_t *p, size_t n) {
+    while (n) {
+        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+        if (k <= 0) die("set-up: send: %s", strerror(errno));
+        p += k; n -= (size_t)k;
+    }
+}
+
+static struct conn *open_conn(void) {
+    struct conn *c = &conns[nconns];
+    char id[32];
+    uint8_t buf[2048];
+    snprintf(id, sizeof id, "lg%dx%d", (int)getpid(), nconns++);
+    c->fd = dial(true);
+    send_all(c->fd, buf, encode_connect(buf, id));
+    expect(c->fd, 2, buf, sizeof buf);
+    if (buf[1]) die("set-up: CONNECT refused with code %d", buf[1]);
+    return c;
+}
+
+/* Subscribes to n filters, up to 100 in each SUBSCRIBE. */
+static void subscribe(struct conn *c, char **filters, int n) {
+    uint8_t body[16384], out[16400], reply[1024];
+    for (int done = 0, id = 1; done < n; id++) {
+        uint8_t *p = put16(body, (unsigned)id);
+        if (opt.v5) *p++ = 0;
+        for (int k = 0; k < 100 && done < n && p - body < 16000; k++) {
+            p = put_str(p, filters[done++]);
+            *p++ = (uint8_t)opt.qos;
+        }
+        out[0] = 0x82;
+        size_t h = 1 + put_varint(out + 1, (uint32_t)(p - body));
+        memcpy(out + h, body, (size_t)(p - body));
+        send_all(c->fd, out, h + (size_t)(p - body));
+        size_t len = expect(c->fd, 9, reply, sizeof reply);
+        if (reply[len - 1] >= 0x80) die("set-up: SUBSCRIBE refused with code %d", reply[len - 1]);
+    }
+}
+
+static void subscribe_one(struct conn *c, const char *fmt, int i) {
+    char filter[64], *list = filter;
+    snprintf(filter, sizeof filter, fmt, i);
+    subscribe(c, &list, 1);
+}
+
+static void make_publisher(struct conn *c, int number, struct packet *packets, uint32_t n) {
+    uint32_t len = 0;
+    for (uint32_t i = 0; i < n; i++) if (packets[i].len > len) len = packets[i].len;
+    c->number = (uint32_t)number;
+    c->packets = packets;
+    c->npackets = n;
+    c->batch_slots = (uint32_t)opt.batch_bytes / len ? (uint32_t)opt.batch_bytes / len : 1;
+    c->batch_cap = c->batch_slots * len;
+    c->batch = xalloc(c->batch_cap);
+    if (n == 1)
+        for (uint32_t i = 0; i < c->batch_slots; i++) memcpy(c->batch + i * len, packets->bytes, len);
+    setsockopt(c->fd, SOL_SOCKET, SO_SNDBUF, &opt.sndbuf, sizeof opt.sndbuf);
+}
+
+static void publisher_to(struct conn *c, int number, const char *fmt) {
+    char topic[64];
+    snprintf(topic, sizeof topic, fmt, number);
+    struct packet *k = xalloc(sizeof *k);
+    *k = encode_publish(topic, opt.size, opt.qos, (uint32_t)number);
+    make_publisher(c, number, k, 1);
+}
+
+static void alloc_conns(int n) {
+    conns = xalloc((size_t)n * sizeof *conns);
+    rx = xalloc(2 * RECV_SIZE + (1 << 20));
+    ep = epoll_create1(0);
+    setup_deadline = now_ns() + (uint64_t)(opt.setup_limit * 1e9);
+}
+
+/* The end of set-up: from here on everything is non-blocking and in the epoll. */
+static void arm_all(void) {
+    for (int i = 0; i < nconns; i++) {
+        struct conn *c = &conns[i];
+        if (c->deaf) continue;
+        fcntl(c->fd, F_SETFL, O_NONBLOCK);
+        struct epoll_event e = { .events = EPOLLIN, .data.ptr = c };
+        epoll_ctl(ep, EPOLL_CTL_ADD, c->fd, &e);
+    }
+    usleep(100000);                     /* let the broker finish its own set-up work */
+}
+
+static void close_all(void) {
+    static const uint8_t disconnect[2] = { 0xE0, 0 };
+    for (int i = 0; i < nconns; i++)
+        if (!conns[i].dead) {
+            if (send(conns[i].fd, disconnect, 2, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) { /* it is closed anyhow */ }
+            close(conns[i].fd);
+        }
+}
+
+/* ------------------------------------------------------------------- the loop */
+
+static void wait_events(int64_t timeout_ns) {
+    static struct epoll_event ev[MAX_EVENTS];
+    if (opt.spin) timeout_ns = 0;
+    struct timespec ts = { .tv_sec = timeout_ns / (int64_t)SEC, .tv_nsec = timeout_ns % (int64_t)SEC };
+    int n = epoll_pwait2(ep, ev, MAX_EVENTS, &ts, NULL);
+    if (n < 0 && errno != EINTR) die("epoll_pwait2 (needs Linux 5.11): %s", strerror(errno));
+    for (int i = 0; i < n; i++) {
+        struct conn *c = ev[i].data.ptr;
+        if (!c->dead && ev[i].events & EPOLLOUT) flush(c);
+        if (!c->dead && ev[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) on_readable(c);
+    }
+}
+
+/* Publishes what has come due at `rate` a second, in turn over the publishers. */
+static int64_t pace(struct conn *p, int npubs, double rate, uint64_t limit, uint64_t now) {
+    while (st.sent < limit) {
+        uint64_t due = st.start + (uint64_t)((double)st.sent * 1e9 / rate);
+        if (due > now) return (int64_t)(due - now);
+        struct conn *c = &p[st.sent % (uint64_t)npubs];
+        if (c->dead) die("a publisher lost its connection");
+        if (c->batch_len + c->packets->len > c->batch_cap
+            || (opt.qos && c->inflight >= (uint32_t)opt.window)) return (int64_t)1e6;
+        add_message(c, due);
+        st.last_tx = now;
+        if (!c->want_out) flush(c);
+    }
+    return (int64_t)1e8;
+}
+
+/*
+ * One measured phase: publishes for secs seconds (or count messages), then drains
+ * until all of `fan` deliveries per message are in, or nothing came for two
+ * seconds ("idle": they are lost), or the drain limit ("limit": still coming).
+ */
+static void run(struct conn *p, int npubs, int fan, double rate, double secs, double drain) {
+    memset(&st, 0, sizeof st);
+    for (int i = 0; i < nconns; i++) conns[i].received = 0;
+    uint64_t limit = opt.count ? opt.count : UINT64_MAX, next_rss = 0;
+    uint64_t ns = (uint64_t)(secs * 1e9), drain_ns = (uint64_t)(drain * 1e9);
+    if (rate > 0 && (double)limit > rate * secs) limit = (uint64_t)(rate * secs);
+    double own = own_cpu_secs(), broker = broker_cpu_secs();
+    uint64_t now = st.start = st.last_tx = st.last_rx = now_ns(), stop = 0;
+    bool sending = true;
+    st.drained = "all";
+    for (;;) {
+        bool more = false;
+        int64_t wait = (int64_t)1e8;
+        if (sending) {
+            if (rate > 0) {
+                wait = pace(p, npubs, rate, limit, now);
+                if (wait < 0) wait = 0;
+            } else {
+                for (int i = 0; i < npubs && st.sent < limit; i++) {
+                    uint64_t most = limit - st.sent, open = st.sent * (uint64_t)fan - st.received;
+                    if (opt.lag) {
+                        uint64_t room = open < opt.lag * (uint64_t)fan ? (opt.lag * (uint64_t)fan - open) / (uint64_t)fan : 0;
+                        if (most > room) most = room;
+                    }
+                    more |= pump(&p[i], most);
+                }
+            }
+            if (st.sent >= limit || now - st.start >= (rate > 0 ? ns + ns / 4 : ns)) {
+                sending = false;
+                stop = now;
+            }
+        } else {
+            for (int i = 0; i < npubs; i++) if (p[i].batch_len && !p[i].want_out) flush(&p[i]);
+            if (st.received >= st.sent * (uint64_t)fan) break;
+            uint64_t last = st.last_rx > stop ? st.last_rx : stop;
+            if (now - last > 2 * SEC && now > last) { st.drained = "idle"; break; }
+            if (now - stop > drain_ns) { st.drained = "limit"; break; }
+        }
+        wait_events(more ? 0 : wait);
+        now = now_ns();
+        if (opt.npids && now >= next_rss) {
+            uint64_t kb = broker_rss_kb();
+            if (kb > st.rss_peak_kb) st.rss_peak_kb = kb;
+            next_rss = now + SEC / 20;
+        }
+    }
+    st.own_cpu = own_cpu_secs() - own;
+    st.broker_cpu = broker_cpu_secs() - broker;
+}
+
+/* After a phase that did not drain: takes what still comes, up to ten seconds. */
+static void clear_backlog(void) {
+    uint64_t now = now_ns(), end = now + 10 * SEC, quiet = now + SEC / 2, seen = st.received;
+    while (now < end && now < quiet) {
+        for (int i = 0; i < nconns; i++) if (conns[i].batch_len && !conns[i].want_out) flush(&conns[i]);
+        wait_events((int64_t)1e8);
+        now = now_ns();
+        if (st.received != seen) quiet = now + SEC / 2;
+        seen = st.received;
+    }
+}
+
+/* --------------------------------------------------------------------- report */
+
+static double elapsed(void) {
+    uint64_t end = st.last_rx > st.last_tx ? st.last_rx : st.last_tx;
+    return end > st.start ? (double)(end - st.start) / 1e9 : 1e-9;
+}
+
+/*
+ * sent, received    messages published (in the kernel's hands) and delivered
+ * lost              sent * fan - received; with drained "limit" they may only be late
+ * sent_per_s        over the time from the first to the last send
+ * recv_per_s        over the time from the first send to the last delivery
+ * stale             deliveries of messages from before this phase (counted nowhere else)
+ * dup, reordered    deliveries flagged DUP; deliveries older than one before them
+ * p50_us .. max_us  latency from the stamp to the recv() that brought the message
+ * loadgen_cpu_s     CPU this program used; near elapsed_s it, not the broker, is the limit
+ * broker_cpu_s      CPU of the processes of --pid, and rss_peak_kb their memory
+ */
+static void report(int fan, const char *extra) {
+    double tx = (double)(st.last_tx - st.start) / 1e9, el = elapsed();
+    uint64_t due = st.sent * (uint64_t)fan;
+    printf("{\"mode\":\"%s\",\"label\":\"%s\",\"qos\":%d,\"size\":%d,\"v5\":%s,\"sent\":%llu,\"received\":%llu,"
+           "\"lost\":%lld,\"drained\":\"%s\",\"stale\":%llu,\"dup\":%llu,\"reordered\":%llu,\"disconnects\":%llu,"
+           "\"sent_per_s\":%.0f,\"recv_per_s\":%.0f,"
+           "\"p50_us\":%.1f,\"p95_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"max_us\":%.1f,"
+           "\"elapsed_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.2f,\"rss_peak_kb\":%llu%s}\n",
+           opt.mode, opt.label, opt.qos, opt.size, opt.v5 ? "true" : "false",
+           (unsigned long long)st.sent, (unsigned long long)st.received, (long long)(due - st.received),
+           st.drained, (unsigned long long)st.stale, (unsigned long long)st.dup, (unsigned long long)st.reordered,
+           (unsigned long long)st.disconnects, tx > 0 ? (double)st.sent / tx : 0, (double)st.received / el,
+           hist_us(&st.lat, .5), hist_us(&st.lat, .95), hist_us(&st.lat, .99), hist_us(&st.lat, .999),
+           (double)st.lat.max / 1e3, el, st.own_cpu, st.broker_cpu,
+           (unsigned long long)st.rss_peak_kb, extra);
+    fflush(stdout);
+}
+
+/* ---------------------------------------------------------------------- modes */
+
+static void open_subscribers(int n, const char *fmt) {
+    subscribers = &conns[nconns];
+    nsubs = n;
+    for (int i = 0; i < n; i++) subscribe_one(open_conn(), fmt, i);
+}
+
+static void open_publishers(int n, const char *fmt) {
+    publishers = &conns[nconns];
+    for (int i = 0; i < n; i++) publisher_to(open_conn(), i, fmt);
+}
+
+static void mode_stream(void) {
+    alloc_conns(2 * opt.pubs);
+    open_subscribers(opt.pubs, "stream/%d/data");
+    open_publishers(opt.pubs, "stream/%d/data");
+    single_source = true;
+    arm_all();
+    run(publishers, opt.pubs, 1, opt.rate, opt.secs, opt.drain);
+    report(1, "");
+}
+
+static void mode_fanout(void) {
+    alloc_conns(opt.subs + 1);
+    open_subscribers(opt.subs, "fanout/all/data");
+    open_publishers(1, "fanout/all/data");
+    single_source = true;
+    arm_all();
+    run(publishers, 1, opt.subs, opt.rate, opt.secs, opt.drain);
+    report(opt.subs, "");
+}
+
+/* Is this rate held?  All sent in time, all received, and p99 under the limit. */
+static bool fanin_holds(double rate) {
+    run(publishers, opt.pubs, 1, rate, opt.secs, 1);
+    bool ok = st.received == st.sent && (double)st.sent >= rate * opt.secs * .99
+           && hist_us(&st.lat, .99) < opt.p99_limit_us && elapsed() < opt.secs * 1.1 + .05;
+    if (!ok) clear_backlog();
+    return ok;
+}
+
+static void mode_fanin(void) {
+    char extra[256] = "";
+    alloc_conns(opt.pubs + 1);
+    open_subscribers(1, "devices/+/temp");
+    open_publishers(opt.pubs, "devices/%d/temp");
+    arm_all();
+    if (!opt.sweep) {
+        run(publishers, opt.pubs, 1, opt.rate > 0 ? opt.rate : 1000, opt.secs, opt.drain);
+    } else {
+        double good = 0, bad = 0, rate = opt.rate > 0 ? opt.rate : 2000;
+        for (int i = 0; i < 14 && !bad; i++, rate *= 1.6) fanin_holds(rate) || fanin_holds(rate) ? (good = rate) : (bad = rate);
+        for (int i = 0; i < 3 && bad && good; i++) {
+            rate = (good + bad) / 2;
+            if (fanin_holds(rate)) good = rate; else bad = rate;
+        }
+        for (int i = 0; i < 6 && good && !fanin_holds(good); i++) good *= .88;     /* it must hold once more */
+        snprintf(extra, sizeof extra, ",\"max_rate\":%.0f,\"first_failing_rate\":%.0f", good, bad);
+    }
+    report(1, extra);
+}
+
+/*
+ * Connection k owns the topics w/<k>/...: 60 % of its filters are exact, 30 % end
+ * in '+', and of the rest most end in '#', while four have '+' in front, so that
+ * a broker must also look down its '+' branches for every message.
+ */
+static void mode_wild(void) {
+    int per = opt.filters / opt.subs, pool = opt.topics;
+    char **filter = xalloc((size_t)per * sizeof *filter), topic[64];
+    alloc_conns(opt.subs + opt.pubs);
+    subscribers = conns;
+    nsubs = opt.subs;
+    for (int i = 0; i < per; i++) filter[i] = xalloc(64);
+    int exact = per * 6 / 10, plus = per * 3 / 10;
+    for (int k = 0; k < opt.subs; k++) {
+        for (int b = 0; b < per; b++) {
+            int front = b - (per - 4);
+            snprintf(filter[b], 64,
+                     b < exact ? "w/%d/%d/0" : b < exact + plus ? "w/%d/%d/+" : front < 0 ? "w/%d/%d/#" :
+                     front < 2 ? "w/+/x%d-%d/+" : "+/any/y%d-%d/#", k, b);
+        }
+        subscribe(open_conn(), filter, per);
+    }
+    struct packet *packets = xalloc((size_t)pool * sizeof *packets);
+    for (int i = 0; i < pool; i++) {
+        int k = (int)(random64() % (uint64_t)opt.subs), b = (int)(random64() % (uint64_t)per), front = b - (per - 4);
+        int leaf = b < exact ? 0 : (int)(random64() % 10);
+        if (front < 0) snprintf(topic, sizeof topic, "w/%d/%d/%d", k, b, leaf);
+        else if (front < 2) snprintf(topic, sizeof topic, "w/%d/x%d-%d/%d", leaf, k, b, leaf);
+        else snprintf(topic, sizeof topic, "q%d/any/y%d-%d/a/%d", leaf, k, b, leaf);
+        packets[i] = encode_publish(topic, opt.size, opt.qos, 0);
+    }
+    publishers = &conns[nconns];
+    for (int i = 0; i < opt.pubs; i++) make_publisher(open_conn(), i, packets, (uint32_t)pool);
+    arm_all();
+    run(publishers, opt.pubs, 1, opt.rate, opt.secs, opt.drain);
+    report(1, "");
+}
+
+static void mode_connect(void) {
+    alloc_conns(opt.conns);
+    uint64_t before = broker_rss_kb(), start = now_ns(), stop = start + (uint64_t)(opt.secs * 1e9), end;
+    double own = own_cpu_secs(), broker = broker_cpu_secs();
+    int opened = 0, ready = 0, failed = 0;
+    struct epoll_event ev[256];
+    uint64_t *begun = xalloc((size_t)opt.conns * sizeof *begun);
+    for (end = start; ready + failed < opt.conns && end < stop; ) {
+        for (; opened < opt.conns && opened - ready - failed < opt.concurrency; opened++) {
+            struct conn *c = &conns[opened];
+            c->number = (uint32_t)opened;
+            begun[opened] = now_ns();
+            c->fd = dial(false);
+            struct epoll_event e = { .events = EPOLLOUT, .data.ptr = c };
+            epoll_ctl(ep, EPOLL_CTL_ADD, c->fd, &e);
+        }
+        int n = epoll_wait(ep, ev, 256, 100);
+        for (int i = 0; i < n; i++) {
+            struct conn *c = ev[i].data.ptr;
+            uint8_t buf[1024];
+            if (ev[i].events == EPOLLOUT) {             /* connected: introduce ourselves */
+                char id[32];
+                snprintf(id, sizeof id, "lg%dx%u", (int)getpid(), c->number);
+                size_t len = encode_connect(buf, id);
+                if (send(c->fd, buf, len, MSG_NOSIGNAL) != (ssize_t)len) { failed++; c->dead = true; close(c->fd); continue; }
+                struct epoll_event e = { .events = EPOLLIN, .data.ptr = c };
+                epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e);
+                continue;
+            }
+            ssize_t len = recv(c->fd, buf, sizeof buf, 0);
+            if (len >= 4 && buf[0] == 0x20 && buf[3] == 0) {
+                ready++;
+                hist_add(&st.lat, now_ns() - begun[c->number]);
+                epoll_ctl(ep, EPOLL_CTL_DEL, c->fd, NULL);
+            } else { failed++; c->dead = true; close(c->fd); }
+        }
+        end = now_ns();
+    }
+    nconns = opened;
+    double el = (double)(end - start) / 1e9;
+    own = own_cpu_secs() - own;
+    broker = broker_cpu_secs() - broker;
+    usleep((useconds_t)(opt.hold * 1e6));
+    uint64_t after = broker_rss_kb();
+    printf("{\"mode\":\"connect\",\"label\":\"%s\",\"conns\":%d,\"failed\":%d,\"connects_per_s\":%.0f,"
+           "\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,\"elapsed_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.2f,"
+           "\"rss_before_kb\":%llu,\"rss_after_kb\":%llu,\"rss_per_conn_bytes\":%.0f}\n",
+           opt.label, ready, failed + (opt.conns - ready - failed), (double)ready / el,
+           hist_us(&st.lat, .5), hist_us(&st.lat, .99), (double)st.lat.max / 1e3, el, own, broker,
+           (unsigned long long)before, (unsigned long long)after,
+           ready ? ((double)after - (double)before) * 1024 / ready : 0);
+    fflush(stdout);
+}
+
+static void mode_slow(void) {
+    int readers = opt.subs - 1, small = 4096;
+    char extra[512];
+    alloc_conns(opt.subs + 1);
+    open_subscribers(readers, "slow/all/data");
+    open_publishers(1, "slow/all/data");
+    arm_all();
+    run(publishers, 1, readers, opt.rate, opt.secs, opt.drain);
+    double first = (double)st.received / elapsed(), p99 = hist_us(&st.lat, .99);
+    long long first_lost = (long long)(st.sent * (uint64_t)readers - st.received);
+    uint64_t rss = st.rss_peak_kb;
+    clear_backlog();
+    struct conn *deaf = open_conn();
+    deaf->deaf = true;
+    setsockopt(deaf->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    subscribe_one(deaf, "slow/all/data", 0);
+    run(publishers, 1, readers, opt.rate, opt.secs, opt.drain);
+    double second = (double)st.received / elapsed();
+    snprintf(extra, sizeof extra, ",\"before_per_s\":%.0f,\"before_p99_us\":%.1f,\"before_lost\":%lld,\"before_rss_peak_kb\":%llu,"
+             "\"reader_ratio\":%.3f", first, p99, first_lost, (unsigned long long)rss, first > 0 ? second / first : 0);
+    report(readers, extra);
+}
+
+/* ------------------------------------------------- --raw: the limit TCP sets */
+
+/*
+ * A stand-in for a broker that knows no topics: who sends SUBSCRIBE is subscriber
+ * 0, 1, ... in that order, and what publisher k sends after its CONNECT goes, byte
+ * for byte, to subscriber k (stream) or to all of them (fanout).  One read(), then
+ * one send() for each receiver: the least any broker over TCP can do.
+ */
+static void raw_child(int lfd, bool broadcast) {
+    enum { BUF = 65536 };
+    struct peer { int fd, number; bool publisher; } *peers = xalloc(20000 * sizeof *peers);
+    static uint8_t buf[BUF];
+    int *sub = xalloc(20000 * sizeof *sub), nsub = 0, npub = 0, npeer = 0, one = 1, e = epoll_create1(0);
+    struct epoll_event ev[64], add = { .events = EPOLLIN, .data.ptr = NULL };
+    epoll_ctl(e, EPOLL_CTL_ADD, lfd, &add);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+        int n = epoll_wait(e, ev, 64, -1);
+        for (int i = 0; i < n; i++) {
+            struct peer *p = ev[i].data.ptr;
+            if (!p) {
+                p = &peers[npeer++];
+                p->fd = accept(lfd, NULL, NULL);
+                p->number = -1;
+                setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+                add.data.ptr = p;
+                epoll_ctl(e, EPOLL_CTL_ADD, p->fd, &add);
+                continue;
+            }
+            ssize_t len = read(p->fd, buf, BUF);
+            if (len <= 0) { epoll_ctl(e, EPOLL_CTL_DEL, p->fd, NULL); continue; }
+            if (p->number < 0 && buf[0] == 0x10) {                       /* CONNECT */
+                send_all(p->fd, (const uint8_t *)"\x20\x02\x00\x00", 4);
+            } else if (p->number < 0 && buf[0] == 0x82) {                /* SUBSCRIBE */
+                send_all(p->fd, (const uint8_t *)"\x90\x03\x00\x01\x00", 5);
+                p->number = nsub;
+                sub[nsub++] = p->fd;
+            } else {
+                if (p->number < 0) p->number = npub++;
+                if (!broadcast) send_all(sub[p->number % nsub], buf, (size_t)len);
+                else for (int k = 0; k < nsub; k++) send_all(sub[k], buf, (size_t)len);
+            }
+        }
+    }
+}
+
+static void start_raw(void) {
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (opt.qos || opt.v5) die("--raw has no acknowledgements: it is for QoS 0 and 3.1.1");
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, len) || listen(fd, 1024)) die("raw: %s", strerror(errno));
+    getsockname(fd, (struct sockaddr *)&a, &len);
+    pid_t pid = fork();
+    if (pid == 0) raw_child(fd, !strcmp(opt.mode, "fanout"));
+    close(fd);
+    opt.host = "127.0.0.1";
+    opt.port = ntohs(a.sin_port);
+    opt.pids[0] = pid;
+    opt.npids = 1;
+}
+
+/* ----------------------------------------------------------------------- main */
+
+static const struct { const char *name; void (*go)(void); } modes[] = {
+    { "stream", mode_stream }, { "fanout", mode_fanout }, { "fanin", mode_fanin }, { "wild", mode_wild },
+    { "connect", mode_connect }, { "pingpong", mode_stream }, { "slow", mode_slow },
+};
+
+static void parse_pids(char *list) {
+    for (char *s = strtok(list, ","); s && opt.npids < 64; s = strtok(NULL, ",")) opt.pids[opt.npids++] = atoi(s);
+}
+
+static void parse_options(int argc, char **argv) {
+    enum { HOST = 256, PORT, MODE, LABEL, PUBS, SUBS, QOS, SIZE, COUNT, SECS, DRAIN, RATE, LAG, WINDOW, BATCH, SNDBUF,
+           V5, RAW, SWEEP, SPIN, PID, CONNS, CONC, HOLD, FILTERS, TOPICS, P99, SETUP };
+    static const struct option names[] = {
+        { "host", 1, 0, HOST }, { "port", 1, 0, PORT }, { "mode", 1, 0, MODE }, { "label", 1, 0, LABEL },
+        { "pubs", 1, 0, PUBS }, { "subs", 1, 0, SUBS }, { "qos", 1, 0, QOS }, { "size", 1, 0, SIZE },
+        { "count", 1, 0, COUNT }, { "secs", 1, 0, SECS }, { "drain", 1, 0, DRAIN }, { "rate", 1, 0, RATE },
+        { "lag", 1, 0, LAG }, { "window", 1, 0, WINDOW }, { "batch", 1, 0, BATCH }, { "sndbuf", 1, 0, SNDBUF },
+        { "v5", 0, 0, V5 }, { "raw", 0, 0, RAW }, { "sweep", 0, 0, SWEEP }, { "spin", 0, 0, SPIN }, { "pid", 1, 0, PID },
+        { "conns", 1, 0, CONNS }, { "concurrency", 1, 0, CONC }, { "hold", 1, 0, HOLD }, { "filters", 1, 0, FILTERS },
+        { "topics", 1, 0, TOPICS }, { "p99-limit", 1, 0, P99 }, { "setup-limit", 1, 0, SETUP }, { 0, 0, 0, 0 },
+    };
+    for (int o; (o = getopt_long(argc, argv, "", names, NULL)) != -1; )
+        switch (o) {
+        case HOST: opt.host = optarg; break;
+        case PORT: opt.port = atoi(optarg); break;
+        case MODE: opt.mode = optarg; break;
+        case LABEL: opt.label = optarg; break;
+        case PUBS: opt.pubs = atoi(optarg); break;
+        case SUBS: opt.subs = atoi(optarg); break;
+        case QOS: opt.qos = atoi(optarg); break;
+        case SIZE: opt.size = atoi(optarg); break;
+        case COUNT: opt.count = strtoull(optarg, NULL, 10); break;
+        case SECS: opt.secs = atof(optarg); break;
+        case DRAIN: opt.drain = atof(optarg); break;
+        case RATE: opt.rate = atof(optarg); break;
+        case LAG: opt.lag = strtoull(optarg, NULL, 10); break;
+        case WINDOW: opt.window = atoi(optarg); break;
+        case BATCH: opt.batch_bytes = atoi(optarg); break;
+        case SNDBUF: opt.sndbuf = atoi(optarg); break;
+        case V5: opt.v5 = true; break;
+        case RAW: opt.raw = true; break;
+        case SWEEP: opt.sweep = true; break;
+        case SPIN: opt.spin = true; break;
+        case PID: parse_pids(optarg); break;
+        case CONNS: opt.conns = atoi(optarg); break;
+        case CONC: opt.concurrency = atoi(optarg); break;
+        case HOLD: opt.hold = atof(optarg); break;
+        case FILTERS: opt.filters = atoi(optarg); break;
+        case TOPICS: opt.topics = atoi(optarg); break;
+        case P99: opt.p99_limit_us = atof(optarg) * 1e3; break;     /* given in ms */
+        case SETUP: opt.setup_limit = atof(optarg); break;
+        default: die("unknown option; the head of loadgen.c lists them");
+        }
+    if (opt.size < STAMP_SIZE || opt.size > RECV_SIZE / 2) die("--size must be between 16 and 262144");
+    if (opt.pubs < 1 || opt.subs < 1 || opt.conns < 1) die("--pubs, --subs and --conns are at least 1");
+    if (opt.qos < 0 || opt.qos > 2 || opt.window < 1 || opt.window > 60000) die("--qos is 0 to 2, --window 1 to 60000");
+    if (!strcmp(opt.mode, "slow") && opt.subs < 2) die("slow needs --subs of 2 or more");
+    if (!strcmp(opt.mode, "wild") && opt.filters / opt.subs < 10) die("wild needs 10 filters or more a connection");
+    if (!strcmp(opt.mode, "pingpong")) { opt.pubs = 1; opt.lag = 1; }
+}
+
+int main(int argc, char **argv) {
+    parse_options(argc, argv);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_TIMERSLACK, 1);
+    struct rlimit files;
+    if (!getrlimit(RLIMIT_NOFILE, &files)) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (strcmp(modes[i].name, opt.mode)) continue;
+        if (opt.raw) start_raw();
+        modes[i].go();
+        if (opt.raw) {
+            kill(opt.pids[0], SIGKILL);
+            waitpid(opt.pids[0], NULL, 0);
+        }
+        close_all();
+        return 0;
+    }
+    die("no such mode");
+}

@@ -1,0 +1,92 @@
+"""What a peer can do wrong. Each error knows what to say on the wire; raised anywhere below, caught once at the top.
+
+A `PeerError` is the peer's fault: it ends that connection and nothing else. Our own faults are assertions.
+"""
+
+from typing import ClassVar
+
+from mqttlite.wire.reason_codes import ReasonCode
+
+
+class PeerError(Exception):
+    """The peer broke a rule; `str(error)` is one sentence fit for a reason string."""
+
+    reason_code: ClassVar[int] = ReasonCode.UNSPECIFIED_ERROR
+
+
+class MalformedPacket(PeerError):
+    """Bytes that are no packet of the version in force (5.0 §4.13.1)."""
+
+    reason_code = ReasonCode.MALFORMED_PACKET
+
+
+class ProtocolError(PeerError):
+    """A well-formed packet that may not come now, or says what may not be said (5.0 §4.13.1)."""
+
+    reason_code = ReasonCode.PROTOCOL_ERROR
+
+
+class UnsupportedProtocolVersion(PeerError):
+    """A protocol name or level we do not speak [MQTT-3.1.2-2]."""
+
+    reason_code = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+
+
+class ClientIdentifierNotValid(PeerError):
+    """A client identifier the server does not take [MQTT-3.1.3-8]."""
+
+    reason_code = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+
+
+class NotAuthorized(PeerError):
+    """The client may not do this."""
+
+    reason_code = ReasonCode.NOT_AUTHORIZED
+
+
+class BadUserNameOrPassword(PeerError):
+    """The credentials were not accepted."""
+
+    reason_code = ReasonCode.BAD_USER_NAME_OR_PASSWORD
+
+
+class BadAuthenticationMethod(PeerError):
+    """An authentication method the server does not know [MQTT-4.12.0-1]."""
+
+    reason_code = ReasonCode.BAD_AUTHENTICATION_METHOD
+
+
+class TopicFilterInvalid(PeerError):
+    """A topic filter that breaks the rules for wildcards or is longer than we accept [MQTT-4.7.1-1]."""
+
+    reason_code = ReasonCode.TOPIC_FILTER_INVALID
+
+
+class TopicNameInvalid(PeerError):
+    """A topic name with wildcards, without characters or with too many levels [MQTT-3.3.2-2]."""
+
+    reason_code = ReasonCode.TOPIC_NAME_INVALID
+
+
+class ReceiveMaximumExceeded(PeerError):
+    """More unacknowledged messages than we agreed to hold [MQTT-3.3.4-9]."""
+
+    reason_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+
+
+class TopicAliasInvalid(PeerError):
+    """A topic alias of zero, above the agreed maximum, or never introduced [MQTT-3.3.2-8]."""
+
+    reason_code = ReasonCode.TOPIC_ALIAS_INVALID
+
+
+class PacketTooLarge(PeerError):
+    """A packet above the maximum packet size that we announced."""
+
+    reason_code = ReasonCode.PACKET_TOO_LARGE
+
+
+class QuotaExceeded(PeerError):
+    """A limit of the server is reached."""
+
+    reason_code = ReasonCode.QUOTA_EXCEEDED

@@ -1,0 +1,92 @@
+"""Cuts a byte stream into packets. Keeps the start of a packet until the rest has come; knows no packet's inside.
+
+Invariant: what is kept is shorter than one packet of `max_packet_size` bytes, and is copied at most twice.
+"""
+
+from typing import Final, final
+
+from mqttlite.wire.errors import MalformedPacket, PacketTooLarge
+
+
+@final
+class Framer:
+    """One stream's memory.
+
+    `join` gives the bytes to look at, `keep` takes back what was no whole packet. The broker walks the bytes itself
+    between the two; `split` does all three for those who want packets one by one.
+    """
+
+    __slots__ = ("_have", "_kept", "_need", "max_packet_size")
+
+    def __init__(self, max_packet_size: int) -> None:
+        self.max_packet_size = max_packet_size
+        self._kept: list[bytes] = []
+        self._have = 0
+        self._need = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much of an unfinished packet waits here."""
+        return self._have
+
+    def join(self, chunk: bytes) -> bytes:
+        """What was kept and `chunk` as one; empty while the packet that was begun is known not to be whole yet."""
+        if self._have == 0:
+            return chunk
+        self._kept.append(chunk)
+        self._have += len(chunk)
+        if self._have < self._need:
+            return b""
+        data = b"".join(self._kept)
+        self._kept = []
+        self._have = self._need = 0
+        return data
+
+    def keep(self, data: bytes, at: int) -> None:
+        """Keep `data[at:]`, the start of a packet.
+
+        Raises `MalformedPacket` for a remaining length of more than four bytes or one that is longer than it need
+        be, `PacketTooLarge` as soon as the length is known.
+        """
+        size = packet_size(data, at)
+        if size > self.max_packet_size:
+            raise PacketTooLarge(f"packet of {size} bytes, at most {self.max_packet_size} accepted")
+        self._kept = [data[at:]]
+        self._have = len(data) - at
+        self._need = size
+
+    def split(self, chunk: bytes) -> list[tuple[int, bytes]]:
+        """The whole packets that `chunk` completes, as (first byte, body). Raises what `keep` raises."""
+        packets: list[tuple[int, bytes]] = []
+        data = self.join(chunk)
+        at, end = 0, len(data)
+        while at < end:
+            size = packet_size(data, at)
+            if size == 0 or size > end - at or size > self.max_packet_size:
+                self.keep(data, at)
+                break
+            body = at + 2
+            while data[body - 1] > 0x7F:
+                body += 1
+            packets.append((data[at], data[body : at + size]))
+            at += size
+        return packets
+
+
+def packet_size(data: bytes, at: int) -> int:
+    """Size in bytes of the packet that starts at `at`, its fixed header included; 0 while too little of it is here.
+
+    Raises `MalformedPacket` for a remaining length that is longer than four bytes or than it need be [MQTT-1.5.5-1].
+    """
+    end = len(data)
+    value = 0
+    for size in range(1, 5):
+        if at + size >= end:
+            return 0
+        byte = data[at + size]
+        value |= (byte & 0x7F) << (7 * (size - 1))
+        if byte < 0x80:
+            if byte == 0 and size > 1:
+                raise MalformedPacket("remaining length is longer than it need be [MQTT-1.5.5-1]")
+            return 1 + size + value
+    raise MalformedPacket("remaining length has more than four bytes")

@@ -1,0 +1,126 @@
+"""The data types of MQTT (5.0 §1.5): integers, variable byte integers, strings, binary data.
+
+`Cursor` reads and raises when it runs short, so that decoders never count bytes; the functions below it write.
+"""
+
+from typing import Final, final
+
+from mqttlite.wire.constants import MAX_REMAINING_LENGTH, MAX_STRING_BYTES
+from mqttlite.wire.errors import MalformedPacket
+
+
+@final
+class Cursor:
+    """A place in a packet's body; each read moves it on."""
+
+    __slots__ = ("_at", "_data", "_end")
+
+    def __init__(self, data: bytes) -> None:
+        self._data: Final = data
+        self._at = 0
+        self._end = len(data)
+
+    @property
+    def at_end(self) -> bool:
+        return self._at >= self._end
+
+    def bytes(self, count: int) -> bytes:
+        """The next `count` bytes. Raises `MalformedPacket` when there are fewer, as every read here does."""
+        start = self._at
+        if count > self._end - start:
+            raise MalformedPacket("packet ends in the middle of a field")
+        self._at = start + count
+        return self._data[start : start + count]
+
+    def u8(self) -> int:
+        return self.bytes(1)[0]
+
+    def u16(self) -> int:
+        return int.from_bytes(self.bytes(2), "big")
+
+    def u32(self) -> int:
+        return int.from_bytes(self.bytes(4), "big")
+
+    def packet_id(self) -> int:
+        """A packet identifier, never zero [MQTT-2.2.1-3]."""
+        packet_id = self.u16()
+        if packet_id == 0:
+            raise MalformedPacket("packet identifier is zero [MQTT-2.2.1-3]")
+        return packet_id
+
+    def varint(self) -> int:
+        """A variable byte integer of one to four bytes, in its shortest form [MQTT-1.5.5-1]."""
+        value = 0
+        for shift in (0, 7, 14, 21):
+            byte = self.u8()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if byte == 0 and shift:
+                    raise MalformedPacket("variable byte integer is longer than it need be [MQTT-1.5.5-1]")
+                return value
+        raise MalformedPacket("variable byte integer has more than four bytes")
+
+    def binary(self) -> bytes:
+        """Binary data behind its two-byte length."""
+        return self.bytes(self.u16())
+
+    def utf8_bytes(self) -> bytes:
+        """A UTF-8 string as its validated bytes: no surrogates [MQTT-1.5.4-1], no U+0000 [MQTT-1.5.4-2]."""
+        raw = self.binary()
+        check_utf8(raw)
+        return raw
+
+    def utf8(self) -> str:
+        """A UTF-8 string, under the same rules as `utf8_bytes`."""
+        return check_utf8(self.binary())
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self.bytes(self._end - self._at)
+
+    def finish(self) -> None:
+        """Raises `MalformedPacket` when bytes are left behind the last field."""
+        if self._at < self._end:
+            raise MalformedPacket(f"{self._end - self._at} bytes behind the end of the packet")
+
+
+def check_utf8(raw: bytes) -> str:
+    """The text of `raw`. Raises `MalformedPacket` for ill-formed UTF-8 and for U+0000."""
+    if b"\0" in raw:
+        raise MalformedPacket("string contains U+0000 [MQTT-1.5.4-2]")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedPacket(f"string is not UTF-8: {error.reason} at byte {error.start} [MQTT-1.5.4-1]") from None
+
+
+def encode_varint(value: int) -> bytes:
+    """A variable byte integer in its shortest form. Raises `ValueError` above 268 435 455."""
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    if value > MAX_REMAINING_LENGTH:
+        raise ValueError(f"{value} does not fit a variable byte integer: the largest is {MAX_REMAINING_LENGTH}")
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_u16(value: int) -> bytes:
+    return value.to_bytes(2, "big")
+
+
+def encode_binary(raw: bytes) -> bytes:
+    """Binary data behind its length. Raises `ValueError` above 65 535 bytes."""
+    if len(raw) > MAX_STRING_BYTES:
+        raise ValueError(f"field of {len(raw)} bytes: MQTT allows {MAX_STRING_BYTES}")
+    return len(raw).to_bytes(2, "big") + raw
+
+
+def encode_utf8(text: str) -> bytes:
+    """A UTF-8 string behind its length. Raises `ValueError` for surrogates, U+0000 or more than 65 535 bytes."""
+    if "\0" in text:
+        raise ValueError("string contains U+0000, which MQTT does not allow [MQTT-1.5.4-2]")
+    return encode_binary(text.encode())
