@@ -208,7 +208,12 @@ def _connect(cursor: Cursor) -> Connect:
     flags = cursor.u8()
     if flags & 1:
         raise MalformedPacket("CONNECT with its reserved flag set [MQTT-3.1.2-3]")
-    has_will, will_qos, has_password, has_username = flags & 4 != 0, flags >> 3 & 3, flags & 0x40 != 0, flags & 0x80 != 0
+    has_will, will_qos, has_password, has_username = (
+        flags & 4 != 0,
+        flags >> 3 & 3,
+        flags & 0x40 != 0,
+        flags & 0x80 != 0,
+    )
     if not has_will and flags & 0x38:
         raise MalformedPacket("CONNECT with will QoS or will retain but no will [MQTT-3.1.2-11] [MQTT-3.1.2-13]")
     if will_qos == 3:

@@ -125,9 +125,7 @@ def _outcome(reason_code: int, properties: Properties, packet: int, version: int
 
 
 def _request(request: SubscriptionRequest) -> bytes:
-    options = (
-        request.qos | request.no_local << 2 | request.retain_as_published << 3 | request.retain_handling << 4
-    )
+    options = request.qos | request.no_local << 2 | request.retain_as_published << 3 | request.retain_handling << 4
     return encode_binary(request.topic_filter) + options.to_bytes(1, "big")
 
 

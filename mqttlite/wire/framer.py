@@ -3,7 +3,7 @@
 Invariant: what is kept is shorter than one packet of `max_packet_size` bytes, and is copied at most twice.
 """
 
-from typing import Final, final
+from typing import final
 
 from mqttlite.wire.errors import MalformedPacket, PacketTooLarge
 

@@ -56,9 +56,7 @@ class Ack:
 
     __slots__ = ("packet_id", "packet_type", "properties", "reason_code")
 
-    def __init__(
-        self, packet_type: int, packet_id: int, reason_code: int = 0, properties: Properties = NONE
-    ) -> None:
+    def __init__(self, packet_type: int, packet_id: int, reason_code: int = 0, properties: Properties = NONE) -> None:
         self.packet_type: Final = packet_type
         self.packet_id: Final = packet_id
         self.reason_code: Final = reason_code

@@ -24,7 +24,7 @@ class Cursor:
     def at_end(self) -> bool:
         return self._at >= self._end
 
-    def bytes(self, count: int) -> bytes:
+    def take(self, count: int) -> bytes:
         """The next `count` bytes. Raises `MalformedPacket` when there are fewer, as every read here does."""
         start = self._at
         if count > self._end - start:
@@ -33,13 +33,13 @@ class Cursor:
         return self._data[start : start + count]
 
     def u8(self) -> int:
-        return self.bytes(1)[0]
+        return self.take(1)[0]
 
     def u16(self) -> int:
-        return int.from_bytes(self.bytes(2), "big")
+        return int.from_bytes(self.take(2), "big")
 
     def u32(self) -> int:
-        return int.from_bytes(self.bytes(4), "big")
+        return int.from_bytes(self.take(4), "big")
 
     def packet_id(self) -> int:
         """A packet identifier, never zero [MQTT-2.2.1-3]."""
@@ -62,7 +62,7 @@ class Cursor:
 
     def binary(self) -> bytes:
         """Binary data behind its two-byte length."""
-        return self.bytes(self.u16())
+        return self.take(self.u16())
 
     def utf8_bytes(self) -> bytes:
         """A UTF-8 string as its validated bytes: no surrogates [MQTT-1.5.4-1], no U+0000 [MQTT-1.5.4-2]."""
@@ -76,7 +76,7 @@ class Cursor:
 
     def rest(self) -> bytes:
         """All that is left."""
-        return self.bytes(self._end - self._at)
+        return self.take(self._end - self._at)
 
     def finish(self) -> None:
         """Raises `MalformedPacket` when bytes are left behind the last field."""

@@ -200,7 +200,7 @@ def decode_properties(cursor: Cursor, packet: int) -> Properties:
     length = cursor.varint()
     if length == 0:
         return NONE
-    block = Cursor(cursor.bytes(length))
+    block = Cursor(cursor.take(length))
     properties = Properties()
     while not block.at_end:
         identifier = block.varint()
