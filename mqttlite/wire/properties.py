@@ -124,7 +124,8 @@ class Properties:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Properties) and self.present() == other.present()
 
-    __hash__ = None  # type: ignore[assignment]  # mutable
+    def __hash__(self) -> int:
+        return hash(tuple([name for name, _value in self.present()]))
 
     def __repr__(self) -> str:
         return f"Properties({', '.join(f'{name}={value!r}' for name, value in self.present())})"
