@@ -12,13 +12,14 @@ dies, so a `.open` file whose lock is free has no writer, and the next broker th
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -83,7 +84,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     sent_qos0: int
     sent_qos1: int
     sent_qos2: int
-    drops: Mapping[str, int]
+    drops: dict[str, int]
     dropped: int
     outbox_high_water_bytes: int
     outbox_high_water_messages: int
@@ -101,7 +102,10 @@ class Disk:
         """Create a file that did not exist and lock it for this process."""
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o640)
-        _try_lock(fd)
+        # Between the two calls a starting broker may have found the file, empty and unlocked, and be removing it.
+        if not _try_lock(fd) or not _is_at(path, fd):
+            os.close(fd)
+            raise BlockingIOError(errno.EWOULDBLOCK, "another broker is tidying up here", str(path))
         return fd
 
     def write(self, fd: int, data: bytes) -> int:
@@ -147,6 +151,7 @@ class _Part:
         self._cut_torn_end()
         self._disk.sync(self._fd)
         # Renamed before it is closed: while we hold the lock nobody else can take it for a dead broker's file.
+        # A power cut may undo the rename; then the next start finds the file and renames it again.
         self._disk.rename(self.path, _final_name(self.path))
 
     def close(self) -> None:
@@ -185,12 +190,20 @@ class Parts:
 
     def publish(self) -> None:
         """Publish the open file. On OSError it stays open and this may be called again."""
-        part = self._part
-        if part is None:
+        if self._part is None:
             return
-        part.publish()
-        self._part = None
-        part.close()
+        try:
+            self._part.publish()
+        except FileNotFoundError:
+            # Somebody removed the file under us. Its rows are gone; what comes now deserves a file with a name.
+            self._forget()
+            raise
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._part is not None:
+            part, self._part = self._part, None
+            part.close()
 
     def _place(self, ended_at: datetime) -> Path:
         at = ended_at.astimezone(UTC)
@@ -199,7 +212,7 @@ class Parts:
 
 
 class SessionDump:
-    """A bounded queue and the thread that empties it into files."""
+    """A bounded queue and the thread that empties it into files. POSIX only: it needs `flock`."""
 
     def __init__(
         self,
@@ -209,6 +222,8 @@ class SessionDump:
         disk: Disk | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if sys.platform == "win32":
+            raise OSError("session telemetry needs file locks that Windows does not have (flock)")
         self._options = options
         self._clock = clock
         self._disk = disk or Disk()
@@ -217,7 +232,8 @@ class SessionDump:
         # None wakes the thread to look at `_closing`.
         self._queue: queue.SimpleQueue[SessionRow | None] = queue.SimpleQueue()
         self._closing = threading.Event()
-        self._outage = False
+        # What fails at present: "append", "publish" or both. Filling up this set is an outage, emptying it ends it.
+        self._failing: set[str] = set()
         # Each counter has one writing thread, so none needs a lock.
         self._refused_rows = 0
         self._lost_rows = 0
@@ -245,32 +261,34 @@ class SessionDump:
 
     def write(self, row: SessionRow) -> None:
         """Take a row, or drop and count it. Called from one thread, the event loop's."""
-        # One producer and a consumer that only shrinks the queue: it cannot grow between the look and the put.
+        # One producer, and a consumer that only takes: the queue cannot grow between the look and the put.
         if self._closing.is_set() or self._queue.qsize() >= self._options.max_pending_rows:
             self._refused_rows += 1
         else:
             self._queue.put(row)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Write what waits and publish the open file; True if all rows are on disk under their final name.
+        """Write what waits and publish the open file; True if that worked. Call it after the last `write`.
 
-        Blocks up to `timeout` seconds: call it from a thread. While the disk fails, it is tried once more, then what
-        waits is dropped and counted. A second call is harmless.
+        Blocks up to `timeout` seconds: call it from a thread. A failing disk is tried once more, then what waits is
+        dropped and counted. A second call is harmless.
         """
-        self._closing.set()
-        self._queue.put(None)
+        if not self._closing.is_set():
+            self._closing.set()
+            self._queue.put(None)
         self._thread.join(timeout)
-        return not self._thread.is_alive() and not self._outage
+        return not self._thread.is_alive() and not self._failing
 
     # ── the writer's thread ──────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
         self.adopted_files = adopt(Path(self._options.directory), self._disk)
         while not self._closing.is_set():
-            self._write_or_wait(self._next_batch())
-        while batch := self._drain(self._queue.qsize()):
-            self._write_or_wait(batch)
-        self._try(self._parts.publish)
+            self._store(self._next_batch())
+            self._rotate()
+        while batch := self._take(_BATCH_ROWS):
+            self._store(batch)
+        self._try("publish", self._parts.publish)
 
     def _next_batch(self) -> list[SessionRow]:
         """Wait for rows until the open file is due; empty when it is, or when we close."""
@@ -279,11 +297,12 @@ class SessionDump:
             first = self._queue.get(timeout=None if due_at is None else max(0.0, due_at - self._clock()))
         except queue.Empty:
             return []
-        return [] if first is None else [first, *self._drain(_BATCH_ROWS - 1)]
+        return [] if first is None else [first, *self._take(_BATCH_ROWS - 1)]
 
-    def _drain(self, limit: int) -> list[SessionRow]:
+    def _take(self, limit: int) -> list[SessionRow]:
+        """Up to `limit` rows, without waiting."""
         rows: list[SessionRow] = []
-        while len(rows) < min(limit, _BATCH_ROWS):
+        while len(rows) < limit:
             try:
                 row = self._queue.get_nowait()
             except queue.Empty:
@@ -292,18 +311,110 @@ class SessionDump:
                 rows.append(row)
         return rows
 
-    def _write_or_wait(self, rows: Sequence[SessionRow]) -> None:
-        """Bring one batch to disk and rotate; while the disk fails, try again until it works or we close."""
-        lines = [line for row in rows if (line := self._encode(row))]
-        if lines:
-            data, ended_at = b"".join(lines), rows[0].ended_at
-            while not self._try(lambda: self._parts.append(data, ended_at, self._clock())):
-                if self._closing.wait(self._options.retry_after_s) and not self._try(
-                    lambda: self._parts.append(data, ended_at, self._clock())
-                ):
-                    self._lost_rows += len(lines)
-                    return
-            self.written_rows += len(lines)
-        due_at = self._parts.due_at()
-        if due_at is not None and due_at <= self._clock() and not self._try(self._parts.publish):
+    def _store(self, rows: Sequence[SessionRow]) -> None:
+        """Bring one batch to disk. While the disk fails, wait and try again; once we close, try a last time."""
+        encoded = [(line, row.ended_at) for row in rows if (line := self._encode(row))]
+        if not encoded:
+            return
+        lines, ended_at = b"".join(line for line, _ in encoded), encoded[0][1]
+        while True:
+            last_time = self._closing.is_set()
+            if self._try("append", lambda: self._parts.append(lines, ended_at, self._clock())):
+                self.written_rows += len(encoded)
+                return
+            if last_time:
+                self._lost_rows += len(encoded)
+                return
             self._closing.wait(self._options.retry_after_s)
+
+    def _rotate(self) -> None:
+        due_at = self._parts.due_at()
+        if due_at is not None and due_at <= self._clock() and not self._try("publish", self._parts.publish):
+            self._closing.wait(self._options.retry_after_s)
+
+    def _encode(self, row: SessionRow) -> bytes:
+        """One line; empty, and the row counted as dropped, if JSON cannot hold it."""
+        try:
+            return self._encoder.encode(row) + b"\n"
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            self._lost_rows += 1
+            _log.warning("session row of connection %s cannot be written: %s", row.connection_id, error)
+            return b""
+
+    def _try(self, name: str, act: Callable[[], None]) -> bool:
+        """Run a disk operation; False if it failed. The first failure of an outage is logged, and its end."""
+        try:
+            act()
+        except OSError as error:
+            self.disk_errors += 1
+            if not self._failing:
+                _log.warning("session rows cannot be written, will keep trying: %s", error)
+            self._failing.add(name)
+            return False
+        if name in self._failing:
+            self._failing.remove(name)
+            if not self._failing:
+                _log.warning("session rows are written again; %d dropped since the start", self.dropped_rows)
+        return True
+
+
+def adopt(directory: Path, disk: Disk) -> int:
+    """Finish the files dead brokers left open under `directory`; return how many. Files in use are left alone."""
+    adopted = 0
+    for path in sorted(directory.glob("table=sessions/date=*/hour=*/.part-*.jsonl.open")):
+        try:
+            adopted += _adopt_one(path, disk)
+        except OSError as error:
+            _log.warning("%s, left by another run, cannot be finished: %s", path, error)
+    return adopted
+
+
+def _adopt_one(path: Path, disk: Disk) -> bool:
+    fd = os.open(path, os.O_RDWR)
+    try:
+        # The second question matters: its writer may have published and closed the file after we opened it.
+        if not _try_lock(fd) or not _is_at(path, fd):
+            return False
+        size = _end_of_last_line(fd)
+        if size == 0:
+            path.unlink()
+            return False
+        disk.truncate(fd, size)
+        disk.sync(fd)
+        disk.rename(path, _final_name(path))
+        return True
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int) -> bool:
+    """Take the exclusive lock that says: this file has a living writer."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def _end_of_last_line(fd: int) -> int:
+    """The offset just behind the last newline; 0 if there is none."""
+    end = os.fstat(fd).st_size
+    while end > 0:
+        start = max(0, end - _TAIL_BLOCK_BYTES)
+        newline = os.pread(fd, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+def _final_name(path: Path) -> Path:
+    """`.part-x-000001.jsonl.open` → `part-x-000001.jsonl`"""
+    return path.with_name(path.name.removeprefix(".").removesuffix(".open"))
