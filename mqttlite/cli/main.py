@@ -1,0 +1,65 @@
+"""The group `mqttlite`, which finds its subcommands by name.
+
+What a subcommand does lives in its own file, as a click command named `command`.
+Invariant: `mqttlite pub` never pays for importing the broker.
+"""
+
+import importlib
+import importlib.util
+import platform
+from collections.abc import Mapping
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import version
+from typing import Final
+
+import click
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "serve": "Run the broker.",
+    "pub": "Publish messages.",
+    "sub": "Subscribe and print what arrives.",
+    "certs": "Make certificates for TLS.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are the modules of this package named in COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"mqttlite.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table, so that --help loads none of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def build() -> str:
+    """The version and whether the ground floor runs compiled, as --version and the start-up banner say it."""
+    framer = importlib.util.find_spec("mqttlite.wire.framer")
+    compiled = framer is not None and (framer.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
+    kind = "compiled" if compiled else "pure Python"
+    return f"mqttlite {version('mqttlite')} ({kind}, {platform.python_implementation()} {platform.python_version()})"
+
+
+def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(build())
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
+def main() -> None:
+    """mqttlite: an MQTT 3.1.1 and 5.0 broker, and the tools to talk to one.
+
+    'mqttlite COMMAND --help' explains a command and its exit codes.
+    """

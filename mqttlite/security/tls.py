@@ -1,0 +1,137 @@
+"""Builds the TLS contexts of listeners and clients, and says in sentences why files cannot be used.
+
+Sockets live in `net` and `client`; making certificates lives in `certificates`.
+Invariant: a context is returned only when its files were loaded and fit together.
+"""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NoReturn
+
+_HOW_TO_MAKE_ONE = "'mqttlite certs init' makes a set for development."
+
+
+class TlsConfigError(ValueError):
+    """TLS cannot be set up: `option` names the setting at fault, the message which file, what is wrong, what to do."""
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """How a listener speaks TLS. With a `ca_file` clients may show a certificate; they must if it is required."""
+
+    cert_file: str
+    key_file: str
+    ca_file: str | None = None
+    require_client_cert: bool = False
+    min_version: Literal["1.2", "1.3"] = "1.2"
+
+
+def server_context(options: TlsOptions) -> ssl.SSLContext:
+    """The context of a listener. Session tickets stay on: a device that reconnects skips half of the handshake."""
+    if options.require_client_cert and options.ca_file is None:
+        raise TlsConfigError(
+            "ca_file", "Client certificates are required, but no CA file says which ones to trust. Set ca_file."
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if options.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could make us do the dear half of a handshake for ever
+    _load_chain(context, ("cert_file", options.cert_file), ("key_file", options.key_file))
+    if options.ca_file is not None:
+        _load_authorities(context, "ca_file", options.ca_file)
+        context.verify_mode = ssl.CERT_REQUIRED if options.require_client_cert else ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(
+    cafile: str | None = None, cert: str | None = None, key: str | None = None, insecure: bool = False
+) -> ssl.SSLContext:
+    """The context of a client; without `cafile` the system's authorities are trusted.
+
+    `insecure` means what it means to mosquitto_pub: the host name is not compared. With no `cafile` either,
+    nothing at all is verified.
+    """
+    # Not create_default_context: since Python 3.13 it is strict about details that many private CAs lack.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if insecure:
+        context.check_hostname = False
+    if cafile is not None:
+        _load_authorities(context, "cafile", cafile)
+    elif insecure:
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if cert is not None:
+        _load_chain(context, ("cert", cert), ("key", cert if key is None else key))
+    elif key is not None:
+        raise TlsConfigError("cert", f"The key {key} was given without its certificate.")
+    return context
+
+
+def _load_authorities(context: ssl.SSLContext, option: str, path: str) -> None:
+    content = _read(option, path)
+    if b"-----BEGIN " not in content:
+        raise TlsConfigError(option, f"{path} is not PEM text; a CA file begins with '-----BEGIN CERTIFICATE-----'.")
+    try:
+        context.load_verify_locations(cafile=path)
+    except ssl.SSLError as error:
+        if _holds_certificate(content):
+            raise TlsConfigError(
+                option, f"{path} is damaged and cannot be used as a CA file ({error.reason})."
+            ) from None
+    if not context.cert_store_stats()["x509"]:
+        raise TlsConfigError(option, f"{path} holds no certificate; name the file of the authority, such as ca.crt.")
+
+
+def _load_chain(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, str]) -> None:
+    """Load a certificate chain and its key; each of the two is an option's name and a path."""
+    cert_option, cert_path = cert
+    key_option, key_path = key
+    cert_content, key_content = _read(cert_option, cert_path), _read(key_option, key_path)
+    if not _holds_certificate(cert_content):
+        hint = " It holds a private key: are the two swapped?" if _holds_key(cert_content) else ""
+        raise TlsConfigError(cert_option, f"{cert_path} holds no PEM certificate.{hint} {_HOW_TO_MAKE_ONE}")
+    if not _holds_key(key_content):
+        raise TlsConfigError(
+            key_option, f"{key_path} holds no PEM private key; it begins with '-----BEGIN PRIVATE KEY-----'."
+        )
+
+    def refuse_to_ask() -> NoReturn:  # OpenSSL would otherwise stop and ask on the terminal
+        raise TlsConfigError(
+            key_option,
+            f"{key_path} is encrypted. Store it decrypted, readable by the broker alone: "
+            f"'openssl pkey -in {key_path} -out plain.key'.",
+        )
+
+    try:
+        context.load_cert_chain(cert_path, key_path, password=refuse_to_ask)
+    except ssl.SSLError as error:
+        if error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
+            raise TlsConfigError(
+                key_option, f"{key_path} is not the key of {cert_path}. Name the two files that were made together."
+            ) from None
+        raise TlsConfigError(
+            cert_option, f"{cert_path} and {key_path} cannot be used, one of them is damaged ({error.reason})."
+        ) from None
+
+
+def _read(option: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise TlsConfigError(option, f"{path}: no such file. {_HOW_TO_MAKE_ONE}") from None
+    except OSError as error:
+        raise TlsConfigError(option, f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _holds_certificate(content: bytes) -> bool:
+    return b"CERTIFICATE-----" in content
+
+
+def _holds_key(content: bytes) -> bool:
+    return b"PRIVATE KEY-----" in content

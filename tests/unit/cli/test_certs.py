@@ -1,0 +1,92 @@
+"""`mqttlite certs init` at the terminal: what it prints and how it ends."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqttlite.cli.main import main
+from mqttlite.security import certificates
+
+
+def certs(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["certs", "init", *arguments])
+
+
+def test_it_prints_what_it_made_and_the_lines_to_paste(tmp_path: Path) -> None:
+    result = certs(str(tmp_path / "my certs"), "--client", "device", "--host", "broker.example")
+    assert result.exit_code == 0
+    assert result.stdout.count("made  ") == 3
+    assert "broker.example" in result.stdout
+    assert f"--cafile '{tmp_path}/my certs/ca.crt'" in result.stdout
+    for line in ("mqttlite serve --tls-port 8883", "mqttlite sub -h localhost -p 8883", "mqttlite pub -h localhost"):
+        assert line in result.stdout
+
+
+def test_it_works_in_the_directory_certs_when_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert certs().exit_code == 0
+    assert (tmp_path / "certs" / "server.key").exists()
+
+
+def test_a_second_run_says_what_it_kept(tmp_path: Path) -> None:
+    certs(str(tmp_path), "--client", "device")
+    result = certs(str(tmp_path), "--client", "device", "--client", "gauge")
+    assert result.exit_code == 0
+    assert result.stdout.count("kept  ") == 3
+    assert f"made  {tmp_path}/gauge.crt and gauge.key  (client gauge; until " in result.stdout
+
+
+def test_a_kept_certificate_without_its_key_here_is_told_apart(tmp_path: Path) -> None:
+    certs(str(tmp_path))
+    (tmp_path / "ca.key").unlink()
+    assert f"kept  {tmp_path}/ca.crt  (certificate authority; until " in certs(str(tmp_path)).stdout
+
+
+def test_an_expired_certificate_is_pointed_out(tmp_path: Path) -> None:
+    certificates.init(tmp_path, now=datetime(2001, 1, 1, tzinfo=UTC))
+    result = certs(str(tmp_path))
+    assert result.exit_code == 0
+    assert "EXPIRED 2003-04-05: move it and its key away" in result.stdout
+
+
+def test_a_refusal_is_one_sentence_on_stderr_and_exit_code_1(tmp_path: Path) -> None:
+    (tmp_path / "ca.key").write_text("")
+    result = certs(str(tmp_path))
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert "ca.key exists without ca.crt" in result.stderr
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "36501", "many"])
+def test_impossible_days_are_wrong_usage(tmp_path: Path, days: str) -> None:
+    assert certs(str(tmp_path), "--days", days).exit_code == 2
+
+
+def test_the_help_lists_the_exit_codes() -> None:
+    assert "Exit codes: 0" in certs("--help").stdout
+
+
+def test_the_group_lists_every_command_and_loads_none() -> None:
+    result = CliRunner().invoke(main, ["--help"])
+    assert [name for name in ("serve", "pub", "sub", "certs") if f"  {name} " in result.stdout] == [
+        "serve",
+        "pub",
+        "sub",
+        "certs",
+    ]
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    result = CliRunner().invoke(main, ["publish"])
+    assert result.exit_code == 2
+    assert "No such command 'publish'" in result.stderr
+
+
+def test_the_version_says_how_the_ground_floor_runs() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("mqttlite ")
+    assert "pure Python" in result.stdout or "compiled" in result.stdout
