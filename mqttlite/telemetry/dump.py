@@ -288,6 +288,7 @@ class SessionDump:
             self._rotate()
         while batch := self._take(_BATCH_ROWS):
             self._store(batch)
+            self._rotate()
         self._try("publish", self._parts.publish)
 
     def _next_batch(self) -> list[SessionRow]:

@@ -1,0 +1,54 @@
+"""The command line: `python -m spark_analytics report --input DIR --out DIR`.
+
+Parses, makes one call, prints. Exit codes: 0 the report is written, 1 Spark failed on the way, 2 wrong arguments,
+3 Java or pyspark is missing, 4 the input cannot be used, 5 the output cannot be written, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from spark_analytics import environment
+from spark_analytics.errors import AnalyticsError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        environment.require()
+        return _report(options)
+    except AnalyticsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _report(options: argparse.Namespace) -> int:
+    # Only now, when we know that pyspark is there.
+    from spark_analytics import job
+
+    with environment.spark_session(options.master) as spark:
+        summary = job.run(spark, options.input, options.out, overwrite=options.overwrite)
+    for warning in summary.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(summary.text)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m spark_analytics", description="Reports about MQTT sessions.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    report = commands.add_parser("report", help="write tables and an HTML page about all dumped sessions")
+    report.add_argument("--input", required=True, metavar="DIR", help="the directory the broker dumps its sessions to")
+    report.add_argument("--out", required=True, metavar="DIR", help="where tables and page go; new or empty")
+    report.add_argument("--overwrite", action="store_true", help="replace the report that is in --out")
+    report.add_argument("--master", metavar="URL", help="the Spark master; default local[*]")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

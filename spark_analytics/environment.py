@@ -1,0 +1,124 @@
+"""Java, pyspark and a quiet Spark session.
+
+Invariant: nothing here imports pyspark before `require` has said that it, and a Java it can use, are there.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from spark_analytics.errors import EnvironmentMissing
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+_GET_JAVA: Final = "on Debian and Ubuntu: apt-get install openjdk-17-jre-headless"
+_GET_PYSPARK: Final = "pip install 'mqttlite[spark]'"
+
+# A report shuffles a few thousand groups; Spark's 200 partitions would spend their time on starting tasks.
+_LOCAL_SHUFFLE_PARTITIONS: Final = "4"
+
+_COMMON: Final = {
+    "spark.app.name": "mqttlite session reports",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": _LOCAL_SHUFFLE_PARTITIONS,
+}
+
+
+def require() -> None:
+    """Raise EnvironmentMissing, saying what to install, unless pyspark and a Java that suits it are there."""
+    try:
+        pyspark_version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        raise EnvironmentMissing(f"Reports need pyspark: {_GET_PYSPARK}") from None
+    needed = 17 if int(pyspark_version.split(".")[0]) >= 4 else 8
+    java = _find_java()
+    if java is None:
+        raise EnvironmentMissing(f"Reports need Java {needed} or newer, and there is none ({_GET_JAVA}).")
+    found = _java_version(java)
+    if found is not None and found < needed:
+        raise EnvironmentMissing(
+            f"pyspark {pyspark_version} needs Java {needed} or newer; {java} is Java {found} ({_GET_JAVA})."
+        )
+
+
+@contextmanager
+def spark_session(master: str | None) -> Iterator[SparkSession]:
+    """A session on `master`; None means `local[*]`, or what spark-submit was told. Stopped at the end.
+
+    What the JVM prints is held back. If Spark cannot start, its last lines are in the error.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    conf = _configure(SparkConf(loadDefaults=False), master, submitted)
+    with tempfile.TemporaryFile("w+", errors="replace") as jvm_says:
+        try:
+            gateway = None
+            if not submitted:
+                gateway = launch_gateway(conf, popen_kwargs={"stderr": jvm_says})  # type: ignore[no-untyped-call]
+            context = SparkContext(conf=conf, gateway=gateway)
+        except (PySparkException, OSError) as error:
+            raise EnvironmentMissing(f"Spark does not start: {_last_line(jvm_says) or error}") from error
+        session = SparkSession(context)
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def _configure(conf: SparkConf, master: str | None, submitted: bool) -> SparkConf:
+    settings = dict(_COMMON)
+    if master is None and not submitted:
+        master = "local[*]"
+    if master is not None:
+        settings["spark.master"] = master
+        if master.startswith("local"):
+            settings |= _LOCAL
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return conf.setAll(list(settings.items()))
+
+
+def _find_java() -> str | None:
+    """The Java that pyspark would start."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home, "bin", "java")
+        return str(java) if java.exists() else None
+    return shutil.which("java")
+
+
+def _java_version(java: str) -> int | None:
+    """17 for "17.0.15", 8 for "1.8.0_412"; None if it does not say."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match[1]) if match else None
+
+
+def _last_line(jvm_says: IO[str]) -> str:
+    jvm_says.seek(0)
+    lines = jvm_says.read().split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

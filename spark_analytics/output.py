@@ -1,0 +1,97 @@
+"""The output directory: what is in it, when we may write to it, and the files of a table.
+
+It goes through Hadoop's file systems, so OUT may be a local path or any URI that Spark can write to. Invariant: only
+OUT/<table>/parquet, OUT/<table>/csv and OUT/report.html are ever replaced, and those only when asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import MapType
+
+from spark_analytics.errors import OutputRefused
+
+PAGE: Final = "report.html"
+
+# RFC 4180 quotes, and timestamps that keep their microseconds.
+_CSV_OPTIONS: Final = {
+    "header": "true",
+    "escape": '"',
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+}
+
+
+class Output:
+    """One report's directory. The page is removed first and written last: where it is, the tables are complete."""
+
+    def __init__(self, spark: SparkSession, directory: str, *, overwrite: bool) -> None:
+        self.directory = directory.rstrip("/") or "/"
+        self._spark = spark
+        self._mode = "overwrite" if overwrite else "errorifexists"
+        try:
+            self._prepare(overwrite)
+        except Py4JJavaError as error:
+            raise OutputRefused(f"Cannot write to {directory}: {error.java_exception.getMessage()}") from error
+
+    def write(self, table: str, frame: DataFrame, order: Sequence[Column], *, one_file: bool) -> DataFrame:
+        """Write a table as Parquet and as CSV; return it as it is on disk, so nothing is computed twice."""
+        parquet = f"{self.directory}/{table}/parquet"
+        arranged = (frame.coalesce(1) if one_file else frame).sortWithinPartitions(*order)
+        try:
+            arranged.write.mode(self._mode).parquet(parquet)
+            written = self._spark.read.schema(frame.schema).parquet(parquet)
+            flat = flatten_maps(written)
+            flat.write.mode(self._mode).options(**_CSV_OPTIONS).csv(f"{self.directory}/{table}/csv")
+        except (PySparkException, Py4JJavaError) as error:
+            raise OutputRefused(f"Cannot write {table} to {self.directory}: {str(error).splitlines()[0]}") from error
+        return written
+
+    def write_page(self, html: str) -> str:
+        """Write the page; return where it is."""
+        stream = self._files.create(self._path(PAGE), True)
+        try:
+            stream.write(html.encode())
+        finally:
+            stream.close()
+        return f"{self.directory}/{PAGE}"
+
+    def _prepare(self, overwrite: bool) -> None:
+        jvm: Any = self._spark.sparkContext._jvm
+        root = jvm.org.apache.hadoop.fs.Path(self.directory)
+        self._files: Any = root.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration())
+        # Without this a local page has a hidden checksum file beside it.
+        self._files.setWriteChecksum(False)
+        if self._files.exists(root):
+            if not self._files.getFileStatus(root).isDirectory():
+                raise OutputRefused(f"{self.directory} is a file; --out takes a directory.")
+            if len(self._files.listStatus(root)) and not overwrite:
+                raise OutputRefused(
+                    f"{self.directory} is not empty. Give another --out, or --overwrite to replace the report in it."
+                )
+        self._files.delete(self._path(PAGE), False)
+        self._files.mkdirs(root)
+
+    def _path(self, name: str) -> Any:
+        jvm: Any = self._spark.sparkContext._jvm
+        return jvm.org.apache.hadoop.fs.Path(self.directory, name)
+
+
+def flatten_maps(frame: DataFrame) -> DataFrame:
+    """The same columns, each map as text: `expired=1;queue_full=20`, by key; an empty map is an empty text."""
+    columns = [
+        _as_text(field.name) if isinstance(field.dataType, MapType) else F.col(field.name) for field in frame.schema
+    ]
+    return frame.select(*columns)
+
+
+def _as_text(name: str) -> Column:
+    pairs = F.transform(
+        F.array_sort(F.map_entries(name)), lambda pair: F.concat_ws("=", pair["key"], pair["value"].cast("string"))
+    )
+    return F.concat_ws(";", pairs).alias(name)
