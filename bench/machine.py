@@ -4,6 +4,7 @@ import os
 import platform
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -114,11 +115,10 @@ def _pids() -> list[int]:
 def _descriptors(pid: int) -> set[str]:
     """What a process has open; nothing if it is gone or not ours to look at."""
     found = set()
-    try:
+    with suppress(OSError):
         for descriptor in os.scandir(PROC / str(pid) / "fd"):
-            found.add(os.readlink(descriptor.path))
-    except OSError:
-        pass
+            with suppress(OSError):
+                found.add(os.readlink(descriptor.path))
     return found
 
 

@@ -254,7 +254,7 @@ struct conn {
 static struct {                         /* what one measured phase counts */
     uint64_t sent, received, stale, dup, reordered, disconnects, rss_peak_kb;
     uint64_t start, last_tx, last_rx;
-    double own_cpu, broker_cpu;
+    double own_cpu, broker_cpu, phase;
     const char *drained;
     struct hist lat;
 } st;
@@ -657,6 +657,7 @@ static void run(struct conn *p, int npubs, int fan, double rate, double secs, do
             next_rss = now + SEC / 20;
         }
     }
+    st.phase = (double)(now - st.start) / 1e9;
     st.own_cpu = own_cpu_secs() - own;
     st.broker_cpu = broker_cpu_secs() - broker;
 }
@@ -688,7 +689,9 @@ static double elapsed(void) {
  * stale             deliveries of messages from before this phase (counted nowhere else)
  * dup, reordered    deliveries flagged DUP; deliveries older than one before them
  * p50_us .. max_us  latency from the stamp to the recv() that brought the message
- * loadgen_cpu_s     CPU this program used; near elapsed_s it, not the broker, is the limit
+ * elapsed_s         from the first send to the last send or delivery, whichever was later
+ * phase_s           with the wait for what never came, too: the time that the CPU figures span
+ * loadgen_cpu_s     CPU this program used; near phase_s it, not the broker, is the limit
  * broker_cpu_s      CPU of the processes of --pid, and rss_peak_kb their memory
  */
 static void report(int fan, const char *extra) {
@@ -698,13 +701,13 @@ static void report(int fan, const char *extra) {
            "\"lost\":%lld,\"drained\":\"%s\",\"stale\":%llu,\"dup\":%llu,\"reordered\":%llu,\"disconnects\":%llu,"
            "\"sent_per_s\":%.0f,\"recv_per_s\":%.0f,"
            "\"p50_us\":%.1f,\"p95_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"max_us\":%.1f,"
-           "\"elapsed_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.2f,\"rss_peak_kb\":%llu%s}\n",
+           "\"elapsed_s\":%.3f,\"phase_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.2f,\"rss_peak_kb\":%llu%s}\n",
            opt.mode, opt.label, opt.qos, opt.size, opt.v5 ? "true" : "false",
            (unsigned long long)st.sent, (unsigned long long)st.received, (long long)(due - st.received),
            st.drained, (unsigned long long)st.stale, (unsigned long long)st.dup, (unsigned long long)st.reordered,
            (unsigned long long)st.disconnects, tx > 0 ? (double)st.sent / tx : 0, (double)st.received / el,
            hist_us(&st.lat, .5), hist_us(&st.lat, .95), hist_us(&st.lat, .99), hist_us(&st.lat, .999),
-           (double)st.lat.max / 1e3, el, st.own_cpu, st.broker_cpu,
+           (double)st.lat.max / 1e3, el, st.phase, st.own_cpu, st.broker_cpu,
            (unsigned long long)st.rss_peak_kb, extra);
     fflush(stdout);
 }
@@ -855,7 +858,7 @@ static void mode_connect(void) {
     usleep((useconds_t)(opt.hold * 1e6));
     uint64_t after = broker_rss_kb();
     printf("{\"mode\":\"connect\",\"label\":\"%s\",\"conns\":%d,\"failed\":%d,\"connects_per_s\":%.0f,"
-           "\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,\"elapsed_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.2f,"
+           "\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,\"phase_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.2f,"
            "\"rss_before_kb\":%llu,\"rss_after_kb\":%llu,\"rss_per_conn_bytes\":%.0f}\n",
            opt.label, ready, failed + (opt.conns - ready - failed), (double)ready / el,
            hist_us(&st.lat, .5), hist_us(&st.lat, .99), (double)st.lat.max / 1e3, el, own, broker,

@@ -1,0 +1,258 @@
+"""Who is measured: our broker, mosquitto, any other by its spec, and TCP without a broker.
+
+A broker we start is a process group of its own, so that stopping and holding it reaches it and its children and
+nothing else. Held (SIGSTOP) it costs no CPU while others are measured.
+"""
+
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from bench import machine
+from bench.cases import Case
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+LOOPBACK: Final = "127.0.0.1"
+START_LIMIT_S: Final = 30.0
+STOP_LIMIT_S: Final = 10.0
+NAME: Final = re.compile(r"[\w.+-]+")
+
+
+class BrokerError(Exception):
+    """A broker's spec is wrong, or it did not come up; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """How to reach a broker and, unless it runs already, how to start it."""
+
+    name: str
+    host: str
+    port: int
+    command: tuple[str, ...] = ()
+    version_command: tuple[str, ...] = ()
+    folder: Path | None = None
+    """Where the command runs; the current folder if None."""
+    environment: Mapping[str, str] | None = None
+
+
+def parse(text: str) -> Spec:
+    """Read NAME=PORT, NAME=HOST:PORT or either with =COMMAND; port 0 takes a free one, {port} in COMMAND names it."""
+    name, _, rest = text.partition("=")
+    address, _, command = rest.partition("=")
+    host, _, digits = address.rpartition(":")
+    if not NAME.fullmatch(name) or not digits.isascii() or not digits.isdigit() or int(digits) > 65535:
+        raise BrokerError(f"{text!r} is not NAME=[HOST:]PORT or NAME=[HOST:]PORT=COMMAND")
+    port = int(digits)
+    if port == 0 and "{port}" not in command:
+        raise BrokerError(f"{text!r}: port 0 means a free one, which its command must take as {{port}}")
+    port = port or free_port()
+    try:
+        resolved = socket.gethostbyname(host or LOOPBACK)
+        words = shlex.split(command)
+    except (OSError, ValueError) as error:
+        raise BrokerError(f"{text!r}: {error}") from error
+    return Spec(name, resolved, port, tuple(word.replace("{port}", str(port)) for word in words))
+
+
+def free_port() -> int:
+    """A port nobody listens on, below those the kernel gives to the load generator's own connections."""
+    for port in random.sample(range(20000, 32000), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            return port
+    raise BrokerError("found no free port between 20000 and 32000")
+
+
+def mqttlite(home: Path) -> Spec:
+    """Our broker: as installed if it is, so that a compiled build is what is measured; else from this source tree."""
+    python = (sys.executable, "-m", "mqttlite")
+    port = free_port()
+    spec = Spec(
+        "mqttlite",
+        LOOPBACK,
+        port,
+        (*python, "serve", "--port", str(port), "--log-level", "warning"),
+        version_command=(*python, "--version"),
+        folder=home,  # an empty one: neither a source tree nor a configuration file is picked up by chance
+    )
+    found = subprocess.run([sys.executable, "-c", "import mqttlite"], cwd=home, capture_output=True, timeout=30)
+    if found.returncode == 0:
+        return spec
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return replace(spec, environment={"PYTHONPATH": path})
+
+
+def mosquitto(home: Path) -> Spec | None:
+    """Debian's broker with its own defaults, if it is installed; anonymous, on loopback, keeping nothing."""
+    found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        return None
+    port = free_port()
+    configuration = home / "mosquitto.conf"
+    configuration.write_text(
+        f"listener {port} {LOOPBACK}\nallow_anonymous true\npersistence false\nlog_dest none\n",
+        encoding="utf-8",
+    )
+    return Spec("mosquitto", LOOPBACK, port, (found, "-c", str(configuration)), (found, "-h"), home)
+
+
+class Contender(Protocol):
+    """What a case is run against."""
+
+    @property
+    def name(self) -> str: ...
+
+    def arguments(self) -> tuple[str, ...]:
+        """Tell the load generator where to go."""
+
+    def pids(self) -> tuple[int, ...]:
+        """The processes whose CPU and memory are its."""
+
+    def carries(self, case: Case) -> bool:
+        """Whether the case makes sense for it."""
+
+    def ready(self) -> None:
+        """Be up and running."""
+
+    def hold(self) -> None:
+        """Rest while others are measured."""
+
+    def stop(self) -> None:
+        """End, if it is ours to end; `ready` starts it afresh."""
+
+
+class Raw:
+    """No broker: the load generator's own child, which passes bytes on; the limit that TCP sets."""
+
+    name = "raw"
+
+    def arguments(self) -> tuple[str, ...]:
+        return ("--raw",)
+
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    def carries(self, case: Case) -> bool:
+        return case.raw
+
+    def ready(self) -> None: ...
+
+    def hold(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Broker:
+    """A broker behind a port; if its spec has a command, one that we start, hold and stop."""
+
+    def __init__(self, spec: Spec, home: Path) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self._complaints = home / f"{spec.name}.stderr"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def arguments(self) -> tuple[str, ...]:
+        pids = ",".join(map(str, self.pids()))
+        return ("--host", self.spec.host, "--port", str(self.spec.port), *(("--pid", pids) if pids else ()))
+
+    def pids(self) -> tuple[int, ...]:
+        return machine.serving(self.spec.port)
+
+    def carries(self, case: Case) -> bool:
+        return True
+
+    def ready(self) -> None:
+        if self.spec.command and not self._runs():
+            self._start()
+        self._signal(signal.SIGCONT)
+
+    def hold(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+
+    def version(self) -> str:
+        """What the broker says it is; what was asked for, if it cannot be asked."""
+        if not self.spec.version_command:
+            return shlex.join(self.spec.command) or f"at {self.spec.host}:{self.spec.port}"
+        done = subprocess.run(
+            self.spec.version_command,
+            cwd=self.spec.folder,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        said = (done.stdout or done.stderr).strip().splitlines() or ["unknown version"]
+        return said[0 if done.stdout else -1]
+
+    def _start(self) -> None:
+        with self._complaints.open("wb") as complaints:
+            try:
+                self._process = subprocess.Popen(
+                    self.spec.command,
+                    cwd=self.spec.folder,
+                    env=self._environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=complaints,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise BrokerError(f"{self.name}: {error}") from error
+        end = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < end:
+            listens = self._listens()
+            if not self._runs():
+                raise BrokerError(f"{self.name} ended at once (exit {self._process.returncode}): {self._last_words()}")
+            if listens:
+                return
+            time.sleep(0.05)
+        self.stop()
+        raise BrokerError(f"{self.name} did not listen on port {self.spec.port} within {START_LIMIT_S:.0f} s")
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **(self.spec.environment or {})}
+
+    def _runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection((self.spec.host, self.spec.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    def _last_words(self) -> str:
+        lines = self._complaints.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._runs():
+            os.killpg(self._process.pid, number)

@@ -1,0 +1,57 @@
+"""Which cases a command line chooses, and what load each of them is."""
+
+import pytest
+
+from bench.cases import CASES, GROUPS, names, select
+
+
+def test_the_groups_are_the_modes_of_the_load_generator() -> None:
+    assert GROUPS == ("stream", "fanout", "fanin", "wild", "connect", "pingpong", "slow")
+
+
+def test_every_case_belongs_to_one_group() -> None:
+    assert [case for group in GROUPS for case in select(group)] == list(CASES.values())
+    assert select(None) == list(CASES.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("", ()), ("q0", ("q0",)), ("q0,x50", ("q0", "x50")), (" q0 ,, x50,", ("q0", "x50"))],
+)
+def test_parts_of_names_are_separated_by_commas(text: str, parts: tuple[str, ...]) -> None:
+    assert names(text) == parts
+
+
+def test_a_case_is_chosen_by_any_wanted_part_and_dropped_by_any_unwanted_one() -> None:
+    chosen = select("stream", wanted=("q1", "flood"), unwanted=("x50", "4096B"))
+    assert [case.name for case in chosen] == ["stream-q1-16B-x1", "stream-q1-256B-x1", "flood-16B-x1"]
+
+
+def test_no_case_bears_an_unknown_name() -> None:
+    assert select("pingpong", wanted=("stream",)) == []
+
+
+def test_what_is_given_later_wins_so_extra_arguments_come_last() -> None:
+    load = CASES["pingpong"].load(("--secs", "9"), quick=True)
+    assert load == ("--mode", "pingpong", "--size", "16", "--secs", "1", "--secs", "0.3", "--drain", "1", "--secs", "9")
+
+
+def test_a_quick_connect_opens_fewer_connections_and_keeps_its_time_limit() -> None:
+    load = CASES["connect-5000"].load((), quick=True)
+    assert load.count("--secs") == 1
+    assert load[-4:] == ("--conns", "500", "--hold", "0.1")
+
+
+def test_only_qos_0_without_wildcards_can_do_without_a_broker() -> None:
+    raw = {case.group for case in CASES.values() if case.raw}
+    assert raw == {"stream", "fanout", "pingpong"}
+    assert not any(case.raw for case in CASES.values() if "-q1-" in case.name or "-q2-" in case.name)
+
+
+def test_unbounded_qos_0_is_called_a_flood() -> None:
+    unbounded = {
+        case.name
+        for case in select("stream") + select("fanout")
+        if not {"--lag", "--rate"} & set(case.arguments) and "-q1-" not in case.name and "-q2-" not in case.name
+    }
+    assert unbounded == {name for name in CASES if "flood" in name}

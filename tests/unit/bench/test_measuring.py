@@ -1,0 +1,135 @@
+"""Who is measured when, which of several attempts is kept, and what the load generator's output means."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from bench import measure
+from bench.brokers import BrokerError
+from bench.cases import CASES, Case
+from bench.measure import Plan, read
+
+
+class Recorded:
+    """A contender that writes down what it is asked to do."""
+
+    def __init__(self, name: str, diary: list[str], *, starts: bool = True) -> None:
+        self.name = name
+        self._diary = diary
+        self._starts = starts
+
+    def arguments(self) -> tuple[str, ...]:
+        return ()
+
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    def carries(self, case: Case) -> bool:
+        return self.name != "raw" or case.raw
+
+    def ready(self) -> None:
+        self._diary.append(f"{self.name} ready")
+        if not self._starts:
+            raise BrokerError(f"{self.name} does not start")
+
+    def hold(self) -> None:
+        self._diary.append(f"{self.name} held")
+
+    def stop(self) -> None:
+        self._diary.append(f"{self.name} stopped")
+
+
+@pytest.fixture
+def diary() -> list[str]:
+    return []
+
+
+def loadgen(folder: Path, output: str) -> Path:
+    """A load generator that says the same at every run."""
+    script = folder / "loadgen"
+    script.write_text(f"#!/bin/sh\necho '{output}'\n")
+    script.chmod(0o755)
+    return script
+
+
+def plan(generator: Path, *names: str, rounds: int = 1, attempts: int = 1, quiet: float = 1e9) -> Plan:
+    cases = [CASES[name] for name in names]
+    return Plan(generator, cases, rounds=rounds, attempts=attempts, quiet=quiet, wait_s=0)
+
+
+def order(results: Iterable[measure.Result]) -> list[tuple[int, str, str]]:
+    return [(result.round, result.case, result.broker) for result in results]
+
+
+def test_each_case_meets_all_contenders_in_an_order_that_turns(tmp_path: Path, diary: list[str]) -> None:
+    both = [Recorded("a", diary), Recorded("b", diary)]
+    generator = loadgen(tmp_path, '{"p50_us": 1}')
+    found = list(measure.measure(plan(generator, "pingpong", "fanin-500-2k", rounds=2), both))
+    assert order(found) == [
+        (0, "pingpong", "a"),
+        (0, "pingpong", "b"),
+        (0, "fanin-500-2k", "a"),
+        (0, "fanin-500-2k", "b"),
+        (1, "pingpong", "b"),
+        (1, "pingpong", "a"),
+        (1, "fanin-500-2k", "b"),
+        (1, "fanin-500-2k", "a"),
+    ]
+    assert diary == [f"{name} {what}" for name in "ababbaba" for what in ("ready", "held")]
+
+
+def test_tcp_without_a_broker_is_spared_what_it_cannot_carry(tmp_path: Path, diary: list[str]) -> None:
+    generator = loadgen(tmp_path, '{"p50_us": 1}')
+    found = measure.measure(plan(generator, "fanin-500-2k", "pingpong"), [Recorded("raw", diary)])
+    assert order(found) == [(0, "pingpong", "raw")]
+
+
+def test_a_memory_case_gets_a_broker_without_a_past(tmp_path: Path, diary: list[str]) -> None:
+    list(measure.measure(plan(loadgen(tmp_path, '{"failed": 0}'), "connect-5000"), [Recorded("a", diary)]))
+    assert diary == ["a stopped", "a ready", "a held"]
+
+
+def test_a_broker_with_work_left_is_stopped(tmp_path: Path, diary: list[str]) -> None:
+    generator = loadgen(tmp_path, '{"drained": "limit", "recv_per_s": 1}')
+    (result,) = measure.measure(plan(generator, "fanout-100"), [Recorded("a", diary)])
+    assert result.drained == "limit"
+    assert diary == ["a ready", "a stopped", "a held"]
+
+
+def test_who_fails_at_a_case_is_spared_it_in_later_rounds(tmp_path: Path, diary: list[str]) -> None:
+    contenders = [Recorded("broken", diary, starts=False), Recorded("fine", diary)]
+    generator = loadgen(tmp_path, '{"p50_us": 1}')
+    found = list(measure.measure(plan(generator, "pingpong", rounds=2), contenders))
+    assert order(found) == [(0, "pingpong", "broken"), (0, "pingpong", "fine"), (1, "pingpong", "fine")]
+    assert found[0].error == "broken does not start"
+
+
+def test_a_noisy_run_is_repeated_and_the_quietest_kept(
+    tmp_path: Path, diary: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = iter([0.9, 0.4, 0.6])
+    monkeypatch.setattr(measure, "_run", lambda *_: ({"other_cpu": next(noise)}, "all", None))
+    (result,) = measure.measure(plan(tmp_path, "pingpong", attempts=3, quiet=0.25), [Recorded("a", diary)])
+    assert result.other_cpu == 0.4
+
+
+def test_a_quiet_run_is_not_repeated(tmp_path: Path, diary: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = iter([0.9, 0.2])
+    monkeypatch.setattr(measure, "_run", lambda *_: ({"other_cpu": next(noise)}, "all", None))
+    (result,) = measure.measure(plan(tmp_path, "pingpong", attempts=3, quiet=0.25), [Recorded("a", diary)])
+    assert result.other_cpu == 0.2
+
+
+def test_figures_are_the_numbers_of_the_last_line() -> None:
+    output = 'noise\n{"mode": "stream", "v5": false, "drained": "idle", "lost": 3, "p50_us": 1.5}\n'
+    assert read(output, "nothing") == ({"lost": 3, "p50_us": 1.5}, "idle", None)
+
+
+def test_an_error_in_the_output_is_the_error() -> None:
+    assert read('{"mode": "stream", "error": "connect: refused"}\n', "nothing") == ({}, "all", "connect: refused")
+
+
+@pytest.mark.parametrize("output", ["", "\n", "Segmentation fault\n", '{"p50_us": 1', "[1]"])
+def test_output_that_is_no_result_is_an_error(output: str) -> None:
+    assert read(output, "no result, exit 1") == ({}, "limit", "no result, exit 1")
