@@ -1,0 +1,44 @@
+"""An asyncio MQTT client: `async with Client("host") as client`, `async for message in client.messages`.
+
+It shares `mqttlite.wire` with the broker and nothing else. Invariant: what is named here is the public interface.
+"""
+
+from mqttlite.client.client import Client
+from mqttlite.client.errors import (
+    AnswerTimeout,
+    ClientClosed,
+    ConnectError,
+    ConnectionLost,
+    ConnectRefused,
+    DisconnectedByServer,
+    MqttError,
+    PublishRefused,
+    PublishTimeout,
+    SubscribeRefused,
+)
+from mqttlite.client.inbox import Inbox
+from mqttlite.client.message import Message, PublishOutcome, Will
+from mqttlite.client.topics import matches
+from mqttlite.wire.properties import Properties
+from mqttlite.wire.reason_codes import ReasonCode
+
+__all__ = [
+    "AnswerTimeout",
+    "Client",
+    "ClientClosed",
+    "ConnectError",
+    "ConnectRefused",
+    "ConnectionLost",
+    "DisconnectedByServer",
+    "Inbox",
+    "Message",
+    "MqttError",
+    "Properties",
+    "PublishOutcome",
+    "PublishRefused",
+    "PublishTimeout",
+    "ReasonCode",
+    "SubscribeRefused",
+    "Will",
+    "matches",
+]

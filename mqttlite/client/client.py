@@ -1,0 +1,334 @@
+"""The client as a program sees it: `Client`, which turns calls into packets and waits for their answers.
+
+How it stays connected is in `line`, what outlives a connection in `session`. Invariant: every call that waits
+ends, by its answer, its timeout, or the client's end.
+"""
+
+import asyncio
+import math
+import ssl
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, final
+
+from mqttlite.client import options as defaults
+from mqttlite.client.backoff import MAX_DELAY_S, MIN_DELAY_S
+from mqttlite.client.errors import AnswerTimeout, MqttError, PublishRefused, PublishTimeout
+from mqttlite.client.inbox import MAX_QUEUED_MESSAGES, Inbox
+from mqttlite.client.inflight import Outgoing
+from mqttlite.client.line import Line
+from mqttlite.client.message import SENT, Payload, PublishOutcome, Will, payload_bytes
+from mqttlite.client.options import Options, Version
+from mqttlite.client.session import refusal_of
+from mqttlite.client.topics import check_filter, check_name
+from mqttlite.wire.constants import V5
+from mqttlite.wire.encode import publish_parts
+from mqttlite.wire.packets import Disconnect, SubscriptionRequest
+from mqttlite.wire.properties import NONE, Properties
+
+_KNOWN_TOPICS: Final = 1024
+"""So many checked topic names are remembered: a device publishes to few."""
+
+
+@final
+class Client:
+    """An MQTT client, used once: `async with Client("host") as client`.
+
+    `client_id` "" lets the server choose. `clean_start` is also 3.1.1's clean session. `session_expiry_interval` (s),
+    `receive_maximum`, `max_packet_size` and `properties` go into CONNECT (5.0). `timeout` (s) holds for connecting, for
+    acknowledgements and for the answer to a ping; calls may override it. `max_inflight` bounds our unacknowledged
+    messages; while `max_queued_messages` wait in `messages`, the socket is not read.
+
+    With `reconnect`, a connection that is lost comes back after a delay that grows from `min_reconnect_delay` to
+    `max_reconnect_delay`; subscriptions and unacknowledged messages come back with it. `on_connection_lost(error,
+    retry_in_s)` and `on_reconnected(session_present)` tell of it. `trace` gets a line for each packet.
+
+    Entering raises `ConnectError` or `ConnectRefused`; that first attempt is not repeated.
+    """
+
+    def __init__(
+        self,
+        hostname: str,
+        port: int = 1883,
+        *,
+        client_id: str = "",
+        clean_start: bool = True,
+        session_expiry_interval: int | None = None,
+        username: str | None = None,
+        password: str | bytes | None = None,
+        keep_alive: int = defaults.KEEP_ALIVE_S,
+        version: Version = "5.0",
+        will: Will | None = None,
+        tls: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+        timeout: float = defaults.TIMEOUT_S,
+        receive_maximum: int | None = None,
+        max_inflight: int = defaults.MAX_INFLIGHT,
+        max_packet_size: int | None = None,
+        max_queued_messages: int = MAX_QUEUED_MESSAGES,
+        properties: Properties = NONE,
+        reconnect: bool = True,
+        min_reconnect_delay: float = MIN_DELAY_S,
+        max_reconnect_delay: float = MAX_DELAY_S,
+        on_connection_lost: Callable[[MqttError, float], None] | None = None,
+        on_reconnected: Callable[[bool], None] | None = None,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self._options: Final = Options(
+            hostname=hostname,
+            port=port,
+            client_id=client_id,
+            clean_start=clean_start,
+            session_expiry_interval=session_expiry_interval,
+            username=username,
+            password=password,
+            keep_alive=keep_alive,
+            version=version,
+            will=will,
+            tls=tls,
+            server_hostname=server_hostname,
+            timeout=timeout,
+            receive_maximum=receive_maximum,
+            max_inflight=max_inflight,
+            max_packet_size=max_packet_size,
+            max_queued_messages=max_queued_messages,
+            properties=properties,
+            reconnect=reconnect,
+            min_reconnect_delay=min_reconnect_delay,
+            max_reconnect_delay=max_reconnect_delay,
+            on_connection_lost=on_connection_lost,
+            on_reconnected=on_reconnected,
+            trace=trace,
+        )
+        self._version: Final = self._options.wire_version
+        self._line: Final = Line(self._options)
+        self._topics: Final[dict[str, bytes]] = {}
+
+    def __repr__(self) -> str:
+        line = self._line
+        state = "ended" if line.end else "connected" if line.connection else "not connected"
+        return f"Client({self._options.where}, client_id={line.client_id!r}, {state}, {len(line.inbox)} messages wait)"
+
+    async def __aenter__(self) -> "Client":
+        await self._line.open()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.disconnect()
+
+    async def disconnect(self, reason_code: int = 0, properties: Properties | None = None) -> None:
+        """Say goodbye and end; a second time is harmless. What waits for an answer gets `ClientClosed`.
+
+        `ReasonCode.DISCONNECT_WITH_WILL` asks a 5.0 server to publish the will all the same.
+        """
+        await self._line.close(Disconnect(reason_code, self._properties(properties)))
+
+    @property
+    def client_id(self) -> str:
+        """The identifier in use: ours, or the one that the server assigned."""
+        return self._line.client_id
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._line.connection is not None
+
+    @property
+    def session_present(self) -> bool:
+        """Whether the server had kept our session when we connected last."""
+        return self._line.connack.session_present
+
+    @property
+    def connack_properties(self) -> Properties:
+        """What the server said of itself when we connected last."""
+        return self._line.connack.properties
+
+    @property
+    def messages(self) -> Inbox:
+        """The messages of all subscriptions: `async for message in client.messages`."""
+        return self._line.inbox
+
+    async def publish(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the name that users of aiomqtt know
+    ) -> PublishOutcome:
+        """Publish a message.
+
+        At QoS 0 this returns when the message is handed to the network, which waits while the network is slow or
+        gone; at QoS 1 and 2 when the server has acknowledged it, in this connection or a later one. Raises
+        `PublishRefused`, `PublishTimeout` or `ClientClosed`; `ValueError` for what is no message. `timeout` overrides
+        the client's; `math.inf` waits for good.
+        """
+        head, tail = self._parts(topic, payload, qos, retain, properties)
+        if qos == 0:
+            line = self._line
+            connection = line.connection
+            if connection is None or not connection.writable:
+                try:
+                    async with asyncio.timeout(self._limit(timeout)):
+                        connection = await line.writable()
+                except TimeoutError:
+                    raise PublishTimeout(self._late(f"The message to {topic!r} could not be sent", timeout)) from None
+            refusal = line.limits.refusal(0, retain, len(head) + len(tail))
+            if refusal is not None:
+                raise PublishRefused(topic, *refusal)
+            if connection.write(head + tail):
+                await asyncio.sleep(0)
+            return SENT
+        outgoing: Outgoing[asyncio.Future[PublishOutcome]] | None = None
+        try:
+            async with asyncio.timeout(self._limit(timeout)):
+                outgoing = await self._place(topic, head, tail, qos, retain)
+                return await outgoing.waiter
+        except TimeoutError:
+            raise PublishTimeout(self._late(f"The message to {topic!r} was not acknowledged", timeout)) from None
+        finally:
+            if outgoing is not None:
+                self._line.session.window.withdraw(outgoing)
+
+    async def submit(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> asyncio.Future[PublishOutcome]:
+        """Publish without waiting for the acknowledgement: only for room among the `max_inflight` messages.
+
+        The future that it returns has what `publish` would return or raise.
+        """
+        if qos == 0:
+            outcome: asyncio.Future[PublishOutcome] = asyncio.get_running_loop().create_future()
+            outcome.set_result(await self.publish(topic, payload, 0, retain, properties, math.inf))
+            return outcome
+        head, tail = self._parts(topic, payload, qos, retain, properties)
+        return (await self._place(topic, head, tail, qos, retain)).waiter
+
+    async def subscribe(
+        self,
+        topic: str | Sequence[tuple[str, int]],
+        qos: int = 0,
+        *,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+        properties: Properties | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+        allow_refusal: bool = False,
+    ) -> tuple[int, ...]:
+        """Subscribe to a topic filter, or to several with a QoS each; the codes granted, in order.
+
+        Raises `SubscribeRefused` when one of them is refused, unless `allow_refusal` is set.
+        """
+        filters = [(topic, qos)] if isinstance(topic, str) else list(topic)
+        if not filters:
+            raise ValueError("no topic filter to subscribe to")
+        if retain_handling not in (0, 1, 2):
+            raise ValueError(f"retain_handling is {retain_handling}: it may be 0, 1 or 2")
+        if self._version != V5 and (no_local or retain_as_published or retain_handling):
+            raise ValueError("no_local, retain_as_published and retain_handling exist in MQTT 5.0 only")
+        requests = tuple(
+            SubscriptionRequest(check_filter(name), _check_qos(level), no_local, retain_as_published, retain_handling)
+            for name, level in filters
+        )
+        self._line.check_alive()
+        try:
+            async with asyncio.timeout(self._limit(timeout)):
+                answer = await self._line.session.subscribe(requests, self._properties(properties))
+        except TimeoutError:
+            raise AnswerTimeout(self._late("SUBSCRIBE was not answered", timeout)) from None
+        refusal = None if allow_refusal else refusal_of(requests, answer)
+        if refusal is not None:
+            raise refusal
+        return tuple(answer.reason_codes)
+
+    async def unsubscribe(
+        self,
+        topic: str | Sequence[str],
+        *,
+        properties: Properties | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> tuple[int, ...]:
+        """Unsubscribe from one or several filters; the server's codes, of which 3.1.1 has none."""
+        filters = [topic] if isinstance(topic, str) else list(topic)
+        if not filters:
+            raise ValueError("no topic filter to unsubscribe from")
+        names = tuple([check_filter(name) for name in filters])
+        self._line.check_alive()
+        try:
+            async with asyncio.timeout(self._limit(timeout)):
+                answer = await self._line.session.unsubscribe(names, self._properties(properties))
+        except TimeoutError:
+            raise AnswerTimeout(self._late("UNSUBSCRIBE was not answered", timeout)) from None
+        return tuple(answer.reason_codes)
+
+    # how
+
+    def _parts(
+        self, topic: str, payload: Payload, qos: int, retain: bool, properties: Properties | None
+    ) -> tuple[bytes, bytes]:
+        """A message as its frame, but for the packet identifier. Raises `ValueError` for what is none."""
+        name = self._topics.get(topic)
+        if name is None:
+            name = check_name(topic)
+            if len(self._topics) >= _KNOWN_TOPICS:
+                self._topics.clear()
+            self._topics[topic] = name
+        carried = NONE if properties is None else self._properties(properties)
+        if carried.topic_alias is not None:
+            raise ValueError("topic_alias: this client does not use topic aliases")
+        return publish_parts(name, payload_bytes(payload), _check_qos(qos), retain, carried, self._version)
+
+    async def _place(
+        self, topic: str, head: bytes, tail: bytes, qos: int, retain: bool
+    ) -> Outgoing[asyncio.Future[PublishOutcome]]:
+        """Wait for room in the window and take the message in."""
+        line = self._line
+        line.check_alive()
+        await line.room.acquire()
+        try:
+            line.check_alive()
+            waiter: asyncio.Future[PublishOutcome] = asyncio.get_running_loop().create_future()
+            outgoing = Outgoing(topic, head, tail, qos, retain, waiter)
+            line.session.window.place(outgoing)
+        except BaseException:
+            line.room.release()
+            raise
+        line.take_held()
+        return outgoing
+
+    def _properties(self, properties: Properties | None) -> Properties:
+        if properties is None or properties is NONE:
+            return NONE
+        if self._version != V5:
+            raise ValueError(f"properties exist in MQTT 5.0 only, and version is {self._options.version}")
+        return properties
+
+    def _limit(self, timeout: float | None) -> float | None:
+        """A timeout as asyncio takes it."""
+        timeout = self._options.timeout if timeout is None else timeout
+        return None if timeout == math.inf else timeout
+
+    def _late(self, what: str, timeout: float | None) -> str:
+        """What took too long, and why as far as we know."""
+        line = self._line
+        late = f"{what} within {self._options.timeout if timeout is None else timeout:g} s"
+        if line.connection is None:
+            return f"{late}: there is no connection to {self._options.where}."
+        if line.connection.holding:
+            return f"{late}: {len(line.inbox)} messages wait unread in client.messages, and the answer behind them."
+        return f"{late} by {self._options.where}."
+
+
+def _check_qos(qos: int) -> int:
+    if qos not in (0, 1, 2):
+        raise ValueError(f"qos is {qos}: it may be 0, 1 or 2")
+    return qos

@@ -1,0 +1,124 @@
+"""From a host name to a connection that has its CONNACK, and what can go wrong on the way, in sentences.
+
+Invariant: either a connection that was accepted is returned, or no socket is left and an `MqttError` is raised.
+"""
+
+import asyncio
+import errno
+import socket
+import ssl
+from typing import Final
+
+from mqttlite.client.connection import Connection
+from mqttlite.client.errors import ConnectError, ConnectionLost, ConnectRefused, DisconnectedByServer, MqttError
+from mqttlite.client.limits import LARGEST_PACKET_BYTES
+from mqttlite.client.options import Options
+from mqttlite.wire.constants import V5
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Connack
+
+_PLAIN_ANSWERS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
+"""What OpenSSL says when the other side's first bytes are not TLS."""
+
+
+async def dial(options: Options, client_id: str, *, clean_start: bool) -> tuple[Connection, Connack]:
+    """Connect and introduce ourselves. Raises `ConnectRefused` for a refusal, `ConnectError` for everything else."""
+    packet = options.connect_packet(client_id, clean_start)
+    connection: Connection | None = None
+    try:
+        async with asyncio.timeout(options.timeout):
+            connection = await _open(options)
+            connection.write(encode(packet, packet.version))
+            answer = await connection.connack
+    except TimeoutError:
+        error = ConnectError(f"{options.where} did not answer within {options.timeout:g} s.")
+        await _give_up(connection, error)
+        raise error from None
+    except (OSError, ConnectionLost) as cause:
+        error = ConnectError(_explain(cause, options))
+        await _give_up(connection, error)
+        raise error from cause
+    except BaseException:
+        await _give_up(connection, ConnectError("The attempt to connect was given up."))
+        raise
+    refusal = _refusal(answer, options)
+    if refusal is not None:
+        await _give_up(connection, refusal)
+        raise refusal
+    assert isinstance(answer, Connack), "anything else is a refusal"
+    return connection, answer
+
+
+async def _open(options: Options) -> Connection:
+    """The socket, with TLS if it is wished."""
+    version = options.wire_version
+    size = options.max_packet_size or LARGEST_PACKET_BYTES
+    loop = asyncio.get_running_loop()
+    server_hostname = None if options.tls is None else options.server_hostname or options.hostname
+    _transport, connection = await loop.create_connection(
+        lambda: Connection(options.where, version, size, options.trace),
+        options.hostname,
+        options.port,
+        ssl=options.tls,
+        server_hostname=server_hostname,
+    )
+    return connection
+
+
+async def _give_up(connection: Connection | None, reason: MqttError) -> None:
+    if connection is not None:
+        connection.abort(reason)
+        await asyncio.wait({connection.closed})
+
+
+def _refusal(answer: object, options: Options) -> ConnectError | None:
+    """What is wrong with an answer to CONNECT; None if it is a welcome."""
+    if not isinstance(answer, Connack):
+        return ConnectError(f"{options.where} answered CONNECT with {type(answer).__name__.upper()}.")
+    if answer.reason_code:
+        return ConnectRefused(options.where, answer.reason_code, options.wire_version, answer.properties)
+    if answer.session_present and options.clean_start and options.wire_version != V5:
+        return ConnectError(f"{options.where} kept a session that was to be clean [3.1.1 MQTT-3.2.2-1].")
+    return None
+
+
+def _explain(cause: OSError | MqttError, options: Options) -> str:
+    """One sentence for what the socket, TLS or the server's silence means."""
+    where = options.where
+    if isinstance(cause, DisconnectedByServer):
+        return str(cause)
+    if isinstance(cause, socket.gaierror):
+        return f"The host {options.hostname!r} was not found ({cause.strerror}); is the name right?"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        why = cause.verify_message.rstrip(".")
+        return f"The certificate of {where} was not accepted ({why}); is this the CA that signed it?"
+    if isinstance(cause, ssl.SSLError):
+        return _explain_tls(cause, where)
+    if _is(cause, errno.ECONNREFUSED):
+        return f"Nobody listens on {where} (connection refused); is a broker running there?"
+    if isinstance(cause, ConnectionLost | ConnectionError):
+        if options.tls is not None:
+            return f"{where} closed the connection during the TLS handshake or at once after; is it a TLS port?"
+        return f"{where} closed the connection instead of answering CONNECT; does it expect TLS or another version?"
+    return f"{where} cannot be reached: {getattr(cause, 'strerror', None) or cause}."
+
+
+def _explain_tls(cause: ssl.SSLError, where: str) -> str:
+    reason = cause.reason or str(cause)
+    if reason in _PLAIN_ANSWERS:
+        return f"{where} does not speak TLS; is it the port for plain MQTT?"
+    if "CERTIFICATE_REQUIRED" in reason or reason == "SSLV3_ALERT_HANDSHAKE_FAILURE":
+        return f"{where} ended the TLS handshake ({reason}); does it require a client certificate?"
+    if "ALERT" in reason:
+        return f"{where} ended the TLS handshake ({reason}); does it know the CA of this client's certificate?"
+    return f"TLS with {where} failed ({reason})."
+
+
+def _is(cause: OSError | MqttError, number: int) -> bool:
+    """Whether an error has that number; asyncio makes one error without a number of several addresses' errors."""
+    return getattr(cause, "errno", None) == number or f"[Errno {number}]" in str(cause)
+
+
+def is_permanent(error: MqttError) -> bool:
+    """Whether trying again would end the same way."""
+    return isinstance(error, ConnectRefused | DisconnectedByServer) and error.permanent

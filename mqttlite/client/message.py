@@ -1,0 +1,89 @@
+"""What a client sends and receives, as values: `Message`, `Will`, `PublishOutcome`.
+
+Invariant: nothing here changes after it was made.
+"""
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias, final
+
+from mqttlite.client.topics import check_name, matches
+from mqttlite.wire import packets
+from mqttlite.wire.properties import NONE, Properties
+
+Payload: TypeAlias = bytes | bytearray | memoryview | str | None
+"""What may be published: bytes, text (as UTF-8), or None for an empty payload."""
+
+
+def payload_bytes(payload: Payload) -> bytes:
+    """The payload as it goes on the wire."""
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, str):
+        return payload.encode()
+    if payload is None:
+        return b""
+    if isinstance(payload, bytearray | memoryview):
+        return bytes(payload)
+    raise ValueError(f"a payload is bytes, str or None, not {type(payload).__name__}")
+
+
+@final
+class Message:
+    """A message that arrived. `packet_id` is 0 at QoS 0; `dup` says that the server sent it before."""
+
+    __slots__ = ("dup", "packet_id", "payload", "properties", "qos", "retain", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+        packet_id: int = 0,
+        properties: Properties = NONE,
+    ) -> None:
+        self.topic: Final = topic
+        self.payload: Final = payload
+        self.qos: Final = qos
+        self.retain: Final = retain
+        self.dup: Final = dup
+        self.packet_id: Final = packet_id
+        self.properties: Final = properties
+
+    def matches(self, topic_filter: str) -> bool:
+        """Whether a subscription to that filter would have brought this message."""
+        return matches(topic_filter, self.topic)
+
+    def __repr__(self) -> str:
+        return (
+            f"Message(topic={self.topic!r}, payload={self.payload[:64]!r}, qos={self.qos}, retain={self.retain}, "
+            f"properties={self.properties!r})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOutcome:
+    """What the server said to a message; `NO_MATCHING_SUBSCRIBERS` (0x10) is a success, too."""
+
+    reason_code: int = 0
+    properties: Properties = NONE
+
+
+SENT: Final = PublishOutcome()
+"""The outcome at QoS 0, where nobody answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """The message that the server publishes when it loses this client."""
+
+    topic: str
+    payload: Payload = b""
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = NONE
+
+    def packet(self) -> packets.Will:
+        """The will as the wire has it. Raises `ValueError` for a topic that is none."""
+        return packets.Will(check_name(self.topic), payload_bytes(self.payload), self.qos, self.retain, self.properties)

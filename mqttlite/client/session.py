@@ -1,0 +1,224 @@
+"""What a client and a server know of each other beyond one connection: messages in flight, identifiers received,
+subscriptions, questions that wait for an answer.
+
+No socket and no clock here. Invariant: a QoS 2 message is put into the inbox once [MQTT-4.3.3-10].
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias, final
+
+from mqttlite.client.errors import MqttError, SubscribeRefused
+from mqttlite.client.inbox import Inbox
+from mqttlite.client.inflight import PacketIds, Window
+from mqttlite.client.limits import ServerLimits
+from mqttlite.client.message import Message
+from mqttlite.wire.constants import PACKET_NAMES, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
+from mqttlite.wire.encode import encode, encode_ack
+from mqttlite.wire.errors import ProtocolError, ReceiveMaximumExceeded, TopicAliasInvalid
+from mqttlite.wire.packets import Ack, Packet, Publish, Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
+from mqttlite.wire.properties import Properties
+from mqttlite.wire.reason_codes import ReasonCode
+
+Answer: TypeAlias = Suback | Unsuback
+
+
+@final
+class _Question:
+    """A SUBSCRIBE or UNSUBSCRIBE that waits for its answer; asked again in the next connection if this one ends.
+
+    One that is `ours` was not asked by the program: it brings subscriptions back that a server lost.
+    """
+
+    __slots__ = ("answer", "frame", "ours", "packet")
+
+    def __init__(self, packet: Subscribe | Unsubscribe, frame: bytes, ours: bool) -> None:
+        self.packet: Final = packet
+        self.frame: Final = frame
+        self.ours: Final = ours
+        self.answer: Final[asyncio.Future[Answer]] = asyncio.get_running_loop().create_future()
+
+
+@final
+class Session:
+    """Feeds on packets; answers through `write` while there is a connection."""
+
+    def __init__(
+        self,
+        version: int,
+        receive_maximum: int,
+        inbox: Inbox,
+        on_room: Callable[[], None],
+        on_refused: Callable[[MqttError], None],
+    ) -> None:
+        self._version: Final = version
+        self._on_refused: Final = on_refused
+        self._receive_maximum: Final = receive_maximum
+        self._inbox: Final = inbox
+        self._ids: Final = PacketIds()
+        self.window: Final = Window(self._ids, version, on_room)
+        self._questions: dict[int, _Question] = {}
+        self._received: set[int] = set()  # QoS 2 identifiers between PUBLISH and PUBREL
+        self._subscriptions: dict[bytes, tuple[SubscriptionRequest, Properties]] = {}
+        self._write: Callable[[bytes], object] | None = None
+        self._limits = ServerLimits()
+
+    @property
+    def full(self) -> bool:
+        """Whether the next PUBLISH must wait for the program."""
+        return self._inbox.is_full(awaiting_answer=bool(self.window.unacknowledged or self._questions))
+
+    def suspend(self) -> None:
+        """The connection is gone."""
+        self._write = None
+        self.window.suspend()
+
+    def resume(self, write: Callable[[bytes], object], limits: ServerLimits, *, session_present: bool) -> None:
+        """A connection is there: go on where the last one ended."""
+        self._write, self._limits = write, limits
+        if not session_present:
+            self._received.clear()
+        for question in list(self._questions.values()):
+            if question.ours and not session_present:
+                question.answer.cancel()
+            else:
+                write(question.frame)
+        if not session_present:
+            self._subscribe_again()
+        self.window.resume(write, limits, session_present=session_present)
+
+    def fail(self, error: MqttError) -> None:
+        """There will be no more connections: everybody who waits hears it."""
+        self.window.fail(error)
+        for question in self._questions.values():
+            if not question.answer.done():
+                question.answer.set_exception(error)
+
+    def subscribe(self, requests: tuple[SubscriptionRequest, ...], properties: Properties) -> asyncio.Future[Answer]:
+        """Ask for subscriptions; those that are granted are remembered."""
+        return self._ask(Subscribe(self._ids.take(), requests, properties))
+
+    def unsubscribe(self, topic_filters: tuple[bytes, ...], properties: Properties) -> asyncio.Future[Answer]:
+        """End subscriptions; they are forgotten at once, so that no reconnection brings them back."""
+        for topic_filter in topic_filters:
+            self._subscriptions.pop(topic_filter, None)
+        return self._ask(Unsubscribe(self._ids.take(), topic_filters, properties))
+
+    def _ask(self, packet: Subscribe | Unsubscribe, *, ours: bool = False) -> asyncio.Future[Answer]:
+        packet_id = packet.packet_id
+        try:
+            question = _Question(packet, encode(packet, self._version), ours)
+            if len(question.frame) > self._limits.maximum_packet_size:
+                raise MqttError(f"The server takes packets of at most {self._limits.maximum_packet_size} bytes.")
+        except BaseException:
+            self._ids.release(packet_id)
+            raise
+
+        def forget(_answer: asyncio.Future[Answer]) -> None:
+            del self._questions[packet_id]
+            self._ids.release(packet_id)
+
+        self._questions[packet_id] = question
+        question.answer.add_done_callback(forget)
+        if self._write is not None:
+            self._write(question.frame)
+        return question.answer
+
+    def _subscribe_again(self) -> None:
+        """Ask a server that lost the session for what was granted, in packets with equal properties."""
+        groups: list[tuple[Properties, list[SubscriptionRequest]]] = []
+        for request, properties in self._subscriptions.values():
+            if groups and groups[-1][0] == properties:
+                groups[-1][1].append(request)
+            else:
+                groups.append((properties, [request]))
+        for properties, requests in groups:
+            asked = Subscribe(self._ids.take(), tuple(requests), properties)
+            self._ask(asked, ours=True).add_done_callback(partial(self._on_asked_again, asked.requests))
+
+    def _on_asked_again(self, requests: tuple[SubscriptionRequest, ...], answer: asyncio.Future[Answer]) -> None:
+        """A subscription that was granted and is refused now would be a silent hole: the client ends with it."""
+        if answer.cancelled() or answer.exception() is not None:
+            return
+        refusal = refusal_of(requests, answer.result())
+        if refusal is not None:
+            self._on_refused(refusal)
+
+    def on_packet(self, packet: Packet) -> None:
+        """React to a packet of the server. Raises `PeerError` for one that may not come."""
+        if isinstance(packet, Publish):
+            self._on_publish(packet)
+        elif isinstance(packet, Ack):
+            self._on_ack(packet)
+        elif isinstance(packet, Suback | Unsuback):
+            self._on_answer(packet)
+        else:
+            raise ProtocolError(f"a server does not send {type(packet).__name__.upper()} here")
+
+    def _on_answer(self, answer: Answer) -> None:
+        question = self._questions.get(answer.packet_id)
+        if question is None or question.answer.done():
+            return
+        asked = question.packet
+        if isinstance(asked, Subscribe) != isinstance(answer, Suback):
+            raise ProtocolError(f"{type(answer).__name__.upper()} answers {type(asked).__name__.upper()}")
+        if isinstance(asked, Subscribe):
+            if len(answer.reason_codes) != len(asked.requests):
+                raise ProtocolError("SUBACK with another number of codes than filters [MQTT-3.8.4-6]")
+            for request, code in zip(asked.requests, answer.reason_codes, strict=True):
+                if code < 0x80:
+                    self._subscriptions[request.topic_filter] = (request, asked.properties)
+        question.answer.set_result(answer)
+
+    def _on_publish(self, packet: Publish) -> None:
+        assert self._write is not None, "a message came without a connection"
+        if packet.properties.topic_alias is not None:
+            raise TopicAliasInvalid("a topic alias, where none were allowed [MQTT-3.1.2-26]")
+        packet_id = packet.packet_id
+        if packet.qos == 2:
+            if packet_id not in self._received:
+                if len(self._received) >= self._receive_maximum:
+                    raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} messages [MQTT-3.1.2-27]")
+                self._received.add(packet_id)
+                self._inbox.put(_message(packet))
+            self._write(encode_ack(PUBREC, packet_id, self._version))
+            return
+        self._inbox.put(_message(packet))
+        if packet.qos == 1:
+            self._write(encode_ack(PUBACK, packet_id, self._version))
+
+    def _on_ack(self, ack: Ack) -> None:
+        if ack.packet_type == PUBACK:
+            self.window.on_puback(ack)
+        elif ack.packet_type == PUBREC:
+            self.window.on_pubrec(ack)
+        elif ack.packet_type == PUBCOMP:
+            self.window.on_pubcomp(ack)
+        else:
+            assert self._write is not None, f"{PACKET_NAMES[PUBREL]} came without a connection"
+            known = ack.packet_id in self._received or self._version != V5
+            self._received.discard(ack.packet_id)
+            code = 0 if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            self._write(encode_ack(PUBCOMP, ack.packet_id, self._version, code))
+
+
+def refusal_of(requests: tuple[SubscriptionRequest, ...], answer: Answer) -> SubscribeRefused | None:
+    """The error for the filters that a SUBACK refuses; None when all are granted."""
+    codes = tuple(answer.reason_codes)
+    refused = {
+        request.topic_filter.decode(): code for request, code in zip(requests, codes, strict=True) if code >= 0x80
+    }
+    return SubscribeRefused(refused, codes, answer.properties.reason_string or "") if refused else None
+
+
+def _message(packet: Publish) -> Message:
+    return Message(
+        packet.topic.decode(),
+        packet.payload,
+        packet.qos,
+        packet.retain,
+        packet.dup,
+        packet.packet_id,
+        packet.properties,
+    )
