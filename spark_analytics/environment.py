@@ -63,8 +63,9 @@ def require() -> None:
 def spark_session(master: str | None) -> Iterator[SparkSession]:
     """A session on `master`; None means `local[*]`, or what spark-submit was told. Stopped at the end.
 
-    What the JVM prints is held back. If Spark cannot start, its last lines are in the error.
+    What the JVM prints is held back. If Spark cannot start, its complaint is in the error.
     """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
@@ -78,8 +79,8 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
             if not submitted:
                 gateway = launch_gateway(conf, popen_kwargs={"stderr": jvm_says})  # type: ignore[no-untyped-call]
             context = SparkContext(conf=conf, gateway=gateway)
-        except (PySparkException, OSError) as error:
-            raise EnvironmentMissing(f"Spark does not start: {_last_line(jvm_says) or error}") from error
+        except (PySparkException, Py4JError, OSError) as error:
+            raise EnvironmentMissing(f"Spark does not start: {_complaint(jvm_says) or _first_line(error)}") from error
         session = SparkSession(context)
         try:
             yield session
@@ -118,7 +119,12 @@ def _java_version(java: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _last_line(jvm_says: IO[str]) -> str:
+def _complaint(jvm_says: IO[str]) -> str:
+    """The last thing the JVM said that is not a line of a stack trace."""
     jvm_says.seek(0)
-    lines = jvm_says.read().split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    said = [line.strip() for line in jvm_says if line.strip() and not line.startswith(("\t", " "))]
+    return said[-1] if said else ""
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

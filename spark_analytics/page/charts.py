@@ -16,13 +16,13 @@ Format = Callable[[float], str]
 PALETTE: Final = ("#2f6f9f", "#e0913c", "#5a9e6f", "#b5566b", "#7d6ba8", "#8a8f98")
 
 _WIDTH: Final = 720
-_LABEL_WIDTH: Final = 190
+_LABEL_WIDTH: Final = 200
 _VALUE_WIDTH: Final = 120
 _BAR_HEIGHT: Final = 18
 _ROW_HEIGHT: Final = 27
 _LEGEND_HEIGHT: Final = 26
 _COLUMN_AREA_HEIGHT: Final = 190
-_LONGEST_LABEL: Final = 26
+_LONGEST_LABEL: Final = 24
 
 
 @dataclass(frozen=True)
@@ -119,4 +119,6 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", css: str = "l
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
+    """Cut from the middle: the ends of client ids are what tells them apart."""
+    half = (_LONGEST_LABEL - 1) // 2
+    return text if len(text) <= _LONGEST_LABEL else f"{text[:half]}…{text[-half:]}"

@@ -20,7 +20,7 @@ h2 { font-size: 18px; margin: 0 0 2px; }
 p { margin: 0 0 14px; color: var(--soft); }
 section, .tiles div, .warnings { background: var(--paper); border: 1px solid var(--line); border-radius: 8px; }
 section { padding: 20px 24px; margin-top: 20px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(145px, 1fr)); gap: 12px; margin-top: 20px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 12px; margin-top: 20px; }
 .tiles div { padding: 12px 16px; }
 .tiles b { display: block; font-size: 22px; font-weight: 600; }
 .tiles span { color: var(--soft); font-size: 13px; }
@@ -33,7 +33,7 @@ svg .floor { stroke: var(--line); stroke-width: 2; }
 .scroll { overflow: auto; max-height: 420px; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
 th { position: sticky; top: 0; background: var(--paper); color: var(--soft); font-weight: 600; text-align: left; }
-th, td { padding: 5px 12px 5px 0; white-space: nowrap; box-shadow: inset 0 -1px var(--line); unicode-bidi: isolate; }
+th, td { padding: 5px 18px 5px 0; white-space: nowrap; box-shadow: inset 0 -1px var(--line); unicode-bidi: isolate; }
 td { max-width: 320px; overflow: hidden; text-overflow: ellipsis; }
 .number { text-align: right; }
 .more { margin: 10px 0 0; font-size: 13px; }
@@ -98,7 +98,9 @@ def _section(section: Section) -> str:
     if not section.rows:
         return f"<section>{head}<p>{escape(section.empty)}</p></section>"
     shown = len(section.rows)
-    count = f"The first {shown:,} of {section.total:,} rows." if shown < section.total else f"{shown:,} rows."
+    count = "1 row." if section.total == 1 else f"{section.total:,} rows."
+    if shown < section.total:
+        count = f"The first {shown:,} of {count}"
     rows = "".join(f"<tr>{''.join(_cell('td', cell) for cell in row)}</tr>" for row in section.rows)
     return (
         f"<section>{head}<p>{escape(section.says)}</p>{section.chart}"

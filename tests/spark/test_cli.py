@@ -1,0 +1,176 @@
+"""`python -m spark_analytics` as a person runs it: in a process of its own, judged by files, output and exit code."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spark_analytics import __main__ as cli
+from spark_analytics import environment
+
+WriteFile = Callable[..., Path]
+
+ROOT = Path(__file__).parents[2]
+TABLES = {
+    "back_pressure_by_client",
+    "close_reasons",
+    "drops_by_client",
+    "duration_histogram",
+    "durations",
+    "keep_alive_timeouts",
+    "sessions",
+    "traffic_by_client",
+}
+
+
+def run(*arguments: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "spark_analytics", *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def rows(out: Path, table: str) -> list[dict[str, str]]:
+    texts = (path.read_text() for path in sorted((out / table / "csv").glob("*.csv")))
+    return [row for text in texts for row in csv.DictReader(io.StringIO(text, newline=""))]
+
+
+# ── what does not need Spark ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_java_one_sentence_says_what_to_install(tmp_path: Path) -> None:
+    done = run("report", "--input", tmp_path, "--out", tmp_path / "out", PATH="", JAVA_HOME="")
+    assert done.returncode == 3
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "apt-get install openjdk-17-jre-headless" in line
+    assert not (tmp_path / "out").exists()
+
+
+def fake_java(directory: Path, version: str) -> None:
+    java = directory / "bin/java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020-01-01' >&2\n")
+    java.chmod(0o755)
+
+
+@pytest.mark.parametrize(("version", "major"), [("1.8.0_412", 8), ("11.0.2", 11)])
+def test_a_java_that_is_too_old_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str, major: int
+) -> None:
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.0.1")
+    assert cli.main(["report", "--input", "in", "--out", "out"]) == 3
+    assert f"pyspark 4.0.1 needs Java 17 or newer; {tmp_path}/bin/java is Java {major}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
+def test_a_java_that_is_new_enough_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    environment.require()
+
+
+def test_without_pyspark_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert cli.main(["report", "--input", "in", "--out", "out"]) == 3
+    assert capsys.readouterr().err == "error: Reports need pyspark: pip install 'mqttlite[spark]'\n"
+
+
+# ── with Spark ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+def test_a_report_has_every_table_in_two_formats_and_a_page(tmp_path: Path, write_file: WriteFile) -> None:
+    hostile = '<script>alert(1)</script>,"x"'
+    write_file(
+        {"client_id": "a", "close_reason": "keep_alive_timeout"},
+        {"client_id": hostile, "drops": {"queue_full": 5, "expired": 1}, "dropped": 6, "bytes_sent": 9},
+        {"client_id": "b", "backpressure_s": 1.5, "backpressure_count": 1},
+        "rubbish",
+    )
+    out = tmp_path / "out"
+    # A zone far from UTC: no time may depend on it.
+    done = run("report", "--input", tmp_path / "dump", "--out", out, TZ="Pacific/Kiritimati")
+
+    assert done.returncode == 0, done.stderr
+    (warning,) = done.stderr.splitlines()
+    assert warning.endswith("part-b1-000001.jsonl: 1 broken line left out")
+    assert "2026-11-21 11:00:00 to 2026-11-21 11:00:30 UTC" in done.stdout
+    assert "keep_alive_timeout (33.3 %)" in done.stdout
+    assert done.stdout.endswith(f"Look at {out}/report.html\n")
+
+    assert {path.name for path in out.iterdir()} == TABLES | {"report.html"}
+    for table in TABLES:
+        assert list((out / table / "parquet").glob("*.parquet")), table
+        assert rows(out, table), table
+    by_client = {row["client_id"]: row for row in rows(out, "sessions")}
+    assert by_client[hostile]["drops"] == "expired=1;queue_full=5"
+    assert by_client["a"]["ended_at"] == "2026-11-21T11:00:30.250000Z"
+    assert [row["client_id"] for row in rows(out, "keep_alive_timeouts")] == ["a"]
+
+    page = (out / "report.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;,&quot;x&quot;" in page
+    assert "1 broken line left out" in page
+    assert page.count("<svg") == 6
+
+
+@pytest.mark.slow
+def test_an_output_that_is_not_empty_is_refused_unless_told_to_replace_and_only_ours_is_replaced(
+    tmp_path: Path, write_file: WriteFile
+) -> None:
+    write_file({})
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "diary.txt").write_text("mine")
+    (out / "report.html").write_text("old")
+
+    refused = run("report", "--input", tmp_path / "dump", "--out", out)
+    assert refused.returncode == 5
+    assert refused.stderr == (
+        f"error: {out} is not empty. Give another --out, or --overwrite to replace the report in it.\n"
+    )
+    assert (out / "report.html").read_text() == "old"
+
+    replaced = run("report", "--input", tmp_path / "dump", "--out", out, "--overwrite")
+    assert replaced.returncode == 0, replaced.stderr
+    assert (out / "diary.txt").read_text() == "mine"
+    assert "No message was dropped." in (out / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_without_sessions_nothing_is_written(tmp_path: Path) -> None:
+    done = run("report", "--input", tmp_path / "nowhere", "--out", tmp_path / "out")
+    assert done.returncode == 4
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: There is no table=sessions under {tmp_path}/nowhere")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_master_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> None:
+    done = run("report", "--input", tmp_path, "--out", tmp_path / "out", "--master", "nonsense")
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert "Master" in line
+    assert "install" not in line
