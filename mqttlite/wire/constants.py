@@ -50,7 +50,7 @@ MAX_REMAINING_LENGTH: Final = 268_435_455
 """The largest variable byte integer, FF FF FF 7F [MQTT-1.5.5-1]."""
 
 MAX_STRING_BYTES: Final = 65_535
-"""The longest UTF-8 string or binary field: its length has two bytes [MQTT-1.5.4]."""
+"""The longest UTF-8 string or binary field: its length has two bytes (§1.5.4)."""
 
 NEVER_EXPIRES: Final = 0xFFFF_FFFF
 """The session expiry interval that means: keep it for good (5.0 §3.1.2.11.2)."""

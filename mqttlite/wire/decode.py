@@ -50,15 +50,24 @@ from mqttlite.wire.properties import NONE, WILL, Properties, decode_properties
 # The flags of the fixed header are given for all but PUBLISH, whose four bits mean something [MQTT-2.1.3-1].
 _FLAGS_2: Final = frozenset({PUBREL, SUBSCRIBE, UNSUBSCRIBE})
 
-_ACK_CODES: Final[dict[int, frozenset[int]]] = {
+_REASON_CODES: Final[dict[int, frozenset[int]]] = {
+    CONNACK: frozenset({0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, *range(0x99, 0x9E), 0x9F}),
     PUBACK: frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}),
     PUBREC: frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}),
     PUBREL: frozenset({0x00, 0x92}),
     PUBCOMP: frozenset({0x00, 0x92}),
+    SUBACK: frozenset({0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2}),
+    UNSUBACK: frozenset({0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91}),
+    DISCONNECT: frozenset({0x00, 0x04, *range(0x80, 0x84), 0x87, 0x89, *range(0x8B, 0xA3)} - {0x8C, 0x91, 0x92}),
     AUTH: frozenset({0x00, 0x18, 0x19}),
-    DISCONNECT: frozenset({0x00, 0x04, *range(0x80, 0x84), 0x87, 0x89, *range(0x8B, 0xA3)} - {0x8A, 0x8C, 0x91, 0x92}),
 }
-"""What 5.0 allows as reason code in each packet (tables 3-4 to 3-13); another is a protocol error."""
+"""What 5.0 allows as reason code in each packet (its table under the packet); another is a protocol error."""
+
+_RETURN_CODES: Final[dict[int, frozenset[int]]] = {
+    CONNACK: frozenset(range(6)),
+    SUBACK: frozenset({0x00, 0x01, 0x02, 0x80}),
+}
+"""What 3.1.1 allows in the two packets that have such a code (3.1.1 §3.2.2.3, [3.1.1 MQTT-3.9.3-2])."""
 
 
 def decode(first: int, body: bytes, version: int) -> Packet:
@@ -69,7 +78,8 @@ def decode(first: int, body: bytes, version: int) -> Packet:
     packet_type = first >> 4
     if packet_type == PUBLISH:
         return _publish(first, body, version)
-    if first & 0x0F != (2 if packet_type in _FLAGS_2 else 0):
+    # 3.1 calls these bits "not used", or lets DUP mark a packet that is sent again (3.1 §2.1).
+    if version != V31 and first & 0x0F != (2 if packet_type in _FLAGS_2 else 0):
         raise MalformedPacket(f"{PACKET_NAMES[packet_type]} with header flags {first & 0x0F:#06b} [MQTT-2.1.3-1]")
     cursor = Cursor(body)
     packet: Packet
@@ -86,17 +96,17 @@ def decode(first: int, body: bytes, version: int) -> Packet:
     elif packet_type == CONNECT:
         packet = _connect(cursor)
     elif packet_type == DISCONNECT:
-        packet = Disconnect(*_outcome(DISCONNECT, cursor, version))
+        packet = _disconnect(cursor, version)
     elif packet_type == CONNACK:
         packet = _connack(cursor, version)
     elif packet_type == SUBACK:
-        packet = Suback(cursor.packet_id(), properties=_properties(cursor, SUBACK, version), reason_codes=cursor.rest())
+        packet = _suback(cursor, version)
     elif packet_type == UNSUBACK:
         packet = _unsuback(cursor, version)
     elif packet_type == AUTH and version == V5:
-        packet = Auth(*_outcome(AUTH, cursor, version))
+        packet = _auth(cursor)
     else:
-        raise MalformedPacket(f"{PACKET_NAMES[packet_type]} does not exist in this version [MQTT-2.1.2-1]")
+        raise MalformedPacket(f"{PACKET_NAMES[packet_type]} does not exist in this version (§2.1.2)")
     cursor.finish()
     return packet
 
@@ -142,17 +152,37 @@ def _ack(packet_type: int, cursor: Cursor, version: int) -> Ack:
     packet_id = cursor.packet_id()
     if version != V5 or cursor.at_end:
         return Ack(packet_type, packet_id)
-    return Ack(packet_type, packet_id, *_outcome(packet_type, cursor, version))
+    reason_code, properties = _outcome(packet_type, cursor)
+    return Ack(packet_type, packet_id, reason_code, properties)
 
 
-def _outcome(packet_type: int, cursor: Cursor, version: int) -> tuple[int, Properties]:
-    """A reason code and properties, each of which may be left out at the end of a 5.0 packet."""
+def _disconnect(cursor: Cursor, version: int) -> Disconnect:
     if version != V5 or cursor.at_end:
-        return 0, NONE
+        return Disconnect()
+    reason_code, properties = _outcome(DISCONNECT, cursor)
+    return Disconnect(reason_code, properties)
+
+
+def _auth(cursor: Cursor) -> Auth:
+    if cursor.at_end:
+        return Auth()
+    reason_code, properties = _outcome(AUTH, cursor)
+    if properties.authentication_method is None:
+        raise ProtocolError("AUTH without an authentication method (§3.15.2.2.2)")
+    return Auth(reason_code, properties)
+
+
+def _outcome(packet_type: int, cursor: Cursor) -> tuple[int, Properties]:
+    """A reason code and properties, which may be left out at the end of a packet."""
     reason_code = cursor.u8()
-    if reason_code not in _ACK_CODES[packet_type]:
-        raise ProtocolError(f"{PACKET_NAMES[packet_type]} with reason code 0x{reason_code:02X}")
+    _check_code(packet_type, reason_code, V5)
     return reason_code, NONE if cursor.at_end else decode_properties(cursor, packet_type)
+
+
+def _check_code(packet_type: int, code: int, version: int) -> None:
+    allowed = _REASON_CODES if version == V5 else _RETURN_CODES
+    if code not in allowed[packet_type]:
+        raise ProtocolError(f"{PACKET_NAMES[packet_type]} with reason code 0x{code:02X}")
 
 
 def _subscribe(cursor: Cursor, version: int) -> Subscribe:
@@ -170,6 +200,8 @@ def _request(topic_filter: bytes, options: int, version: int) -> SubscriptionReq
     if options & (0xC0 if version == V5 else 0xFC):
         raise MalformedPacket("SUBSCRIBE with reserved option bits set [MQTT-3.8.3-5]")
     if options & 3 == 3:
+        if version == V5:
+            raise ProtocolError("SUBSCRIBE with QoS 3 (§3.8.3.1)")
         raise MalformedPacket("SUBSCRIBE with QoS 3 [3.1.1 MQTT-3.8.3-4]")
     retain_handling = options >> 4
     if retain_handling == 3:
@@ -188,25 +220,40 @@ def _unsubscribe(cursor: Cursor, version: int) -> Unsubscribe:
     return Unsubscribe(packet_id, tuple(topic_filters), properties)
 
 
+def _suback(cursor: Cursor, version: int) -> Suback:
+    packet_id = cursor.packet_id()
+    properties = _properties(cursor, SUBACK, version)
+    reason_codes = cursor.rest()
+    for code in reason_codes:
+        _check_code(SUBACK, code, version)
+    return Suback(packet_id, reason_codes, properties)
+
+
 def _unsuback(cursor: Cursor, version: int) -> Unsuback:
     packet_id = cursor.packet_id()
     if version != V5:
         return Unsuback(packet_id)
     properties = decode_properties(cursor, UNSUBACK)
-    return Unsuback(packet_id, cursor.rest(), properties)
+    reason_codes = cursor.rest()
+    for code in reason_codes:
+        _check_code(UNSUBACK, code, V5)
+    return Unsuback(packet_id, reason_codes, properties)
 
 
 def _connack(cursor: Cursor, version: int) -> Connack:
-    flags = cursor.u8()
+    flags, code = cursor.u8(), cursor.u8()
+    if version == V31:
+        flags = 0  # "reserved, not used" (3.1 §3.2)
     if flags & 0xFE:
         raise MalformedPacket("CONNACK with reserved flags set [MQTT-3.2.2-1]")
-    return Connack(flags == 1, cursor.u8(), _properties(cursor, CONNACK, version))
+    _check_code(CONNACK, code, version)
+    return Connack(flags == 1, code, _properties(cursor, CONNACK, version))
 
 
 def _connect(cursor: Cursor) -> Connect:
     version = _version(cursor)
     flags = cursor.u8()
-    if flags & 1:
+    if flags & 1 and version != V31:
         raise MalformedPacket("CONNECT with its reserved flag set [MQTT-3.1.2-3]")
     has_will, will_qos, has_password, has_username = (
         flags & 4 != 0,
@@ -214,7 +261,7 @@ def _connect(cursor: Cursor) -> Connect:
         flags & 0x40 != 0,
         flags & 0x80 != 0,
     )
-    if not has_will and flags & 0x38:
+    if not has_will and flags & 0x38 and version != V31:
         raise MalformedPacket("CONNECT with will QoS or will retain but no will [MQTT-3.1.2-11] [MQTT-3.1.2-13]")
     if will_qos == 3:
         raise MalformedPacket("CONNECT with will QoS 3 [MQTT-3.1.2-12]")
@@ -224,9 +271,14 @@ def _connect(cursor: Cursor) -> Connect:
     properties = _properties(cursor, CONNECT, version)
     client_id = cursor.utf8()
     will = _will(cursor, will_qos, flags & 0x20 != 0, version) if has_will else None
-    username = cursor.utf8() if has_username else None
-    password = cursor.binary() if has_password else None
+    username = cursor.utf8() if has_username and not _left_out(cursor, version) else None
+    password = cursor.binary() if has_password and not _left_out(cursor, version) else None
     return Connect(client_id, version, flags & 2 != 0, keep_alive, username, password, will, properties)
+
+
+def _left_out(cursor: Cursor, version: int) -> bool:
+    """3.1 wants a CONNECT accepted whose flags promise a user name or password that is not there (3.1 §3.1)."""
+    return version == V31 and cursor.at_end
 
 
 def _will(cursor: Cursor, qos: int, retain: bool, version: int) -> Will:

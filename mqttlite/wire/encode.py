@@ -35,7 +35,7 @@ from mqttlite.wire.packets import (
     Unsuback,
     Unsubscribe,
 )
-from mqttlite.wire.primitives import encode_binary, encode_u16, encode_utf8, encode_varint
+from mqttlite.wire.primitives import encode_binary, encode_packet_id, encode_u8, encode_u16, encode_utf8, encode_varint
 from mqttlite.wire.properties import NONE, WILL, Properties, encode_properties
 
 PINGREQ_FRAME: Final = b"\xc0\x00"
@@ -55,23 +55,26 @@ def encode(packet: Packet, version: int) -> bytes:
     if isinstance(packet, Connect):
         return _frame(CONNECT << 4, _connect_body(packet))
     if isinstance(packet, Connack):
-        body = bytes((packet.session_present, packet.reason_code))
+        session_present = packet.session_present and version != V31  # 3.1 has no such flag
+        body = encode_u8(session_present) + encode_u8(packet.reason_code)
         return _frame(CONNACK << 4, body + _properties(packet.properties, CONNACK, version))
     if isinstance(packet, Subscribe):
-        body = encode_u16(packet.packet_id) + _properties(packet.properties, SUBSCRIBE, version)
-        return _frame(SUBSCRIBE << 4 | 2, body + b"".join([_request(request) for request in packet.requests]))
+        body = encode_packet_id(packet.packet_id) + _properties(packet.properties, SUBSCRIBE, version)
+        return _frame(SUBSCRIBE << 4 | 2, body + b"".join([_request(request, version) for request in packet.requests]))
     if isinstance(packet, Suback):
-        body = encode_u16(packet.packet_id) + _properties(packet.properties, SUBACK, version)
+        body = encode_packet_id(packet.packet_id) + _properties(packet.properties, SUBACK, version)
         return _frame(SUBACK << 4, body + packet.reason_codes)
     if isinstance(packet, Unsubscribe):
-        body = encode_u16(packet.packet_id) + _properties(packet.properties, UNSUBSCRIBE, version)
+        body = encode_packet_id(packet.packet_id) + _properties(packet.properties, UNSUBSCRIBE, version)
         return _frame(UNSUBSCRIBE << 4 | 2, body + b"".join([encode_binary(name) for name in packet.topic_filters]))
     if isinstance(packet, Unsuback):
-        body = encode_u16(packet.packet_id) + _properties(packet.properties, UNSUBACK, version)
+        body = encode_packet_id(packet.packet_id) + _properties(packet.properties, UNSUBACK, version)
         return _frame(UNSUBACK << 4, body + packet.reason_codes if version == V5 else body)
     if isinstance(packet, Disconnect):
         return _frame(DISCONNECT << 4, _outcome(packet.reason_code, packet.properties, DISCONNECT, version))
     if isinstance(packet, Auth):
+        if version != V5:
+            raise ValueError("AUTH does not exist before 5.0")
         return _frame(AUTH << 4, _outcome(packet.reason_code, packet.properties, AUTH, version))
     assert_never(packet)
 
@@ -81,7 +84,7 @@ def encode_publish(packet: Publish, version: int) -> bytes:
     head, tail = publish_parts(
         packet.topic, packet.payload, packet.qos, packet.retain, packet.properties, version, packet.dup
     )
-    return head + encode_u16(packet.packet_id) + tail if packet.qos else head + tail
+    return head + encode_packet_id(packet.packet_id) + tail if packet.qos else head + tail
 
 
 def publish_parts(
@@ -91,10 +94,13 @@ def publish_parts(
 
     At QoS 0, which has no identifier, the two are the frame.
     """
+    _check_qos(qos)
+    if dup and qos == 0:
+        raise ValueError("PUBLISH at QoS 0 with DUP set [MQTT-3.3.1-2]")
     tail = encode_properties(properties, PUBLISH) + payload if version == V5 else payload
     first = PUBLISH << 4 | dup << 3 | qos << 1 | retain
     length = 2 + len(topic) + (2 if qos else 0) + len(tail)
-    return first.to_bytes(1, "big") + encode_varint(length) + encode_binary(topic), tail
+    return encode_u8(first) + encode_varint(length) + encode_binary(topic), tail
 
 
 def encode_ack(
@@ -103,13 +109,12 @@ def encode_ack(
     """A PUBACK, PUBREC, PUBREL or PUBCOMP in its shortest form."""
     first = packet_type << 4 | (2 if packet_type == PUBREL else 0)
     if version != V5 or (reason_code == 0 and properties is NONE):
-        return bytes((first, 2)) + encode_u16(packet_id)
-    body = encode_u16(packet_id) + reason_code.to_bytes(1, "big")
-    return _frame(first, body if properties is NONE else body + encode_properties(properties, packet_type))
+        return bytes((first, 2)) + encode_packet_id(packet_id)
+    return _frame(first, encode_packet_id(packet_id) + _outcome(reason_code, properties, packet_type, version))
 
 
 def _frame(first: int, body: bytes) -> bytes:
-    return first.to_bytes(1, "big") + encode_varint(len(body)) + body
+    return encode_u8(first) + encode_varint(len(body)) + body
 
 
 def _properties(properties: Properties, packet: int, version: int) -> bytes:
@@ -117,27 +122,43 @@ def _properties(properties: Properties, packet: int, version: int) -> bytes:
 
 
 def _outcome(reason_code: int, properties: Properties, packet: int, version: int) -> bytes:
-    """The body of DISCONNECT and AUTH: nothing for plain success (§3.14.2.1, §3.15.2.1) and before 5.0."""
-    if version != V5 or (reason_code == 0 and properties is NONE):
+    """A reason code and properties; both may be left out for plain success (§3.4.2.1, §3.14.2.1, §3.15.2.1)."""
+    if version != V5:
         return b""
-    code = reason_code.to_bytes(1, "big")
-    return code if properties is NONE else code + encode_properties(properties, packet)
+    block = encode_properties(properties, packet)
+    if block != b"\0":
+        return encode_u8(reason_code) + block
+    return encode_u8(reason_code) if reason_code else b""
 
 
-def _request(request: SubscriptionRequest) -> bytes:
-    options = request.qos | request.no_local << 2 | request.retain_as_published << 3 | request.retain_handling << 4
-    return encode_binary(request.topic_filter) + options.to_bytes(1, "big")
+def _check_qos(qos: int) -> None:
+    if not 0 <= qos <= 2:
+        raise ValueError(f"QoS {qos} does not exist")
+
+
+def _request(request: SubscriptionRequest, version: int) -> bytes:
+    """A topic filter and its options, of which only the QoS exists before 5.0."""
+    _check_qos(request.qos)
+    options = request.qos
+    if version == V5:
+        if not 0 <= request.retain_handling <= 2:
+            raise ValueError(f"retain handling {request.retain_handling} does not exist")
+        options |= request.no_local << 2 | request.retain_as_published << 3 | request.retain_handling << 4
+    return encode_binary(request.topic_filter) + encode_u8(options)
 
 
 def _connect_body(packet: Connect) -> bytes:
     will = packet.will
+    if packet.password is not None and packet.username is None and packet.version != V5:
+        raise ValueError("CONNECT with a password but no user name [3.1.1 MQTT-3.1.2-22]")
     flags = packet.clean_start << 1
     if will is not None:
+        _check_qos(will.qos)
         flags |= 0x04 | will.qos << 3 | will.retain << 5
     flags |= (packet.password is not None) << 6 | (packet.username is not None) << 7
     parts = [
         encode_utf8("MQIsdp" if packet.version == V31 else "MQTT"),
-        bytes((packet.version, flags)),
+        encode_u8(packet.version) + encode_u8(flags),
         encode_u16(packet.keep_alive),
         _properties(packet.properties, CONNECT, packet.version),
         encode_utf8(packet.client_id),

@@ -69,7 +69,7 @@ class TopicNameInvalid(PeerError):
 
 
 class ReceiveMaximumExceeded(PeerError):
-    """More unacknowledged messages than we agreed to hold [MQTT-3.3.4-9]."""
+    """More unacknowledged messages than we agreed to hold [MQTT-3.3.4-7]."""
 
     reason_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
 

@@ -3,6 +3,7 @@
 Invariant: what is kept is shorter than one packet of `max_packet_size` bytes, and is copied at most twice.
 """
 
+from collections.abc import Iterator
 from typing import final
 
 from mqttlite.wire.errors import MalformedPacket, PacketTooLarge
@@ -55,9 +56,11 @@ class Framer:
         self._have = len(data) - at
         self._need = size
 
-    def split(self, chunk: bytes) -> list[tuple[int, bytes]]:
-        """The whole packets that `chunk` completes, as (first byte, body). Raises what `keep` raises."""
-        packets: list[tuple[int, bytes]] = []
+    def split(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
+        """The whole packets that `chunk` completes, as (first byte, body); walk them to the end or lose the rest.
+
+        Raises what `keep` raises, after the packets that stand before the fault.
+        """
         data = self.join(chunk)
         at, end = 0, len(data)
         while at < end:
@@ -68,9 +71,8 @@ class Framer:
             body = at + 2
             while data[body - 1] > 0x7F:
                 body += 1
-            packets.append((data[at], data[body : at + size]))
+            yield data[at], data[body : at + size]
             at += size
-        return packets
 
 
 def packet_size(data: bytes, at: int) -> int:

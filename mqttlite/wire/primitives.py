@@ -95,9 +95,9 @@ def check_utf8(raw: bytes) -> str:
 
 
 def encode_varint(value: int) -> bytes:
-    """A variable byte integer in its shortest form. Raises `ValueError` above 268 435 455."""
+    """A variable byte integer in its shortest form. Raises `ValueError` outside of 0 to 268 435 455."""
     if value < 0x80:
-        return value.to_bytes(1, "big")
+        return encode_u8(value)
     if value > MAX_REMAINING_LENGTH:
         raise ValueError(f"{value} does not fit a variable byte integer: the largest is {MAX_REMAINING_LENGTH}")
     out = bytearray()
@@ -108,8 +108,31 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
+def encode_u8(value: int) -> bytes:
+    """One byte. Raises `ValueError` for what does not fit, as the next three do."""
+    return _encode_uint(value, 1)
+
+
 def encode_u16(value: int) -> bytes:
-    return value.to_bytes(2, "big")
+    return _encode_uint(value, 2)
+
+
+def encode_u32(value: int) -> bytes:
+    return _encode_uint(value, 4)
+
+
+def encode_packet_id(packet_id: int) -> bytes:
+    """A packet identifier; zero is none [MQTT-2.2.1-3]."""
+    if packet_id == 0:
+        raise ValueError("packet identifier is zero [MQTT-2.2.1-3]")
+    return _encode_uint(packet_id, 2)
+
+
+def _encode_uint(value: int, size: int) -> bytes:
+    try:
+        return value.to_bytes(size, "big")
+    except OverflowError:
+        raise ValueError(f"{value} does not fit {size} unsigned bytes") from None
 
 
 def encode_binary(raw: bytes) -> bytes:

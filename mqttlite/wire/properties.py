@@ -22,7 +22,15 @@ from mqttlite.wire.constants import (
     UNSUBSCRIBE,
 )
 from mqttlite.wire.errors import MalformedPacket, ProtocolError, TopicAliasInvalid
-from mqttlite.wire.primitives import Cursor, encode_binary, encode_utf8, encode_varint
+from mqttlite.wire.primitives import (
+    Cursor,
+    encode_binary,
+    encode_u8,
+    encode_u16,
+    encode_u32,
+    encode_utf8,
+    encode_varint,
+)
 
 WILL: Final = 16
 """Stands for the will's properties, which are inside CONNECT but have a list of their own."""
@@ -189,14 +197,14 @@ _TABLE: Final[tuple[tuple[int, str, int, tuple[int, ...]], ...]] = (
 )
 
 _BY_IDENTIFIER: Final = {row[0]: row for row in _TABLE}
-_NEVER_ZERO: Final = frozenset({0x0B, 0x21, 0x27})
+_NEVER_ZERO: Final = frozenset({0x0B, 0x21, 0x23, 0x27})
 
 
 def decode_properties(cursor: Cursor, packet: int) -> Properties:
     """The properties at the cursor, of a packet of that type (or `WILL`).
 
-    Raises `MalformedPacket` for unknown identifiers and short fields, `ProtocolError` for ones that this packet
-    may not carry, that come twice or are out of range [MQTT-2.2.2].
+    Raises `MalformedPacket` for short fields and for identifiers that are unknown or not for this packet (§2.2.2.2),
+    `ProtocolError` for properties that come twice or are out of range (`TopicAliasInvalid` for alias zero).
     """
     length = cursor.varint()
     if length == 0:
@@ -210,7 +218,7 @@ def decode_properties(cursor: Cursor, packet: int) -> Properties:
             raise MalformedPacket(f"property 0x{identifier:02X} does not exist")
         _identifier, name, kind, where = row
         if packet not in where:
-            raise ProtocolError(f"property {name} may not be in this packet")
+            raise MalformedPacket(f"property {name} may not be in this packet")
         if kind == _PAIR:
             properties.user_properties.append((block.utf8(), block.utf8()))
         elif identifier == 0x0B:
@@ -232,20 +240,25 @@ def decode_properties(cursor: Cursor, packet: int) -> Properties:
 
 
 def _within_range(name: str, identifier: int, kind: int, value: int) -> int:
-    if kind == _BOOL and value > 1:
-        raise ProtocolError(f"property {name} is {value}: it may be 0 or 1")
-    if value == 0:
-        if identifier == 0x23:
-            raise TopicAliasInvalid("topic alias is zero [MQTT-3.3.2-8]")
-        if identifier in _NEVER_ZERO:
-            raise ProtocolError(f"property {name} is zero")
-    return value
+    if _is_allowed(identifier, kind, value):
+        return value
+    if identifier == 0x23:
+        raise TopicAliasInvalid("topic alias is zero [MQTT-3.3.2-8]")
+    raise ProtocolError(f"property {name} may not be {value}")
+
+
+def _is_allowed(identifier: int, kind: int, value: int) -> bool:
+    """Whether a number that fits its bytes is one that the standard gives a meaning."""
+    if kind == _BOOL:
+        return value <= 1
+    return value != 0 or identifier not in _NEVER_ZERO
 
 
 def encode_properties(properties: Properties, packet: int) -> bytes:
     """The property block of a packet of that type (or `WILL`), its length included.
 
-    Raises `ValueError` for a property that this packet may not carry or a value that does not fit.
+    Raises `ValueError` for a property that this packet may not carry and for a value that does not fit or that no
+    receiver would take.
     """
     if properties is NONE:
         return b"\0"
@@ -256,26 +269,28 @@ def encode_properties(properties: Properties, packet: int) -> bytes:
             continue
         if packet not in where:
             raise ValueError(f"property {name} may not be in this packet")
-        key = identifier.to_bytes(1, "big")
+        key = encode_u8(identifier)
         if kind == _PAIR:
             for left, right in properties.user_properties:
                 parts += (key, encode_utf8(left), encode_utf8(right))
         elif kind == _VARINT:
             for number in properties.subscription_identifiers:
-                parts += (key, encode_varint(number))
+                parts += (key, _encode_number(name, identifier, kind, number))
         elif kind == _UTF8:
             parts += (key, encode_utf8(value))
         elif kind == _BINARY:
             parts += (key, encode_binary(value))
         else:
-            parts += (key, _encode_number(name, kind, value))
+            parts += (key, _encode_number(name, identifier, kind, value))
     block = b"".join(parts)
     return encode_varint(len(block)) + block
 
 
-def _encode_number(name: str, kind: int, value: int) -> bytes:
-    size = 1 if kind == _BOOL else 2 if kind == _U16 else 4
-    try:
-        return value.to_bytes(size, "big")
-    except OverflowError:
-        raise ValueError(f"property {name} is {value}: it has {size} bytes") from None
+def _encode_number(name: str, identifier: int, kind: int, value: int) -> bytes:
+    if not _is_allowed(identifier, kind, value):
+        raise ValueError(f"property {name} may not be {value}")
+    if kind == _BOOL:
+        return encode_u8(value)
+    if kind == _U16:
+        return encode_u16(value)
+    return encode_u32(value) if kind == _U32 else encode_varint(value)

@@ -1,0 +1,153 @@
+"""Packets, properties and errors are values: equal when they say the same, and they tell what they say."""
+
+import pytest
+
+from mqttlite.wire import errors
+from mqttlite.wire.constants import MAX_STRING_BYTES, PUBACK, PUBREC, PUBREL
+from mqttlite.wire.errors import PeerError
+from mqttlite.wire.packets import Ack, Connack, Publish
+from mqttlite.wire.primitives import Cursor
+from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.reason_codes import RETURN_CODE_TEXTS, ReasonCode, connack_return_code, describe
+from tests.support.packets import REASON_CODES
+
+PUBLISH = Publish(b"a", b"p", 1, True, True, 7, Properties(topic_alias=1))
+PUBLISHES = [
+    Publish(b"b", b"p", 1, True, True, 7, Properties(topic_alias=1)),
+    Publish(b"a", b"q", 1, True, True, 7, Properties(topic_alias=1)),
+    Publish(b"a", b"p", 2, True, True, 7, Properties(topic_alias=1)),
+    Publish(b"a", b"p", 1, False, True, 7, Properties(topic_alias=1)),
+    Publish(b"a", b"p", 1, True, False, 7, Properties(topic_alias=1)),
+    Publish(b"a", b"p", 1, True, True, 8, Properties(topic_alias=1)),
+    Publish(b"a", b"p", 1, True, True, 7, Properties(topic_alias=2)),
+    Publish(b"a", b"p", 1, True, True, 7),
+]
+
+
+def test_a_publish_is_equal_to_its_like() -> None:
+    like = Publish(b"a", b"p", 1, True, True, 7, Properties(topic_alias=1))
+    assert like == PUBLISH
+    assert hash(like) == hash(PUBLISH)
+    assert PUBLISH not in PUBLISHES
+    assert PUBLISH != b"a"
+
+
+def test_a_publish_tells_what_it_is() -> None:
+    assert repr(PUBLISH) == (
+        "Publish(topic=b'a', payload=b'p', qos=1, retain=True, dup=True, packet_id=7, "
+        "properties=Properties(topic_alias=1))"
+    )
+
+
+def test_a_long_payload_is_shown_in_part() -> None:
+    assert repr(64 * b"x") in repr(Publish(b"a", 1000 * b"x"))
+
+
+def test_an_ack_is_equal_to_its_like() -> None:
+    ack = Ack(PUBREC, 1, 0x87, Properties(reason_string="no"))
+    assert ack == Ack(PUBREC, 1, 0x87, Properties(reason_string="no"))
+    assert hash(ack) == hash(Ack(PUBREC, 1, 0x87, Properties(reason_string="no")))
+    assert ack not in [
+        Ack(PUBACK, 1, 0x87, Properties(reason_string="no")),
+        Ack(PUBREC, 2, 0x87, Properties(reason_string="no")),
+        Ack(PUBREC, 1, 0x80, Properties(reason_string="no")),
+        Ack(PUBREC, 1, 0x87),
+    ]
+    assert ack != (PUBREC, 1)
+
+
+def test_an_ack_tells_what_it_is() -> None:
+    assert repr(Ack(PUBREL, 5, 0x92)) == "Ack(PUBREL, packet_id=5, reason_code=0x92, properties=Properties())"
+
+
+def test_properties_are_equal_to_their_like() -> None:
+    properties = Properties(reason_string="", user_properties=[("k", "v")])
+    assert properties == Properties(user_properties=[("k", "v")], reason_string="")
+    assert hash(properties) == hash(Properties(user_properties=[("k", "v")], reason_string=""))
+    assert properties != Properties(user_properties=[("k", "v")])
+    assert properties != Properties(reason_string="", user_properties=[("k", "w")])
+    assert properties != "properties"
+    assert Properties() == NONE
+
+
+def test_properties_tell_what_is_present() -> None:
+    assert repr(Properties(receive_maximum=1, session_expiry_interval=0)) == (
+        "Properties(session_expiry_interval=0, receive_maximum=1)"
+    )
+
+
+def test_frozen_packets_can_be_keys() -> None:
+    assert len({Connack(True), Connack(True), Connack(False)}) == 2
+
+
+def test_an_error_knows_what_to_say_on_the_wire() -> None:
+    spoken = {
+        name: error.reason_code
+        for name, error in vars(errors).items()
+        if isinstance(error, type) and issubclass(error, PeerError)
+    }
+    assert spoken == {
+        "PeerError": 0x80,
+        "MalformedPacket": 0x81,
+        "ProtocolError": 0x82,
+        "UnsupportedProtocolVersion": 0x84,
+        "ClientIdentifierNotValid": 0x85,
+        "BadUserNameOrPassword": 0x86,
+        "NotAuthorized": 0x87,
+        "BadAuthenticationMethod": 0x8C,
+        "TopicFilterInvalid": 0x8F,
+        "TopicNameInvalid": 0x90,
+        "ReceiveMaximumExceeded": 0x93,
+        "TopicAliasInvalid": 0x94,
+        "PacketTooLarge": 0x95,
+        "QuotaExceeded": 0x97,
+    }
+
+
+def test_every_code_of_every_packet_has_a_name() -> None:
+    codes = {code for of_packet in REASON_CODES.values() for code in of_packet}
+    assert codes == {int(code) for code in ReasonCode}
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(0, "success (0x00)"), (0x87, "not authorized (0x87)"), (0xFF, "reason code 0xFF")]
+)
+def test_a_code_is_described(code: int, words: str) -> None:
+    assert describe(code) == words
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, "unacceptable protocol version"),
+        (ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "identifier rejected"),
+        (ReasonCode.SERVER_UNAVAILABLE, "server unavailable"),
+        (ReasonCode.SERVER_BUSY, "server unavailable"),
+        (ReasonCode.BAD_USER_NAME_OR_PASSWORD, "bad user name or password"),
+        (ReasonCode.NOT_AUTHORIZED, "not authorized"),
+    ],
+)
+def test_a_refusal_has_a_return_code_in_311(code: int, words: str) -> None:
+    return_code = connack_return_code(code)
+    assert return_code is not None
+    assert RETURN_CODE_TEXTS[return_code] == words
+
+
+def test_311_has_no_return_code_for_malformed() -> None:
+    assert connack_return_code(ReasonCode.MALFORMED_PACKET) is None
+
+
+def test_a_cursor_moves_on() -> None:
+    cursor = Cursor(b"\1\2\3\4\5\6\7\x80\x01rest")
+    assert (cursor.u8(), cursor.u16(), cursor.u32(), cursor.varint()) == (1, 0x0203, 0x04050607, 128)
+    assert not cursor.at_end
+    assert cursor.rest() == b"rest"
+    assert cursor.at_end
+    assert cursor.rest() == b""
+    cursor.finish()
+
+
+def test_a_string_has_65535_bytes_at_most() -> None:
+    cursor = Cursor(b"\xff\xff" + MAX_STRING_BYTES * b"x" + b"\0\0")
+    assert cursor.utf8() == MAX_STRING_BYTES * "x"
+    assert cursor.utf8_bytes() == b""
