@@ -1,0 +1,44 @@
+"""mqttlite: an MQTT 3.1.1 and 5.0 broker, and an asyncio client, for Python.
+
+The public names; each is imported when it is first asked for, so that `mqttlite pub` never pays for the broker.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mqttlite.client import Client as Client
+    from mqttlite.client import Message as Message
+    from mqttlite.client import MqttError as MqttError
+    from mqttlite.client import Will as Will
+    from mqttlite.config import Config as Config
+    from mqttlite.config import ConfigError as ConfigError
+    from mqttlite.config import ListenerOptions as ListenerOptions
+    from mqttlite.config import load_config as load_config
+    from mqttlite.core.limits import Limits as Limits
+    from mqttlite.security.tls import TlsOptions as TlsOptions
+    from mqttlite.server import Broker as Broker
+    from mqttlite.wire.properties import Properties as Properties
+
+_HOMES: Final = {
+    "Broker": "mqttlite.server",
+    "Client": "mqttlite.client",
+    "Config": "mqttlite.config",
+    "ConfigError": "mqttlite.config",
+    "Limits": "mqttlite.core.limits",
+    "ListenerOptions": "mqttlite.config",
+    "Message": "mqttlite.client",
+    "MqttError": "mqttlite.client",
+    "Properties": "mqttlite.wire.properties",
+    "TlsOptions": "mqttlite.security.tls",
+    "Will": "mqttlite.client",
+    "load_config": "mqttlite.config",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mqttlite' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,137 @@
+"""`mqttlite serve`: run the broker until a signal ends it.
+
+What is set lives in `config`; here flags override it, and errors become one sentence and an exit code.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import Any, NoReturn
+
+import click
+import msgspec
+
+from mqttlite.cli.main import build
+from mqttlite.config import Config, ConfigError, ListenerOptions, load_config
+from mqttlite.security.tls import TlsOptions
+from mqttlite.server import Broker, open_listeners
+from mqttlite.telemetry.dump import Options as TelemetryOptions
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+_EPILOG = """\b
+Exit codes:
+  0  stopped by SIGTERM or SIGINT
+  1  cannot listen: port in use, address unknown, not permitted
+  2  a flag or the config file is wrong
+"""
+
+
+@click.command(epilog=_EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Read the configuration from a file.")
+@click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="MQTT over TCP; 0: the system chooses.  [default: 1883]"
+)
+@click.option("--tls-port", type=click.IntRange(0, 65_535), help="MQTT over TLS; needs --cert and --key.")
+@click.option("--cafile", metavar="FILE", help="CA whose client certificates are accepted.")
+@click.option("--cert", metavar="FILE", help="The server's certificate, with its chain.")
+@click.option("--key", metavar="FILE", help="The private key of --cert.")
+@click.option("--require-client-cert", is_flag=True, help="Let nobody in over TLS without a certificate of --cafile.")
+@click.option("--telemetry", metavar="DIR", help="Write session telemetry into this folder.")
+@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
+def command(
+    config_path: str | None,
+    host: str | None,
+    port: int | None,
+    tls_port: int | None,
+    cafile: str | None,
+    cert: str | None,
+    key: str | None,
+    require_client_cert: bool,
+    telemetry: str | None,
+    log_level: str,
+) -> None:
+    """Run the broker: with no flags at all, MQTT 3.1.1 and 5.0 on 127.0.0.1:1883."""
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
+    try:
+        config = Config() if config_path is None else load_config(config_path)
+        flags = _listeners(host, port, tls_port, cafile, cert, key, require_client_cert)
+        if flags:
+            config = _replace(config, listeners=flags)
+        if telemetry is not None:
+            config = _replace(config, telemetry=TelemetryOptions(directory=telemetry))
+        _run(Broker(config))
+    except ConfigError as error:
+        _fail(2, str(error))
+    except OSError as error:
+        _fail(1, str(error))
+
+
+def _listeners(
+    host: str | None,
+    port: int | None,
+    tls_port: int | None,
+    cafile: str | None,
+    cert: str | None,
+    key: str | None,
+    require_client_cert: bool,
+) -> tuple[ListenerOptions, ...]:
+    """The listeners that the flags ask for; none where there are no such flags."""
+    if tls_port is None and (cafile or cert or key or require_client_cert):
+        raise ConfigError("--cafile, --cert, --key and --require-client-cert belong to --tls-port, which is missing")
+    listeners = []
+    address = "127.0.0.1" if host is None else host
+    if port is not None or (tls_port is None and host is not None):
+        listeners.append(ListenerOptions(host=address, port=1883 if port is None else port))
+    if tls_port is not None:
+        if cert is None or key is None:
+            raise ConfigError("--tls-port needs --cert and --key; 'mqttlite certs init' makes a set for development")
+        tls = TlsOptions(cert, key, cafile, require_client_cert)
+        listeners.append(ListenerOptions(host=address, port=tls_port, tls=tls))
+    return tuple(listeners)
+
+
+def _run(broker: Broker) -> None:
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(_serve(broker))
+
+
+async def _serve(broker: Broker) -> None:
+    loop = asyncio.get_running_loop()
+    log = logging.getLogger("mqttlite")
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(number, stop.set)
+        except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt
+            pass
+    log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
+    async with broker:
+        for options in open_listeners(broker.config.listeners):
+            log.warning(
+                "listener %s on %s is open to the network: everybody who reaches it may publish and subscribe",
+                *(options.title(), options.host),
+            )
+        await stop.wait()
+        log.info("stopping")
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where there is one; asyncio's own works too."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def _replace(config: Config, **changes: Any) -> Config:
+    return msgspec.structs.replace(config, **changes)
+
+
+def _fail(code: int, sentence: str) -> NoReturn:
+    click.echo(f"mqttlite serve: {sentence}", err=True)
+    sys.exit(code)

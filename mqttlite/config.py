@@ -1,0 +1,101 @@
+"""What an operator can set: one TOML file, composed of each room's own options, checked where it is read.
+
+No room reads this module; `server` hands each its part. Invariant: a `Config` that was made is one that can be used,
+but for what only the machine can say (files, ports).
+"""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mqttlite.core.limits import Limits
+from mqttlite.security.tls import TlsOptions
+from mqttlite.telemetry.dump import Options as TelemetryOptions
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used; the text says which file, where in it, what is wrong and what would be right."""
+
+
+class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to listen. Port 0 lets the system choose."""
+
+    name: str = ""
+    host: str = "127.0.0.1"
+    port: int = 1883
+    tls: TlsOptions | None = None
+    max_connections: int = 50_000
+    """One more is closed at once: bounds what clients that only connect can cost."""
+
+    def title(self) -> str:
+        """Its name, or `tcp-1883` or `tls-8883` where it has none."""
+        return self.name or f"{'tls' if self.tls else 'tcp'}-{self.port}"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything. Without a file: MQTT on 127.0.0.1:1883."""
+
+    listeners: tuple[ListenerOptions, ...] = (ListenerOptions(),)
+    limits: Limits = Limits()
+    telemetry: TelemetryOptions | None = None
+    """Absent: no telemetry is written."""
+    stop_timeout_s: float = 5.0
+    """How long a stop may take to send clients their last bytes."""
+
+
+_KNOWN: Final = "listeners, limits, telemetry, stop_timeout_s"
+
+
+def load_config(path: str | Path) -> Config:
+    """The config in a TOML file. Raises `ConfigError`."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    try:
+        return parse_config(raw)
+    except ConfigError as error:
+        raise ConfigError(f"{path}{_line_of(text, str(error))}: {error}") from None
+
+
+def parse_config(raw: dict[str, Any]) -> Config:
+    """A config from what a TOML file holds. Raises `ConfigError` with the path of what is wrong."""
+    try:
+        return msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at `$")
+        place = where.rstrip("`").lstrip(".") or f"the file (it may have {_KNOWN})"
+        raise ConfigError(f"{place}: {message[:1].lower()}{message[1:]}") from None
+
+
+def limits_with(limits: Limits, **changes: Any) -> Limits:
+    """Limits with some of them changed. Raises `ValueError` where they contradict each other."""
+    return dataclasses.replace(limits, **changes)
+
+
+def _line_of(text: str, error: str) -> str:
+    """`:12` where the file's line 12 is, as far as can be told, the one an error speaks of; else nothing.
+
+    The parser keeps no positions, so the last key of the error's path, or the field it quotes, is looked for.
+    """
+    place, _, message = error.partition(": ")
+    quoted = message.split("`")[1::2]
+    table, _, key = place.rpartition(".")
+    key = quoted[-1] if message.startswith("object contains unknown field") and quoted else key
+    name = table.split("[")[0] or place.split("[")[0]
+    inside = not table
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.startswith("["):
+            inside = name in stripped
+        if inside and stripped.partition("=")[0].strip() == key:
+            return f":{number}"
+    return ""

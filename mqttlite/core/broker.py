@@ -1,0 +1,552 @@
+"""The broker: connections, and what comes in on them. The inputs are `open feed close · publish · answer tick`, with
+`block` and `unblock` for a link's back-pressure and `shut_down`; the output is `turn`.
+
+Follow a message: `feed` → `_walk` → `_publish_in_place` → `Publisher.run`. A `PeerError` raised anywhere below is
+caught in `feed`, ends its connection and touches no other.
+"""
+
+from typing import Final, final
+
+from mqttlite.core import connect
+from mqttlite.core.changes import Change
+from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
+from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
+from mqttlite.core.message import Message
+from mqttlite.core.publish import Publisher
+from mqttlite.core.reasons import CloseReason, close_reason_of
+from mqttlite.core.restore import restore
+from mqttlite.core.routes import Routes
+from mqttlite.core.session import Session
+from mqttlite.core.sessions import SESSION_EXPIRY, WILL_DELAY, Sessions
+from mqttlite.core.subscribe import Subscriptions
+from mqttlite.core.turn import Authenticate, Turn
+from mqttlite.wire.constants import (
+    CONNECT,
+    DEFAULT_RECEIVE_MAXIMUM,
+    PACKET_NAMES,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+)
+from mqttlite.wire.decode import connect_version, decode
+from mqttlite.wire.encode import PINGRESP_FRAME, encode, encode_ack
+from mqttlite.wire.errors import (
+    BadUserNameOrPassword,
+    MalformedPacket,
+    PeerError,
+    ProtocolError,
+    QuotaExceeded,
+    ReceiveMaximumExceeded,
+    TopicAliasInvalid,
+)
+from mqttlite.wire.framer import packet_size
+from mqttlite.wire.packets import (
+    Ack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.reason_codes import ReasonCode
+
+_LINK: Final = 0
+"""The kind of deadline that is a connection's: its CONNECT, then its keep-alive."""
+
+
+@final
+class Broker:
+    """All state of one broker. Not thread-safe: one loop owns it. Assigned client ids begin with `client_id_prefix`."""
+
+    def __init__(self, limits: Limits, client_id_prefix: str = "auto-") -> None:
+        self.limits: Final = limits
+        self.turn: Final = Turn()
+        self.connections: Final[dict[int, Connection]] = {}
+        sessions: dict[str, Session] = {}
+        self._deadlines: Final = Deadlines()
+        self._routes: Final = Routes(sessions, limits.max_route_cache_bytes)
+        self.publisher: Final = Publisher(self._routes, self.turn, limits)
+        self.sessions: Final = Sessions(sessions, self._routes, self.publisher, self._deadlines, self.turn, limits)
+        self._subscriptions: Final = Subscriptions(self._routes, self.publisher, self.turn, limits)
+        self._online: Final[dict[str, Connection]] = {}
+        self._client_id_prefix: Final = client_id_prefix
+        self._opened = 0
+
+    def restore(self, changes: list[Change], now: float) -> None:
+        """Begin with what a store kept. Before the first input."""
+        restore(changes, self.sessions, self.publisher, now)
+
+    # ------------------------------------------------------------------ inputs
+
+    def open(self, peer: Peer, now: float) -> Connection:
+        """A link is up. It has `connect_timeout_s` to send its CONNECT."""
+        self.turn.now = now
+        self._opened += 1
+        connection = Connection(self._opened, peer, self.turn, self.limits, now)
+        connection.deadline = self._deadlines.add(now + self.limits.connect_timeout_s, _LINK, connection.number)
+        self.connections[connection.number] = connection
+        return connection
+
+    def feed(self, connection: Connection, chunk: bytes, now: float) -> None:
+        """Bytes came in, cut anywhere."""
+        if connection.state == CLOSED:
+            return
+        self.turn.now = now
+        connection.last_heard = now
+        connection.bytes_received += len(chunk)
+        try:
+            data = connection.framer.join(chunk)
+            at = self._walk(connection, data)
+            if at < len(data):
+                connection.framer.keep(data, at)
+                if connection.framer.kept_bytes > self.limits.max_packet_bytes + len(chunk):
+                    raise QuotaExceeded("too much was sent before CONNACK")
+        except PeerError as error:
+            self._fail(connection, error)
+        if self.turn.overflowed:
+            self._cut_overflowed()
+
+    def close(self, connection: Connection, now: float, detail: str = "") -> None:
+        """The link is gone; harmless for a connection that the broker closed."""
+        self.turn.now = now
+        self._end(connection, CloseReason.CONNECTION_LOST, 0, detail)
+
+    def publish(
+        self, topic: bytes, payload: bytes, qos: int, retain: bool, now: float, properties: Properties = NONE
+    ) -> int:
+        """Publish from inside: a 5.0 reason code, 0x10 where nobody subscribes, 0x97 where somebody's queue is full.
+
+        Raises `TopicNameInvalid`.
+        """
+        self.turn.now = now
+        expiry = properties.message_expiry_interval
+        message = Message(topic, payload, qos, retain, properties, 0.0 if expiry is None else now + expiry)
+        code = self.publisher.publish(message, self._routes.find(topic), None)
+        if self.turn.overflowed:
+            self._cut_overflowed()
+        return code
+
+    def answer(self, number: int, accepted: bool, now: float) -> None:
+        """The verdict on an `Authenticate` question; harmless when the connection is gone."""
+        self.turn.now = now
+        connection = self.connections.get(number)
+        if connection is None or connection.connect is None:
+            return
+        packet, connection.connect = connection.connect, None
+        try:
+            if not accepted:
+                raise BadUserNameOrPassword("user name or password is not accepted")
+            self._accept(connection, packet)
+        except PeerError as error:
+            self._fail(connection, error)
+        self.feed(connection, b"", now)
+
+    def tick(self, now: float) -> float | None:
+        """Do what is due; return when to come back, None for not before something happens."""
+        turn = self.turn
+        turn.now = now
+        hungry, turn.hungry = turn.hungry, []
+        for number in hungry:
+            connection = self.connections.get(number)
+            if connection is not None and connection.session is not None:
+                connection.session.fill()
+        while True:
+            deadline = self._deadlines.pop(now)
+            if deadline is None:
+                break
+            if deadline.kind == SESSION_EXPIRY:
+                self.sessions.on_expiry(deadline.client_id)
+            elif deadline.kind == WILL_DELAY:
+                self.sessions.on_will_delay(deadline.client_id)
+            else:
+                self._on_silence(self.connections[deadline.number])
+        if turn.overflowed:
+            self._cut_overflowed()
+        return self.due_at()
+
+    def due_at(self) -> float | None:
+        """When `tick` wants to be called next."""
+        return self.turn.now if self.turn.hungry else self._deadlines.next_at()
+
+    def block(self, connection: Connection, now: float) -> None:
+        """The link takes no more bytes for now."""
+        self.turn.now = now
+        if not connection.outbox.blocked:
+            connection.outbox.block()
+            connection.blocked_at = now
+            connection.backpressure_count += 1
+
+    def unblock(self, connection: Connection, now: float) -> None:
+        """The link takes bytes again."""
+        self.turn.now = now
+        if connection.outbox.blocked:
+            connection.backpressure_s += now - connection.blocked_at
+            connection.outbox.unblock()
+            if connection.session is not None:
+                connection.session.fill()
+
+    def shut_down(self, now: float) -> None:
+        """Close every connection with 0x8B; sessions and what is retained stay as they are."""
+        self.turn.now = now
+        for connection in list(self.connections.values()):
+            self._end(connection, CloseReason.SERVER_SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN, "the server shuts down")
+
+    # ------------------------------------------------------------------ the bytes of one connection
+
+    def _walk(self, connection: Connection, data: bytes) -> int:
+        """Handle every whole packet in `data`; where the first incomplete one begins."""
+        at = 0
+        end = len(data)
+        largest = self.limits.max_packet_bytes
+        while end - at >= 2:
+            if connection.state != CONNECTED and connection.state != AWAITING_CONNECT:
+                return at if connection.state == AUTHENTICATING else end
+            first = data[at]
+            if connection.state == AWAITING_CONNECT and first != 0x10:
+                raise ProtocolError(_not_connect(first))
+            length = data[at + 1]
+            body = at + 2
+            if length > 127:
+                if body < end and 0 < data[body] < 128:
+                    length = length & 127 | data[body] << 7
+                    body += 1
+                else:
+                    size = packet_size(data, at)
+                    if size == 0:
+                        return at
+                    body = at + 4 if data[at + 3] < 128 else at + 5
+                    length = at + size - body
+            stop = body + length
+            if stop > end or stop - at > largest:
+                return at
+            if connection.state == CONNECTED:
+                kind = first & 0xF9
+                if kind == 0x30:  # PUBLISH without DUP and RETAIN
+                    at = self._publish_in_place(connection, data, at, body, stop, end)
+                    continue
+                if length == 2 and self._ack_in_place(connection, first, data[body] << 8 | data[body + 1]):
+                    at = stop
+                    continue
+            self._on_packet(connection, first, data[body:stop])
+            at = stop
+        return at
+
+    def _publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
+        """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins."""
+        first = data[at]
+        topic_at = body + 2
+        if topic_at > stop:
+            raise MalformedPacket("PUBLISH ends in its topic's length")
+        topic_end = topic_at + (data[body] << 8 | data[body + 1])
+        head_end = topic_end if first == 0x30 else topic_end + 2
+        if connection.version == V5:
+            head_end += 1
+        if head_end > stop or topic_at == topic_end or (connection.version == V5 and data[head_end - 1]):
+            # Too short, without a topic, or with properties: not for the short way.
+            self._on_packet(connection, first, data[body:stop])
+            return stop
+        topic = data[topic_at:topic_end]
+        route = self._routes.cache.get(topic)
+        if route is None:
+            decode(first, data[body:stop], connection.version)  # the first of its topic is looked at closely
+            route = self._routes.find(topic)
+        if first == 0x30:
+            size = stop - at
+            if stop < end:
+                prefix = data[at:head_end]
+                while stop + size <= end and data.startswith(prefix, stop):
+                    stop += size
+            connection.received_qos0 += (stop - at) // size
+            self.publisher.run(route, topic, data, at, stop, size, head_end - at, connection)
+            return stop
+        packet_id = data[topic_end] << 8 | data[topic_end + 1]
+        qos = first >> 1 & 3
+        if packet_id == 0 or qos == 3:
+            decode(first, data[body:stop], connection.version)  # raises
+        self._receive(connection, Message(topic, data[head_end:stop], qos), packet_id)
+        return stop
+
+    def _ack_in_place(self, connection: Connection, first: int, packet_id: int) -> bool:
+        """Handle an acknowledgement without reason code; False: it is something else, decode it."""
+        session = connection.session
+        assert session is not None
+        if packet_id == 0:
+            return False
+        if first == 0x40:
+            session.on_puback(packet_id)
+        elif first == 0x50:
+            session.on_pubrec(packet_id, 0)
+        elif first == 0x62:
+            self._on_pubrel(connection, session, packet_id)
+        elif first == 0x70:
+            session.on_pubcomp(packet_id)
+        else:
+            return False
+        return True
+
+    def _on_packet(self, connection: Connection, first: int, body: bytes) -> None:
+        packet_type = first >> 4
+        if packet_type not in WELCOME[connection.state]:
+            raise ProtocolError(f"{PACKET_NAMES[packet_type]} is not a client's to send now")
+        if packet_type == CONNECT:
+            connection.version = connect_version(body)
+        packet = decode(first, body, connection.version)
+        if isinstance(packet, Connect):
+            self._on_connect(connection, packet)
+        else:
+            session = connection.session
+            assert session is not None
+            self._on_session_packet(connection, session, packet)
+
+    def _on_session_packet(self, connection: Connection, session: Session, packet: Packet) -> None:
+        outbox = connection.outbox
+        if isinstance(packet, Publish):
+            self._on_publish(connection, packet)
+        elif isinstance(packet, Ack):
+            if packet.packet_type == PUBACK:
+                session.on_puback(packet.packet_id)
+            elif packet.packet_type == PUBREC:
+                session.on_pubrec(packet.packet_id, packet.reason_code)
+            elif packet.packet_type == PUBREL:
+                self._on_pubrel(connection, session, packet.packet_id)
+            else:
+                session.on_pubcomp(packet.packet_id)
+        elif isinstance(packet, Subscribe):
+            codes, retained = self._subscriptions.subscribe(session, packet, connection.version)
+            outbox.awaits_commit = outbox.awaits_commit or session.durable
+            outbox.send(encode(Suback(packet.packet_id, codes), connection.version))
+            if retained:
+                session.deliver_retained(retained)
+        elif isinstance(packet, Unsubscribe):
+            codes = self._subscriptions.unsubscribe(session, packet.topic_filters)
+            outbox.awaits_commit = outbox.awaits_commit or session.durable
+            outbox.send(encode(Unsuback(packet.packet_id, codes), connection.version))
+        elif isinstance(packet, Pingreq):
+            outbox.send(PINGRESP_FRAME)
+        elif isinstance(packet, Disconnect):
+            self._on_disconnect(connection, session, packet)
+        else:
+            raise ProtocolError("AUTH without an authentication method at CONNECT [MQTT-4.12.1-1]")
+
+    # ------------------------------------------------------------------ PUBLISH from a client
+
+    def _on_publish(self, connection: Connection, packet: Publish) -> None:
+        topic = packet.topic
+        properties = packet.properties
+        expires_at = 0.0
+        if properties is not NONE:
+            if properties.subscription_identifiers:
+                raise ProtocolError("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
+            if properties.topic_alias is not None:
+                topic = self._unalias(connection, topic, properties.topic_alias)
+                properties.topic_alias = None
+            if properties.message_expiry_interval is not None:
+                expires_at = self.turn.now + properties.message_expiry_interval
+        if not topic:
+            raise ProtocolError("PUBLISH with neither a topic name nor a topic alias (§3.3.2.1)")
+        message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
+        if packet.qos:
+            self._receive(connection, message, packet.packet_id)
+        else:
+            connection.received_qos0 += 1
+            self.publisher.publish(message, self._routes.find(topic), connection.session)
+
+    def _unalias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
+        if alias > self.limits.topic_alias_maximum:
+            raise TopicAliasInvalid(f"topic alias {alias}: {self.limits.topic_alias_maximum} at most [MQTT-3.3.2-9]")
+        if topic:
+            connection.aliases[alias] = topic
+            return topic
+        if alias not in connection.aliases:
+            raise ProtocolError(f"topic alias {alias} was never introduced (§3.3.2.3.4)")
+        return connection.aliases[alias]
+
+    def _receive(self, connection: Connection, message: Message, packet_id: int) -> None:
+        """A QoS 1 or 2 message: distribute it, once, and acknowledge it."""
+        session = connection.session
+        assert session is not None
+        outbox = connection.outbox
+        changes = self.turn.changes
+        before = len(changes)
+        code = 0
+        if message.qos == 1:
+            connection.received_qos1 += 1
+            code = self.publisher.publish(message, self._routes.find(message.topic), session)
+            answer = PUBACK
+        else:
+            answer = PUBREC
+            connection.received_qos2 += 1
+            if packet_id not in session.received:  # else it is the same message again [MQTT-4.3.3-10]
+                if len(session.received) >= self.limits.receive_maximum and connection.version == V5:
+                    raise ReceiveMaximumExceeded(
+                        f"more than {self.limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-9]"
+                    )
+                code = self.publisher.publish(message, self._routes.find(message.topic), session)
+                if code < 0x80 or connection.version != V5:
+                    session.take_received(packet_id)
+        if len(changes) > before:
+            outbox.awaits_commit = True
+        outbox.send(encode_ack(answer, packet_id, connection.version, code))
+
+    def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
+        known = session.release_received(packet_id)
+        code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+        connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))
+
+    # ------------------------------------------------------------------ CONNECT and the end
+
+    def _on_connect(self, connection: Connection, packet: Connect) -> None:
+        connect.check(packet)
+        connection.problem_information = packet.properties.request_problem_information != 0
+        if connection.peer.must_authenticate:
+            connection.state = AUTHENTICATING
+            connection.connect = packet
+            question = Authenticate(connection.number, packet.client_id, packet.username, packet.password)
+            self.turn.questions.append(question)
+        else:
+            self._accept(connection, packet)
+
+    def _accept(self, connection: Connection, packet: Connect) -> None:
+        """Let the client in: take over from a former connection, find its session, say so, go on where it was."""
+        now = self.turn.now
+        limits = self.limits
+        client_id = packet.client_id or f"{self._client_id_prefix}{connection.number}"
+        former = self._online.get(client_id)
+        if former is not None:  # [MQTT-3.1.4-3]
+            detail = "another connection uses this client identifier"
+            self._end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
+        expiry = connect.expiry_interval(packet, limits)
+        session, present = self.sessions.open(client_id, packet.clean_start, expiry)
+        session.will = packet.will
+        connection.client_id = client_id
+        connection.username = connection.peer.identity or packet.username
+        connection.clean_start = packet.clean_start
+        connection.session = session
+        connection.session_present = present
+        connection.session_expiry_s = expiry
+        connection.keep_alive_s = connect.keep_alive(packet, limits)
+        connection.connected_at = now
+        connection.state = CONNECTED
+        self._online[client_id] = connection
+        if connection.deadline is not None:
+            self._deadlines.cancel(connection.deadline)
+            connection.deadline = None
+        if connection.keep_alive_s:
+            due = now + KEEP_ALIVE_FACTOR * connection.keep_alive_s
+            connection.deadline = self._deadlines.add(due, _LINK, connection.number)
+        outbox = connection.outbox
+        outbox.version = packet.version
+        outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
+        outbox.awaits_commit = session.durable
+        session.attach(outbox, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
+        self._routes.forget_session(session)
+        outbox.send(connect.acceptance(connection, packet, limits))
+        self.turn.connected.append(connection.number)
+        session.resume()
+
+    def _on_disconnect(self, connection: Connection, session: Session, packet: Disconnect) -> None:
+        interval = packet.properties.session_expiry_interval
+        if interval is not None:
+            if interval and not session.expiry_interval:
+                raise ProtocolError("DISCONNECT gives a session an expiry that CONNECT did not (§3.14.2.2.2)")
+            interval = min(interval, self.limits.max_session_expiry_s)
+            self.sessions.change_expiry(session, interval)
+        if packet.reason_code == 0:
+            self._end(connection, CloseReason.CLIENT_DISCONNECTED, 0, "")
+        else:
+            detail = packet.properties.reason_string or ""
+            self._end(connection, CloseReason.CLIENT_DISCONNECTED_WITH_WILL, packet.reason_code, detail)
+
+    def _on_silence(self, connection: Connection) -> None:
+        """A connection's deadline rang: it was silent for too long, or is to be asked again later."""
+        now = self.turn.now
+        deadline = connection.deadline
+        assert deadline is not None
+        if connection.state == CONNECTED:
+            due = connection.last_heard + KEEP_ALIVE_FACTOR * connection.keep_alive_s
+            if due > now:
+                self._deadlines.again(deadline, due)
+                return
+            connection.deadline = None
+            detail = f"silent for {now - connection.last_heard:.1f} s with a keep-alive of {connection.keep_alive_s} s"
+            self._end(connection, CloseReason.KEEP_ALIVE_TIMEOUT, ReasonCode.KEEP_ALIVE_TIMEOUT, detail)
+        else:
+            connection.deadline = None
+            detail = f"no CONNECT accepted within {self.limits.connect_timeout_s:g} s"
+            self._end(connection, CloseReason.CONNECT_TIMEOUT, ReasonCode.UNSPECIFIED_ERROR, detail)
+
+    def _cut_overflowed(self) -> None:
+        overflowed, self.turn.overflowed = self.turn.overflowed, []
+        for number in overflowed:
+            connection = self.connections.get(number)
+            if connection is not None:
+                detail = "the client does not read what it is sent"
+                self._end(connection, CloseReason.BUFFER_FULL, ReasonCode.QUOTA_EXCEEDED, detail)
+
+    def _fail(self, connection: Connection, error: PeerError) -> None:
+        """The peer broke a rule: say so as its version allows, and close."""
+        if connection.state == CONNECTED:
+            self._end(connection, close_reason_of(error), error.reason_code, str(error))
+        elif connection.state != CLOSED:
+            frame = connect.refusal(connection.version, error)
+            if frame:
+                connection.outbox.send(frame)
+            connection.version = 0  # CONNACK was the last word
+            self._end(connection, close_reason_of(error), error.reason_code, str(error))
+
+    def _end(self, connection: Connection, reason: CloseReason, code: int, detail: str) -> None:
+        """The one way in which a connection ends. Ended already: nothing happens."""
+        if connection.state == CLOSED:
+            return
+        was_connected = connection.state == CONNECTED
+        now = self.turn.now
+        connection.state = CLOSED
+        connection.ended_at = now
+        connection.close_reason, connection.reason_code, connection.close_detail = reason, code, detail
+        del self.connections[connection.number]
+        if connection.deadline is not None:
+            self._deadlines.cancel(connection.deadline)
+            connection.deadline = None
+        outbox = connection.outbox
+        if outbox.blocked:
+            connection.backpressure_s += now - connection.blocked_at
+        if was_connected and connection.version == V5 and code >= 0x80:  # [MQTT-4.13.2-1]
+            outbox.send(self._farewell(connection, code, detail))
+        session = connection.session
+        if session is not None:
+            del self._online[connection.client_id]
+            connection.will_published = session.will is not None and reason != CloseReason.CLIENT_DISCONNECTED
+            connection.drops, session.drops = session.drops, {}
+            for drop_reason, messages in outbox.drops.items():
+                connection.drops[drop_reason] = connection.drops.get(drop_reason, 0) + messages
+            connection.queue_high_water = session.queue_high_water
+            connection.inflight_high_water = session.inflight_high_water
+            connection.subscriptions = len(session.subscriptions)
+            connection.session = None
+            self.sessions.leave(session, connection.will_published)
+        self.turn.closed.append(connection.number)
+
+    def _farewell(self, connection: Connection, code: int, detail: str) -> bytes:
+        """A DISCONNECT, with a reason string where the client wants them and its packets may be that large."""
+        if connection.problem_information and detail:
+            frame = encode(Disconnect(code, Properties(reason_string=detail)), V5)
+            if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.14.2-3]
+                return frame
+        return encode(Disconnect(code), V5)
+
+
+def _not_connect(first: int) -> str:
+    """What a first byte that begins no CONNECT probably is."""
+    if first == 0x16:
+        return "TLS bytes on a listener without TLS"
+    if first in b"GPHDOC":  # GET, POST, PUT, HEAD, DELETE, OPTIONS
+        return "the first packet is not CONNECT: an HTTP request?"
+    return f"the first packet is {PACKET_NAMES[first >> 4]} and not CONNECT [MQTT-3.1.0-1]"

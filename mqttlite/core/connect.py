@@ -1,0 +1,73 @@
+"""CONNECT: what we take, what we answer (5.0 §3.1, §3.2). The session and the sockets are other rooms' business."""
+
+from mqttlite.core.connection import Connection
+from mqttlite.core.limits import Limits
+from mqttlite.topics.names import check_name
+from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
+from mqttlite.wire.encode import encode
+from mqttlite.wire.errors import (
+    BadAuthenticationMethod,
+    ClientIdentifierNotValid,
+    PeerError,
+    UnsupportedProtocolVersion,
+)
+from mqttlite.wire.packets import Connack, Connect
+from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.reason_codes import connack_return_code
+
+
+def check(packet: Connect) -> None:
+    """Raises a `PeerError` for a CONNECT that is well-formed and still not taken."""
+    if packet.properties.authentication_method is not None:
+        raise BadAuthenticationMethod(
+            f"authentication method {packet.properties.authentication_method[:64]!r} is not known here"
+        )
+    if not packet.client_id and (packet.version < V311 or (packet.version == V311 and not packet.clean_start)):
+        raise ClientIdentifierNotValid("a client identifier may be empty only with clean session [3.1.1 MQTT-3.1.3-8]")
+    if packet.will is not None:
+        check_name(packet.will.topic)
+
+
+def expiry_interval(packet: Connect, limits: Limits) -> int:
+    """How long the session outlives the connection, in seconds (§3.1.2.11.2; in 3.1.1 clean session decides)."""
+    if packet.version == V5:
+        wanted = packet.properties.session_expiry_interval or 0
+    else:
+        wanted = 0 if packet.clean_start else NEVER_EXPIRES
+    return min(wanted, limits.max_session_expiry_s)
+
+
+def keep_alive(packet: Connect, limits: Limits) -> int:
+    """The keep-alive in force, in seconds: the client's, or ours where that is shorter [MQTT-3.2.2-21]."""
+    ours = limits.server_keep_alive_s
+    if packet.version == V5 and ours and (packet.keep_alive == 0 or packet.keep_alive > ours):
+        return ours
+    return packet.keep_alive
+
+
+def acceptance(connection: Connection, packet: Connect, limits: Limits) -> bytes:
+    """The CONNACK that lets a client in, with what the server does not leave at the standard's defaults."""
+    properties = NONE
+    if packet.version == V5:
+        asked = packet.properties.session_expiry_interval or 0
+        properties = Properties(
+            session_expiry_interval=None if asked == connection.session_expiry_s else connection.session_expiry_s,
+            receive_maximum=limits.receive_maximum,
+            maximum_packet_size=limits.max_packet_bytes,
+            topic_alias_maximum=limits.topic_alias_maximum,
+            assigned_client_identifier=None if packet.client_id else connection.client_id,
+            server_keep_alive=None if packet.keep_alive == connection.keep_alive_s else connection.keep_alive_s,
+            shared_subscription_available=0,
+        )
+    return encode(Connack(connection.session_present, 0, properties), packet.version)
+
+
+def refusal(version: int, error: PeerError) -> bytes:
+    """The CONNACK that says why not; empty where the version has no word for it and the connection is just closed."""
+    if version == V5:
+        properties = Properties(reason_string=str(error))
+        return encode(Connack(False, error.reason_code, properties), V5)
+    if version == 0 and not isinstance(error, UnsupportedProtocolVersion):
+        return b""
+    code = connack_return_code(error.reason_code)
+    return b"" if code is None else encode(Connack(False, code), V311)

@@ -1,0 +1,150 @@
+"""One network connection as the core sees it: its state, what was agreed at CONNECT, and what came in.
+
+Its outgoing half is the `Outbox`. Nothing is decided here but which packets a state welcomes.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.deadlines import Deadline
+from mqttlite.core.limits import Limits
+from mqttlite.core.reasons import CloseReason
+from mqttlite.core.session import Session
+from mqttlite.core.turn import Outbox, Turn
+from mqttlite.wire.constants import (
+    AUTH,
+    CONNECT,
+    DISCONNECT,
+    PINGREQ,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+)
+from mqttlite.wire.framer import Framer
+from mqttlite.wire.packets import Connect
+
+AWAITING_CONNECT: Final = 0
+AUTHENTICATING: Final = 1
+CONNECTED: Final = 2
+CLOSED: Final = 3
+
+STATE_NAMES: Final = ("awaiting CONNECT", "authenticating", "connected", "closed")
+
+WELCOME: Final[dict[int, frozenset[int]]] = {
+    AWAITING_CONNECT: frozenset({CONNECT}),
+    AUTHENTICATING: frozenset({AUTH, DISCONNECT}),
+    CONNECTED: frozenset({PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT, AUTH}),
+    CLOSED: frozenset(),
+}
+"""Which packets a client may send in which state [MQTT-3.1.0-1] [MQTT-3.1.0-2]."""
+
+
+@final
+class Peer:
+    """What the listener knows of the other end. `identity` is the name in a verified client certificate."""
+
+    __slots__ = ("identity", "must_authenticate")
+
+    def __init__(self, identity: str | None = None, must_authenticate: bool = False) -> None:
+        self.identity: Final = identity
+        self.must_authenticate: Final = must_authenticate
+
+
+@final
+class Connection:
+    """Made by `Broker.open`; the link that owns the socket keeps it and hands it back with each input."""
+
+    __slots__ = (
+        "aliases",
+        "backpressure_count",
+        "backpressure_s",
+        "blocked_at",
+        "bytes_received",
+        "clean_start",
+        "client_id",
+        "close_detail",
+        "close_reason",
+        "connect",
+        "connected_at",
+        "deadline",
+        "drops",
+        "ended_at",
+        "framer",
+        "inflight_high_water",
+        "keep_alive_s",
+        "last_heard",
+        "number",
+        "opened_at",
+        "outbox",
+        "peer",
+        "problem_information",
+        "queue_high_water",
+        "reason_code",
+        "received_qos0",
+        "received_qos1",
+        "received_qos2",
+        "session",
+        "session_expiry_s",
+        "session_present",
+        "state",
+        "subscriptions",
+        "username",
+        "version",
+        "will_published",
+    )
+
+    def __init__(self, number: int, peer: Peer, turn: Turn, limits: Limits, now: float) -> None:
+        self.number: Final = number
+        self.peer: Final = peer
+        self.outbox: Final = Outbox(number, turn, limits)
+        self.framer: Final = Framer(limits.max_packet_bytes)
+        self.state = AWAITING_CONNECT
+        self.version = 0
+        """`V31`, `V311` or `V5` once CONNECT has said so."""
+        self.session: Session | None = None
+        self.connect: Connect | None = None
+        """The CONNECT that waits for an answer."""
+        self.client_id = ""
+        self.username: str | None = None
+        self.clean_start = True
+        self.session_present = False
+        self.session_expiry_s = 0
+        self.keep_alive_s = 0
+        self.problem_information = True
+        """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
+        self.aliases: dict[int, bytes] = {}
+        self.deadline: Deadline | None = None
+        self.opened_at: Final = now
+        self.last_heard = now
+        self.connected_at = 0.0
+        self.ended_at = 0.0
+        self.close_reason = CloseReason.CONNECTION_LOST
+        self.close_detail = ""
+        self.reason_code = 0
+        self.will_published = False
+        self.bytes_received = 0
+        self.received_qos0 = 0
+        self.received_qos1 = 0
+        self.received_qos2 = 0
+        self.blocked_at = 0.0
+        self.backpressure_s = 0.0
+        self.backpressure_count = 0
+        # Taken from the session when they part.
+        self.drops: dict[str, int] = {}
+        self.queue_high_water = 0
+        self.inflight_high_water = 0
+        self.subscriptions = 0
+
+    @property
+    def accepted(self) -> bool:
+        """Whether its CONNECT was accepted, ended or not."""
+        return self.connected_at > 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"Connection({self.number}, {self.client_id!r}, {STATE_NAMES[self.state]}, version={self.version}, "
+            f"identity={self.peer.identity!r})"
+        )

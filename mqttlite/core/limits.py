@@ -1,0 +1,93 @@
+"""Every limit of the core, with its reason. A limit that is not here does not exist.
+
+`Limits` is what an operator sets; the constants below it are nobody's to set.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+DROP_NEWEST: Final = "drop_newest"
+DROP_OLDEST: Final = "drop_oldest"
+DISCONNECT: Final = "disconnect"
+OVERFLOW_POLICIES: Final = (DROP_NEWEST, DROP_OLDEST, DISCONNECT)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one client, and all together, may use. Raises `ValueError` for values that contradict each other."""
+
+    max_packet_bytes: int = 1_048_576
+    """A larger packet closes its connection (0x95): above a megabyte a message should carry a reference."""
+    receive_maximum: int = 1_000
+    """QoS 1 and 2 messages a 5.0 client may have unacknowledged with us: bounds the QoS 2 identifiers kept."""
+    topic_alias_maximum: int = 64
+    """Topic aliases a 5.0 client may introduce on a connection: each keeps a topic name."""
+    max_inflight: int = 1_000
+    """QoS 1 and 2 messages unacknowledged by a client, where its own Receive Maximum is not smaller."""
+    max_queued_messages: int = 10_000
+    """QoS 1 and 2 messages waiting for one session, offline or behind its window; packet identifiers end at 65 535."""
+    max_queued_bytes: int = 64 * 1_048_576
+    """The same in payload and topic bytes, so that large messages do not get 10 000 places."""
+    max_outbox_bytes: int = 4 * 1_048_576
+    """Bytes waiting for a client whose socket takes none: what a frozen subscriber may cost."""
+    max_outbox_messages: int = 100_000
+    """QoS 0 messages waiting for such a client."""
+    on_overflow: str = DROP_NEWEST
+    """What happens at the two limits above and at the queue's: `drop_newest`, `drop_oldest` or `disconnect`."""
+    max_subscriptions: int = 100_000
+    """Topic filters of one session; one more is refused with 0x97."""
+    max_sessions: int = 1_000_000
+    """Sessions, connected or not; a client that would begin one more is refused with 0x97."""
+    max_retained_messages: int = 1_000_000
+    """Retained messages; one more is delivered, not retained, and acknowledged with 0x97."""
+    max_retained_bytes: int = 256 * 1_048_576
+    """The same in payload and topic bytes."""
+    max_route_cache_bytes: int = 64 * 1_048_576
+    """What the cache of topic → receivers may hold; the oldest entries leave first."""
+    connect_timeout_s: float = 10.0
+    """From the connection's opening to its whole CONNECT, and its authentication: half-open connections end here."""
+    server_keep_alive_s: int = 0
+    """Longest keep-alive; a 5.0 client that asks for more, or for none, is told this one. 0: what the client asks."""
+    max_session_expiry_s: int = 0xFFFF_FFFF
+    """Longest time a session outlives its connection; 0xFFFFFFFF is for good."""
+
+    def __post_init__(self) -> None:
+        if self.on_overflow not in OVERFLOW_POLICIES:
+            raise ValueError(f"on_overflow is {self.on_overflow!r}: it may be {', '.join(OVERFLOW_POLICIES)}")
+        if self.max_queued_messages + self.max_inflight > 60_000:
+            raise ValueError(
+                f"max_queued_messages + max_inflight is {self.max_queued_messages + self.max_inflight}: "
+                "60000 at most, for each message has one of 65535 packet identifiers"
+            )
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}: {least} at least")
+        for name in ("receive_maximum", "max_inflight", "topic_alias_maximum", "server_keep_alive_s"):
+            if getattr(self, name) > 65_535:
+                raise ValueError(f"{name} is {getattr(self, name)}: 65535 at most")
+
+
+_LEAST: Final = {
+    "max_packet_bytes": 128,
+    "receive_maximum": 1,
+    "topic_alias_maximum": 0,
+    "max_inflight": 1,
+    "max_queued_messages": 0,
+    "max_queued_bytes": 0,
+    "max_outbox_bytes": 1_024,
+    "max_outbox_messages": 1,
+    "max_subscriptions": 1,
+    "max_sessions": 1,
+    "max_retained_messages": 0,
+    "max_retained_bytes": 0,
+    "max_route_cache_bytes": 0,
+    "connect_timeout_s": 0.001,
+    "server_keep_alive_s": 0,
+    "max_session_expiry_s": 0,
+}
+
+FILL_BYTES: Final = 262_144
+"""What one session sends from its queue in one pass, so that a long backlog leaves room for the others."""
+
+KEEP_ALIVE_FACTOR: Final = 1.5
+"""A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""

@@ -1,0 +1,160 @@
+"""What happens to a message: retained if it says so, and handed to everyone whom its topic reaches.
+
+`run` is the hot path: QoS 0 messages of one topic, forwarded as the bytes in which they came. Everything else becomes
+a `Message` first. Invariant: whoever a route names gets the message, or it is counted as dropped with the reason.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.changes import RemoveRetained, SaveRetained
+from mqttlite.core.connection import Connection
+from mqttlite.core.limits import Limits
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.reasons import NO_SUBSCRIBERS, QOS0_OFFLINE, count
+from mqttlite.core.routes import Receiver, Route, Routes
+from mqttlite.core.session import Session
+from mqttlite.core.turn import Outbox, Turn
+from mqttlite.topics.retained import RetainedMessages
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.encode import publish_parts
+from mqttlite.wire.properties import NONE
+
+NOBODY: Final = 0x10
+"""The reason code for: accepted, but no subscriber matched."""
+REFUSED: Final = 0x97
+"""The reason code for: a subscriber's queue, or the room for retained messages, was full."""
+
+
+@final
+class Publisher:
+    __slots__ = ("_limits", "_retained", "_retained_bytes", "_routes", "_turn", "drops")
+
+    def __init__(self, routes: Routes, turn: Turn, limits: Limits) -> None:
+        self._routes: Final = routes
+        self._turn: Final = turn
+        self._limits: Final = limits
+        self._retained: Final[RetainedMessages[Message]] = RetainedMessages()
+        self._retained_bytes = 0
+        self.drops: Final[dict[str, int]] = {}
+        """Messages that met no subscriber at all."""
+
+    def run(
+        self, route: Route, topic: bytes, data: bytes, start: int, end: int, size: int, head: int, publisher: Connection
+    ) -> None:
+        """Forward `data[start:end]`: QoS 0 packets of one topic, of `size` bytes each, the payload `head` bytes in.
+
+        Receivers of the publisher's protocol version get the bytes as they are.
+        """
+        piece = data[start:end]
+        messages = (end - start) // size
+        if publisher.version == V5:
+            same, different = route.plain5, route.plain3
+        else:
+            same, different = route.plain3, route.plain5
+        dirty = self._turn.dirty
+        for outbox in same:
+            if outbox.blocked:
+                outbox.offer(piece, messages)
+                continue
+            outbox.chunks.append(piece)
+            outbox.sent_qos0 += messages
+            if not outbox.dirty:
+                outbox.dirty = True
+                dirty.append(outbox)
+        self._turn.pending_bytes += len(piece) * len(same)
+        if different or route.others:
+            payloads = [data[at + head : at + size] for at in range(start, end, size)]
+            if different:
+                self._translate(different, topic, payloads, V311 if publisher.version == V5 else V5)
+            if route.others:
+                self._one_by_one(route.others, topic, payloads, publisher.session)
+        elif not same:
+            count(self.drops, NO_SUBSCRIBERS, messages)
+
+    def publish(self, message: Message, route: Route, publisher: Session | None) -> int:
+        """Retain and distribute a message; 0, `NOBODY` or `REFUSED`. `publisher` matters for No Local."""
+        code = self._retain(message) if message.retain else 0
+        shared: list[Delivery | None] = [None, None, None]
+        reached = 0
+        for each in route.receivers:
+            receiver = each.for_messages_of(publisher) if each.has_no_local else each
+            if receiver is None:
+                continue
+            reached += 1
+            qos = message.qos if message.qos < receiver.qos else receiver.qos
+            delivery = shared[qos]
+            if receiver.identifiers or (message.retain and receiver.retain_as_published):
+                delivery = Delivery(message, qos, message.retain and receiver.retain_as_published, receiver.identifiers)
+            elif delivery is None:
+                delivery = shared[qos] = Delivery(message, qos, False)
+            if qos == 0:
+                receiver.session.deliver_qos0(delivery)
+            elif not receiver.session.deliver(delivery):
+                code = REFUSED
+        self._turn.pending_bytes += message.size() * reached
+        if reached == 0:
+            count(self.drops, NO_SUBSCRIBERS, 1)
+            return code or NOBODY
+        return code
+
+    def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> list[Delivery]:
+        """What a new subscription gets at once: the retained messages its filter matches [MQTT-3.3.1-9]."""
+        deliveries: list[Delivery] = []
+        for message in self._retained.match(topic_filter):
+            if message.expired(self._turn.now):
+                self._remove_retained(message.topic)
+            else:
+                deliveries.append(Delivery(message, min(message.qos, qos), True, identifiers))
+        return deliveries
+
+    def restore(self, message: Message) -> None:
+        """Put back a retained message that a store kept."""
+        self._retained.put(message.topic, message)
+        self._retained_bytes += message.size()
+
+    def _retain(self, message: Message) -> int:
+        """Keep the message in the place of an earlier one; without payload, only forget that [MQTT-3.3.1-6]."""
+        self._remove_retained(message.topic)
+        if not message.payload:
+            return 0
+        limits = self._limits
+        if (
+            len(self._retained) >= limits.max_retained_messages
+            or self._retained_bytes + message.size() > limits.max_retained_bytes
+        ):
+            return REFUSED
+        self.restore(message)
+        self._turn.changes.append(SaveRetained(message))
+        return 0
+
+    def _remove_retained(self, topic: bytes) -> None:
+        removed = self._retained.remove(topic)
+        if removed is not None:
+            removed.superseded = True
+            self._retained_bytes -= removed.size()
+            self._turn.changes.append(RemoveRetained(topic))
+
+    def _translate(self, outboxes: list[Outbox], topic: bytes, payloads: list[bytes], version: int) -> None:
+        """QoS 0 messages of one size for receivers of the other protocol version: one byte more or less in each."""
+        prefix, tail = publish_parts(topic, payloads[0], 0, False, NONE, version)
+        prefix += tail[: len(tail) - len(payloads[0])]
+        piece = b"".join([prefix + payload for payload in payloads])
+        for outbox in outboxes:
+            outbox.offer(piece, len(payloads))
+        self._turn.pending_bytes += len(piece) * len(outboxes)
+
+    def _one_by_one(
+        self, receivers: list[Receiver], topic: bytes, payloads: list[bytes], publisher: Session | None
+    ) -> None:
+        """QoS 0 messages for receivers that are away, or that need a frame of their own."""
+        for each in receivers:
+            receiver = each.for_messages_of(publisher)
+            if receiver is None:
+                continue
+            session = receiver.session
+            if session.outbox is None:
+                count(session.drops, QOS0_OFFLINE, len(payloads))
+                continue
+            for payload in payloads:
+                session.deliver_qos0(Delivery(Message(topic, payload), 0, False, receiver.identifiers))
+            self._turn.pending_bytes += (len(topic) + len(payloads[0])) * len(payloads)

@@ -1,0 +1,59 @@
+"""Why a connection ended and why a message was dropped: two closed lists, the same in telemetry, metrics and logs."""
+
+from enum import StrEnum
+from typing import Final
+
+from mqttlite.wire.errors import (
+    MalformedPacket,
+    NotAuthorized,
+    PacketTooLarge,
+    PeerError,
+    QuotaExceeded,
+)
+
+
+class CloseReason(StrEnum):
+    """How a connection came to its end."""
+
+    CLIENT_DISCONNECTED = "client_disconnected"
+    CLIENT_DISCONNECTED_WITH_WILL = "client_disconnected_with_will"
+    CONNECTION_LOST = "connection_lost"
+    KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
+    CONNECT_TIMEOUT = "connect_timeout"
+    TAKEN_OVER = "taken_over"
+    MALFORMED_PACKET = "malformed_packet"
+    PROTOCOL_ERROR = "protocol_error"
+    NOT_AUTHORIZED = "not_authorized"
+    BUFFER_FULL = "buffer_full"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    PACKET_TOO_LARGE = "packet_too_large"
+    SERVER_SHUTDOWN = "server_shutdown"
+    ADMINISTRATIVE = "administrative"
+
+
+def close_reason_of(error: PeerError) -> CloseReason:
+    """The close reason of a connection that an error ends."""
+    if isinstance(error, MalformedPacket):
+        return CloseReason.MALFORMED_PACKET
+    if isinstance(error, PacketTooLarge):
+        return CloseReason.PACKET_TOO_LARGE
+    if isinstance(error, NotAuthorized):
+        return CloseReason.NOT_AUTHORIZED
+    if isinstance(error, QuotaExceeded):
+        return CloseReason.QUOTA_EXCEEDED
+    return CloseReason.PROTOCOL_ERROR
+
+
+# Why a message was dropped. Plain strings: they are counted where messages pass.
+NO_SUBSCRIBERS: Final = "no_subscribers"
+EXPIRED: Final = "expired"
+QUEUE_FULL: Final = "queue_full"
+BUFFER_FULL: Final = "buffer_full"
+PACKET_TOO_LARGE: Final = "packet_too_large"
+QOS0_OFFLINE: Final = "qos0_offline"
+SESSION_EXPIRED: Final = "session_expired"
+
+
+def count(drops: dict[str, int], reason: str, messages: int) -> None:
+    """Add to a table of drops."""
+    drops[reason] = drops.get(reason, 0) + messages

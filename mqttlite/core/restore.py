@@ -1,0 +1,39 @@
+"""Puts back what a store kept, before the first client comes. The inverse of `changes`."""
+
+from mqttlite.core.changes import (
+    Change,
+    ReleaseMessage,
+    SaveMessage,
+    SaveReceived,
+    SaveRetained,
+    SaveSession,
+    SaveSubscription,
+)
+from mqttlite.core.publish import Publisher
+from mqttlite.core.session import Session
+from mqttlite.core.sessions import Sessions
+
+
+def restore(changes: list[Change], sessions: Sessions, publisher: Publisher, now: float) -> None:
+    """Make the state that `Store.load` describes. A session that was connected to the end expires from `now` on."""
+    for change in changes:
+        if isinstance(change, SaveRetained):
+            publisher.restore(change.message)
+        elif isinstance(change, SaveSession):
+            sessions.restore(change.client_id, change.expiry_interval, change.expires_at, now)
+        elif isinstance(change, SaveSubscription):
+            sessions.restore_subscription(change.subscription)
+        elif isinstance(change, SaveMessage):
+            _session(sessions, change.client_id).restore_message(change.packet_id, change.delivery)
+        elif isinstance(change, ReleaseMessage):
+            _session(sessions, change.client_id).released[change.packet_id] = None
+        elif isinstance(change, SaveReceived):
+            _session(sessions, change.client_id).received.add(change.packet_id)
+        else:
+            raise TypeError(f"{type(change).__name__} says what goes, and so is nothing to restore")
+
+
+def _session(sessions: Sessions, client_id: str) -> Session:
+    session = sessions.get(client_id)
+    assert session is not None, f"{client_id!r} comes after what belongs to it"
+    return session

@@ -1,0 +1,172 @@
+"""Who gets what is published to a topic: the subscription tree, and before it a cache keyed by the topic's raw bytes.
+
+A cached route means: the name is valid, the tree is walked. Invariant: a route that a change of subscriptions or of a
+session's connection can affect is not in the cache afterwards.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.session import Session
+from mqttlite.core.subscription import Subscription
+from mqttlite.core.turn import Outbox
+from mqttlite.topics.names import check_name, has_wildcard, matches
+from mqttlite.topics.tree import SubscriptionTree
+from mqttlite.wire.constants import V5
+
+_SCAN_LIMIT: Final = 2_000
+"""Cached topics to hold against a changed wildcard filter; where there are more it is cheaper to route them anew."""
+
+_ROUTE_BYTES: Final = 600
+_RECEIVER_BYTES: Final = 150
+"""About what a cached route, and each receiver in it, takes; for `max_route_cache_bytes`."""
+
+
+@final
+class Receiver:
+    """One session that a topic reaches: its overlapping subscriptions made one, so that it gets one copy (§3.3.4)."""
+
+    __slots__ = ("has_no_local", "identifiers", "own", "qos", "retain_as_published", "session")
+
+    def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
+        self.session: Final = session
+        self.qos = 0
+        self.retain_as_published = False
+        self.has_no_local = False
+        identifiers: list[int] = []
+        for subscription in subscriptions:
+            self.qos = max(self.qos, subscription.qos)
+            self.retain_as_published |= subscription.retain_as_published
+            self.has_no_local |= subscription.no_local
+            if subscription.identifier:
+                identifiers.append(subscription.identifier)
+        self.identifiers: Final = tuple(identifiers)
+        self.own: Receiver | None = None
+        """What the session gets of its own messages, where a No Local subscription is among them [MQTT-3.8.3-3]."""
+        if self.has_no_local:
+            others = [subscription for subscription in subscriptions if not subscription.no_local]
+            if others:
+                self.own = Receiver(session, others)
+
+    def for_messages_of(self, publisher: Session | None) -> "Receiver | None":
+        """This receiver, or what it is for messages that its own session published; None: it gets none of them."""
+        return self.own if self.has_no_local and self.session is publisher else self
+
+
+@final
+class Route:
+    """The delivery plan of one topic, its receivers grouped by what a QoS 0 copy for them looks like."""
+
+    __slots__ = ("others", "plain3", "plain5", "receivers", "size")
+
+    def __init__(self, topic: bytes, receivers: list[Receiver]) -> None:
+        self.receivers: Final = receivers
+        self.plain3: Final[list[Outbox]] = []
+        """Connected 3.1.1 clients: the frame alone decides."""
+        self.plain5: Final[list[Outbox]] = []
+        """Connected 5.0 clients without subscription identifiers or a Maximum Packet Size."""
+        self.others: Final[list[Receiver]] = []
+        """Those that must be looked at one by one."""
+        self.size: Final = _ROUTE_BYTES + len(topic) + _RECEIVER_BYTES * len(receivers)
+        for receiver in receivers:
+            outbox = receiver.session.outbox
+            if outbox is None or receiver.identifiers or receiver.has_no_local or outbox.max_packet_bytes:
+                self.others.append(receiver)
+            elif outbox.version == V5:
+                self.plain5.append(outbox)
+            else:
+                self.plain3.append(outbox)
+
+
+@final
+class Routes:
+    __slots__ = ("_by_first_level", "_cached_bytes", "_max_bytes", "_sessions", "_tree", "cache")
+
+    def __init__(self, sessions: dict[str, Session], max_cache_bytes: int) -> None:
+        self._sessions: Final = sessions
+        self._max_bytes: Final = max_cache_bytes
+        self._tree: Final[SubscriptionTree[Subscription]] = SubscriptionTree()
+        self.cache: Final[dict[bytes, Route]] = {}
+        self._by_first_level: Final[dict[bytes, dict[bytes, None]]] = {}
+        self._cached_bytes = 0
+
+    def find(self, topic: bytes) -> Route:
+        """The route of a topic. Raises `TopicNameInvalid` for a name that breaks the rules."""
+        route = self.cache.get(topic)
+        if route is None:
+            check_name(topic)
+            route = Route(topic, self._receivers(topic))
+            self._remember(topic, route)
+        return route
+
+    def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
+        """Enter a subscription in the place of an earlier one of the same session and filter, if there was one."""
+        topic_filter = subscription.topic_filter
+        if replaced is not None:
+            self._tree.remove(topic_filter, replaced)
+        self._tree.add(topic_filter, subscription)
+        self.forget(topic_filter)
+
+    def remove(self, subscription: Subscription) -> None:
+        self._tree.remove(subscription.topic_filter, subscription)
+        self.forget(subscription.topic_filter)
+
+    def forget_session(self, session: Session) -> None:
+        """The session came or went: its outbox in the cached routes is no longer the right one."""
+        for topic_filter in session.subscriptions:
+            self.forget(topic_filter)
+
+    def forget(self, topic_filter: bytes) -> None:
+        """Drop the cached routes of the topics that a filter matches."""
+        if not self.cache:
+            return
+        if not has_wildcard(topic_filter):
+            if topic_filter in self.cache:
+                self._drop(topic_filter)
+            return
+        first = _first_level(topic_filter)
+        if first in (b"+", b"#"):
+            buckets = list(self._by_first_level.values())
+        elif first in self._by_first_level:
+            buckets = [self._by_first_level[first]]
+        else:
+            return
+        for bucket in buckets:
+            topics = list(bucket)
+            sweeping = len(topics) > _SCAN_LIMIT
+            for topic in topics:
+                if sweeping or matches(topic_filter, topic):
+                    self._drop(topic)
+
+    def _receivers(self, topic: bytes) -> list[Receiver]:
+        by_client: dict[str, list[Subscription]] = {}
+        for subscription in self._tree.match(topic):
+            found = by_client.get(subscription.client_id)
+            if found is None:
+                by_client[subscription.client_id] = [subscription]
+            else:
+                found.append(subscription)
+        return [Receiver(self._sessions[client_id], found) for client_id, found in by_client.items()]
+
+    def _remember(self, topic: bytes, route: Route) -> None:
+        if self._cached_bytes + route.size > self._max_bytes:
+            # Dropping all at once costs less, over time, than finding the oldest each time.
+            self.cache.clear()
+            self._by_first_level.clear()
+            self._cached_bytes = 0
+            if route.size > self._max_bytes:
+                return
+        self.cache[topic] = route
+        self._cached_bytes += route.size
+        self._by_first_level.setdefault(_first_level(topic), {})[topic] = None
+
+    def _drop(self, topic: bytes) -> None:
+        self._cached_bytes -= self.cache.pop(topic).size
+        first = _first_level(topic)
+        bucket = self._by_first_level[first]
+        del bucket[topic]
+        if not bucket:
+            del self._by_first_level[first]
+
+
+def _first_level(topic: bytes) -> bytes:
+    return topic.split(b"/", 1)[0]

@@ -1,0 +1,327 @@
+"""A client's session (5.0 §4.1): its subscriptions, and its QoS 1 and 2 messages until they are acknowledged.
+
+A message gets its packet identifier when it is taken, not when it is sent, so that queue and window are one table in
+one order. Invariants: an unacknowledged message is either `inflight`, sent on this connection, or queued; both in the
+order in which they came, and everything in flight came before everything queued.
+"""
+
+from collections import deque
+from typing import Final, final
+
+from mqttlite.core.changes import (
+    ReleaseMessage,
+    RemoveReceived,
+    SaveMessage,
+    SaveReceived,
+    SettleMessage,
+)
+from mqttlite.core.deadlines import Deadline
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, Limits
+from mqttlite.core.message import Delivery
+from mqttlite.core.reasons import EXPIRED, QOS0_OFFLINE, QUEUE_FULL, count
+from mqttlite.core.subscription import Subscription
+from mqttlite.core.turn import Outbox, Turn
+from mqttlite.wire.constants import PUBREL, V5
+from mqttlite.wire.encode import encode_ack
+from mqttlite.wire.packets import Will
+
+_NO_SUCH_PACKET_ID: Final = 0x92
+
+
+@final
+class Session:
+    __slots__ = (
+        "_burst",
+        "_known",
+        "_limits",
+        "_next_packet_id",
+        "_pending",
+        "_queued",
+        "_queued_bytes",
+        "_turn",
+        "_window",
+        "client_id",
+        "drops",
+        "expiry",
+        "expiry_interval",
+        "inflight",
+        "inflight_high_water",
+        "outbox",
+        "queue_high_water",
+        "quota",
+        "received",
+        "released",
+        "subscriptions",
+        "will",
+        "will_delay",
+    )
+
+    def __init__(self, client_id: str, expiry_interval: int, turn: Turn, limits: Limits) -> None:
+        self.client_id: Final = client_id
+        self._turn: Final = turn
+        self._limits: Final = limits
+        self.expiry_interval = expiry_interval
+        """Seconds that the session outlives its connection; 0: not at all."""
+        self.outbox: Outbox | None = None
+        """Where to send; None while the client is away."""
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.inflight: dict[int, Delivery] = {}
+        """Sent on this connection and not yet acknowledged (QoS 1) or received (QoS 2)."""
+        self.released: dict[int, None] = {}
+        """QoS 2 identifiers whose message arrived, and whose PUBCOMP has not."""
+        self.received: set[int] = set()
+        """QoS 2 identifiers of the client's own messages, until it releases them."""
+        self.quota = 0
+        """How many more messages the client's Receive Maximum allows now."""
+        self._window = 0
+        self._queued: dict[int, Delivery] = {}
+        self._pending: deque[int] = deque()  # the identifiers in `_queued`, in order
+        self._queued_bytes = 0
+        self._burst: deque[Delivery] = deque()  # retained messages for a new subscription
+        self._known: set[int] = set()  # identifiers sent on an earlier connection: again means DUP
+        self._next_packet_id = 1
+        self.will: Will | None = None
+        self.expiry: Deadline | None = None
+        self.will_delay: Deadline | None = None
+        self.drops: dict[str, int] = {}
+        self.queue_high_water = 0
+        self.inflight_high_water = 0
+
+    @property
+    def durable(self) -> bool:
+        """Whether it outlives its connection, and so belongs in the store."""
+        return self.expiry_interval > 0
+
+    @property
+    def queued(self) -> int:
+        """Messages that wait to be sent."""
+        return len(self._pending) + len(self._burst)
+
+    # ------------------------------------------------------------------ the connection comes and goes
+
+    def attach(self, outbox: Outbox, receive_maximum: int) -> None:
+        """The client is back (or new). Call `resume` once CONNACK is on its way."""
+        self.outbox = outbox
+        self._window = min(receive_maximum, self._limits.max_inflight)
+        self.quota = self._window - len(self.released)
+        self.queue_high_water = len(self._pending)
+        self.inflight_high_water = 0
+
+    def resume(self) -> None:
+        """Send again what the client has not acknowledged, in the original order [MQTT-4.4.0-1] [MQTT-4.6.0-1]."""
+        outbox = self.outbox
+        assert outbox is not None
+        for packet_id in self.released:
+            outbox.send(encode_ack(PUBREL, packet_id, outbox.version))
+        self.fill()
+
+    def detach(self) -> None:
+        """The client is gone; what it was sent and did not acknowledge will be sent again, with DUP."""
+        self.outbox = None
+        burst, self._burst = self._burst, deque()
+        for delivery in burst:
+            if delivery.qos:
+                self._queue(delivery)
+        self._known.update(self.inflight)
+        for packet_id, delivery in self.inflight.items():
+            self._queued[packet_id] = delivery
+            self._queued_bytes += delivery.message.size()
+        self._pending.extendleft(reversed(self.inflight))
+        self.inflight = {}
+
+    def restore_message(self, packet_id: int, delivery: Delivery) -> None:
+        """Put back a message from a store; it may have been sent before."""
+        self._queued[packet_id] = delivery
+        self._pending.append(packet_id)
+        self._queued_bytes += delivery.message.size()
+        self._known.add(packet_id)
+        self._next_packet_id = packet_id + 1 if packet_id < 65_535 else 1
+
+    # ------------------------------------------------------------------ messages to the client
+
+    def deliver(self, delivery: Delivery) -> bool:
+        """Take a QoS 1 or 2 message: send it if window and link allow, else queue it. False: the queue was full."""
+        outbox = self.outbox
+        if outbox is None or outbox.blocked or self.quota <= 0 or self._pending or self._burst:
+            return self._queue(delivery)
+        packet_id = self._take_packet_id(delivery)
+        self._send(outbox, packet_id, delivery)
+        return True
+
+    def deliver_qos0(self, delivery: Delivery) -> None:
+        """Send a QoS 0 message, or count why not."""
+        outbox = self.outbox
+        if outbox is None:
+            count(self.drops, QOS0_OFFLINE, 1)
+            return
+        frame = delivery.frame(outbox.version, self._turn.now)
+        if not outbox.too_large(len(frame)):
+            outbox.offer(frame, 1)
+
+    def deliver_retained(self, deliveries: list[Delivery]) -> None:
+        """Take what a new subscription finds retained; it leaves by and by, before later messages."""
+        room = self._limits.max_retained_messages - len(self._burst)
+        if len(deliveries) > room:
+            count(self.drops, QUEUE_FULL, len(deliveries) - room)
+        self._burst.extend(deliveries[:room])
+        self.fill()
+
+    def fill(self) -> None:
+        """Send what waits, as far as window and link allow; a long backlog in several passes."""
+        outbox = self.outbox
+        if outbox is None or outbox.blocked:
+            return
+        room = FILL_BYTES
+        while self._burst and room > 0:
+            delivery = self._burst[0]
+            message = delivery.message
+            if delivery.qos and self.quota <= 0 and not message.superseded:
+                return
+            self._burst.popleft()
+            if message.superseded or message.expired(self._turn.now):
+                continue
+            room -= message.size() + 8
+            if delivery.qos:
+                self._send(outbox, self._take_packet_id(delivery), delivery)
+            else:
+                self.deliver_qos0(delivery)
+        while self._pending and room > 0 and self.quota > 0:
+            packet_id, delivery = self._unqueue()
+            if delivery.message.expired(self._turn.now) and packet_id not in self._known:
+                self._settle(packet_id)
+                count(self.drops, EXPIRED, 1)
+                continue
+            room -= delivery.message.size() + 8
+            self._send(outbox, packet_id, delivery)
+        if room <= 0 and (self._burst or (self._pending and self.quota > 0)):
+            self._turn.hungry.append(outbox.number)
+
+    # ------------------------------------------------------------------ acknowledgements from the client
+
+    def on_puback(self, packet_id: int) -> None:
+        """Forget an acknowledged message; a late or unknown PUBACK is harmless."""
+        delivery = self.inflight.get(packet_id)
+        if delivery is not None and delivery.qos == 1:
+            del self.inflight[packet_id]
+            self._settle(packet_id)
+            self.quota += 1
+            if self._pending or self._burst:
+                self.fill()
+
+    def on_pubrec(self, packet_id: int, reason_code: int) -> None:
+        """A QoS 2 message arrived: release its identifier, or forget it where the client refused it [MQTT-4.3.3-4]."""
+        outbox = self.outbox
+        assert outbox is not None
+        delivery = self.inflight.get(packet_id)
+        if delivery is not None and delivery.qos == 2:
+            del self.inflight[packet_id]
+            if reason_code >= 0x80:
+                self._settle(packet_id)
+                self.quota += 1
+                self.fill()
+                return
+            self._known.discard(packet_id)
+            self.released[packet_id] = None
+            if self.durable:
+                self._turn.changes.append(ReleaseMessage(self.client_id, packet_id))
+                outbox.awaits_commit = True
+        elif packet_id not in self.released:
+            if reason_code < 0x80:
+                code = _NO_SUCH_PACKET_ID if outbox.version == V5 else 0
+                outbox.send(encode_ack(PUBREL, packet_id, outbox.version, code))
+            return
+        outbox.send(encode_ack(PUBREL, packet_id, outbox.version))
+
+    def on_pubcomp(self, packet_id: int) -> None:
+        """A released identifier is free again; an unknown PUBCOMP is harmless."""
+        if packet_id in self.released:
+            del self.released[packet_id]
+            if self.durable:
+                self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+            self.quota += 1
+            if self._pending or self._burst:
+                self.fill()
+
+    # ------------------------------------------------------------------ the client's own QoS 2 identifiers
+
+    def take_received(self, packet_id: int) -> None:
+        self.received.add(packet_id)
+        if self.durable:
+            self._turn.changes.append(SaveReceived(self.client_id, packet_id))
+
+    def release_received(self, packet_id: int) -> bool:
+        """The client lets an identifier go. False: it was not taken."""
+        if packet_id not in self.received:
+            return False
+        self.received.discard(packet_id)
+        if self.durable:
+            self._turn.changes.append(RemoveReceived(self.client_id, packet_id))
+        return True
+
+    # ------------------------------------------------------------------ inside
+
+    def _take_packet_id(self, delivery: Delivery) -> int:
+        packet_id = self._next_packet_id
+        while packet_id in self.inflight or packet_id in self._queued or packet_id in self.released:
+            packet_id = packet_id + 1 if packet_id < 65_535 else 1
+        self._next_packet_id = packet_id + 1 if packet_id < 65_535 else 1
+        if self.durable:
+            self._turn.changes.append(SaveMessage(self.client_id, packet_id, delivery))
+            if self.outbox is not None:
+                self.outbox.awaits_commit = True
+        return packet_id
+
+    def _send(self, outbox: Outbox, packet_id: int, delivery: Delivery) -> None:
+        head, tail = delivery.parts(outbox.version, self._turn.now)
+        if outbox.max_packet_bytes and outbox.too_large(len(head) + 2 + len(tail)):
+            self._settle(packet_id)
+            return
+        if self._known and packet_id in self._known:
+            head = (head[0] | 8).to_bytes(1, "big") + head[1:]  # DUP: sent before [MQTT-3.3.1-1]
+        self.inflight[packet_id] = delivery
+        outbox.send(head + packet_id.to_bytes(2, "big") + tail)
+        if delivery.qos == 1:
+            outbox.sent_qos1 += 1
+        else:
+            outbox.sent_qos2 += 1
+        self.quota -= 1
+        inflight = self._window - self.quota
+        if inflight > self.inflight_high_water:
+            self.inflight_high_water = inflight
+
+    def _queue(self, delivery: Delivery) -> bool:
+        limits = self._limits
+        size = delivery.message.size()
+        if not self._fits(size) and limits.on_overflow == DROP_OLDEST:
+            while self._pending and not self._fits(size) and self._pending[0] not in self._known:
+                oldest, _delivery = self._unqueue()
+                self._settle(oldest)
+                count(self.drops, QUEUE_FULL, 1)
+        if not self._fits(size):
+            count(self.drops, QUEUE_FULL, 1)
+            if limits.on_overflow == DISCONNECT and self.outbox is not None:
+                self._turn.overflowed.append(self.outbox.number)
+            return False
+        packet_id = self._take_packet_id(delivery)
+        self._queued[packet_id] = delivery
+        self._pending.append(packet_id)
+        self._queued_bytes += size
+        if len(self._pending) > self.queue_high_water:
+            self.queue_high_water = len(self._pending)
+        return True
+
+    def _unqueue(self) -> tuple[int, Delivery]:
+        packet_id = self._pending.popleft()
+        delivery = self._queued.pop(packet_id)
+        self._queued_bytes -= delivery.message.size()
+        return packet_id, delivery
+
+    def _fits(self, size: int) -> bool:
+        limits = self._limits
+        return len(self._pending) < limits.max_queued_messages and self._queued_bytes + size <= limits.max_queued_bytes
+
+    def _settle(self, packet_id: int) -> None:
+        """A message that is in neither table any more is done with."""
+        self._known.discard(packet_id)
+        if self.durable:
+            self._turn.changes.append(SettleMessage(self.client_id, packet_id))

@@ -1,0 +1,165 @@
+"""All sessions, by client identifier: begun, resumed, left, expired; and the wills that outlive their connection.
+
+Invariant: a session without a connection has an expiry deadline, or never expires.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.changes import EndSession, SaveSession
+from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.limits import Limits
+from mqttlite.core.message import Message
+from mqttlite.core.publish import Publisher
+from mqttlite.core.routes import Routes
+from mqttlite.core.session import Session
+from mqttlite.core.subscription import Subscription
+from mqttlite.core.turn import Turn
+from mqttlite.wire.constants import NEVER_EXPIRES
+from mqttlite.wire.errors import QuotaExceeded
+from mqttlite.wire.packets import Will
+from mqttlite.wire.properties import NONE, Properties
+
+SESSION_EXPIRY: Final = 1
+WILL_DELAY: Final = 2
+"""Kinds of deadlines; 0 is a connection's."""
+
+
+@final
+class Sessions:
+    __slots__ = ("_by_client_id", "_deadlines", "_limits", "_publisher", "_routes", "_turn")
+
+    def __init__(
+        self,
+        by_client_id: dict[str, Session],
+        routes: Routes,
+        publisher: Publisher,
+        deadlines: Deadlines,
+        turn: Turn,
+        limits: Limits,
+    ) -> None:
+        self._by_client_id: Final = by_client_id
+        self._routes: Final = routes
+        self._publisher: Final = publisher
+        self._deadlines: Final = deadlines
+        self._turn: Final = turn
+        self._limits: Final = limits
+
+    def __len__(self) -> int:
+        return len(self._by_client_id)
+
+    def get(self, client_id: str) -> Session | None:
+        return self._by_client_id.get(client_id)
+
+    def open(self, client_id: str, clean_start: bool, expiry_interval: int) -> tuple[Session, bool]:
+        """The session of a client that connects, and whether it was there before [MQTT-3.1.2-4] [MQTT-3.1.2-5].
+
+        Its former connection is gone by now. Raises `QuotaExceeded` when there are too many sessions.
+        """
+        session = self._by_client_id.get(client_id)
+        if session is not None and clean_start:
+            self.end(session)
+            session = None
+        present = session is not None
+        if session is None:
+            if len(self._by_client_id) >= self._limits.max_sessions:
+                raise QuotaExceeded(f"there are {len(self._by_client_id)} sessions, which is the limit")
+            session = Session(client_id, expiry_interval, self._turn, self._limits)
+            self._by_client_id[client_id] = session
+        self._cancel_deadlines(session)  # a will whose client is back in time is not sent [MQTT-3.1.3-9]
+        was_durable = session.durable
+        session.expiry_interval = expiry_interval
+        if session.durable:
+            self._turn.changes.append(SaveSession(client_id, expiry_interval, 0.0))
+        elif was_durable and present:
+            self._turn.changes.append(EndSession(client_id))
+        return session, present
+
+    def leave(self, session: Session, publish_will: bool) -> None:
+        """The connection is over: keep the session for its expiry interval, or end it; see to the will."""
+        self._routes.forget_session(session)
+        session.detach()
+        will = session.will
+        session.will = None
+        now = self._turn.now
+        if will is not None and publish_will:
+            delay = min(will.properties.will_delay_interval or 0, session.expiry_interval)
+            if delay:
+                session.will = will
+                session.will_delay = self._deadlines.add(now + delay, WILL_DELAY, client_id=session.client_id)
+            else:
+                self._publish_will(will)
+        if not session.durable:
+            self.end(session)
+        elif session.expiry_interval < NEVER_EXPIRES:
+            expires_at = now + session.expiry_interval
+            session.expiry = self._deadlines.add(expires_at, SESSION_EXPIRY, client_id=session.client_id)
+            self._turn.changes.append(SaveSession(session.client_id, session.expiry_interval, expires_at))
+
+    def restore(self, client_id: str, expiry_interval: int, expires_at: float, now: float) -> None:
+        """Put back a session from a store. One that was not left in order expires as if it were left now."""
+        session = Session(client_id, expiry_interval, self._turn, self._limits)
+        self._by_client_id[client_id] = session
+        if expiry_interval < NEVER_EXPIRES:
+            at = expires_at or now + expiry_interval
+            session.expiry = self._deadlines.add(at, SESSION_EXPIRY, client_id=client_id)
+
+    def restore_subscription(self, subscription: Subscription) -> None:
+        self._by_client_id[subscription.client_id].subscriptions[subscription.topic_filter] = subscription
+        self._routes.add(subscription, None)
+
+    def change_expiry(self, session: Session, expiry_interval: int) -> None:
+        """The client changes its mind at DISCONNECT (5.0 §3.14.2.2.2)."""
+        if session.durable and not expiry_interval:
+            self._turn.changes.append(EndSession(session.client_id))
+        session.expiry_interval = expiry_interval
+
+    def end(self, session: Session) -> None:
+        """The session is over, and with it its subscriptions and messages; a will that still waits is published."""
+        self._cancel_deadlines(session)
+        for subscription in session.subscriptions.values():
+            self._routes.remove(subscription)
+        session.subscriptions.clear()
+        del self._by_client_id[session.client_id]
+        if session.durable:
+            self._turn.changes.append(EndSession(session.client_id))
+        if session.will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
+            will, session.will = session.will, None
+            self._publish_will(will)
+
+    def on_will_delay(self, client_id: str) -> None:
+        """A will delay is over."""
+        session = self._by_client_id[client_id]
+        session.will_delay = None
+        assert session.will is not None
+        will, session.will = session.will, None
+        self._publish_will(will)
+
+    def on_expiry(self, client_id: str) -> None:
+        """A session's expiry interval is over."""
+        session = self._by_client_id[client_id]
+        session.expiry = None
+        self.end(session)
+
+    def _cancel_deadlines(self, session: Session) -> None:
+        if session.expiry is not None:
+            self._deadlines.cancel(session.expiry)
+            session.expiry = None
+        if session.will_delay is not None:
+            self._deadlines.cancel(session.will_delay)
+            session.will_delay = None
+
+    def _publish_will(self, will: Will) -> None:
+        properties = will.properties
+        expires_at = 0.0
+        if properties is not NONE:
+            if properties.message_expiry_interval is not None:
+                expires_at = self._turn.now + properties.message_expiry_interval
+            properties = Properties(
+                payload_format_indicator=properties.payload_format_indicator,
+                content_type=properties.content_type,
+                response_topic=properties.response_topic,
+                correlation_data=properties.correlation_data,
+                user_properties=properties.user_properties,
+            )
+        message = Message(will.topic, will.payload, will.qos, will.retain, properties, expires_at)
+        self._publisher.publish(message, self._routes.find(will.topic), None)

@@ -1,0 +1,103 @@
+"""SUBSCRIBE and UNSUBSCRIBE (5.0 §3.8, §3.10): subscriptions begin, change and end, filter by filter.
+
+Invariant: what a SUBACK grants is in the session and in the routes before the SUBACK is on its way.
+"""
+
+from typing import Final
+
+from mqttlite.core.changes import RemoveSubscription, SaveSubscription
+from mqttlite.core.limits import Limits
+from mqttlite.core.message import Delivery
+from mqttlite.core.publish import Publisher
+from mqttlite.core.routes import Routes
+from mqttlite.core.session import Session
+from mqttlite.core.subscription import Subscription
+from mqttlite.core.turn import Turn
+from mqttlite.topics.names import check_filter
+from mqttlite.wire.constants import V5
+from mqttlite.wire.packets import Subscribe, SubscriptionRequest
+from mqttlite.wire.reason_codes import SUBACK_FAILURE
+
+_QUOTA_EXCEEDED: Final = 0x97
+_NO_SHARES: Final = 0x9E
+_NO_SUBSCRIPTION_EXISTED: Final = 0x11
+
+_RETAIN_IF_NEW: Final = 1
+_RETAIN_NEVER: Final = 2
+
+
+class Subscriptions:
+    """What SUBSCRIBE and UNSUBSCRIBE do."""
+
+    __slots__ = ("_limits", "_publisher", "_routes", "_turn")
+
+    def __init__(self, routes: Routes, publisher: Publisher, turn: Turn, limits: Limits) -> None:
+        self._routes: Final = routes
+        self._publisher: Final = publisher
+        self._turn: Final = turn
+        self._limits: Final = limits
+
+    def subscribe(self, session: Session, packet: Subscribe, version: int) -> tuple[bytes, list[Delivery]]:
+        """The SUBACK's reason codes, one for each filter, and the retained messages to send after it.
+
+        Raises `TopicFilterInvalid` for a filter that breaks the rules; then nothing of the packet is done.
+        """
+        for request in packet.requests:
+            check_filter(request.topic_filter)
+        identifiers = packet.properties.subscription_identifiers
+        identifier = identifiers[0] if identifiers else 0
+        codes = bytearray()
+        retained: list[Delivery] = []
+        for request in packet.requests:
+            code = self._refusal(session, request)
+            if code == 0:
+                code = request.qos
+                retained += self._subscribe(session, request, identifier)
+            elif version != V5:
+                code = SUBACK_FAILURE
+            codes.append(code)
+        return bytes(codes), retained
+
+    def unsubscribe(self, session: Session, topic_filters: tuple[bytes, ...]) -> bytes:
+        """The UNSUBACK's reason codes. Raises `TopicFilterInvalid` as `subscribe` does."""
+        for topic_filter in topic_filters:
+            check_filter(topic_filter)
+        codes = bytearray()
+        for topic_filter in topic_filters:
+            subscription = session.subscriptions.pop(topic_filter, None)
+            if subscription is None:
+                codes.append(_NO_SUBSCRIPTION_EXISTED)
+                continue
+            self._routes.remove(subscription)
+            if session.durable:
+                self._turn.changes.append(RemoveSubscription(session.client_id, topic_filter))
+            codes.append(0)
+        return bytes(codes)
+
+    def _refusal(self, session: Session, request: SubscriptionRequest) -> int:
+        if request.topic_filter.startswith(b"$share/"):
+            return _NO_SHARES
+        known = request.topic_filter in session.subscriptions
+        if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
+            return _QUOTA_EXCEEDED
+        return 0
+
+    def _subscribe(self, session: Session, request: SubscriptionRequest, identifier: int) -> list[Delivery]:
+        topic_filter = request.topic_filter
+        replaced = session.subscriptions.get(topic_filter)
+        subscription = Subscription(
+            session.client_id,
+            topic_filter,
+            request.qos,
+            request.no_local,
+            request.retain_as_published,
+            identifier,
+        )
+        session.subscriptions[topic_filter] = subscription
+        self._routes.add(subscription, replaced)
+        if session.durable:
+            self._turn.changes.append(SaveSubscription(session.client_id, subscription))
+        handling = request.retain_handling
+        if handling == _RETAIN_NEVER or (handling == _RETAIN_IF_NEW and replaced is not None):
+            return []
+        return self._publisher.retained_for(topic_filter, request.qos, (identifier,) if identifier else ())

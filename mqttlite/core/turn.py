@@ -1,0 +1,230 @@
+"""What the core wants done: a `Turn`. And the `Outbox`, the outgoing half of a connection.
+
+The shell around the core takes a turn after each pass of its loop: it commits the changes, writes the dirty outboxes,
+asks the questions, closes what is to be closed. Invariant: an outbox that has something to write and whose link is not
+blocked is in `Turn.dirty`.
+"""
+
+from collections import deque
+from typing import Final, final
+
+from mqttlite.core.changes import Change
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, Limits
+from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, count
+
+
+@final
+class Authenticate:
+    """A question: may this client in? `Broker.answer` takes the verdict; until then the connection waits."""
+
+    __slots__ = ("client_id", "number", "password", "username")
+
+    def __init__(self, number: int, client_id: str, username: str | None, password: bytes | None) -> None:
+        self.number: Final = number
+        self.client_id: Final = client_id
+        self.username: Final = username
+        self.password: Final = password
+
+
+@final
+class Turn:
+    """What has come up since the shell last looked. Connections are named by their numbers."""
+
+    __slots__ = (
+        "changes",
+        "closed",
+        "connected",
+        "dirty",
+        "hungry",
+        "now",
+        "overflowed",
+        "pending_bytes",
+        "questions",
+    )
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        """The time of the latest input, in seconds of the shell's clock."""
+        self.dirty: list[Outbox] = []
+        """Outboxes with frames to write."""
+        self.changes: list[Change] = []
+        """To be made durable before those dirty outboxes that say `awaits_commit` are written."""
+        self.questions: list[Authenticate] = []
+        self.connected: list[int] = []
+        """Connections whose CONNECT was accepted."""
+        self.closed: list[int] = []
+        """Connections to close after a last write."""
+        self.hungry: list[int] = []
+        """Connections whose session has more to send than one pass should: `Broker.tick` goes on with them."""
+        self.overflowed: list[int] = []
+        """Connections that reached a limit whose policy is to disconnect; seen to before the turn leaves the core."""
+        self.pending_bytes = 0
+        """About how much the dirty outboxes hold, counting shared bytes once for each holder."""
+
+
+@final
+class Outbox:
+    """The frames that wait to be written to one link, and the count of what went through.
+
+    While the link takes bytes they leave with the next flush. While it is `blocked`, QoS 0 messages are kept up to the
+    limits and then dropped by policy; QoS 1 and 2 messages stay in the session; answers to the client's own packets
+    are always kept, and a client that sends without reading until they fill the limit is cut off.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_backlog_messages",
+        "_limits",
+        "_waiting_bytes",
+        "awaits_commit",
+        "blocked",
+        "bytes_sent",
+        "chunks",
+        "dirty",
+        "drops",
+        "high_water_bytes",
+        "high_water_messages",
+        "max_packet_bytes",
+        "number",
+        "sent_qos0",
+        "sent_qos1",
+        "sent_qos2",
+        "turn",
+        "version",
+    )
+
+    def __init__(self, number: int, turn: Turn, limits: Limits) -> None:
+        self.number: Final = number
+        self.turn: Final = turn
+        self._limits: Final = limits
+        self.version = 0
+        self.max_packet_bytes = 0
+        """The client's Maximum Packet Size; 0: none."""
+        self.chunks: list[bytes] = []
+        self._backlog: deque[tuple[bytes, int]] = deque()
+        self._backlog_messages = 0
+        self._waiting_bytes = 0
+        self.blocked = False
+        self.dirty = False
+        self.awaits_commit = False
+        self.sent_qos0 = 0
+        self.sent_qos1 = 0
+        self.sent_qos2 = 0
+        self.bytes_sent = 0
+        self.high_water_bytes = 0
+        self.high_water_messages = 0
+        self.drops: dict[str, int] = {}
+
+    def offer(self, piece: bytes, messages: int) -> None:
+        """Take a piece of so many QoS 0 messages of one size, or drop by policy what a blocked link has no room for."""
+        if self.blocked:
+            self._hold(piece, messages)
+            return
+        self.chunks.append(piece)
+        self.sent_qos0 += messages
+        if not self.dirty:
+            self.dirty = True
+            self.turn.dirty.append(self)
+
+    def send(self, frame: bytes) -> None:
+        """Take a frame that is not dropped: an answer, or a QoS 1 or 2 message that its session accounts for."""
+        self.chunks.append(frame)
+        if self.blocked:
+            self._waiting_bytes += len(frame)
+            self._note_high_water()
+            if self._waiting_bytes > self._limits.max_outbox_bytes:
+                self._make_room()
+        elif not self.dirty:
+            self.dirty = True
+            self.turn.dirty.append(self)
+
+    def too_large(self, size: int) -> bool:
+        """Whether the client refuses a packet of that size; counted as dropped if so [MQTT-3.1.2-24]."""
+        if 0 < self.max_packet_bytes < size:
+            count(self.drops, PACKET_TOO_LARGE, 1)
+            return True
+        return False
+
+    def take(self) -> bytes:
+        """All that is to be written now, in one piece."""
+        self.dirty = False
+        chunks = self.chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self.chunks = []
+        self.bytes_sent += len(data)
+        return data
+
+    def block(self) -> None:
+        """The link takes no more for now."""
+        self.blocked = True
+        self._waiting_bytes = 0
+        for chunk in self.chunks:
+            self._waiting_bytes += len(chunk)
+
+    def unblock(self) -> None:
+        """The link takes bytes again: what was kept leaves, in its order."""
+        self.blocked = False
+        for piece, messages in self._backlog:
+            self.chunks.append(piece)
+            self.sent_qos0 += messages
+        self._backlog.clear()
+        self._backlog_messages = 0
+        self._waiting_bytes = 0
+        if self.chunks and not self.dirty:
+            self.dirty = True
+            self.turn.dirty.append(self)
+
+    def _hold(self, piece: bytes, messages: int) -> None:
+        limits = self._limits
+        size = len(piece) // messages
+        room = self._room(size)
+        if room < messages and limits.on_overflow == DROP_OLDEST:
+            room = self._drop_oldest(size, messages)
+        if room < messages:
+            count(self.drops, BUFFER_FULL, messages - room)
+            if limits.on_overflow == DISCONNECT:
+                self.turn.overflowed.append(self.number)
+            piece = piece[: room * size]
+            messages = room
+        if messages:
+            self._backlog.append((piece, messages))
+            self._backlog_messages += messages
+            self._waiting_bytes += len(piece)
+            self._note_high_water()
+
+    def _room(self, size: int) -> int:
+        """How many messages of that size still fit."""
+        limits = self._limits
+        by_bytes = (limits.max_outbox_bytes - self._waiting_bytes) // size
+        return max(0, min(by_bytes, limits.max_outbox_messages - self._backlog_messages))
+
+    def _drop_oldest(self, size: int, messages: int) -> int:
+        """Drop kept messages, the oldest first, until the new ones fit; how many of them do."""
+        room = self._room(size)
+        while room < messages and self._backlog:
+            piece, kept = self._backlog.popleft()
+            each = len(piece) // kept
+            needed = min(kept, messages - room)  # a message at a time would do no better: sizes are alike
+            self._backlog_messages -= needed
+            self._waiting_bytes -= needed * each
+            count(self.drops, BUFFER_FULL, needed)
+            if needed < kept:
+                self._backlog.appendleft((piece[needed * each :], kept - needed))
+            room = self._room(size)
+        return room
+
+    def _make_room(self) -> None:
+        """Answers outgrew the limit: QoS 0 messages give way, and if there are none the client is cut off."""
+        while self._waiting_bytes > self._limits.max_outbox_bytes and self._backlog:
+            piece, messages = self._backlog.popleft()
+            self._backlog_messages -= messages
+            self._waiting_bytes -= len(piece)
+            count(self.drops, BUFFER_FULL, messages)
+        if self._waiting_bytes > self._limits.max_outbox_bytes:
+            self.turn.overflowed.append(self.number)
+
+    def _note_high_water(self) -> None:
+        if self._waiting_bytes > self.high_water_bytes:
+            self.high_water_bytes = self._waiting_bytes
+        if self._backlog_messages > self.high_water_messages:
+            self.high_water_messages = self._backlog_messages

@@ -1,0 +1,125 @@
+"""One socket of the broker: bytes in to the core, bytes out from it. A link grows no `if` about MQTT.
+
+Invariant: `connection` is handed back to the core with every input, and the core hears exactly once that it is gone.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.connection import Connection
+
+if TYPE_CHECKING:
+    from mqttlite.net.turns import Turns
+
+PASS_BYTES: Final = 1_048_576
+"""When about so much waits to be written it is written at once, not after the pass: bounds what one pass piles up."""
+
+WRITE_BUFFER_BYTES: Final = 262_144
+"""What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again."""
+
+LINGER_S: Final = 5.0
+"""How long a closed link may take to send its last bytes to a client that does not read them."""
+
+
+class Link(asyncio.Protocol):
+    """Made by a listener for each connection that it accepts."""
+
+    __slots__ = (
+        "_broker",
+        "_loop",
+        "_on_lost",
+        "_on_made",
+        "_transport",
+        "_turns",
+        "address",
+        "connection",
+        "gone",
+        "listener",
+        "tls_cipher",
+        "tls_version",
+    )
+
+    def __init__(
+        self,
+        listener: str,
+        broker: Broker,
+        turns: "Turns",
+        on_made: "Callable[[Link], Connection]",
+        on_lost: "Callable[[Link], None]",
+    ) -> None:
+        self.listener: Final = listener
+        self._broker: Final = broker
+        self._turns: Final = turns
+        self._on_made: Final = on_made
+        self._on_lost: Final = on_lost
+        self._loop: Final = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self.connection: Connection
+        self.address = "?"
+        self.tls_version: str | None = None
+        self.tls_cipher: str | None = None
+        self.gone = False
+
+    def peer_certificate(self) -> dict[str, object] | None:
+        """The client's verified certificate as `getpeercert` gives it, if it showed one."""
+        found: dict[str, object] | None = self._transport.get_extra_info("peercert")
+        return found or None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES // 4)
+        self.address = format_address(transport.get_extra_info("peername"))
+        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.tls_version = tls.version()
+            cipher = tls.cipher()
+            self.tls_cipher = cipher[0] if cipher is not None else None
+        self.connection = self._on_made(self)
+        self._turns.links[self.connection.number] = self
+        self._turns.wake()
+
+    def data_received(self, data: bytes) -> None:
+        self._broker.feed(self.connection, data, self._loop.time())
+        if self._broker.turn.pending_bytes > PASS_BYTES:
+            self._turns.run()
+        else:
+            self._turns.wake()
+
+    def pause_writing(self) -> None:
+        self._broker.block(self.connection, self._loop.time())
+
+    def resume_writing(self) -> None:
+        self._broker.unblock(self.connection, self._loop.time())
+        self._turns.wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._broker.close(self.connection, self._loop.time(), str(error) if error is not None else "")
+        self._turns.wake()
+        self.gone = True
+        self._on_lost(self)
+
+    def write(self, data: bytes) -> None:
+        """Hand bytes to the socket; what it does not take comes back as `pause_writing`."""
+        self._transport.write(data)
+
+    def finish(self) -> None:
+        """Close after the last bytes are sent, or when they could not be in time."""
+        transport = self._transport
+        transport.close()
+        if transport.get_write_buffer_size():
+            self._loop.call_later(LINGER_S, transport.abort)
+
+    def abort(self) -> None:
+        """Close at once; harmless when it is closed."""
+        self._transport.abort()
+
+
+def format_address(peername: object) -> str:
+    """`address:port` of what a transport calls its peer name."""
+    if isinstance(peername, tuple) and len(peername) >= 2:
+        host, port = peername[0], peername[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return str(peername or "?")

@@ -1,0 +1,256 @@
+"""The hall: builds the rooms, wires them, starts and stops them. The only place where rooms meet.
+
+Invariant: what `start` began, `stop` ends, also when `start` failed half-way.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Final, Self
+
+from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.core.broker import Broker as Core
+from mqttlite.core.ports import Store
+from mqttlite.core.turn import Authenticate
+from mqttlite.net.link import Link
+from mqttlite.net.listeners import Listener
+from mqttlite.net.turns import Turns
+from mqttlite.security.authenticator import Authenticator, Credentials
+from mqttlite.security.identity import identity_of
+from mqttlite.security.tls import TlsConfigError, server_context
+from mqttlite.store.memory import MemoryStore
+from mqttlite.telemetry.dump import SessionDump
+from mqttlite.telemetry.rows import session_row
+from mqttlite.wire.constants import VERSION_NAMES
+from mqttlite.wire.properties import NONE, Properties
+
+_log = logging.getLogger("mqttlite")
+
+
+class Broker:
+    """An MQTT broker in this process: `async with Broker(port=0) as broker: ...`.
+
+    `config` says everything; `host` and `port` are a short way to one plain listener. `authenticator` is asked for
+    every CONNECT; without one everybody may come in. `store` keeps sessions and retained messages; by default they
+    live as long as this object.
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        authenticator: Authenticator | None = None,
+        store: Store | None = None,
+    ) -> None:
+        if host is not None or port is not None:
+            if config is not None:
+                raise ConfigError("Broker takes a config, or a host and a port, not both")
+            listener = ListenerOptions(host="127.0.0.1" if host is None else host, port=1883 if port is None else port)
+            config = Config(listeners=(listener,))
+        self.config: Final = Config() if config is None else config
+        self.broker_id: Final = secrets.token_hex(8)
+        self.listeners: Final[list[Listener]] = []
+        self._authenticator: Final = authenticator
+        self._store: Final[Store] = MemoryStore() if store is None else store
+        self._core: Core
+        self._turns: Turns
+        self._dump: SessionDump | None = None
+        self._questions: Final[set[asyncio.Task[None]]] = set()
+        self._running = False
+        self._clock_offset = timedelta()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def port(self) -> int:
+        """The real port of the first listener."""
+        return self.listeners[0].port
+
+    async def start(self) -> None:
+        """Listen. Raises `ConfigError` for TLS files that cannot be used and `OSError` for an address that cannot."""
+        loop = asyncio.get_running_loop()
+        self._clock_offset = datetime.now(UTC) - datetime.fromtimestamp(loop.time(), UTC)
+        self._core = Core(self.config.limits, f"mqttlite-{self.broker_id}-")
+        self._core.restore(self._store.load(), loop.time())
+        self._turns = Turns(
+            self._core,
+            self._store,
+            on_connected=self._on_connected,
+            on_closed=self._on_closed,
+            on_question=self._on_question,
+        )
+        for number, options in enumerate(self.config.listeners):
+            self.listeners.append(self._listener(number, options))
+        if self.config.telemetry is not None:
+            self._dump = SessionDump(self.config.telemetry, self.broker_id)
+        self._running = True
+        try:
+            for listener in self.listeners:
+                await listener.start()
+        except BaseException:
+            await self.stop()
+            raise
+        for listener in self.listeners:
+            kind = "TCP" if listener.context is None else "TLS"
+            _log.info("listening for MQTT over %s on %s:%d (%s)", kind, listener.host, listener.port, listener.name)
+
+    async def stop(self) -> None:
+        """Stop accepting, say goodbye to every client (0x8B), send what is under way, end. Within `stop_timeout_s`."""
+        if not self._running:
+            return
+        self._running = False
+        loop = asyncio.get_running_loop()
+        for listener in self.listeners:
+            listener.stop_accepting()
+        for question in self._questions:
+            question.cancel()
+        links = list(self._turns.links.values())
+        self._core.shut_down(loop.time())
+        await self._turns.settled()
+        deadline = loop.time() + self.config.stop_timeout_s
+        while loop.time() < deadline and any(not link.gone for link in links):
+            await asyncio.sleep(0.01)
+        for link in links:
+            link.abort()
+        self._turns.stop()
+        self.listeners.clear()
+        if self._dump is not None:
+            await asyncio.to_thread(self._dump.close, self.config.stop_timeout_s)
+            self._dump = None
+
+    async def serve_forever(self) -> None:
+        """Wait until cancelled."""
+        await asyncio.get_running_loop().create_future()
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties = NONE,
+    ) -> int:
+        """Publish from inside the program; returns once it is with its receivers' sessions.
+
+        The result is a 5.0 reason code: 0, 0x10 where nobody subscribes, 0x97 where a subscriber's queue is full.
+        Raises `TopicNameInvalid` for a topic that is none, `ValueError` for a QoS that is none.
+        """
+        if qos not in (0, 1, 2):
+            raise ValueError(f"QoS is {qos}: it may be 0, 1 or 2")
+        raw = payload.encode() if isinstance(payload, str) else payload
+        now = asyncio.get_running_loop().time()
+        code = self._core.publish(topic.encode(), raw, qos, retain, now, properties)
+        await self._turns.settled()
+        return code
+
+    # ------------------------------------------------------------------ what the rooms tell each other
+
+    def _listener(self, number: int, options: ListenerOptions) -> Listener:
+        try:
+            context = None if options.tls is None else server_context(options.tls)
+        except TlsConfigError as error:
+            raise ConfigError(f"listeners[{number}].tls.{error.option}: {error}") from None
+        return Listener(
+            options.title(),
+            options.host,
+            options.port,
+            context=context,
+            max_connections=options.max_connections,
+            must_authenticate=self._authenticator is not None,
+            identity_of=identity_of,
+            broker=self._core,
+            turns=self._turns,
+        )
+
+    def _on_question(self, link: Link, question: Authenticate) -> None:
+        task = asyncio.get_running_loop().create_task(self._authenticate(link, question))
+        self._questions.add(task)
+        task.add_done_callback(self._questions.discard)
+
+    async def _authenticate(self, link: Link, question: Authenticate) -> None:
+        assert self._authenticator is not None
+        credentials = Credentials(
+            question.client_id,
+            question.username,
+            question.password,
+            link.connection.peer.identity,
+            link.address,
+            link.listener,
+        )
+        accepted = False
+        try:
+            accepted = await self._authenticator.authenticate(credentials)
+        except Exception:  # whatever it is, it must not let anybody in, nor leave the client waiting
+            _log.exception("%s client %r: the authenticator failed", link.address, question.client_id)
+        self._core.answer(question.number, accepted, asyncio.get_running_loop().time())
+        self._turns.wake()
+
+    def _on_connected(self, link: Link) -> None:
+        connection = link.connection
+        _log.info(
+            "%s client %r connected: MQTT %s on %s, %s, keep-alive %d s%s",
+            link.address,
+            connection.client_id,
+            VERSION_NAMES[connection.version],
+            link.listener,
+            "session resumed" if connection.session_present else "new session",
+            connection.keep_alive_s,
+            f", as {connection.username!r}" if connection.username else "",
+        )
+
+    def _on_closed(self, link: Link) -> None:
+        connection = link.connection
+        if not connection.accepted:
+            level = logging.DEBUG if connection.bytes_received == 0 else logging.WARNING
+            detail = connection.close_detail or "the client left before CONNECT"
+            _log.log(level, "%s on %s refused: %s", link.address, link.listener, detail)
+            return
+        _log.info(
+            "%s client %r disconnected: %s%s",
+            link.address,
+            connection.client_id,
+            connection.close_reason,
+            f": {connection.close_detail}" if connection.close_detail else "",
+        )
+        if connection.drops:
+            _log.warning(
+                "%s client %r lost messages: %s",
+                link.address,
+                connection.client_id,
+                ", ".join(f"{count} {reason}" for reason, count in connection.drops.items()),
+            )
+        if self._dump is not None:
+            row = session_row(
+                connection,
+                broker_id=self.broker_id,
+                listener=link.listener,
+                peer=link.address,
+                tls_version=link.tls_version,
+                tls_cipher=link.tls_cipher,
+                clock_offset=self._clock_offset,
+            )
+            self._dump.write(row)
+
+
+def open_listeners(listeners: Sequence[ListenerOptions]) -> list[ListenerOptions]:
+    """The listeners that anybody on the network may use."""
+    return [
+        listener
+        for listener in listeners
+        if not listener.host.startswith("127.")
+        and listener.host not in ("localhost", "::1")
+        and not (listener.tls is not None and listener.tls.require_client_cert)
+    ]

@@ -1,0 +1,61 @@
+"""What a topic name and a topic filter may look like (5.0 §4.7), and whether one matches the other.
+
+No table lives here. Invariant: `matches` is the rule that `tree` and `retained` implement faster.
+"""
+
+from typing import Final
+
+from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
+
+MAX_LEVELS: Final = 200
+"""Levels in a topic name or filter: what a tree of nodes costs is paid by whoever subscribes, so it has an end."""
+
+
+def check_name(topic: bytes) -> None:
+    """Raises `TopicNameInvalid` for an empty name, one with wildcards or with more than `MAX_LEVELS` levels."""
+    if not topic:
+        raise TopicNameInvalid("topic name is empty [MQTT-4.7.3-1]")
+    if b"+" in topic or b"#" in topic:
+        raise TopicNameInvalid(f"topic name {shown(topic)} contains a wildcard [MQTT-3.3.2-2]")
+    levels = topic.count(b"/") + 1
+    if levels > MAX_LEVELS:
+        raise TopicNameInvalid(f"topic name has {levels} levels, at most {MAX_LEVELS} accepted")
+
+
+def check_filter(topic_filter: bytes) -> None:
+    """Raises `TopicFilterInvalid` for an empty filter, a misplaced wildcard or more than `MAX_LEVELS` levels."""
+    if not topic_filter:
+        raise TopicFilterInvalid("topic filter is empty [MQTT-4.7.3-1]")
+    levels = topic_filter.split(b"/")
+    if len(levels) > MAX_LEVELS:
+        raise TopicFilterInvalid(f"topic filter has {len(levels)} levels, at most {MAX_LEVELS} accepted")
+    if b"#" in topic_filter[:-1] or (topic_filter[-1] == 35 and levels[-1] != b"#"):
+        raise TopicFilterInvalid(f"'#' in {shown(topic_filter)} is not a whole last level [MQTT-4.7.1-1]")
+    for level in levels:
+        if b"+" in level and level != b"+":
+            raise TopicFilterInvalid(f"'+' in {shown(topic_filter)} is not a whole level [MQTT-4.7.1-2]")
+
+
+def has_wildcard(topic_filter: bytes) -> bool:
+    return b"+" in topic_filter or topic_filter.endswith(b"#")
+
+
+def matches(topic_filter: bytes, topic: bytes) -> bool:
+    """Whether a valid filter matches a valid name; a leading wildcard never matches a name that begins with `$`."""
+    if topic.startswith(b"$") and topic_filter[0] in b"+#":
+        return False  # [MQTT-4.7.2-1]
+    wanted, levels = topic_filter.split(b"/"), topic.split(b"/")
+    for depth, level in enumerate(wanted):
+        if level == b"#":
+            return True
+        if depth == len(levels) or level not in (b"+", levels[depth]):
+            return False
+        if depth == len(levels) - 1 and wanted[depth + 1 :] == [b"#"]:
+            return True  # "sport/#" also matches "sport" (§4.7.1.2)
+    return len(wanted) == len(levels)
+
+
+def shown(topic: bytes) -> str:
+    """A topic for a sentence: quoted, printable, and not longer than a line."""
+    text = topic[:80].decode(errors="replace")
+    return repr(text + "…" if len(topic) > 80 else text)
