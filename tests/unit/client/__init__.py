@@ -1,0 +1,1 @@
+"""What a client does, seen by a broker that follows a script."""
