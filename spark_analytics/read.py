@@ -46,7 +46,7 @@ def read_sessions(spark: SparkSession, directory: str) -> Sessions:
     good = lines.where(~F.col("broken")).select(*SESSIONS.fieldNames())
     if total == sum(broken.values()):
         raise InputUnusable(f"All {total:,} lines under {directory} are broken, the first in {min(broken)}.")
-    # A broker that could not take back a half-written batch writes it again.
+    # A file that was copied or restored beside itself brings its rows twice.
     return Sessions(good.dropDuplicates(list(KEY)), lines=total, files=files, broken_lines=broken)
 
 

@@ -15,14 +15,14 @@ Format = Callable[[float], str]
 # Distinct also in grey and for most kinds of colour blindness.
 PALETTE: Final = ("#2f6f9f", "#e0913c", "#5a9e6f", "#b5566b", "#7d6ba8", "#8a8f98")
 
-_WIDTH: Final = 720
-_LABEL_WIDTH: Final = 200
+_WIDTH: Final = 900
+_LABEL_WIDTH: Final = 230
 _VALUE_WIDTH: Final = 120
 _BAR_HEIGHT: Final = 18
 _ROW_HEIGHT: Final = 27
 _LEGEND_HEIGHT: Final = 26
 _COLUMN_AREA_HEIGHT: Final = 190
-_LONGEST_LABEL: Final = 24
+_LONGEST_LABEL: Final = 30
 
 
 @dataclass(frozen=True)
