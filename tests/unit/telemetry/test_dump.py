@@ -214,12 +214,25 @@ def test_a_file_is_due_at_once_when_it_has_its_size(tmp_path: Path, size: int, d
 
 
 def test_full_files_are_published_and_numbered(tmp_path: Path) -> None:
-    session_dump = SessionDump(options(tmp_path, rotate_bytes=1), "b1")
+    session_dump = SessionDump(options(tmp_path, rotate_bytes=1), "b1", clock=lambda: 1000.0)
     for number in (1, 2, 3):
         session_dump.write(row(number))
         until(lambda number=number: len(published(tmp_path)) == number)  # type: ignore[misc]
     assert [path.name for path in published(tmp_path)] == [f"part-b1-00000{n}.jsonl" for n in (1, 2, 3)]
     assert session_dump.close(5)
+
+
+def test_files_do_not_outgrow_their_size_because_the_broker_stops(tmp_path: Path) -> None:
+    disk = BlockedDisk()
+    session_dump = SessionDump(options(tmp_path, rotate_bytes=1), "b1", disk=disk)
+    session_dump.write(row(0))
+    assert disk.reached.wait(5)
+    for number in range(1, 601):
+        session_dump.write(row(number))
+    assert not session_dump.close(0)
+    disk.go.set()
+    assert session_dump.close(5)
+    assert [len(path.read_text().splitlines()) for path in published(tmp_path)] == [1, 512, 88]
 
 
 def test_an_old_file_is_published_although_no_row_arrives(tmp_path: Path) -> None:
@@ -333,6 +346,15 @@ def test_an_outage_is_logged_once_counted_and_survived(tmp_path: Path, caplog: p
     assert messages[1] == "session rows are written again; 3 dropped since the start"
 
 
+def test_a_half_written_batch_is_taken_back_before_the_file_is_published(tmp_path: Path) -> None:
+    parts = Parts(options(tmp_path), "b1", FailingDisk(lambda call: call == 3))
+    parts.append(b"{}\n", ENDED_AT, now=0.0)
+    with pytest.raises(OSError, match="No space"):
+        parts.append(b'{"never": "complete"}\n', ENDED_AT, now=0.0)
+    parts.publish()
+    assert published(tmp_path)[0].read_bytes() == b"{}\n"
+
+
 def test_a_disk_that_is_gone_for_good_does_not_hold_up_the_end(tmp_path: Path) -> None:
     session_dump = SessionDump(options(tmp_path, retry_after_s=60), "b1", disk=FailingDisk(lambda _: True))
     for number in range(3):
@@ -378,6 +400,7 @@ def leave_open(directory: Path, content: bytes, name: str = ".part-dead-000007.j
         (b'{"a":1}\n{"a":', b'{"a":1}\n'),
         (b'{"a":1}\n' + b"x" * 200_000, b'{"a":1}\n'),
         (b"x" * 65_535 + b"\n" + b"y" * 65_536, b"x" * 65_535 + b"\n"),
+        (b"x" * 70_000 + b"\ntorn", b"x" * 70_000 + b"\n"),
     ],
 )
 def test_a_dead_brokers_file_is_published_without_its_torn_line(tmp_path: Path, content: bytes, kept: bytes) -> None:
@@ -426,8 +449,10 @@ def test_a_new_file_that_another_broker_is_removing_is_not_used(
         (tmp_path / "new").unlink()
 
     monkeypatch.setattr(fcntl, "flock", remove_then_lock)
+    descriptors = len(os.listdir("/dev/fd"))
     with pytest.raises(BlockingIOError):
         Disk().create(tmp_path / "new")
+    assert len(os.listdir("/dev/fd")) == descriptors
 
 
 def test_one_file_that_cannot_be_finished_does_not_stop_the_others(
