@@ -100,7 +100,7 @@ def publish_parts(
     tail = encode_properties(properties, PUBLISH) + payload if version == V5 else payload
     first = PUBLISH << 4 | dup << 3 | qos << 1 | retain
     length = 2 + len(topic) + (2 if qos else 0) + len(tail)
-    return encode_u8(first) + encode_varint(length) + encode_binary(topic), tail
+    return first.to_bytes(1, "big") + encode_varint(length) + encode_binary(topic), tail
 
 
 def encode_ack(
@@ -114,7 +114,7 @@ def encode_ack(
 
 
 def _frame(first: int, body: bytes) -> bytes:
-    return encode_u8(first) + encode_varint(len(body)) + body
+    return first.to_bytes(1, "big") + encode_varint(len(body)) + body
 
 
 def _properties(properties: Properties, packet: int, version: int) -> bytes:

@@ -96,9 +96,9 @@ def check_utf8(raw: bytes) -> str:
 
 def encode_varint(value: int) -> bytes:
     """A variable byte integer in its shortest form. Raises `ValueError` outside of 0 to 268 435 455."""
-    if value < 0x80:
-        return encode_u8(value)
-    if value > MAX_REMAINING_LENGTH:
+    if 0 <= value < 0x80:
+        return value.to_bytes(1, "big")
+    if not 0 <= value <= MAX_REMAINING_LENGTH:
         raise ValueError(f"{value} does not fit a variable byte integer: the largest is {MAX_REMAINING_LENGTH}")
     out = bytearray()
     while value > 0x7F:
@@ -109,7 +109,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_u8(value: int) -> bytes:
-    """One byte. Raises `ValueError` for what does not fit, as the next three do."""
+    """One byte. Raises `ValueError` for what does not fit, as the next two do."""
     return _encode_uint(value, 1)
 
 
@@ -122,10 +122,10 @@ def encode_u32(value: int) -> bytes:
 
 
 def encode_packet_id(packet_id: int) -> bytes:
-    """A packet identifier; zero is none [MQTT-2.2.1-3]."""
-    if packet_id == 0:
-        raise ValueError("packet identifier is zero [MQTT-2.2.1-3]")
-    return _encode_uint(packet_id, 2)
+    """A packet identifier. Raises `ValueError` for zero, which is none [MQTT-2.2.1-3], and above 65 535."""
+    if not 0 < packet_id <= 0xFFFF:
+        raise ValueError(f"packet identifier {packet_id}: the least is 1, the largest 65535 [MQTT-2.2.1-3]")
+    return packet_id.to_bytes(2, "big")
 
 
 def _encode_uint(value: int, size: int) -> bytes:

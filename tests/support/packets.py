@@ -260,8 +260,3 @@ KINDS: dict[str, Callable[[int], st.SearchStrategy[Packet]]] = {
 def kinds(version: int) -> list[str]:
     """The packets that exist in that version."""
     return [name for name in KINDS if version == c.V5 or name != "AUTH"]
-
-
-def packets(version: int) -> st.SearchStrategy[Packet]:
-    """Any packet of that version."""
-    return st.one_of([KINDS[name](version) for name in kinds(version)])

@@ -42,12 +42,12 @@ UNFIT: list[tuple[str, int, Packet, str]] = [
     ("PUBLISH at QoS 3", V311, Publish(b"a", b"", 3, packet_id=1), "QoS 3"),
     ("PUBLISH at QoS -1", V5, Publish(b"a", b"", -1), "QoS -1"),
     ("PUBLISH again at QoS 0", V5, Publish(b"a", b"", dup=True), "DUP"),
-    ("PUBLISH without an identifier", V5, Publish(b"a", b"", 1), "identifier is zero"),
-    ("PUBLISH with identifier 65 536", V311, Publish(b"a", b"", 2, packet_id=65536), "2 unsigned bytes"),
+    ("PUBLISH without an identifier", V5, Publish(b"a", b"", 1), "packet identifier 0:"),
+    ("PUBLISH with identifier 65 536", V311, Publish(b"a", b"", 2, packet_id=65536), "packet identifier 65536:"),
     ("PUBLISH with a long topic", V311, Publish(LONG, b""), "65536 bytes"),
-    ("PUBACK for 0", V5, Ack(PUBACK, 0), "identifier is zero"),
-    ("PUBACK for -1", V311, Ack(PUBACK, -1), "2 unsigned bytes"),
-    ("PUBACK for 65 536", V5, Ack(PUBACK, 65536, 0x80), "2 unsigned bytes"),
+    ("PUBACK for 0", V5, Ack(PUBACK, 0), "packet identifier 0:"),
+    ("PUBACK for -1", V311, Ack(PUBACK, -1), "packet identifier -1:"),
+    ("PUBACK for 65 536", V5, Ack(PUBACK, 65536, 0x80), "packet identifier 65536:"),
     ("PUBACK with code 256", V5, Ack(PUBACK, 1, 256), "1 unsigned bytes"),
     ("CONNECT with a keep-alive of a day", V5, Connect("a", keep_alive=86400), "2 unsigned bytes"),
     ("CONNECT with a long name", V5, Connect(65536 * "x"), "65536 bytes"),
@@ -60,7 +60,7 @@ UNFIT: list[tuple[str, int, Packet, str]] = [
     ("CONNECT with a will at QoS 3", V5, Connect("a", will=Will(b"w", b"", 3)), "QoS 3"),
     ("CONNECT with a long will", V5, Connect("a", will=Will(b"w", LONG)), "65536 bytes"),
     ("CONNACK with code -1", V5, Connack(False, -1), "1 unsigned bytes"),
-    ("SUBSCRIBE without an identifier", V5, Subscribe(0, (SubscriptionRequest(b"a"),)), "identifier is zero"),
+    ("SUBSCRIBE without an identifier", V5, Subscribe(0, (SubscriptionRequest(b"a"),)), "packet identifier 0:"),
     ("SUBSCRIBE at QoS 4", V5, Subscribe(1, (SubscriptionRequest(b"a", 4),)), "QoS 4"),
     ("SUBSCRIBE at QoS 3 in 3.1.1", V311, Subscribe(1, (SubscriptionRequest(b"a", 3),)), "QoS 3"),
     (
@@ -70,10 +70,10 @@ UNFIT: list[tuple[str, int, Packet, str]] = [
         "retain handling 3",
     ),
     ("SUBSCRIBE to a long filter", V5, Subscribe(1, (SubscriptionRequest(LONG),)), "65536 bytes"),
-    ("SUBACK without an identifier", V5, Suback(0, b"\0"), "identifier is zero"),
-    ("UNSUBSCRIBE without an identifier", V5, Unsubscribe(0, (b"a",)), "identifier is zero"),
+    ("SUBACK without an identifier", V5, Suback(0, b"\0"), "packet identifier 0:"),
+    ("UNSUBSCRIBE without an identifier", V5, Unsubscribe(0, (b"a",)), "packet identifier 0:"),
     ("UNSUBSCRIBE from a long filter", V311, Unsubscribe(1, (LONG,)), "65536 bytes"),
-    ("UNSUBACK without an identifier", V311, Unsuback(0), "identifier is zero"),
+    ("UNSUBACK without an identifier", V311, Unsuback(0), "packet identifier 0:"),
     ("DISCONNECT with code 256", V5, Disconnect(256), "1 unsigned bytes"),
     ("AUTH in 3.1.1", V311, Auth(), "before 5.0"),
     ("AUTH in 3.1", V31, Auth(), "before 5.0"),
@@ -222,7 +222,7 @@ def test_a_variable_byte_integer_ends_at_four_bytes(value: int) -> None:
         encode_varint(value)
 
 
-@pytest.mark.parametrize(("write", "size"), [(encode_u8, 1), (encode_u16, 2), (encode_u32, 4), (encode_packet_id, 2)])
+@pytest.mark.parametrize(("write", "size"), [(encode_u8, 1), (encode_u16, 2), (encode_u32, 4)])
 def test_an_integer_fits_its_bytes(write: Callable[[int], bytes], size: int) -> None:
     highest = 256**size - 1
     assert write(1) == bytes(size - 1) + b"\1"
@@ -230,6 +230,13 @@ def test_an_integer_fits_its_bytes(write: Callable[[int], bytes], size: int) -> 
     for value in (-1, highest + 1):
         with pytest.raises(ValueError, match=f"{value} does not fit {size} unsigned bytes"):
             write(value)
+
+
+def test_a_packet_identifier_has_two_bytes_and_is_not_zero() -> None:
+    assert (encode_packet_id(1), encode_packet_id(65535)) == (b"\0\1", b"\xff\xff")
+    for packet_id in (-1, 0, 65536):
+        with pytest.raises(ValueError, match=f"packet identifier {packet_id}:"):
+            encode_packet_id(packet_id)
 
 
 def test_a_field_has_65535_bytes_at_most() -> None:

@@ -35,6 +35,7 @@ def test_the_start_of_a_packet_is_kept() -> None:
 
 def test_nothing_gives_nothing() -> None:
     framer = Framer(100)
+    assert framer.kept_bytes == 0
     assert list(framer.split(b"")) == []
     assert framer.kept_bytes == 0
 
@@ -97,6 +98,9 @@ def test_a_length_of_five_bytes_is_malformed(text: str) -> None:
 @pytest.mark.parametrize("maximum", [129, 130])
 def test_a_packet_is_at_most_as_large_as_agreed(maximum: int) -> None:
     assert list(Framer(maximum).split(b"\x30\x7f" + 127 * b"x")) == [(0x30, 127 * b"x")]
+    framer = Framer(maximum)
+    assert list(framer.split(b"\x30\x7f" + 126 * b"x")) == []
+    assert list(framer.split(b"x")) == [(0x30, 127 * b"x")]
 
 
 def test_a_packet_is_not_larger_than_agreed() -> None:

@@ -9,7 +9,7 @@ from mqttlite.wire.decode import connect_version, decode
 from mqttlite.wire.errors import MalformedPacket, PeerError, ProtocolError, UnsupportedProtocolVersion
 from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import WILL, decode_properties
-from tests.support.packets import CARRIES, REASON_CODES, decode_frame, raw
+from tests.support.packets import CARRIES, REASON_CODES, RETURN_CODES, decode_frame, raw
 from tests.unit.wire.good import GOOD
 from tests.unit.wire.malformed import (
     EITHER,
@@ -169,31 +169,33 @@ def test_a_property_is_whole(field: str) -> None:
             decode_properties(block(PROPERTY_BYTES[field][:end]), carrier_of(field))
 
 
-CODES_V5 = {
-    "CONNACK": ("20", "00 {} 00"),
-    "PUBACK": ("40", "0001 {}"),
-    "PUBREC": ("50", "0001 {}"),
-    "PUBREL": ("62", "0001 {}"),
-    "PUBCOMP": ("70", "0001 {}"),
-    "SUBACK": ("90", "0001 00 {}"),
-    "UNSUBACK": ("b0", "0001 00 {}"),
-    "DISCONNECT": ("e0", "{}"),
-    "AUTH": ("f0", "{} 03 15 0000"),
+CODES_AT = {
+    (V5, "CONNACK"): ("20", "00 {} 00"),
+    (V5, "PUBACK"): ("40", "0001 {}"),
+    (V5, "PUBREC"): ("50", "0001 {}"),
+    (V5, "PUBREL"): ("62", "0001 {}"),
+    (V5, "PUBCOMP"): ("70", "0001 {}"),
+    (V5, "SUBACK"): ("90", "0001 00 {}"),
+    (V5, "UNSUBACK"): ("b0", "0001 00 {}"),
+    (V5, "DISCONNECT"): ("e0", "{}"),
+    (V5, "AUTH"): ("f0", "{} 03 15 0000"),
+    (V311, "CONNACK"): ("20", "00 {}"),
+    (V311, "SUBACK"): ("90", "0001 {}"),
 }
-"""Where the reason code of each packet stands."""
+"""Where the code of each packet stands."""
 
 
-@pytest.mark.parametrize("packet", REASON_CODES)
-def test_a_reason_code_is_one_of_its_packet(packet: str) -> None:
-    first, body = CODES_V5[packet]
+@pytest.mark.parametrize(("version", "packet"), CODES_AT)
+def test_a_code_is_one_of_its_packet(version: int, packet: str) -> None:
+    first, body = CODES_AT[version, packet]
     accepted = []
     for code in range(256):
         try:
-            decode(raw(first)[0], raw(body.format(f"{code:02x}")), V5)
+            decode(raw(first)[0], raw(body.format(f"{code:02x}")), version)
             accepted.append(code)
         except ProtocolError:
             continue
-    assert bytes(accepted) == REASON_CODES[packet]
+    assert bytes(accepted) == (REASON_CODES if version == V5 else RETURN_CODES)[packet]
 
 
 @pytest.mark.parametrize("version", [V311, V5])

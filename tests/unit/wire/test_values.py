@@ -5,7 +5,23 @@ import pytest
 from mqttlite.wire import errors
 from mqttlite.wire.constants import MAX_STRING_BYTES, PUBACK, PUBREC, PUBREL
 from mqttlite.wire.errors import PeerError
-from mqttlite.wire.packets import Ack, Connack, Publish
+from mqttlite.wire.packets import (
+    Ack,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Suback,
+    Subscribe,
+    SubscriptionRequest,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
 from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import RETURN_CODE_TEXTS, ReasonCode, connack_return_code, describe
@@ -76,8 +92,27 @@ def test_properties_tell_what_is_present() -> None:
     )
 
 
-def test_frozen_packets_can_be_keys() -> None:
-    assert len({Connack(True), Connack(True), Connack(False)}) == 2
+FROZEN = [
+    Connect("a", will=Will(b"w", b"")),
+    Will(b"w", b""),
+    Connack(True),
+    SubscriptionRequest(b"a"),
+    Subscribe(1, (SubscriptionRequest(b"a"),)),
+    Suback(1, b"\0"),
+    Unsubscribe(1, (b"a",)),
+    Unsuback(1),
+    Pingreq(),
+    Pingresp(),
+    Disconnect(),
+    Auth(),
+]
+
+
+@pytest.mark.parametrize("packet", FROZEN, ids=lambda packet: type(packet).__name__)
+def test_a_packet_off_the_message_path_is_frozen(packet: Packet) -> None:
+    with pytest.raises(AttributeError):
+        packet.properties = NONE
+    assert packet in set(FROZEN)
 
 
 def test_an_error_knows_what_to_say_on_the_wire() -> None:
@@ -123,8 +158,13 @@ def test_a_code_is_described(code: int, words: str) -> None:
         (ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "identifier rejected"),
         (ReasonCode.SERVER_UNAVAILABLE, "server unavailable"),
         (ReasonCode.SERVER_BUSY, "server unavailable"),
+        (ReasonCode.SERVER_SHUTTING_DOWN, "server unavailable"),
+        (ReasonCode.QUOTA_EXCEEDED, "server unavailable"),
+        (ReasonCode.CONNECTION_RATE_EXCEEDED, "server unavailable"),
         (ReasonCode.BAD_USER_NAME_OR_PASSWORD, "bad user name or password"),
         (ReasonCode.NOT_AUTHORIZED, "not authorized"),
+        (ReasonCode.BANNED, "not authorized"),
+        (ReasonCode.BAD_AUTHENTICATION_METHOD, "not authorized"),
     ],
 )
 def test_a_refusal_has_a_return_code_in_311(code: int, words: str) -> None:
