@@ -1,0 +1,277 @@
+"""A broker without sockets, and clients that speak to it in packets; time is a number.
+
+`World` does what the shell does after each input: commit the changes, write the dirty outboxes, close what is closed.
+It checks on the way what the shell relies on.
+"""
+
+from collections.abc import Sequence
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.changes import Change
+from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.limits import Limits
+from mqttlite.core.ports import Store
+from mqttlite.core.session import Session
+from mqttlite.core.turn import Authenticate, Outbox
+from mqttlite.store.memory import MemoryStore
+from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
+from mqttlite.wire.decode import decode
+from mqttlite.wire.encode import encode
+from mqttlite.wire.framer import Framer
+from mqttlite.wire.packets import (
+    Ack,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Publish,
+    Suback,
+    Subscribe,
+    SubscriptionRequest,
+    Will,
+)
+from mqttlite.wire.properties import NONE, Properties
+
+START = 1_000_000.0
+
+
+class World:
+    """One broker, its store, and the clients around it."""
+
+    def __init__(self, limits: Limits | None = None, store: Store | None = None, now: float = START) -> None:
+        self.now = now
+        self.broker = Broker(limits or Limits())
+        self.store: Store = store or MemoryStore()
+        self.changes: list[Change] = []
+        """All changes so far, for tests to look at."""
+        self.questions: list[Authenticate] = []
+        self.clients: dict[int, Client] = {}
+        self._answers: list[tuple[Client, bytes]] = []
+        self.broker.restore(self.store.load(), now)
+
+    def open(self, version: int = V5, *, identity: str | None = None, must_authenticate: bool = False) -> "Client":
+        """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
+        client = Client(self, self.broker.open(Peer(identity, must_authenticate), self.now), version)
+        self.clients[client.connection.number] = client
+        self.settle()
+        return client
+
+    def connect(self, client_id: str = "", version: int = V5, **options: object) -> "Client":
+        """A client whose CONNECT was accepted; for the options see `Client.connect`."""
+        client = self.open(version)
+        connack = client.connect(client_id, **options)  # type: ignore[arg-type]
+        assert connack is not None, client.connection.close_detail
+        assert connack.reason_code == 0, connack
+        return client
+
+    def publish(self, topic: str, payload: str = "", qos: int = 0, retain: bool = False, **fields: object) -> int:
+        """Publish from inside the broker."""
+        properties = Properties(**fields) if fields else NONE  # type: ignore[arg-type]
+        code = self.broker.publish(topic.encode(), payload.encode(), qos, retain, self.now, properties)
+        self.settle()
+        return code
+
+    def answer(self, client: "Client", accepted: bool) -> None:
+        """The verdict on the client's credentials."""
+        self.broker.answer(client.connection.number, accepted, self.now)
+        self.settle()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and everything happen at its time."""
+        end = self.now + seconds
+        due = self.broker.due_at()
+        while due is not None and due <= end:
+            self.now = max(self.now, due)
+            due = self.broker.tick(self.now)
+            self.settle()
+        self.now = end
+
+    def settle(self) -> None:
+        """Do all that is in the turn, as the shell does after each pass of its loop."""
+        turn = self.broker.turn
+        self._run()
+        while turn.hungry or self._answers:
+            if turn.hungry:
+                self.broker.tick(self.now)
+            answers, self._answers = self._answers, []
+            for client, chunk in answers:
+                self.broker.feed(client.connection, chunk, self.now)
+            self._run()
+
+    def restart(self, limits: Limits | None = None) -> "World":
+        """A new broker with what this one's store kept; its clients are gone."""
+        return World(limits or self.broker.limits, self.store, self.now)
+
+    def session(self, client_id: str) -> Session:
+        session = self.broker.sessions.get(client_id)
+        assert session is not None
+        return session
+
+    def _run(self) -> None:
+        turn = self.broker.turn
+        assert not turn.overflowed, "whoever overflowed is cut off before the turn leaves the core"
+        if turn.changes:
+            self.changes += turn.changes
+            self.store.commit(list(turn.changes))
+            turn.changes.clear()
+        dirty, turn.dirty = turn.dirty, []
+        turn.pending_bytes = 0
+        assert len({outbox.number for outbox in dirty}) == len(dirty), "an outbox is dirty once"
+        for outbox in dirty:
+            outbox.awaits_commit = False
+            self._hand_over(self.clients[outbox.number], outbox)
+        turn.connected.clear()
+        self.questions += turn.questions
+        turn.questions.clear()
+        for number in turn.closed:
+            client = self.clients.pop(number)
+            assert not client.closed, "a connection is closed once"
+            if client.connection.outbox.chunks:
+                self._hand_over(client, client.connection.outbox)
+            client.closed = True
+        turn.closed.clear()
+        for client in self.clients.values():
+            outbox = client.connection.outbox
+            assert outbox.blocked or not outbox.chunks, "what waits for a link that takes bytes is in the turn"
+
+    def _hand_over(self, client: "Client", outbox: Outbox) -> None:
+        answers = client.take(outbox.take())
+        if answers:
+            self._answers.append((client, answers))
+
+
+class Client:
+    """The other end of one connection. `auto_ack`: it answers QoS 1 and 2 messages and PUBRECs by itself."""
+
+    def __init__(self, world: World, connection: Connection, version: int) -> None:
+        self.world = world
+        self.connection = connection
+        self.version = version
+        self.auto_ack = True
+        self.closed = False
+        """The link is over, whoever closed it."""
+        self.packets: list[Packet] = []
+        """What came since `received` was last called."""
+        self._framer = Framer(MAX_REMAINING_LENGTH + 5)
+        self._next_packet_id = 0
+
+    def connect(
+        self,
+        client_id: str = "",
+        *,
+        clean_start: bool = True,
+        keep_alive: int = 0,
+        expiry: int | None = None,
+        receive_maximum: int | None = None,
+        maximum_packet_size: int | None = None,
+        will: Will | None = None,
+        username: str | None = None,
+        password: bytes | None = None,
+        auto_ack: bool = True,
+    ) -> Connack | None:
+        """Send CONNECT; the CONNACK, taken out of what was received, if one came."""
+        self.auto_ack = auto_ack
+        properties = NONE
+        if self.version == V5:
+            properties = Properties(
+                session_expiry_interval=expiry, receive_maximum=receive_maximum, maximum_packet_size=maximum_packet_size
+            )
+        packet = Connect(client_id, self.version, clean_start, keep_alive, username, password, will, properties)
+        self.send(packet)
+        if self.packets and isinstance(self.packets[0], Connack):
+            return self.packets.pop(0)
+        return None
+
+    def send(self, *packets: Packet) -> None:
+        """Send packets in one chunk."""
+        self.send_bytes(b"".join([encode(packet, self.version) for packet in packets]))
+
+    def send_bytes(self, chunk: bytes) -> None:
+        self.world.broker.feed(self.connection, chunk, self.world.now)
+        self.world.settle()
+
+    def publish(
+        self, topic: str, payload: str = "", qos: int = 0, retain: bool = False, dup: bool = False, packet_id: int = 0
+    ) -> int:
+        """Send a PUBLISH; its packet identifier."""
+        if qos and not packet_id:
+            packet_id = self.packet_id()
+        self.send(Publish(topic.encode(), payload.encode(), qos, retain, dup, packet_id))
+        return packet_id
+
+    def subscribe(self, *requests: str | SubscriptionRequest, qos: int = 0, identifier: int = 0) -> bytes:
+        """Send a SUBSCRIBE; the SUBACK's reason codes, taken out of what was received."""
+        properties = Properties(subscription_identifiers=[identifier]) if identifier else NONE
+        wanted = tuple(SubscriptionRequest(each.encode(), qos) if isinstance(each, str) else each for each in requests)
+        packet_id = self.packet_id()
+        self.send(Subscribe(packet_id, wanted, properties))
+        for at, packet in enumerate(self.packets):
+            if isinstance(packet, Suback) and packet.packet_id == packet_id:
+                return self.packets.pop(at).reason_codes  # type: ignore[union-attr]
+        raise AssertionError(f"no SUBACK among {self.packets}")
+
+    def packet_id(self) -> int:
+        self._next_packet_id += 1
+        return self._next_packet_id
+
+    def received(self) -> list[Packet]:
+        """What came since the last call."""
+        packets, self.packets = self.packets, []
+        return packets
+
+    def messages(self) -> list[tuple[str, str]]:
+        """Topic and payload of what came since the last call; everything but PUBLISH is thrown away."""
+        return [(packet.topic.decode(), packet.payload.decode()) for packet in publishes(self.received())]
+
+    def payloads(self) -> list[str]:
+        return [payload for _topic, payload in self.messages()]
+
+    def disconnect(self, reason_code: int = 0, properties: Properties = NONE) -> None:
+        """Say goodbye, then close the link."""
+        self.send(Disconnect(reason_code, properties))
+        self.lose()
+
+    def lose(self) -> None:
+        """The link breaks."""
+        self.world.broker.close(self.connection, self.world.now)
+        self.world.settle()
+
+    def block(self) -> None:
+        """Stop reading: the link takes no more bytes."""
+        self.world.broker.block(self.connection, self.world.now)
+        self.world.settle()
+
+    def unblock(self) -> None:
+        self.world.broker.unblock(self.connection, self.world.now)
+        self.world.settle()
+
+    def take(self, data: bytes) -> bytes:
+        """Bytes from the broker; what the client says to them at once."""
+        arrived = [decode(first, body, self.version) for first, body in self._framer.split(data)]
+        self.packets += arrived
+        if not self.auto_ack:
+            return b""
+        answers = [answer for packet in arrived if (answer := _answer(packet)) is not None]
+        return b"".join([encode(answer, self.version) for answer in answers])
+
+
+def request(
+    topic_filter: str, qos: int = 0, no_local: bool = False, retain_as_published: bool = False, retain_handling: int = 0
+) -> SubscriptionRequest:
+    """A topic filter with options, for `Client.subscribe`."""
+    return SubscriptionRequest(topic_filter.encode(), qos, no_local, retain_as_published, retain_handling)
+
+
+def publishes(packets: Sequence[Packet]) -> list[Publish]:
+    return [packet for packet in packets if isinstance(packet, Publish)]
+
+
+def _answer(packet: Packet) -> Ack | None:
+    """What a well-behaved client says to a packet."""
+    if isinstance(packet, Publish) and packet.qos:
+        return Ack(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id)
+    if isinstance(packet, Ack) and packet.packet_type == PUBREC and packet.reason_code < 0x80:
+        return Ack(PUBREL, packet.packet_id)
+    if isinstance(packet, Ack) and packet.packet_type == PUBREL:
+        return Ack(PUBCOMP, packet.packet_id)
+    return None
