@@ -273,7 +273,8 @@ def run(shared: Shared, work: Coroutine[Any, Any, int]) -> None:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             code = runner.run(work)
     except MqttError as error:
-        shared.complain(f"Error: {error}")
+        trusted = f" Trusted is {shared.cafile or 'what the system trusts'}." if _is_distrust(error) else ""
+        shared.complain(f"Error: {error}{trusted}")
     except BrokenPipeError:
         _forget_stdout()
         code = EXIT_OK
@@ -283,6 +284,10 @@ def run(shared: Shared, work: Coroutine[Any, Any, int]) -> None:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     sys.exit(code)
+
+
+def _is_distrust(error: MqttError) -> bool:
+    return isinstance(error.__cause__, ssl.SSLCertVerificationError)
 
 
 def _forget_stdout() -> None:
