@@ -32,7 +32,6 @@ _KINDS: Final[dict[str, Callable[[str], object]]] = {
             "request-problem-information",
             "request-response-information",
             "session-expiry-interval",
-            "topic-alias",
             "topic-alias-maximum",
             "will-delay-interval",
         ),

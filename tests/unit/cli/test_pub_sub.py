@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -170,7 +171,7 @@ def test_what_is_no_property_is_wrong_usage(words: str, why: str) -> None:
         ("pub -L mqtt://h/t -h h -m x", "leave -h out"),
         ("sub", "To what?"),
         ("sub -t a/#/b", "# may only be the last level"),
-        ("sub -t a -F %z", "the format"),
+        ("sub -t a -F %z", "The format has %z"),
         ("sub -t a -R --retained-only", "exclude each other"),
         ("sub -t a -V 311 --retain-as-published", "5.0"),
         ("sub -t a -W 0", "not in the range"),
@@ -228,44 +229,11 @@ async def test_a_publication_carries_its_flags() -> None:
             peer.send(Ack(7, packet_id))
         await peer.goodbye()
 
-    args = [
-        "-t",
-        "a",
-        "-m",
-        "x",
-        "-q",
-        "2",
-        "-r",
-        "-i",
-        "me",
-        "-u",
-        "u",
-        "-P",
-        "p",
-        "-c",
-        "-k",
-        "9",
-        "--repeat",
-        "2",
-        "--repeat-delay",
-        "0.001",
-    ]
-    args += ["--will-topic", "w", "--will-payload", "gone", "--will-qos", "1", "--will-retain"]
-    args += [
-        "-D",
-        "connect",
-        "receive-maximum",
-        "5",
-        "-D",
-        "publish",
-        "user-property",
-        "k",
-        "v",
-        "-D",
-        "will",
-        "will-delay-interval",
-        "3",
-    ]
+    args = shlex.split(
+        "-t a -m x -q 2 -r -i me -u u -P p -c -k 9 --repeat 2 --repeat-delay 0.001 "
+        "--will-topic w --will-payload gone --will-qos 1 --will-retain "
+        "-D connect receive-maximum 5 -D publish user-property k v -D will will-delay-interval 3"
+    )
     async with broker(script) as port:
         result = await invoke("pub", port, *args)
         assert (result.exit_code, result.output) == (0, "")
