@@ -179,7 +179,9 @@ class Client:
         packet = Connect(client_id, self.version, clean_start, keep_alive, username, password, will, properties)
         self.send(packet)
         if self.packets and isinstance(self.packets[0], Connack):
-            return self.packets.pop(0)
+            connack = self.packets.pop(0)
+            assert isinstance(connack, Connack)
+            return connack
         return None
 
     def send(self, *packets: Packet) -> None:
