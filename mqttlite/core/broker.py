@@ -399,6 +399,8 @@ class Broker:
     def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
         known = session.release_received(packet_id)
         code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+        if known and session.durable:  # else a crash would take the identifier's next message for this one
+            connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))
 
     # ------------------------------------------------------------------ CONNECT and the end
