@@ -118,6 +118,8 @@ class Broker:
         """The link is gone; harmless for a connection that the broker closed."""
         self.turn.now = now
         self._end(connection, CloseReason.CONNECTION_LOST, 0, detail)
+        if self.turn.overflowed:  # by its will
+            self._cut_overflowed()
 
     def publish(
         self, topic: bytes, payload: bytes, qos: int, retain: bool, now: float, properties: Properties = NONE
@@ -147,6 +149,8 @@ class Broker:
             self._accept(connection, packet)
         except PeerError as error:
             self._fail(connection, error)
+        if self.turn.overflowed:  # by the will of a connection taken over
+            self._cut_overflowed()
         self.feed(connection, b"", now)
 
     def tick(self, now: float) -> float | None:
@@ -198,6 +202,7 @@ class Broker:
         self.turn.now = now
         for connection in list(self.connections.values()):
             self._end(connection, CloseReason.SERVER_SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN, "the server shuts down")
+        self.turn.overflowed.clear()
 
     # ------------------------------------------------------------------ the bytes of one connection
 
@@ -486,9 +491,9 @@ class Broker:
             self._end(connection, CloseReason.CONNECT_TIMEOUT, ReasonCode.UNSPECIFIED_ERROR, detail)
 
     def _cut_overflowed(self) -> None:
-        overflowed, self.turn.overflowed = self.turn.overflowed, []
-        for number in overflowed:
-            connection = self.connections.get(number)
+        overflowed = self.turn.overflowed
+        while overflowed:  # the will of one may be too much for another
+            connection = self.connections.get(overflowed.pop())
             if connection is not None:
                 detail = "the client does not read what it is sent"
                 self._end(connection, CloseReason.BUFFER_FULL, ReasonCode.QUOTA_EXCEEDED, detail)
