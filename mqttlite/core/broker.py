@@ -425,12 +425,13 @@ class Broker:
         """Let the client in: take over from a former connection, find its session, say so, go on where it was."""
         now = self.turn.now
         limits = self.limits
-        client_id = packet.client_id or f"{self._client_id_prefix}{connection.number}"
+        client_id = packet.client_id or self._new_client_id(connection)
         former = self._online.get(client_id)
         if former is not None:  # [MQTT-3.1.4-3]
             detail = "another connection uses this client identifier"
             self._end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
         expiry = connect.expiry_interval(packet, limits)
+        before = len(self.turn.changes)
         session, present = self.sessions.open(client_id, packet.clean_start, expiry)
         session.will = packet.will
         connection.client_id = client_id
@@ -452,19 +453,26 @@ class Broker:
         outbox = connection.outbox
         outbox.version = packet.version
         outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
-        outbox.awaits_commit = session.durable
+        outbox.awaits_commit = len(self.turn.changes) > before  # that a session begins, or that one is gone
         session.attach(outbox, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         self._routes.forget_session(session)
         outbox.send(connect.acceptance(connection, packet, limits))
         self.turn.connected.append(connection.number)
         session.resume()
 
+    def _new_client_id(self, connection: Connection) -> str:
+        """An identifier that no session has, not even one whose client chose it to look like ours [MQTT-3.2.2-16]."""
+        client_id = f"{self._client_id_prefix}{connection.number}"
+        while self.sessions.get(client_id) is not None:
+            client_id += "x"
+        return client_id
+
     def _on_disconnect(self, connection: Connection, session: Session, packet: Disconnect) -> None:
         interval = packet.properties.session_expiry_interval
         if interval is not None:
+            interval = min(interval, self.limits.max_session_expiry_s)
             if interval and not session.expiry_interval:
                 raise ProtocolError("DISCONNECT gives a session an expiry that CONNECT did not (§3.14.2.2.2)")
-            interval = min(interval, self.limits.max_session_expiry_s)
             self.sessions.change_expiry(session, interval)
         if packet.reason_code == 0:
             self._end(connection, CloseReason.CLIENT_DISCONNECTED, 0, "")
@@ -506,7 +514,6 @@ class Broker:
             frame = connect.refusal(connection.version, error)
             if frame:
                 connection.outbox.send(frame)
-            connection.version = 0  # CONNACK was the last word
             self._end(connection, close_reason_of(error), error.reason_code, str(error))
 
     def _end(self, connection: Connection, reason: CloseReason, code: int, detail: str) -> None:
@@ -525,7 +532,8 @@ class Broker:
         outbox = connection.outbox
         if outbox.blocked:
             connection.backpressure_s += now - connection.blocked_at
-        if was_connected and connection.version == V5 and code >= 0x80:  # [MQTT-4.13.2-1]
+        by_client = reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL
+        if was_connected and connection.version == V5 and code >= 0x80 and not by_client:  # [MQTT-4.13.2-1]
             outbox.send(self._farewell(connection, code, detail))
         session = connection.session
         if session is not None:
