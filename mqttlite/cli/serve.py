@@ -4,6 +4,7 @@ What is set lives in `config`; here flags override it, and errors become one sen
 """
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
@@ -31,9 +32,7 @@ Exit codes:
 @click.command(epilog=_EPILOG, context_settings={"help_option_names": ["--help"]})
 @click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Read the configuration from a file.")
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option(
-    "--port", type=click.IntRange(0, 65_535), help="MQTT over TCP; 0: the system chooses.  [default: 1883]"
-)
+@click.option("--port", type=click.IntRange(0, 65_535), help="MQTT over TCP; 0: the system chooses.  [default: 1883]")
 @click.option("--tls-port", type=click.IntRange(0, 65_535), help="MQTT over TLS; needs --cert and --key.")
 @click.option("--cafile", metavar="FILE", help="CA whose client certificates are accepted.")
 @click.option("--cert", metavar="FILE", help="The server's certificate, with its chain.")
@@ -62,6 +61,7 @@ def command(
             config = _replace(config, listeners=flags)
         if telemetry is not None:
             config = _replace(config, telemetry=TelemetryOptions(directory=telemetry))
+        _allow_many_files()
         _run(Broker(config))
     except ConfigError as error:
         _fail(2, str(error))
@@ -116,6 +116,17 @@ async def _serve(broker: Broker) -> None:
             )
         await stop.wait()
         log.info("stopping")
+
+
+def _allow_many_files() -> None:
+    """Raise the soft limit on open files, often 1024, to the hard one: each connection is a file."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS says that there is no limit, and takes less
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
