@@ -118,16 +118,18 @@ class Session:
     def detach(self) -> None:
         """The client is gone; what it was sent and did not acknowledge will be sent again, with DUP."""
         self.outbox = None
-        burst, self._burst = self._burst, deque()
-        for delivery in burst:
-            if delivery.qos:
-                self._queue(delivery)
         self._known.update(self.inflight)
         for packet_id, delivery in self.inflight.items():
             self._queued[packet_id] = delivery
             self._queued_bytes += delivery.message.size()
         self._pending.extendleft(reversed(self.inflight))
         self.inflight = {}
+        burst, self._burst = self._burst, deque()
+        for delivery in burst:
+            if delivery.qos:
+                self._queue(delivery)
+            else:
+                count(self.drops, QOS0_OFFLINE, 1)
 
     def restore_message(self, packet_id: int, delivery: Delivery) -> None:
         """Put back a message from a store; it may have been sent before."""
@@ -292,9 +294,12 @@ class Session:
     def _queue(self, delivery: Delivery) -> bool:
         limits = self._limits
         size = delivery.message.size()
-        if not self._fits(size) and limits.on_overflow == DROP_OLDEST:
-            while self._pending and not self._fits(size) and self._pending[0] not in self._known:
-                oldest, _delivery = self._unqueue()
+        if not self._fits(size) and limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:
+            at = self._sent_before()
+            while at < len(self._pending) and not self._fits(size):
+                oldest = self._pending[at]
+                del self._pending[at]
+                self._queued_bytes -= self._queued.pop(oldest).message.size()
                 self._settle(oldest)
                 count(self.drops, QUEUE_FULL, 1)
         if not self._fits(size):
@@ -309,6 +314,15 @@ class Session:
         if len(self._pending) > self.queue_high_water:
             self.queue_high_water = len(self._pending)
         return True
+
+    def _sent_before(self) -> int:
+        """How many at the front of the queue were sent on an earlier connection: those are not dropped."""
+        if self.outbox is None:
+            return len(self._known)  # all of them are back in the queue
+        at = 0
+        while at < len(self._pending) and self._pending[at] in self._known:
+            at += 1
+        return at
 
     def _unqueue(self) -> tuple[int, Delivery]:
         packet_id = self._pending.popleft()
