@@ -68,7 +68,7 @@ class Delivery:
                 )
             return self._head3, self._tail3
         if message.expires_at:  # the remaining time differs from one moment to the next
-            return self._parts5(max(1, int(message.expires_at - now)))
+            return self._parts5(max(1, int(message.expires_at - now + 0.5)))  # else 10 s become 9.999…, become 9
         if not self._head5:
             self._head5, self._tail5 = self._parts5(None)
         return self._head5, self._tail5
