@@ -6,6 +6,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from mqttlite.wire.constants import MAX_REMAINING_LENGTH, NEVER_EXPIRES
+
 DROP_NEWEST: Final = "drop_newest"
 DROP_OLDEST: Final = "drop_oldest"
 DISCONNECT: Final = "disconnect"
@@ -62,9 +64,9 @@ class Limits:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}: {least} at least")
-        for name in ("receive_maximum", "max_inflight", "topic_alias_maximum", "server_keep_alive_s"):
-            if getattr(self, name) > 65_535:
-                raise ValueError(f"{name} is {getattr(self, name)}: 65535 at most")
+        for name, most in _MOST.items():
+            if getattr(self, name) > most:
+                raise ValueError(f"{name} is {getattr(self, name)}: {most} at most")
 
 
 _LEAST: Final = {
@@ -85,6 +87,16 @@ _LEAST: Final = {
     "server_keep_alive_s": 0,
     "max_session_expiry_s": 0,
 }
+
+_MOST: Final = {
+    "max_packet_bytes": MAX_REMAINING_LENGTH + 5,
+    "receive_maximum": 65_535,
+    "topic_alias_maximum": 65_535,
+    "max_inflight": 65_535,
+    "server_keep_alive_s": 65_535,
+    "max_session_expiry_s": NEVER_EXPIRES,
+}
+"""What the standard's fields can say of them."""
 
 FILL_BYTES: Final = 262_144
 """What one session sends from its queue in one pass, so that a long backlog leaves room for the others."""
