@@ -6,13 +6,10 @@ Invariant: `connection` is handed back to the core with every input, and the cor
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection
-
-if TYPE_CHECKING:
-    from mqttlite.net.turns import Turns
 
 PASS_BYTES: Final = 1_048_576
 """When about so much waits to be written it is written at once, not after the pass: bounds what one pass piles up."""
@@ -21,7 +18,24 @@ WRITE_BUFFER_BYTES: Final = 262_144
 """What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again."""
 
 LINGER_S: Final = 5.0
-"""How long a closed link may take to send its last bytes to a client that does not read them."""
+"""How long a closed link may take to send its last bytes to a client that does not read them, and to see it leave."""
+
+
+class Passes(Protocol):
+    """What a link needs of the `Turns` that empties its outbox."""
+
+    @property
+    def links(self) -> "dict[int, Link]":
+        """Where a link enters itself under its connection's number."""
+        ...
+
+    def wake(self) -> None:
+        """Something came in: write when this pass of the loop is over."""
+        ...
+
+    def run(self) -> None:
+        """Write now."""
+        ...
 
 
 class Link(asyncio.Protocol):
@@ -29,6 +43,9 @@ class Link(asyncio.Protocol):
 
     __slots__ = (
         "_broker",
+        "_full",
+        "_held",
+        "_linger",
         "_loop",
         "_on_lost",
         "_on_made",
@@ -46,7 +63,7 @@ class Link(asyncio.Protocol):
         self,
         listener: str,
         broker: Broker,
-        turns: "Turns",
+        turns: Passes,
         on_made: "Callable[[Link], Connection]",
         on_lost: "Callable[[Link], None]",
     ) -> None:
@@ -62,6 +79,9 @@ class Link(asyncio.Protocol):
         self.tls_version: str | None = None
         self.tls_cipher: str | None = None
         self.gone = False
+        self._full = False
+        self._held = False
+        self._linger: asyncio.TimerHandle | None = None
 
     def peer_certificate(self) -> dict[str, object] | None:
         """The client's verified certificate as `getpeercert` gives it, if it showed one."""
@@ -89,28 +109,57 @@ class Link(asyncio.Protocol):
             self._turns.wake()
 
     def pause_writing(self) -> None:
+        self._full = True
         self._broker.block(self.connection, self._loop.time())
 
     def resume_writing(self) -> None:
-        self._broker.unblock(self.connection, self._loop.time())
-        self._turns.wake()
+        self._full = False
+        if not self._held:
+            self._broker.unblock(self.connection, self._loop.time())
+            self._turns.wake()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.gone = True
+        if self._linger is not None:
+            self._linger.cancel()
         self._broker.close(self.connection, self._loop.time(), str(error) if error is not None else "")
         self._turns.wake()
-        self.gone = True
         self._on_lost(self)
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to the socket; what it does not take comes back as `pause_writing`."""
-        self._transport.write(data)
+        """Hand bytes to the socket; what it does not take comes back as `pause_writing`. Harmless when it is gone."""
+        if not self.gone:
+            self._transport.write(data)
+
+    def hold(self) -> None:
+        """Neither read nor written to until `release`, as if the socket took nothing."""
+        self._held = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._broker.block(self.connection, self._loop.time())
+
+    def release(self) -> None:
+        """The opposite of `hold`; harmless when the link is gone."""
+        self._held = False
+        if self.gone:
+            return
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+        if not self._full:
+            self._broker.unblock(self.connection, self._loop.time())
 
     def finish(self) -> None:
-        """Close after the last bytes are sent, or when they could not be in time."""
-        transport = self._transport
-        transport.close()
-        if transport.get_write_buffer_size():
-            self._loop.call_later(LINGER_S, transport.abort)
+        """Close once the last bytes are sent and the client closes its end, or after `LINGER_S`.
+
+        To close a socket with bytes unread is to reset it, and the client could lose our last word, which says why.
+        """
+        if self.gone:
+            return
+        self._linger = self._loop.call_later(LINGER_S, self._transport.abort)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:  # TLS: to close is to exchange farewells, and that ends within the listener's own limit
+            self._transport.close()
 
     def abort(self) -> None:
         """Close at once; harmless when it is closed."""
