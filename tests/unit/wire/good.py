@@ -297,6 +297,12 @@ ACCEPTED: list[tuple[int, str, str, Packet]] = [
         Connect("a", V31, username="u"),
     ),
     (V31, "3.1 uses no reserved flag of CONNECT", "10 0f 0006 'MQIsdp' 03 03 0000 0001 'a'", Connect("a", V31)),
+    (
+        V31,
+        "3.1 takes no reserved flag for another",
+        "10 0f 0006 'MQIsdp' 03 01 0000 0001 'a'",
+        Connect("a", V31, False),
+    ),
     (V31, "3.1 reads no will flags without a will", "10 0f 0006 'MQIsdp' 03 2a 0000 0001 'a'", Connect("a", V31)),
     (V31, "3.1 uses no header flags of CONNECT", "1f 0f 0006 'MQIsdp' 03 02 0000 0001 'a'", Connect("a", V31)),
     (V31, "3.1 has a reserved byte in CONNACK", "20 02 ff 00", Connack(False)),
