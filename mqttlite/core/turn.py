@@ -73,6 +73,7 @@ class Outbox:
 
     __slots__ = (
         "_backlog",
+        "_backlog_bytes",
         "_backlog_messages",
         "_limits",
         "_waiting_bytes",
@@ -102,6 +103,7 @@ class Outbox:
         """The client's Maximum Packet Size; 0: none."""
         self.chunks: list[bytes] = []
         self._backlog: deque[tuple[bytes, int]] = deque()
+        self._backlog_bytes = 0
         self._backlog_messages = 0
         self._waiting_bytes = 0
         self.blocked = False
@@ -168,6 +170,7 @@ class Outbox:
             self.chunks.append(piece)
             self.sent_qos0 += messages
         self._backlog.clear()
+        self._backlog_bytes = 0
         self._backlog_messages = 0
         self._waiting_bytes = 0
         if self.chunks and not self.dirty:
@@ -177,46 +180,56 @@ class Outbox:
     def _hold(self, piece: bytes, messages: int) -> None:
         limits = self._limits
         size = len(piece) // messages
-        room = self._room(size)
-        if room < messages and limits.on_overflow == DROP_OLDEST:
-            room = self._drop_oldest(size, messages)
+        drop_oldest = limits.on_overflow == DROP_OLDEST
+        room = self._room(size, drop_oldest)
         if room < messages:
             count(self.drops, BUFFER_FULL, messages - room)
             if limits.on_overflow == DISCONNECT:
                 self.turn.overflowed.append(self.number)
-            piece = piece[: room * size]
+            piece = piece[(messages - room) * size :] if drop_oldest else piece[: room * size]
             messages = room
         if messages:
+            if drop_oldest:
+                self._drop_oldest(len(piece), messages)
             self._backlog.append((piece, messages))
+            self._backlog_bytes += len(piece)
             self._backlog_messages += messages
             self._waiting_bytes += len(piece)
             self._note_high_water()
 
-    def _room(self, size: int) -> int:
-        """How many messages of that size still fit."""
+    def _room(self, size: int, in_place_of_the_kept: bool) -> int:
+        """How many messages of that size still fit, beside those that are kept or in their place."""
         limits = self._limits
-        by_bytes = (limits.max_outbox_bytes - self._waiting_bytes) // size
-        return max(0, min(by_bytes, limits.max_outbox_messages - self._backlog_messages))
+        free_bytes = limits.max_outbox_bytes - self._waiting_bytes
+        free_messages = limits.max_outbox_messages - self._backlog_messages
+        if in_place_of_the_kept:
+            free_bytes += self._backlog_bytes
+            free_messages += self._backlog_messages
+        return max(0, min(free_bytes // size, free_messages))
 
-    def _drop_oldest(self, size: int, messages: int) -> int:
-        """Drop kept messages, the oldest first, until the new ones fit; how many of them do."""
-        room = self._room(size)
-        while room < messages and self._backlog:
+    def _drop_oldest(self, size: int, messages: int) -> None:
+        """Drop kept messages, the oldest first and no more than needed, until so many of `size` bytes in all fit."""
+        limits = self._limits
+        while True:
+            excess_bytes = self._waiting_bytes + size - limits.max_outbox_bytes
+            excess_messages = self._backlog_messages + messages - limits.max_outbox_messages
+            if excess_bytes <= 0 and excess_messages <= 0:
+                return
             piece, kept = self._backlog.popleft()
             each = len(piece) // kept
-            needed = min(kept, messages - room)  # a message at a time would do no better: sizes are alike
-            self._backlog_messages -= needed
-            self._waiting_bytes -= needed * each
-            count(self.drops, BUFFER_FULL, needed)
-            if needed < kept:
-                self._backlog.appendleft((piece[needed * each :], kept - needed))
-            room = self._room(size)
-        return room
+            dropped = min(kept, max(excess_messages, (excess_bytes + each - 1) // each))
+            self._backlog_bytes -= dropped * each
+            self._backlog_messages -= dropped
+            self._waiting_bytes -= dropped * each
+            count(self.drops, BUFFER_FULL, dropped)
+            if dropped < kept:
+                self._backlog.appendleft((piece[dropped * each :], kept - dropped))
 
     def _make_room(self) -> None:
         """Answers outgrew the limit: QoS 0 messages give way, and if there are none the client is cut off."""
         while self._waiting_bytes > self._limits.max_outbox_bytes and self._backlog:
             piece, messages = self._backlog.popleft()
+            self._backlog_bytes -= len(piece)
             self._backlog_messages -= messages
             self._waiting_bytes -= len(piece)
             count(self.drops, BUFFER_FULL, messages)
