@@ -53,7 +53,7 @@ def test_a_limit_may_be_its_most_and_not_more(name: str) -> None:
 
 
 def test_a_client_has_some_time_to_connect() -> None:
-    with pytest.raises(ValueError, match="connect_timeout_s is 0: 0.001 at least"):
+    with pytest.raises(ValueError, match=r"connect_timeout_s is 0: 0\.001 at least"):
         Limits(connect_timeout_s=0)
 
 
