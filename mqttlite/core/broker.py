@@ -11,7 +11,7 @@ from mqttlite.core import connect
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
-from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
+from mqttlite.core.limits import KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.publish import Publisher
 from mqttlite.core.reasons import CloseReason, close_reason_of
@@ -36,6 +36,7 @@ from mqttlite.wire.encode import PINGRESP_FRAME, encode, encode_ack
 from mqttlite.wire.errors import (
     BadUserNameOrPassword,
     MalformedPacket,
+    PacketTooLarge,
     PeerError,
     ProtocolError,
     QuotaExceeded,
@@ -100,13 +101,14 @@ class Broker:
         if connection.state == CLOSED:
             return
         self.turn.now = now
-        connection.last_heard = now
         connection.bytes_received += len(chunk)
         try:
             data = connection.framer.join(chunk)
             at = self._walk(connection, data)
             if at < len(data):
                 connection.framer.keep(data, at)
+            if at or connection.framer.missing_bytes > LONG_PACKET_BYTES:
+                connection.last_heard = now
                 if connection.framer.kept_bytes > self.limits.max_packet_bytes + len(chunk):
                     raise QuotaExceeded("too much was sent before CONNACK")
         except PeerError as error:
@@ -327,13 +329,17 @@ class Broker:
         elif isinstance(packet, Subscribe):
             codes, retained = self._subscriptions.subscribe(session, packet, connection.version)
             outbox.awaits_commit = outbox.awaits_commit or session.durable
-            outbox.send(encode(Suback(packet.packet_id, codes), connection.version))
+            frame = encode(Suback(packet.packet_id, codes), connection.version)
+            self._check_size(connection, frame, "SUBACK")
+            outbox.send(frame)
             if retained:
                 session.deliver_retained(retained)
         elif isinstance(packet, Unsubscribe):
             codes = self._subscriptions.unsubscribe(session, packet.topic_filters)
             outbox.awaits_commit = outbox.awaits_commit or session.durable
-            outbox.send(encode(Unsuback(packet.packet_id, codes), connection.version))
+            frame = encode(Unsuback(packet.packet_id, codes), connection.version)
+            self._check_size(connection, frame, "UNSUBACK")
+            outbox.send(frame)
         elif isinstance(packet, Pingreq):
             outbox.send(PINGRESP_FRAME)
         elif isinstance(packet, Disconnect):
@@ -355,6 +361,7 @@ class Broker:
                 properties.topic_alias = None
             if properties.message_expiry_interval is not None:
                 expires_at = self.turn.now + properties.message_expiry_interval
+            connect.check_response_topic(properties)
         if not topic:
             raise ProtocolError("PUBLISH with neither a topic name nor a topic alias (§3.3.2.1)")
         message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
@@ -411,6 +418,7 @@ class Broker:
     # ------------------------------------------------------------------ CONNECT and the end
 
     def _on_connect(self, connection: Connection, packet: Connect) -> None:
+        connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
         connect.check(packet)
         connection.problem_information = packet.properties.request_problem_information != 0
         if connection.peer.must_authenticate:
@@ -426,21 +434,23 @@ class Broker:
         now = self.turn.now
         limits = self.limits
         client_id = packet.client_id or self._new_client_id(connection)
+        expiry = connect.expiry_interval(packet, limits)
+        connection.client_id = client_id
+        connection.session_expiry_s = expiry
+        connection.keep_alive_s = connect.keep_alive(packet, limits)
+        if packet.properties.maximum_packet_size is not None:
+            self._check_size(connection, connect.acceptance(connection, packet, limits), "CONNACK")
         former = self._online.get(client_id)
         if former is not None:  # [MQTT-3.1.4-3]
             detail = "another connection uses this client identifier"
             self._end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
-        expiry = connect.expiry_interval(packet, limits)
         before = len(self.turn.changes)
         session, present = self.sessions.open(client_id, packet.clean_start, expiry)
         session.will = packet.will
-        connection.client_id = client_id
         connection.username = connection.peer.identity or packet.username
         connection.clean_start = packet.clean_start
         connection.session = session
         connection.session_present = present
-        connection.session_expiry_s = expiry
-        connection.keep_alive_s = connect.keep_alive(packet, limits)
         connection.connected_at = now
         connection.state = CONNECTED
         self._online[client_id] = connection
@@ -452,13 +462,20 @@ class Broker:
             connection.deadline = self._deadlines.add(due, _LINK, connection.number)
         outbox = connection.outbox
         outbox.version = packet.version
-        outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
         outbox.awaits_commit = len(self.turn.changes) > before  # that a session begins, or that one is gone
         session.attach(outbox, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         self._routes.forget_session(session)
         outbox.send(connect.acceptance(connection, packet, limits))
         self.turn.connected.append(connection.number)
         session.resume()
+
+    def _check_size(self, connection: Connection, frame: bytes, name: str) -> None:
+        """An answer that the client does not take is none that can be left out: it is served no longer."""
+        if 0 < connection.outbox.max_packet_bytes < len(frame):
+            raise PacketTooLarge(
+                f"{name} takes {len(frame)} bytes, and Maximum Packet Size is {connection.outbox.max_packet_bytes} "
+                "[MQTT-3.1.2-24]"
+            )
 
     def _new_client_id(self, connection: Connection) -> str:
         """An identifier that no session has, not even one whose client chose it to look like ours [MQTT-3.2.2-16]."""
@@ -511,7 +528,7 @@ class Broker:
         if connection.state == CONNECTED:
             self._end(connection, close_reason_of(error), error.reason_code, str(error))
         elif connection.state != CLOSED:
-            frame = connect.refusal(connection.version, error)
+            frame = connect.refusal(connection.version, error, connection.outbox.max_packet_bytes)
             if frame:
                 connection.outbox.send(frame)
             self._end(connection, close_reason_of(error), error.reason_code, str(error))
@@ -564,4 +581,6 @@ def _not_connect(first: int) -> str:
         return "TLS bytes on a listener without TLS"
     if first in b"GPHDOC":  # GET, POST, PUT, HEAD, DELETE, OPTIONS
         return "the first packet is not CONNECT: an HTTP request?"
+    if first >> 4 == CONNECT:
+        return f"CONNECT with header flags {first & 0x0F:#06b} [MQTT-2.1.3-1]"
     return f"the first packet is {PACKET_NAMES[first >> 4]} and not CONNECT [MQTT-3.1.0-1]"

@@ -9,6 +9,7 @@ from mqttlite.wire.errors import (
     BadAuthenticationMethod,
     ClientIdentifierNotValid,
     PeerError,
+    ProtocolError,
     UnsupportedProtocolVersion,
 )
 from mqttlite.wire.packets import Connack, Connect
@@ -26,6 +27,7 @@ def check(packet: Connect) -> None:
         raise ClientIdentifierNotValid("a client identifier may be empty only with clean session [3.1.1 MQTT-3.1.3-8]")
     if packet.will is not None:
         check_name(packet.will.topic)
+        check_response_topic(packet.will.properties)
 
 
 def expiry_interval(packet: Connect, limits: Limits) -> int:
@@ -45,6 +47,13 @@ def keep_alive(packet: Connect, limits: Limits) -> int:
     return packet.keep_alive
 
 
+def check_response_topic(properties: Properties) -> None:
+    """Raises `ProtocolError` for a response topic that nothing could be published to."""
+    topic = properties.response_topic
+    if topic is not None and (not topic or "+" in topic or "#" in topic):
+        raise ProtocolError(f"response topic {topic[:64]!r} is no topic name [MQTT-3.3.2-14]")
+
+
 def acceptance(connection: Connection, packet: Connect, limits: Limits) -> bytes:
     """The CONNACK that lets a client in, with what the server does not leave at the standard's defaults."""
     properties = NONE
@@ -62,11 +71,16 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits) -> bytes
     return encode(Connack(connection.session_present, 0, properties), packet.version)
 
 
-def refusal(version: int, error: PeerError) -> bytes:
-    """The CONNACK that says why not; empty where the version has no word for it and the connection is just closed."""
+def refusal(version: int, error: PeerError, largest: int) -> bytes:
+    """The CONNACK that says why not; empty where the version has no word for it and the connection is just closed.
+
+    `largest` is the client's Maximum Packet Size, 0 for none [MQTT-3.1.2-24].
+    """
     if version == V5:
-        properties = Properties(reason_string=str(error))
-        return encode(Connack(False, error.reason_code, properties), V5)
+        frame = encode(Connack(False, error.reason_code, Properties(reason_string=str(error))), V5)
+        if 0 < largest < len(frame):
+            frame = encode(Connack(False, error.reason_code), V5)  # [MQTT-3.2.2-19]
+        return b"" if 0 < largest < len(frame) else frame
     if version == 0 and not isinstance(error, UnsupportedProtocolVersion):
         return b""
     code = connack_return_code(error.reason_code)

@@ -62,7 +62,7 @@ class Limits:
                 "60000 at most, for each message has one of 65535 packet identifiers"
             )
         for name, least in _LEAST.items():
-            if getattr(self, name) < least:
+            if not getattr(self, name) >= least:  # so written, it refuses NaN too
                 raise ValueError(f"{name} is {getattr(self, name)}: {least} at least")
         for name, most in _MOST.items():
             if getattr(self, name) > most:
@@ -100,6 +100,16 @@ _MOST: Final = {
 
 FILL_BYTES: Final = 262_144
 """What one session sends from its queue in one pass, so that a long backlog leaves room for the others."""
+
+LONG_PACKET_BYTES: Final = 1_000
+"""A packet of which more than that is still to come keeps its connection alive by its pieces: on a slow line it may
+take longer than the keep-alive allows between packets."""
+
+PASS_BYTES: Final = 1_048_576
+"""What all sessions together send from their queues in one pass: SUBSCRIBEs in one chunk may ask for far more."""
+
+RETAINED_SWEEP_S: Final = 60.0
+"""How often, at most, full room for retained messages is searched for expired ones: the search looks at each."""
 
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""

@@ -68,7 +68,8 @@ class Delivery:
                 )
             return self._head3, self._tail3
         if message.expires_at:  # the remaining time differs from one moment to the next
-            return self._parts5(max(1, int(message.expires_at - now + 0.5)))  # else 10 s become 9.999…, become 9
+            left = max(1, int(message.expires_at - now + 0.5))  # else 10 s become 9.999…, become 9
+            return self._parts5(0 if message.properties.message_expiry_interval == 0 else left)
         if not self._head5:
             self._head5, self._tail5 = self._parts5(None)
         return self._head5, self._tail5

@@ -16,13 +16,14 @@ from mqttlite.core.changes import (
     SettleMessage,
 )
 from mqttlite.core.deadlines import Deadline
-from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, Limits
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, PASS_BYTES, Limits
 from mqttlite.core.message import Delivery
 from mqttlite.core.reasons import EXPIRED, QOS0_OFFLINE, QUEUE_FULL, count
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.wire.constants import PUBREL, V5
 from mqttlite.wire.encode import encode_ack
+from mqttlite.wire.errors import ProtocolError
 from mqttlite.wire.packets import Will
 
 _NO_SUCH_PACKET_ID: Final = 0x92
@@ -173,14 +174,15 @@ class Session:
         outbox = self.outbox
         if outbox is None or outbox.blocked:
             return
-        room = FILL_BYTES
+        turn = self._turn
+        room = offered = FILL_BYTES if turn.pending_bytes < PASS_BYTES else 0
         while self._burst and room > 0:
             delivery = self._burst[0]
             message = delivery.message
             if delivery.qos and self.quota <= 0 and not message.superseded:
-                return
+                break
             self._burst.popleft()
-            if message.superseded or message.expired(self._turn.now):
+            if message.superseded or message.expired(turn.now):
                 continue
             room -= message.size() + 8
             if delivery.qos:
@@ -189,14 +191,15 @@ class Session:
                 self.deliver_qos0(delivery)
         while self._pending and room > 0 and self.quota > 0:
             packet_id, delivery = self._unqueue()
-            if delivery.message.expired(self._turn.now) and packet_id not in self._known:
+            if delivery.message.expired(turn.now) and packet_id not in self._known:
                 self._settle(packet_id)
                 count(self.drops, EXPIRED, 1)
                 continue
             room -= delivery.message.size() + 8
             self._send(outbox, packet_id, delivery)
+        turn.pending_bytes += offered - room
         if room <= 0 and (self._burst or (self._pending and self.quota > 0)):
-            self._turn.hungry.append(outbox.number)
+            turn.hungry.append(outbox.number)
 
     # ------------------------------------------------------------------ acknowledgements from the client
 
@@ -209,6 +212,8 @@ class Session:
             self.quota += 1
             if self._pending or self._burst:
                 self.fill()
+        elif delivery is not None or packet_id in self.released:
+            raise ProtocolError("PUBACK for a message of QoS 2 [MQTT-4.3.3-3]")
 
     def on_pubrec(self, packet_id: int, reason_code: int) -> None:
         """A QoS 2 message arrived: release its identifier, or forget it where the client refused it [MQTT-4.3.3-4]."""
@@ -227,6 +232,8 @@ class Session:
             if self.durable:
                 self._turn.changes.append(ReleaseMessage(self.client_id, packet_id))
                 outbox.awaits_commit = True
+        elif delivery is not None:
+            raise ProtocolError("PUBREC for a message of QoS 1 [MQTT-4.3.2-3]")
         elif packet_id not in self.released:
             if reason_code < 0x80:
                 code = _NO_SUCH_PACKET_ID if outbox.version == V5 else 0
@@ -243,6 +250,8 @@ class Session:
             self.quota += 1
             if self._pending or self._burst:
                 self.fill()
+        elif packet_id in self.inflight:
+            raise ProtocolError("PUBCOMP for a message that was not released [MQTT-4.3.3-5]")
 
     # ------------------------------------------------------------------ the client's own QoS 2 identifiers
 

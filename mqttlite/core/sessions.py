@@ -87,7 +87,7 @@ class Sessions:
                 session.will = will
                 session.will_delay = self._deadlines.add(now + delay, WILL_DELAY, client_id=session.client_id)
             else:
-                self._publish_will(will)
+                self._publish_will(session, will)
         if not session.durable:
             self.end(session)
         elif session.expiry_interval < NEVER_EXPIRES:
@@ -111,6 +111,8 @@ class Sessions:
         """The client changes its mind at DISCONNECT (5.0 §3.14.2.2.2)."""
         if session.durable and not expiry_interval:
             self._turn.changes.append(EndSession(session.client_id))
+        elif session.expiry_interval != expiry_interval:
+            self._turn.changes.append(SaveSession(session.client_id, expiry_interval, 0.0))
         session.expiry_interval = expiry_interval
 
     def end(self, session: Session) -> None:
@@ -124,7 +126,7 @@ class Sessions:
             self._turn.changes.append(EndSession(session.client_id))
         if session.will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
             will, session.will = session.will, None
-            self._publish_will(will)
+            self._publish_will(session, will)
 
     def on_will_delay(self, client_id: str) -> None:
         """A will delay is over."""
@@ -132,7 +134,7 @@ class Sessions:
         session.will_delay = None
         assert session.will is not None
         will, session.will = session.will, None
-        self._publish_will(will)
+        self._publish_will(session, will)
 
     def on_expiry(self, client_id: str) -> None:
         """A session's expiry interval is over."""
@@ -148,7 +150,7 @@ class Sessions:
             self._deadlines.cancel(session.will_delay)
             session.will_delay = None
 
-    def _publish_will(self, will: Will) -> None:
+    def _publish_will(self, session: Session, will: Will) -> None:
         properties = will.properties
         expires_at = 0.0
         if properties is not NONE:
@@ -162,4 +164,4 @@ class Sessions:
                 user_properties=properties.user_properties,
             )
         message = Message(will.topic, will.payload, will.qos, will.retain, properties, expires_at)
-        self._publisher.publish(message, self._routes.find(will.topic), None)
+        self._publisher.publish(message, self._routes.find(will.topic), session)

@@ -15,6 +15,7 @@ from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Turn
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.constants import V5
+from mqttlite.wire.errors import ProtocolError
 from mqttlite.wire.packets import Subscribe, SubscriptionRequest
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
@@ -40,10 +41,13 @@ class Subscriptions:
     def subscribe(self, session: Session, packet: Subscribe, version: int) -> tuple[bytes, list[Delivery]]:
         """The SUBACK's reason codes, one for each filter, and the retained messages to send after it.
 
-        Raises `TopicFilterInvalid` for a filter that breaks the rules; then nothing of the packet is done.
+        Raises `TopicFilterInvalid` for a filter that breaks the rules, `ProtocolError` for options that contradict it;
+        then nothing of the packet is done.
         """
         for request in packet.requests:
             check_filter(request.topic_filter)
+            if request.no_local and request.topic_filter.startswith(b"$share/"):
+                raise ProtocolError("a shared subscription with No Local [MQTT-3.8.3-4]")
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         codes = bytearray()

@@ -5,6 +5,7 @@ No table lives here. Invariant: `matches` is the rule that `tree` and `retained`
 
 from typing import Final
 
+from mqttlite.wire.constants import MAX_STRING_BYTES
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 MAX_LEVELS: Final = 200
@@ -12,9 +13,11 @@ MAX_LEVELS: Final = 200
 
 
 def check_name(topic: bytes) -> None:
-    """Raises `TopicNameInvalid` for an empty name, one with wildcards or with more than `MAX_LEVELS` levels."""
+    """Raises `TopicNameInvalid` for a name that is empty or too long, has wildcards or more than `MAX_LEVELS` levels."""
     if not topic:
         raise TopicNameInvalid("topic name is empty [MQTT-4.7.3-1]")
+    if b"\0" in topic or len(topic) > MAX_STRING_BYTES:  # what comes from a client is decoded, and cannot be either
+        raise TopicNameInvalid(f"topic name of {len(topic)} bytes is too long, or has U+0000 [MQTT-4.7.3-2]")
     if b"+" in topic or b"#" in topic:
         raise TopicNameInvalid(f"topic name {shown(topic)} contains a wildcard [MQTT-3.3.2-2]")
     levels = topic.count(b"/") + 1

@@ -30,6 +30,11 @@ class Framer:
         """How much of an unfinished packet waits here."""
         return self._have
 
+    @property
+    def missing_bytes(self) -> int:
+        """How much of it is known to be still to come."""
+        return max(0, self._need - self._have)
+
     def join(self, chunk: bytes) -> bytes:
         """What was kept and `chunk` as one; empty while the packet that was begun is known not to be whole yet."""
         if self._have == 0:
