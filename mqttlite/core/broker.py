@@ -109,8 +109,8 @@ class Broker:
                 connection.framer.keep(data, at)
             if at or connection.framer.missing_bytes > LONG_PACKET_BYTES:
                 connection.last_heard = now
-                if connection.framer.kept_bytes > self.limits.max_packet_bytes + len(chunk):
-                    raise QuotaExceeded("too much was sent before CONNACK")
+            if connection.framer.kept_bytes > self.limits.max_packet_bytes + len(chunk):
+                raise QuotaExceeded("too much was sent before CONNACK")
         except PeerError as error:
             self._fail(connection, error)
         if self.turn.overflowed:
