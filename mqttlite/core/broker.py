@@ -12,6 +12,7 @@ from mqttlite.core.changes import Change
 from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, Limits
+from mqttlite.core.limits import PASS_BYTES
 from mqttlite.core.message import Message
 from mqttlite.core.publish import Publisher
 from mqttlite.core.reasons import CloseReason, close_reason_of
@@ -160,7 +161,10 @@ class Broker:
         turn = self.turn
         turn.now = now
         hungry, turn.hungry = turn.hungry, []
-        for number in hungry:
+        for at, number in enumerate(hungry):
+            if turn.pending_bytes >= PASS_BYTES:
+                turn.hungry = hungry[at:] + turn.hungry  # those whose turn it would have been are first next time
+                break
             connection = self.connections.get(number)
             if connection is not None and connection.session is not None:
                 connection.session.fill()
