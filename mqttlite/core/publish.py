@@ -8,7 +8,7 @@ from typing import Final, final
 
 from mqttlite.core.changes import RemoveRetained, SaveRetained
 from mqttlite.core.connection import Connection
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import RETAINED_SWEEP_S, Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.reasons import NO_SUBSCRIBERS, QOS0_OFFLINE, count
 from mqttlite.core.routes import Receiver, Route, Routes
@@ -27,7 +27,7 @@ REFUSED: Final = 0x97
 
 @final
 class Publisher:
-    __slots__ = ("_limits", "_retained", "_retained_bytes", "_routes", "_turn", "drops")
+    __slots__ = ("_limits", "_next_sweep", "_retained", "_retained_bytes", "_routes", "_turn", "drops")
 
     def __init__(self, routes: Routes, turn: Turn, limits: Limits) -> None:
         self._routes: Final = routes
@@ -35,8 +35,9 @@ class Publisher:
         self._limits: Final = limits
         self._retained: Final[RetainedMessages[Message]] = RetainedMessages()
         self._retained_bytes = 0
+        self._next_sweep = 0.0
         self.drops: Final[dict[str, int]] = {}
-        """Messages that met no subscriber at all."""
+        """Messages that met no subscriber, or whose session came to its end before they were sent."""
 
     def run(
         self, route: Route, topic: bytes, data: bytes, start: int, end: int, size: int, head: int, publisher: Connection
@@ -117,15 +118,27 @@ class Publisher:
         self._remove_retained(message.topic)
         if not message.payload:
             return 0
-        limits = self._limits
-        if (
-            len(self._retained) >= limits.max_retained_messages
-            or self._retained_bytes + message.size() > limits.max_retained_bytes
-        ):
-            return REFUSED
+        if not self._has_room(message):
+            if self._turn.now >= self._next_sweep:
+                self._next_sweep = self._turn.now + RETAINED_SWEEP_S
+                self._forget_expired()
+            if not self._has_room(message):
+                return REFUSED
         self.restore(message)
         self._turn.changes.append(SaveRetained(message))
         return 0
+
+    def _has_room(self, message: Message) -> bool:
+        limits = self._limits
+        return (
+            len(self._retained) < limits.max_retained_messages
+            and self._retained_bytes + message.size() <= limits.max_retained_bytes
+        )
+
+    def _forget_expired(self) -> None:
+        for message in self._retained.values():
+            if message.expired(self._turn.now):
+                self._remove_retained(message.topic)
 
     def _remove_retained(self, topic: bytes) -> None:
         removed = self._retained.remove(topic)

@@ -37,6 +37,9 @@ class RetainedMessages(Generic[V]):
         removed: V | None = self._trie.pop(topic.split(b"/"), None)
         return removed
 
+    def values(self) -> list[V]:
+        return list(self._trie.values())
+
     def match(self, topic_filter: bytes) -> list[V]:
         """The values of all topics that a valid filter matches."""
         if not has_wildcard(topic_filter):
