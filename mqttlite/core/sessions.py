@@ -10,6 +10,7 @@ from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.publish import Publisher
+from mqttlite.core.reasons import SESSION_EXPIRED, count
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
@@ -122,6 +123,11 @@ class Sessions:
             self._routes.remove(subscription)
         session.subscriptions.clear()
         del self._by_client_id[session.client_id]
+        drops = self._publisher.drops
+        for reason, messages in session.drops.items():
+            count(drops, reason, messages)
+        if session.queued:
+            count(drops, SESSION_EXPIRED, session.queued)
         if session.durable:
             self._turn.changes.append(EndSession(session.client_id))
         if session.will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
