@@ -189,7 +189,7 @@ class Broker:
     def block(self, connection: Connection, now: float) -> None:
         """The link takes no more bytes for now."""
         self.turn.now = now
-        if not connection.outbox.blocked:
+        if connection.state != CLOSED and not connection.outbox.blocked:
             connection.outbox.block()
             connection.blocked_at = now
             connection.backpressure_count += 1
@@ -197,7 +197,7 @@ class Broker:
     def unblock(self, connection: Connection, now: float) -> None:
         """The link takes bytes again."""
         self.turn.now = now
-        if connection.outbox.blocked:
+        if connection.state != CLOSED and connection.outbox.blocked:
             connection.backpressure_s += now - connection.blocked_at
             connection.outbox.unblock()
             if connection.session is not None:
@@ -507,7 +507,10 @@ class Broker:
         deadline = connection.deadline
         assert deadline is not None
         if connection.state == CONNECTED:
-            due = connection.last_heard + KEEP_ALIVE_FACTOR * connection.keep_alive_s
+            interval = KEEP_ALIVE_FACTOR * connection.keep_alive_s
+            due = connection.last_heard + interval
+            if due <= now and connection.outbox.dirty:  # it waits for a commit
+                due = now + interval  # and while it does the link may not even be read
             if due > now:
                 self._deadlines.again(deadline, due)
                 return
@@ -553,6 +556,10 @@ class Broker:
         outbox = connection.outbox
         if outbox.blocked:
             connection.backpressure_s += now - connection.blocked_at
+            if reason == CloseReason.SERVER_SHUTDOWN:
+                outbox.unblock()  # nothing more will come: what was kept may leave before the last word
+            else:
+                outbox.give_up()
         by_client = reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL
         if was_connected and connection.version == V5 and code >= 0x80 and not by_client:  # [MQTT-4.13.2-1]
             outbox.send(self._farewell(connection, code, detail))

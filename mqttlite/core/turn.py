@@ -154,6 +154,18 @@ class Outbox:
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self.chunks = []
         self.bytes_sent += len(data)
+        if self.blocked:
+            self._waiting_bytes -= len(data)
+        return data
+
+    def take_first(self, frames: int) -> bytes:
+        """The first so many frames in one piece; with others behind them the outbox stays dirty."""
+        rest = self.chunks[frames:]
+        del self.chunks[frames:]
+        data = self.take()
+        if rest:
+            self.chunks = rest
+            self.dirty = True
         return data
 
     def block(self) -> None:
@@ -176,6 +188,15 @@ class Outbox:
         if self.chunks and not self.dirty:
             self.dirty = True
             self.turn.dirty.append(self)
+
+    def give_up(self) -> None:
+        """The connection ends: QoS 0 messages that still wait for the link are dropped, and counted."""
+        for _piece, messages in self._backlog:
+            count(self.drops, BUFFER_FULL, messages)
+        self._backlog.clear()
+        self._waiting_bytes -= self._backlog_bytes
+        self._backlog_bytes = 0
+        self._backlog_messages = 0
 
     def _hold(self, piece: bytes, messages: int) -> None:
         limits = self._limits
