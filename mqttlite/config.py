@@ -5,6 +5,7 @@ but for what only the machine can say (files, ports).
 """
 
 import dataclasses
+import math
 import tomllib
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,16 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tls: TlsOptions | None = None
     max_connections: int = 50_000
     """One more is closed at once: bounds what clients that only connect can cost."""
+    handshake_timeout_s: float = 10.0
+    """From the TCP connection to the end of its TLS handshake: half-open connections end here."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise ValueError(f"port is {self.port}: it may be 0 to 65535")
+        if self.max_connections < 1:
+            raise ValueError(f"max_connections is {self.max_connections}: 1 at least")
+        if not 0.001 <= self.handshake_timeout_s < math.inf:
+            raise ValueError(f"handshake_timeout_s is {self.handshake_timeout_s:g}: 0.001 at least, and finite")
 
     def title(self) -> str:
         """Its name, or `tcp-1883` or `tls-8883` where it has none."""
@@ -44,6 +55,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Absent: no telemetry is written."""
     stop_timeout_s: float = 5.0
     """How long a stop may take to send clients their last bytes."""
+
+    def __post_init__(self) -> None:
+        if not self.listeners:
+            raise ValueError("listeners is empty: one at least; without the key it is MQTT on 127.0.0.1:1883")
+        if not 0 <= self.stop_timeout_s < math.inf:
+            raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
 
 
 _KNOWN: Final = "listeners, limits, telemetry, stop_timeout_s"

@@ -25,7 +25,14 @@ from mqttlite.store.memory import MemoryStore
 from mqttlite.telemetry.dump import SessionDump
 from mqttlite.telemetry.rows import session_row
 from mqttlite.wire.constants import VERSION_NAMES
+from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties
+
+_ABORT_S: Final = 2.0
+"""How long connections that were cut off may take to be gone; a loop that turns does it at once."""
+
+_DUMP_S: Final = 1.0
+"""How long the last telemetry rows may take at least, where a stop has no time for clients."""
 
 _log = logging.getLogger("mqttlite")
 
@@ -53,14 +60,16 @@ class Broker:
             listener = ListenerOptions(host="127.0.0.1" if host is None else host, port=1883 if port is None else port)
             config = Config(listeners=(listener,))
         self.config: Final = Config() if config is None else config
-        self.broker_id: Final = secrets.token_hex(8)
-        self.listeners: Final[list[Listener]] = []
+        self.broker_id = ""
+        """Names one run, from `start` to `stop`: telemetry rows of another run have another."""
+        self.listeners: list[Listener] = []
         self._authenticator: Final = authenticator
         self._store: Final[Store] = MemoryStore() if store is None else store
         self._core: Core
         self._turns: Turns
         self._dump: SessionDump | None = None
         self._questions: Final[set[asyncio.Task[None]]] = set()
+        self._stop: asyncio.Task[None] | None = None
         self._running = False
         self._clock_offset = timedelta()
 
@@ -80,7 +89,10 @@ class Broker:
 
     async def start(self) -> None:
         """Listen. Raises `ConfigError` for TLS files that cannot be used and `OSError` for an address that cannot."""
+        if self._running or self._stop is not None:
+            raise RuntimeError("the broker runs already")
         loop = asyncio.get_running_loop()
+        self.broker_id = secrets.token_hex(8)
         self._clock_offset = datetime.now(UTC) - datetime.fromtimestamp(loop.time(), UTC)
         self._core = Core(self.config.limits, f"mqttlite-{self.broker_id}-")
         self._core.restore(self._store.load(), loop.time())
@@ -91,44 +103,68 @@ class Broker:
             on_closed=self._on_closed,
             on_question=self._on_question,
         )
-        for number, options in enumerate(self.config.listeners):
-            self.listeners.append(self._listener(number, options))
-        if self.config.telemetry is not None:
-            self._dump = SessionDump(self.config.telemetry, self.broker_id)
+        self.listeners = [self._listener(number, options) for number, options in enumerate(self.config.listeners)]
         self._running = True
         try:
             for listener in self.listeners:
                 await listener.start()
+            if self.config.telemetry is not None:
+                self._dump = SessionDump(self.config.telemetry, self.broker_id)
         except BaseException:
             await self.stop()
             raise
         for listener in self.listeners:
             kind = "TCP" if listener.context is None else "TLS"
-            _log.info("listening for MQTT over %s on %s:%d (%s)", kind, listener.host, listener.port, listener.name)
+            for address in listener.addresses:
+                _log.info("listening for MQTT over %s on %s (%s)", kind, address, listener.name)
 
     async def stop(self) -> None:
-        """Stop accepting, say goodbye to every client (0x8B), send what is under way, end. Within `stop_timeout_s`."""
-        if not self._running:
-            return
-        self._running = False
-        loop = asyncio.get_running_loop()
-        for listener in self.listeners:
-            listener.stop_accepting()
-        for question in self._questions:
-            question.cancel()
-        links = list(self._turns.links.values())
-        self._core.shut_down(loop.time())
-        await self._turns.settled()
-        deadline = loop.time() + self.config.stop_timeout_s
-        while loop.time() < deadline and any(not link.gone for link in links):
-            await asyncio.sleep(0.01)
-        for link in links:
-            link.abort()
-        self._turns.stop()
-        self.listeners.clear()
-        if self._dump is not None:
-            await asyncio.to_thread(self._dump.close, self.config.stop_timeout_s)
+        """Stop accepting, say goodbye to every client (0x8B), send what is under way, end. Within `stop_timeout_s`.
+
+        A second call waits for the first; who is cancelled while waiting does not cut the stop short.
+        """
+        if self._stop is None:
+            if not self._running:
+                return
+            self._running = False
+            self._stop = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._stop)
+
+    async def _end(self) -> None:
+        try:
+            try:
+                async with asyncio.timeout(self.config.stop_timeout_s):
+                    await self._say_goodbye()
+            except TimeoutError:
+                _log.warning("not all clients left within %g s: they are cut off", self.config.stop_timeout_s)
+            for listener in self.listeners:
+                listener.abort()
+            try:
+                async with asyncio.timeout(_ABORT_S):
+                    for listener in self.listeners:
+                        await listener.emptied()
+            except TimeoutError:
+                _log.error("some connections could not be closed")
+            self._turns.run()
+            await self._turns.stop()
+            if self._dump is not None:
+                await asyncio.to_thread(self._dump.close, max(_DUMP_S, self.config.stop_timeout_s))
+        finally:
             self._dump = None
+            self._stop = None
+
+    async def _say_goodbye(self) -> None:
+        questions = list(self._questions)
+        for question in questions:
+            question.cancel()
+        for listener in self.listeners:
+            await listener.stop_accepting()
+        self._core.shut_down(asyncio.get_running_loop().time())
+        await self._turns.settled()
+        for listener in self.listeners:
+            await listener.emptied()
+        if questions:
+            await asyncio.wait(questions)
 
     async def serve_forever(self) -> None:
         """Wait until cancelled."""
@@ -148,12 +184,22 @@ class Broker:
         The result is a 5.0 reason code: 0, 0x10 where nobody subscribes, 0x97 where a subscriber's queue is full.
         Raises `TopicNameInvalid` for a topic that is none, `ValueError` for a QoS that is none.
         """
+        if not self._running:
+            raise RuntimeError("the broker does not run")
         if qos not in (0, 1, 2):
             raise ValueError(f"QoS is {qos}: it may be 0, 1 or 2")
+        name = topic.encode()
+        if len(name) > 65_535 or b"\0" in name:
+            raise TopicNameInvalid("a topic name has 65535 bytes at most, and U+0000 is not among them [MQTT-4.7.3-2]")
         raw = payload.encode() if isinstance(payload, str) else payload
-        now = asyncio.get_running_loop().time()
-        code = self._core.publish(topic.encode(), raw, qos, retain, now, properties)
-        await self._turns.settled()
+        if len(raw) > self.config.limits.max_packet_bytes:
+            raise ValueError(f"payload of {len(raw)} bytes, at most {self.config.limits.max_packet_bytes} are accepted")
+        code = self._core.publish(name, raw, qos, retain, asyncio.get_running_loop().time(), properties)
+        if self._core.turn.changes:
+            await self._turns.settled()
+        else:
+            self._turns.run()
+            await asyncio.sleep(0)  # a program that only publishes leaves the others their turn
         return code
 
     # ------------------------------------------------------------------ what the rooms tell each other
@@ -169,6 +215,7 @@ class Broker:
             options.port,
             context=context,
             max_connections=options.max_connections,
+            handshake_timeout_s=options.handshake_timeout_s,
             must_authenticate=self._authenticator is not None,
             identity_of=identity_of,
             broker=self._core,
@@ -195,6 +242,8 @@ class Broker:
             accepted = await self._authenticator.authenticate(credentials)
         except Exception:  # whatever it is, it must not let anybody in, nor leave the client waiting
             _log.exception("%s client %r: the authenticator failed", link.address, question.client_id)
+        if not self._running:
+            return  # the connection has had its last word
         self._core.answer(question.number, accepted, asyncio.get_running_loop().time())
         self._turns.wake()
 
@@ -216,14 +265,14 @@ class Broker:
         if not connection.accepted:
             level = logging.DEBUG if connection.bytes_received == 0 else logging.WARNING
             detail = connection.close_detail or "the client left before CONNECT"
-            _log.log(level, "%s on %s refused: %s", link.address, link.listener, detail)
+            _log.log(level, "%s on %s refused: %s", link.address, link.listener, _printable(detail))
             return
         _log.info(
             "%s client %r disconnected: %s%s",
             link.address,
             connection.client_id,
             connection.close_reason,
-            f": {connection.close_detail}" if connection.close_detail else "",
+            f": {_printable(connection.close_detail)}" if connection.close_detail else "",
         )
         if connection.drops:
             _log.warning(
@@ -243,6 +292,12 @@ class Broker:
                 clock_offset=self._clock_offset,
             )
             self._dump.write(row)
+
+
+def _printable(text: str) -> str:
+    """What a client may have written, for a line of the log: one line, and not a long one."""
+    short = text if len(text) <= 200 else f"{text[:200]}…"
+    return short if short.isprintable() else repr(short)
 
 
 def open_listeners(listeners: Sequence[ListenerOptions]) -> list[ListenerOptions]:

@@ -55,6 +55,7 @@ class Link(asyncio.Protocol):
         "connection",
         "gone",
         "listener",
+        "made",
         "tls_cipher",
         "tls_version",
     )
@@ -78,6 +79,7 @@ class Link(asyncio.Protocol):
         self.address = "?"
         self.tls_version: str | None = None
         self.tls_cipher: str | None = None
+        self.made = False
         self.gone = False
         self._full = False
         self._held = False
@@ -89,6 +91,7 @@ class Link(asyncio.Protocol):
         return found or None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made = True
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES // 4)
         self.address = format_address(transport.get_extra_info("peername"))
@@ -155,11 +158,14 @@ class Link(asyncio.Protocol):
         """
         if self.gone:
             return
-        self._linger = self._loop.call_later(LINGER_S, self._transport.abort)
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        else:  # TLS: to close is to exchange farewells, and that ends within the listener's own limit
-            self._transport.close()
+        transport = self._transport
+        self._linger = self._loop.call_later(LINGER_S, transport.abort)
+        if transport.is_closing():
+            return
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:  # TLS: to close is to exchange farewells
+            transport.close()
 
     def abort(self) -> None:
         """Close at once; harmless when it is closed."""

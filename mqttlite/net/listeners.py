@@ -5,7 +5,10 @@ Invariant: a listener holds at most `max_connections`, handshakes included.
 """
 
 import asyncio
+import errno
 import logging
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Final, cast
@@ -15,17 +18,22 @@ from mqttlite.core.connection import Connection, Peer
 from mqttlite.net.link import LINGER_S, Link, format_address
 from mqttlite.net.turns import Turns
 
-HANDSHAKE_S: Final = 10.0
-"""How long a TLS handshake may take: half-open connections end here."""
-
 BACKLOG: Final = 4_096
 """Connections the kernel may hold for us while the loop is busy; it cuts this to its own limit."""
+
+_PORT_ATTEMPTS: Final = 10
+"""How often a port that the system chose for one address of a host may be taken on another of them."""
 
 _log = logging.getLogger("mqttlite.net")
 
 
+class CannotListen(OSError):
+    """An address cannot be listened on; the text says which, why, and what to do."""
+
+
 class Listener:
-    """One address and port. `identity_of` names the client whose certificate (as `getpeercert` gives it) is shown."""
+    """One port, on every address of one host. `identity_of` names the client whose certificate (as `getpeercert`
+    gives it) is shown."""
 
     def __init__(
         self,
@@ -35,6 +43,7 @@ class Listener:
         *,
         context: ssl.SSLContext | None,
         max_connections: int,
+        handshake_timeout_s: float,
         must_authenticate: bool,
         identity_of: Callable[[dict[str, object]], str | None],
         broker: Broker,
@@ -44,30 +53,80 @@ class Listener:
         self.host: Final = host
         self.port = port
         """The port asked for; once `start` has run, the real one."""
+        self.addresses: list[str] = []
+        """Where it listens, as `address:port`; a host name may have an address of IPv4 and one of IPv6."""
         self.context: Final = context
         self._max_connections: Final = max_connections
+        self._handshake_timeout_s: Final = handshake_timeout_s
         self._must_authenticate: Final = must_authenticate
         self._identity_of: Final = identity_of
         self._broker: Final = broker
         self._turns: Final = turns
         self._loop: Final = asyncio.get_running_loop()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._open = 0
+        self._links: Final[set[Link]] = set()
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
         self._turned_away = 0
+        self._stopping = False
+        self._emptied: Final = asyncio.Event()
 
     async def start(self) -> None:
-        """Bind and accept. Raises `OSError`."""
-        factory = self._plain if self.context is None else self._guarded
-        # SO_REUSEADDR is asyncio's default; a second broker on the port is still refused.
-        self._server = await self._loop.create_server(factory, self.host, self.port, backlog=BACKLOG)
-        self.port = self._server.sockets[0].getsockname()[1]
+        """Bind and accept. Raises `CannotListen`."""
+        try:
+            found = await self._loop.getaddrinfo(
+                self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            hosts = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+            self._servers = await self._bind(hosts)
+        except OSError as error:
+            where = format_address((self.host or "*", self.port))
+            raise CannotListen(f"cannot listen on {where} ({self.name}): {_explain_bind(error)}") from None
+        names = [server.sockets[0].getsockname() for server in self._servers]
+        self.port = names[0][1]
+        self.addresses = [format_address(name) for name in names]
 
-    def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in self._handshakes:
+    async def _bind(self, hosts: list[str]) -> list[asyncio.Server]:
+        """A server for each address, all on one port, also where the system chooses it."""
+        factory = self._plain if self.context is None else self._guarded
+        attempt = 0
+        while True:
+            attempt += 1
+            port = self.port
+            servers: list[asyncio.Server] = []
+            try:
+                for host in hosts:
+                    # SO_REUSEADDR is asyncio's default; a second broker on the port is still refused.
+                    servers.append(await self._loop.create_server(factory, host, port, backlog=BACKLOG))
+                    port = servers[0].sockets[0].getsockname()[1]
+                return servers
+            except OSError as error:
+                for server in servers:
+                    server.close()
+                if self.port or not servers or attempt == _PORT_ATTEMPTS or error.errno != errno.EADDRINUSE:
+                    raise
+
+    async def stop_accepting(self) -> None:
+        """No new connections, and an end to handshakes under way; the links stay as they are."""
+        self._stopping = True
+        for server in self._servers:
+            server.close()
+        await asyncio.sleep(0)  # a task that has not begun would not close its socket
+        handshakes = list(self._handshakes)
+        for task in handshakes:
             task.cancel()
+        if handshakes:
+            await asyncio.wait(handshakes)
+        self._note_emptied()
+
+    async def emptied(self) -> None:
+        """After `stop_accepting`: wait until the last connection is gone."""
+        await self._emptied.wait()
+
+    def abort(self) -> None:
+        """Close what is still open at once."""
+        for link in self._links:
+            link.abort()
 
     def _plain(self) -> asyncio.BaseProtocol:
         return self._link() if self._admit() else _Closed()
@@ -79,7 +138,9 @@ class Listener:
         return Link(self.name, self._broker, self._turns, self._on_made, self._on_lost)
 
     def _admit(self) -> bool:
-        """Count a new connection in, unless there are too many."""
+        """Count a new connection in, unless there are too many, or the broker stops."""
+        if self._stopping:
+            return False
         if self._open >= self._max_connections:
             self._turned_away += 1
             if self._turned_away & (self._turned_away - 1) == 0:  # the 1st, 2nd, 4th, 8th …: not a line for each
@@ -91,65 +152,78 @@ class Listener:
         self._open += 1
         return True
 
+    def _leave(self) -> None:
+        self._open -= 1
+        self._note_emptied()
+
+    def _note_emptied(self) -> None:
+        if self._stopping and self._open == 0:
+            self._emptied.set()
+
     def _on_made(self, link: Link) -> Connection:
+        self._links.add(link)
+        if self._stopping:  # accepted at the last moment
+            self._loop.call_soon(link.abort)
         certificate = link.peer_certificate()
         identity = None if certificate is None else self._identity_of(certificate)
         return self._broker.open(Peer(identity, self._must_authenticate), self._loop.time())
 
     def _on_lost(self, link: Link) -> None:
-        self._open -= 1
+        self._links.discard(link)
+        self._leave()
 
-    def _begin_handshake(self, gate: "_Gate", transport: asyncio.Transport) -> None:
-        task = self._loop.create_task(self._handshake(gate, transport))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
-
-    async def _handshake(self, gate: "_Gate", transport: asyncio.Transport) -> None:
-        assert self.context is not None
+    def _begin_handshake(self, transport: asyncio.Transport) -> None:
         address = format_address(transport.get_extra_info("peername"))
         try:
-            guarded = await self._loop.start_tls(
-                transport,
-                gate,
-                self.context,
-                server_side=True,
-                ssl_handshake_timeout=HANDSHAKE_S,
+            accepted = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        except OSError as error:  # no file left for it, or the client is gone
+            _log.warning("%s: TLS handshake with %s cannot begin: %s", self.name, address, error)
+            self._leave()
+            return
+        accepted.setblocking(False)
+        link = self._link()
+        task = self._loop.create_task(self._handshake(link, accepted, address))
+        self._handshakes.add(task)
+
+        def end(task: "asyncio.Task[None]") -> None:
+            self._handshakes.discard(task)
+            if not link.made:
+                accepted.close()
+                self._leave()
+            elif task.cancelled():  # just as the handshake came to its end
+                link.abort()
+
+        task.add_done_callback(end)
+
+    async def _handshake(self, link: Link, accepted: socket.socket, address: str) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: link,
+                accepted,
+                ssl=self.context,
+                ssl_handshake_timeout=self._handshake_timeout_s,
                 ssl_shutdown_timeout=LINGER_S,
             )
-            if guarded is None or gate.lost:
+            if not link.made:
                 raise ConnectionResetError("the client closed the connection")
-        except (OSError, asyncio.CancelledError) as error:
-            transport.abort()
-            self._open -= 1
-            if isinstance(error, asyncio.CancelledError):
-                raise
+        except OSError as error:
             _log.warning("%s: TLS handshake with %s failed: %s", self.name, address, explain_handshake(error))
-        else:
-            link = self._link()
-            guarded.set_protocol(link)
-            link.connection_made(guarded)
-            if gate.early:
-                link.data_received(gate.early)
 
 
 class _Gate(asyncio.Protocol):
-    """Stands where the link will stand until the TLS handshake is over, and keeps what comes with its last flight."""
+    """Takes an accepted socket from the server, which knows how to accept, to where a handshake can be awaited.
 
-    def __init__(self, begin: "Callable[[_Gate, asyncio.Transport], None]") -> None:
+    `begin` makes a copy of the socket: `start_tls` on the connection itself would lose a client's first bytes, for
+    uvloop reads as soon as a connection is made, whether or not its protocol has paused it.
+    """
+
+    def __init__(self, begin: Callable[[asyncio.Transport], None]) -> None:
         self._begin = begin
-        self.early = b""
-        self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         plain = cast(asyncio.Transport, transport)
-        plain.pause_reading()
-        self._begin(self, plain)
-
-    def data_received(self, data: bytes) -> None:
-        self.early += data  # at most what one read holds: the handshake's task runs next
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.lost = True
+        self._begin(plain)
+        plain.abort()
 
 
 class _Closed(asyncio.Protocol):
@@ -177,3 +251,17 @@ def explain_handshake(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) and error.reason in _EXPLANATIONS:
         return f"{_EXPLANATIONS[error.reason]} ({error.reason})"
     return str(error) or type(error).__name__
+
+
+_WAYS_OUT: Final = {
+    errno.EADDRINUSE: "the port is in use; stop the program that uses it, or choose another port",
+    errno.EACCES: "not permitted; ports below 1024 are for privileged programs, choose a higher one",
+    errno.EADDRNOTAVAIL: "this machine has no such address; 0.0.0.0 or :: is all that it has",
+}
+
+
+def _explain_bind(error: OSError) -> str:
+    """Why an address cannot be listened on, and what to do."""
+    if isinstance(error, socket.gaierror):
+        return f"the host name cannot be resolved ({error.strerror})"
+    return _WAYS_OUT.get(error.errno or 0) or error.strerror or str(error)

@@ -1,8 +1,8 @@
 """Carries out what the core wants done, once for each pass of the loop: commit, write, ask, close.
 
 True on disk before true on the wire: an outbox that says so waits for the commit of the changes that came before it;
-the others do not. Invariants: one commit is under way at most; a closed connection's link is closed after its last
-write.
+the others do not. Invariants: one commit is under way at most, and what gathers meanwhile is the next; each outbox is
+in one place, `Turn.dirty`, `_held` or `_late`; a closed connection's link is closed after its last write.
 """
 
 import asyncio
@@ -16,8 +16,13 @@ from mqttlite.core.ports import Store
 from mqttlite.core.turn import Authenticate, Outbox
 from mqttlite.net.link import Link
 
-_RETRY_COMMIT_S: Final = 1.0
+RETRY_COMMIT_S: Final = 1.0
 """How long to wait before a failed commit is tried again: long enough not to hammer a full disk."""
+
+STALL_BYTES: Final = 16 * 1_048_576
+STALL_CHANGES: Final = 10_000
+"""What may pass through, or gather, during one commit before those who wait for it are no longer read nor written to.
+Bounds what a slow or full disk costs in memory; a healthy one commits that much in some tens of milliseconds."""
 
 _log = logging.getLogger("mqttlite.store")
 
@@ -42,11 +47,20 @@ class Turns:
         self._on_question: Final = on_question
         self._loop: Final = asyncio.get_running_loop()
         self._woken = False
+        self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._uncommitted: list[Change] = []
+        self._committing: list[Change] = []
         self._commit: asyncio.Task[None] | None = None
-        self._waiting: list[Outbox] = []
+        self._commits_begun = 0
+        self._held: list[tuple[Outbox, int]] = []
+        """Wait for the commit under way, with so many of their frames; those behind them came too late for it."""
+        self._late: list[Outbox] = []
+        """Wait for the next commit."""
+        self._bytes_meanwhile = 0
+        self._stalled: list[Link] | None = None
+        """Links that are held up because a commit takes too long; None while none does."""
         self._closing: list[int] = []
 
     def wake(self) -> None:
@@ -59,25 +73,34 @@ class Turns:
         """Do everything in the turn."""
         self._woken = False
         turn = self.broker.turn
+        begun = self._commits_begun
         if turn.changes:
             self._uncommitted += turn.changes
             turn.changes.clear()
-            if self._commit is None:
+        if self._commit is None:
+            if self._uncommitted:
                 self._begin_commit()
-        dirty, turn.dirty = turn.dirty, []
+        else:
+            self._bytes_meanwhile += turn.pending_bytes
         turn.pending_bytes = 0
-        committed = self._commit is None
+        dirty, turn.dirty = turn.dirty, []
+        committing = self._commit is not None or self._stopped
+        in_time = self._commits_begun > begun
         links = self.links
         for outbox in dirty:
-            if outbox.awaits_commit and not committed:
-                self._waiting.append(outbox)
-            else:
-                outbox.awaits_commit = False
-                links[outbox.number].write(outbox.take())
+            if outbox.awaits_commit and committing:
+                self._hold(outbox, in_time)
+                continue
+            outbox.awaits_commit = False
+            link = links.get(outbox.number)
+            if link is not None:
+                link.write(outbox.take())
+        if committing and (self._bytes_meanwhile > STALL_BYTES or len(self._uncommitted) > STALL_CHANGES):
+            self._stall()
         if turn.connected:
             connected, turn.connected = turn.connected, []
             for number in connected:
-                self._on_connected(links[number])
+                self._tell(self._on_connected, links[number])
         if turn.questions:
             questions, turn.questions = turn.questions, []
             for question in questions:
@@ -85,70 +108,157 @@ class Turns:
         if turn.closed:
             self._closing += turn.closed
             turn.closed.clear()
-        if self._closing and (committed or not self._waiting):
+        if self._closing:
             self._close_links()
-        if turn.hungry:
-            self._loop.call_soon(self._tick)
         self._arm()
 
     async def settled(self) -> None:
-        """Wait until nothing is left to commit or to write to a link."""
+        """Wait until everything up to now is committed, and handed to the links."""
         self.run()
-        while self._commit is not None:
+        last = self._commits_begun + bool(self._uncommitted)
+        while self._commit is not None and self._commits_begun <= last and not self._stopped:
             await asyncio.wait([self._commit])
 
-    def stop(self) -> None:
-        """No timer rings any more."""
+    async def stop(self) -> None:
+        """No timer rings any more, and nothing more is committed."""
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._commit is not None:
+            self._commit.cancel()
+            await asyncio.wait([self._commit])
+            lost = len(self._committing) + len(self._uncommitted)
+            _log.error("%d changes were not committed; none of them was acknowledged", lost)
+
+    # ------------------------------------------------------------------ closing
 
     def _close_links(self) -> None:
+        """Close the links whose connections ended, but for those with a last word that waits for a commit."""
         numbers, self._closing = self._closing, []
         for number in numbers:
-            link = self.links.pop(number)
+            link = self.links[number]
             outbox = link.connection.outbox
-            if outbox.chunks:  # blocked until now: the last word follows what the link still holds
+            if outbox.dirty and not link.gone:
+                self._closing.append(number)
+                continue
+            del self.links[number]
+            if outbox.chunks and not link.gone:  # blocked until now: the last word follows what the link still holds
                 link.write(outbox.take())
             link.finish()
-            self._on_closed(link)
+            self._tell(self._on_closed, link)
 
-    def _tick(self) -> None:
+    def _tell(self, callback: Callable[[Link], None], link: Link) -> None:
+        try:
+            callback(link)
+        except Exception:  # a log line or a telemetry row may be lost for it, but nobody's messages
+            _log.exception("%s: what is told of its connection failed", link.address)
+
+    # ------------------------------------------------------------------ time
+
+    def _on_timer(self) -> None:
         self._timer = None
-        self.broker.tick(self._loop.time())
-        self.run()
+        try:
+            self.broker.tick(self._loop.time())
+        finally:
+            self.run()
 
     def _arm(self) -> None:
         """Let the one timer ring when the core has something due."""
         at = self.broker.due_at()
-        if at is not None and (self._timer is None or at < self._timer_at):
+        if at is not None and not self._stopped and (self._timer is None or at < self._timer_at):
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(at, self._tick)
+            self._timer = self._loop.call_at(at, self._on_timer)
             self._timer_at = at
 
-    def _begin_commit(self) -> None:
-        changes, self._uncommitted = self._uncommitted, []
-        under_way = self._store.commit(changes)
-        if under_way is not None:
-            self._commit = self._loop.create_task(self._finish_commit(under_way, changes))
+    # ------------------------------------------------------------------ commits
 
-    async def _finish_commit(self, under_way: Awaitable[None], changes: list[Change]) -> None:
-        """Await a commit, for as many attempts as it takes; then those that gathered meanwhile."""
-        pending: Awaitable[None] | None = under_way
+    def _begin_commit(self) -> None:
+        """Commit what has gathered. A store that is done at once costs no task."""
+        if self._stopped:
+            return
+        changes, self._uncommitted = self._uncommitted, []
+        failure: Exception | None = None
+        under_way: Awaitable[None] | None = None
+        try:
+            under_way = self._store.commit(changes)
+        except Exception as error:
+            failure = error
+        if failure is not None or under_way is not None:
+            self._commits_begun += 1
+            self._bytes_meanwhile = 0
+            self._committing = changes
+            self._commit = self._loop.create_task(self._see_through(under_way, failure))
+
+    async def _see_through(self, under_way: Awaitable[None] | None, failure: Exception | None) -> None:
+        """Await a commit, for as many attempts as it takes; then let go what waited for it."""
+        changes = self._committing
+        attempts = 1
         while True:
-            try:
-                if pending is not None:
-                    await pending
-            except OSError as error:
-                _log.error("commit of %d changes failed, trying again: %s", len(changes), error)
-                await asyncio.sleep(_RETRY_COMMIT_S)
-            else:
-                if not self._uncommitted:
+            if failure is None:
+                try:
+                    if under_way is not None:
+                        await under_way
                     break
-                changes, self._uncommitted = self._uncommitted, []
-            pending = self._store.commit(changes)
+                except Exception as error:  # whatever a store raises: the changes are still ours to keep
+                    failure = error
+            if attempts & (attempts - 1) == 0:  # the 1st, 2nd, 4th, 8th …: a disk may be full for hours
+                detail = failure if isinstance(failure, OSError) else repr(failure)
+                _log.error("commit of %d changes failed (attempt %d), trying again: %s", len(changes), attempts, detail)
+            attempts += 1
+            await asyncio.sleep(RETRY_COMMIT_S)
+            failure = None
+            try:
+                under_way = self._store.commit(changes)
+            except Exception as error:
+                failure = error
+        if attempts > 1:
+            _log.warning("commit of %d changes succeeded at attempt %d", len(changes), attempts)
         self._commit = None
-        waiting, self._waiting = self._waiting, []
-        self.broker.turn.dirty += waiting
+        self._committing = []
+        self._release()
         self.run()
+
+    def _hold(self, outbox: Outbox, in_time: bool) -> None:
+        """Let an outbox wait: for the commit under way if that holds all its changes, else for the next."""
+        if in_time:
+            outbox.awaits_commit = False  # unless more changes come
+            self._held.append((outbox, len(outbox.chunks)))
+        else:
+            self._late.append(outbox)
+        if self._stalled is not None:
+            self._hold_up(outbox)
+
+    def _release(self) -> None:
+        """A commit is done: write what waited for it; the rest is for the run that follows."""
+        held, self._held = self._held, []
+        late, self._late = self._late, []
+        dirty = self.broker.turn.dirty
+        for outbox, frames in held:
+            link = self.links.get(outbox.number)
+            if link is not None and not link.gone:
+                link.write(outbox.take_first(frames))
+                if outbox.dirty:
+                    dirty.append(outbox)
+        dirty += late
+        if self._stalled is not None:
+            stalled, self._stalled = self._stalled, None
+            for link in stalled:
+                link.release()
+
+    def _stall(self) -> None:
+        """The commit takes long: hold up everyone who waits for it, and who will."""
+        if self._stalled is None:
+            self._stalled = []
+            for outbox, _frames in self._held:
+                self._hold_up(outbox)
+            for outbox in self._late:
+                self._hold_up(outbox)
+
+    def _hold_up(self, outbox: Outbox) -> None:
+        assert self._stalled is not None
+        link = self.links.get(outbox.number)
+        if link is not None and not link.gone:
+            link.hold()
+            self._stalled.append(link)
