@@ -163,7 +163,10 @@ class Link(asyncio.Protocol):
         if transport.is_closing():
             return
         if transport.can_write_eof():
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the client reset the connection, and the loop has yet to hear of it
+                transport.abort()
         else:  # TLS: to close is to exchange farewells
             transport.close()
 
