@@ -8,7 +8,7 @@ import dataclasses
 import math
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -51,6 +51,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     listeners: tuple[ListenerOptions, ...] = (ListenerOptions(),)
     limits: Limits = Limits()
+    share_policies: dict[str, Literal["round_robin", "least_inflight", "hash_topic", "hash_key"]] = {}
+    """How a shared subscription's group chooses, by the group's name; `"*"` for those not named."""
     telemetry: TelemetryOptions | None = None
     """Absent: no telemetry is written."""
     stop_timeout_s: float = 5.0
@@ -63,7 +65,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
 
 
-_KNOWN: Final = "listeners, limits, telemetry, stop_timeout_s"
+_KNOWN: Final = "listeners, limits, share_policies, telemetry, stop_timeout_s"
 
 
 def load_config(path: str | Path) -> Config:

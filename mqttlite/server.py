@@ -94,7 +94,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         self.broker_id = secrets.token_hex(8)
         self._clock_offset = datetime.now(UTC) - datetime.fromtimestamp(loop.time(), UTC)
-        self._core = Core(self.config.limits, f"mqttlite-{self.broker_id}-")
+        self._core = Core(self.config.limits, f"mqttlite-{self.broker_id}-", {**self.config.share_policies})
         self._core.restore(self._store.load(), loop.time())
         self._turns = Turns(
             self._core,

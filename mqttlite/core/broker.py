@@ -68,13 +68,15 @@ _LINK: Final = 0
 class Broker:
     """All state of one broker. Not thread-safe: one loop owns it. Assigned client ids begin with `client_id_prefix`."""
 
-    def __init__(self, limits: Limits, client_id_prefix: str = "auto-") -> None:
+    def __init__(
+        self, limits: Limits, client_id_prefix: str = "auto-", share_policies: dict[str, str] | None = None
+    ) -> None:
         self.limits: Final = limits
         self.turn: Final = Turn()
         self.connections: Final[dict[int, Connection]] = {}
         sessions: dict[str, Session] = {}
         self._deadlines: Final = Deadlines()
-        self._routes: Final = Routes(sessions, limits.max_route_cache_bytes)
+        self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {})
         self.publisher: Final = Publisher(self._routes, self.turn, limits)
         self.sessions: Final = Sessions(sessions, self._routes, self.publisher, self._deadlines, self.turn, limits)
         self._subscriptions: Final = Subscriptions(self._routes, self.publisher, self.turn, limits)

@@ -66,7 +66,6 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits) -> bytes
             topic_alias_maximum=limits.topic_alias_maximum,
             assigned_client_identifier=None if packet.client_id else connection.client_id,
             server_keep_alive=None if packet.keep_alive == connection.keep_alive_s else connection.keep_alive_s,
-            shared_subscription_available=0,
         )
     return encode(Connack(connection.session_present, 0, properties), packet.version)
 

@@ -46,13 +46,17 @@ class Message:
 class Delivery:
     """A message in the shape in which some receivers get it: QoS, retain flag, subscription identifiers."""
 
-    __slots__ = ("_head3", "_head5", "_tail3", "_tail5", "identifiers", "message", "qos", "retain")
+    __slots__ = ("_head3", "_head5", "_tail3", "_tail5", "identifiers", "message", "qos", "retain", "share")
 
-    def __init__(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...] = (), share: bytes = b""
+    ) -> None:
         self.message: Final = message
         self.qos: Final = qos
         self.retain: Final = retain
         self.identifiers: Final = identifiers
+        self.share: Final = share
+        """The shared subscription that chose its receiver; empty for all others."""
         self._head3 = b""
         self._tail3 = b""
         self._head5 = b""

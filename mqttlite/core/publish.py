@@ -13,6 +13,7 @@ from mqttlite.core.message import Delivery, Message
 from mqttlite.core.reasons import NO_SUBSCRIBERS, QOS0_OFFLINE, count
 from mqttlite.core.routes import Receiver, Route, Routes
 from mqttlite.core.session import Session
+from mqttlite.core.shares import ROUND_ROBIN, Member, Share
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import V5, V311
@@ -63,12 +64,14 @@ class Publisher:
                 outbox.dirty = True
                 dirty.append(outbox)
         self._turn.pending_bytes += len(piece) * len(same)
-        if different or route.others:
+        if different or route.others or route.shares:
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
                 self._translate(different, topic, payloads, V311 if publisher.version == V5 else V5)
             if route.others:
                 self._one_by_one(route.others, topic, payloads, publisher.session)
+            for share in route.shares:
+                self._run_to_share(share, topic, payloads)
         elif not same:
             count(self.drops, NO_SUBSCRIBERS, messages)
 
@@ -92,11 +95,21 @@ class Publisher:
                 receiver.session.deliver_qos0(delivery)
             elif not receiver.session.deliver(delivery):
                 code = REFUSED
+        for share in route.shares:
+            reached += 1
+            if not self._to_share(share, message):
+                code = REFUSED
         self._turn.pending_bytes += message.size() * reached
         if reached == 0:
             count(self.drops, NO_SUBSCRIBERS, 1)
             return code or NOBODY
         return code
+
+    def redispatch(self, delivery: Delivery) -> None:
+        """A QoS 1 message whose chosen receiver's session ended goes to another member (5.0 §4.8.2)."""
+        share = self._routes.share(delivery.share)
+        if share is not None and not delivery.message.expired(self._turn.now):
+            self._to_share(share, delivery.message)
 
     def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> list[Delivery]:
         """What a new subscription gets at once: the retained messages its filter matches [MQTT-3.3.1-9]."""
@@ -148,7 +161,7 @@ class Publisher:
             self._turn.changes.append(RemoveRetained(topic))
 
     def _translate(self, outboxes: list[Outbox], topic: bytes, payloads: list[bytes], version: int) -> None:
-        """QoS 0 messages of one size for receivers of the other protocol version: one byte more or less in each."""
+        """QoS 0 messages of one topic and size as frames of that version, made once for all these receivers."""
         prefix, tail = publish_parts(topic, payloads[0], 0, False, NONE, version)
         prefix += tail[: len(tail) - len(payloads[0])]
         piece = b"".join([prefix + payload for payload in payloads])
@@ -171,3 +184,39 @@ class Publisher:
             for payload in payloads:
                 session.deliver_qos0(Delivery(Message(topic, payload), 0, False, receiver.identifiers))
             self._turn.pending_bytes += (len(topic) + len(payloads[0])) * len(payloads)
+
+    def _to_share(self, share: Share, message: Message) -> bool:
+        """Give a message to the first member that takes it; False: all queues were full."""
+        members = share.candidates(message)
+        for member in members:
+            subscription = member.subscription
+            qos = min(message.qos, subscription.qos)
+            identifiers = (subscription.identifier,) if subscription.identifier else ()
+            retain = message.retain and subscription.retain_as_published
+            delivery = Delivery(message, qos, retain, identifiers, share.name)
+            if qos == 0:
+                member.session.deliver_qos0(delivery)
+                return True
+            if member.session.has_room(delivery) or member is members[-1]:
+                return member.session.deliver(delivery)
+        return False
+
+    def _run_to_share(self, share: Share, topic: bytes, payloads: list[bytes]) -> None:
+        """QoS 0 messages of one topic and size, dealt out to the members."""
+        if share.policy == ROUND_ROBIN:
+            members = share.candidates(None)
+            for at, member in enumerate(members[: len(payloads)]):
+                mine = payloads[at :: len(members)]
+                outbox = member.session.outbox
+                if outbox is None or member.subscription.identifier or outbox.max_packet_bytes:
+                    for payload in mine:
+                        self._to_member(member, share, Message(topic, payload))
+                else:
+                    self._translate([outbox], topic, mine, outbox.version)
+        else:
+            for payload in payloads:
+                self._to_share(share, Message(topic, payload))
+
+    def _to_member(self, member: Member, share: Share, message: Message) -> None:
+        identifier = member.subscription.identifier
+        member.session.deliver_qos0(Delivery(message, 0, False, (identifier,) if identifier else (), share.name))

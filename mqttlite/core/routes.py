@@ -7,9 +7,10 @@ session's connection can affect is not in the cache afterwards.
 from typing import Final, final
 
 from mqttlite.core.session import Session
+from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Outbox
-from mqttlite.topics.names import check_name, has_wildcard, matches
+from mqttlite.topics.names import check_name, has_wildcard, matches, split_share
 from mqttlite.topics.tree import SubscriptionTree
 from mqttlite.wire.constants import V5
 
@@ -56,17 +57,19 @@ class Receiver:
 class Route:
     """The delivery plan of one topic, its receivers grouped by what a QoS 0 copy for them looks like."""
 
-    __slots__ = ("others", "plain3", "plain5", "receivers", "size")
+    __slots__ = ("others", "plain3", "plain5", "receivers", "shares", "size")
 
-    def __init__(self, topic: bytes, receivers: list[Receiver]) -> None:
+    def __init__(self, topic: bytes, receivers: list[Receiver], shares: list[Share]) -> None:
         self.receivers: Final = receivers
+        self.shares: Final = shares
+        """Groups of which one member gets a copy."""
         self.plain3: Final[list[Outbox]] = []
         """Connected 3.1.1 clients: the frame alone decides."""
         self.plain5: Final[list[Outbox]] = []
         """Connected 5.0 clients without subscription identifiers or a Maximum Packet Size."""
         self.others: Final[list[Receiver]] = []
         """Those that must be looked at one by one."""
-        self.size: Final = _ROUTE_BYTES + len(topic) + _RECEIVER_BYTES * len(receivers)
+        self.size: Final = _ROUTE_BYTES + len(topic) + _RECEIVER_BYTES * (len(receivers) + len(shares))
         for receiver in receivers:
             outbox = receiver.session.outbox
             if outbox is None or receiver.identifiers or receiver.has_no_local or outbox.max_packet_bytes:
@@ -79,12 +82,23 @@ class Route:
 
 @final
 class Routes:
-    __slots__ = ("_by_first_level", "_cached_bytes", "_max_bytes", "_sessions", "_tree", "cache")
+    __slots__ = (
+        "_by_first_level",
+        "_cached_bytes",
+        "_max_bytes",
+        "_policies",
+        "_sessions",
+        "_shares",
+        "_tree",
+        "cache",
+    )
 
-    def __init__(self, sessions: dict[str, Session], max_cache_bytes: int) -> None:
+    def __init__(self, sessions: dict[str, Session], max_cache_bytes: int, share_policies: dict[str, str]) -> None:
         self._sessions: Final = sessions
         self._max_bytes: Final = max_cache_bytes
-        self._tree: Final[SubscriptionTree[Subscription]] = SubscriptionTree()
+        self._policies: Final = share_policies
+        self._tree: Final[SubscriptionTree[Subscription | Share]] = SubscriptionTree()
+        self._shares: Final[dict[bytes, Share]] = {}
         self.cache: Final[dict[bytes, Route]] = {}
         self._by_first_level: Final[dict[bytes, dict[bytes, None]]] = {}
         self._cached_bytes = 0
@@ -94,21 +108,39 @@ class Routes:
         route = self.cache.get(topic)
         if route is None:
             check_name(topic)
-            route = Route(topic, self._receivers(topic))
+            route = self._make(topic)
             self._remember(topic, route)
         return route
 
     def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
         """Enter a subscription in the place of an earlier one of the same session and filter, if there was one."""
         topic_filter = subscription.topic_filter
+        shared = split_share(topic_filter)
+        if shared is not None:
+            self._add_to_share(subscription, *shared)
+            return
         if replaced is not None:
             self._tree.remove(topic_filter, replaced)
         self._tree.add(topic_filter, subscription)
         self.forget(topic_filter)
 
     def remove(self, subscription: Subscription) -> None:
-        self._tree.remove(subscription.topic_filter, subscription)
-        self.forget(subscription.topic_filter)
+        topic_filter = subscription.topic_filter
+        shared = split_share(topic_filter)
+        if shared is None:
+            self._tree.remove(topic_filter, subscription)
+            self.forget(topic_filter)
+            return
+        share = self._shares[topic_filter]
+        share.remove(subscription)
+        if len(share) == 0:
+            del self._shares[topic_filter]
+            self._tree.remove(shared[1], share)
+            self.forget(shared[1])
+
+    def share(self, name: bytes) -> Share | None:
+        """The shared subscription of that name, `$share/group/filter`, while it has members."""
+        return self._shares.get(name)
 
     def forget_session(self, session: Session) -> None:
         """The session came or went: its outbox in the cached routes is no longer the right one."""
@@ -137,15 +169,28 @@ class Routes:
                 if sweeping or matches(topic_filter, topic):
                     self._drop(topic)
 
-    def _receivers(self, topic: bytes) -> list[Receiver]:
+    def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
+        name = subscription.topic_filter
+        share = self._shares.get(name)
+        if share is None:
+            default = self._policies.get("*", ROUND_ROBIN)
+            share = self._shares[name] = Share(name, self._policies.get(group.decode(), default))
+            self._tree.add(topic_filter, share)
+            self.forget(topic_filter)
+        share.add(self._sessions[subscription.client_id], subscription)
+
+    def _make(self, topic: bytes) -> Route:
         by_client: dict[str, list[Subscription]] = {}
-        for subscription in self._tree.match(topic):
-            found = by_client.get(subscription.client_id)
-            if found is None:
-                by_client[subscription.client_id] = [subscription]
+        shares: list[Share] = []
+        for found in self._tree.match(topic):
+            if isinstance(found, Share):
+                shares.append(found)
+            elif found.client_id in by_client:
+                by_client[found.client_id].append(found)
             else:
-                found.append(subscription)
-        return [Receiver(self._sessions[client_id], found) for client_id, found in by_client.items()]
+                by_client[found.client_id] = [found]
+        receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in by_client.items()]
+        return Route(topic, receivers, shares)
 
     def _remember(self, topic: bytes, route: Route) -> None:
         if self._cached_bytes + route.size > self._max_bytes:

@@ -151,6 +151,15 @@ class Session:
         self._send(outbox, packet_id, delivery)
         return True
 
+    def has_room(self, delivery: Delivery) -> bool:
+        """Whether `deliver` would take a message without dropping another."""
+        return self._fits(delivery.message.size())
+
+    def unfinished_shares(self) -> list[Delivery]:
+        """QoS 1 messages from shared subscriptions that the client has not acknowledged, oldest first."""
+        unfinished = [*self.inflight.values(), *self._queued.values()]
+        return [delivery for delivery in unfinished if delivery.share and delivery.qos == 1]
+
     def deliver_qos0(self, delivery: Delivery) -> None:
         """Send a QoS 0 message, or count why not."""
         outbox = self.outbox

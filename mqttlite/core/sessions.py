@@ -130,6 +130,8 @@ class Sessions:
             count(drops, SESSION_EXPIRED, session.queued)
         if session.durable:
             self._turn.changes.append(EndSession(session.client_id))
+        for delivery in session.unfinished_shares():
+            self._publisher.redispatch(delivery)
         if session.will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
             will, session.will = session.will, None
             self._publish_will(session, will)

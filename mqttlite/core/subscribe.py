@@ -13,14 +13,13 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Turn
-from mqttlite.topics.names import check_filter
+from mqttlite.topics.names import check_filter, split_share
 from mqttlite.wire.constants import V5
 from mqttlite.wire.errors import ProtocolError
 from mqttlite.wire.packets import Subscribe, SubscriptionRequest
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
 _QUOTA_EXCEEDED: Final = 0x97
-_NO_SHARES: Final = 0x9E
 _NO_SUBSCRIPTION_EXISTED: Final = 0x11
 
 _RETAIN_IF_NEW: Final = 1
@@ -66,6 +65,7 @@ class Subscriptions:
         """The UNSUBACK's reason codes. Raises `TopicFilterInvalid` as `subscribe` does."""
         for topic_filter in topic_filters:
             check_filter(topic_filter)
+            split_share(topic_filter)
         codes = bytearray()
         for topic_filter in topic_filters:
             subscription = session.subscriptions.pop(topic_filter, None)
@@ -79,8 +79,6 @@ class Subscriptions:
         return bytes(codes)
 
     def _refusal(self, session: Session, request: SubscriptionRequest) -> int:
-        if request.topic_filter.startswith(b"$share/"):
-            return _NO_SHARES
         known = request.topic_filter in session.subscriptions
         if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
             return _QUOTA_EXCEEDED
@@ -101,7 +99,16 @@ class Subscriptions:
         self._routes.add(subscription, replaced)
         if session.durable:
             self._turn.changes.append(SaveSubscription(session.client_id, subscription))
+        if split_share(topic_filter) is not None:
+            return []  # the retained messages of a group would have no one receiver (5.0 §4.8.2)
         handling = request.retain_handling
         if handling == _RETAIN_NEVER or (handling == _RETAIN_IF_NEW and replaced is not None):
             return []
         return self._publisher.retained_for(topic_filter, request.qos, (identifier,) if identifier else ())
+
+
+def _check(request: SubscriptionRequest) -> None:
+    """Raises `TopicFilterInvalid`, or `ProtocolError` for No Local on a shared subscription [MQTT-3.8.3-4]."""
+    check_filter(request.topic_filter)
+    if split_share(request.topic_filter) is not None and request.no_local:
+        raise ProtocolError("No Local on a shared subscription [MQTT-3.8.3-4]")

@@ -13,7 +13,7 @@ MAX_LEVELS: Final = 200
 
 
 def check_name(topic: bytes) -> None:
-    """Raises `TopicNameInvalid` for a name that is empty or too long, has wildcards or more than `MAX_LEVELS` levels."""
+    """Raises `TopicNameInvalid` for a name that is empty, too long, too deep (`MAX_LEVELS`) or has wildcards."""
     if not topic:
         raise TopicNameInvalid("topic name is empty [MQTT-4.7.3-1]")
     if b"\0" in topic or len(topic) > MAX_STRING_BYTES:  # what comes from a client is decoded, and cannot be either
@@ -37,6 +37,21 @@ def check_filter(topic_filter: bytes) -> None:
     for level in levels:
         if b"+" in level and level != b"+":
             raise TopicFilterInvalid(f"'+' in {shown(topic_filter)} is not a whole level [MQTT-4.7.1-2]")
+
+
+def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
+    """Share name and filter of `$share/name/filter`; None for a filter that is not shared.
+
+    Raises `TopicFilterInvalid` where one of the two is missing or the name has a wildcard [MQTT-4.8.2-1].
+    """
+    if not topic_filter.startswith(b"$share/"):
+        return None
+    _share, name, *rest = topic_filter.split(b"/", 2)
+    if not name or b"+" in name or b"#" in name:
+        raise TopicFilterInvalid(f"share name in {shown(topic_filter)} is empty or has a wildcard [MQTT-4.8.2-1]")
+    if not rest or not rest[0]:
+        raise TopicFilterInvalid(f"{shown(topic_filter)} has no filter behind its share name [MQTT-4.8.2-2]")
+    return name, rest[0]
 
 
 def has_wildcard(topic_filter: bytes) -> bool:

@@ -38,9 +38,15 @@ START = 1_000_000.0
 class World:
     """One broker, its store, and the clients around it."""
 
-    def __init__(self, limits: Limits | None = None, store: Store | None = None, now: float = START) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        store: Store | None = None,
+        now: float = START,
+        share_policies: dict[str, str] | None = None,
+    ) -> None:
         self.now = now
-        self.broker = Broker(limits or Limits())
+        self.broker = Broker(limits or Limits(), share_policies=share_policies)
         self.store: Store = store or MemoryStore()
         self.changes: list[Change] = []
         """All changes so far, for tests to look at."""
