@@ -1,0 +1,293 @@
+"""The outgoing half of a connection: what it keeps while its link is blocked, what it drops, and when it gives up."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, OVERFLOW_POLICIES, Limits
+from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE
+from mqttlite.core.turn import Outbox, Turn
+
+
+def outbox_of(on_overflow: str = DROP_NEWEST, max_bytes: int = 1_024, max_messages: int = 100) -> Outbox:
+    limits = Limits(max_outbox_bytes=max_bytes, max_outbox_messages=max_messages, on_overflow=on_overflow)
+    return Outbox(7, Turn(), limits)
+
+
+def run(*letters: str, size: int = 100) -> bytes:
+    """A run of messages of one size, each made of one letter."""
+    return b"".join([letter.encode() * size for letter in "".join(letters)])
+
+
+def letters(outbox: Outbox, size: int = 100) -> str:
+    """The first letters of all messages that leave when the link takes bytes again."""
+    outbox.unblock()
+    return outbox.take().decode()[::size]
+
+
+# ── an open link ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_outbox_with_something_to_write_is_in_the_turn_once() -> None:
+    outbox = outbox_of()
+    outbox.offer(b"a", 1)
+    outbox.send(b"b")
+    outbox.offer(b"c", 1)
+    assert outbox.turn.dirty == [outbox]
+    assert outbox.take() == b"abc"
+    assert not outbox.dirty
+    assert outbox.bytes_sent == 3
+
+
+def test_an_outbox_that_was_emptied_is_in_the_turn_again_with_the_next_frame() -> None:
+    outbox = outbox_of()
+    outbox.send(b"a")
+    outbox.turn.dirty.clear()
+    outbox.take()
+    outbox.send(b"b")
+    assert outbox.turn.dirty == [outbox]
+
+
+def test_an_open_link_takes_more_than_the_limit() -> None:
+    outbox = outbox_of(DISCONNECT)
+    outbox.offer(b"x" * 5_000, 5)
+    outbox.send(b"x" * 5_000)
+    assert len(outbox.take()) == 10_000
+    assert outbox.sent_qos0 == 5
+    assert outbox.drops == {}
+    assert outbox.turn.overflowed == []
+
+
+def test_only_a_packet_above_the_clients_maximum_is_too_large_and_it_is_counted() -> None:
+    outbox = outbox_of()
+    assert not outbox.too_large(10**9)
+    outbox.max_packet_bytes = 100
+    assert not outbox.too_large(100)
+    assert outbox.too_large(101)
+    assert outbox.drops == {PACKET_TOO_LARGE: 1}
+
+
+# ── a blocked link ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_blocked_outbox_stays_out_of_the_turn_until_its_link_takes_bytes() -> None:
+    outbox = outbox_of()
+    outbox.block()
+    outbox.offer(b"message", 1)
+    outbox.send(b"answer")
+    assert outbox.turn.dirty == []
+    outbox.unblock()
+    assert outbox.turn.dirty == [outbox]
+    assert outbox.take() == b"answermessage"
+
+
+def test_a_message_counts_as_sent_when_it_leaves() -> None:
+    outbox = outbox_of()
+    outbox.block()
+    outbox.offer(run("abc"), 3)
+    assert outbox.sent_qos0 == 0
+    outbox.unblock()
+    assert outbox.sent_qos0 == 3
+
+
+def test_unblocking_an_outbox_that_kept_nothing_leaves_the_turn_empty() -> None:
+    outbox = outbox_of()
+    outbox.block()
+    outbox.unblock()
+    assert outbox.turn.dirty == []
+
+
+def test_what_was_dirty_before_the_block_is_in_the_turn_once() -> None:
+    outbox = outbox_of()
+    outbox.send(b"a")
+    outbox.block()
+    outbox.offer(b"b", 1)
+    outbox.unblock()
+    assert outbox.turn.dirty == [outbox]
+    assert outbox.take() == b"ab"
+
+
+def test_what_waited_before_the_block_counts_until_it_is_taken() -> None:
+    outbox = outbox_of(max_bytes=1_024)
+    outbox.send(b"x" * 1_000)
+    outbox.block()
+    outbox.offer(run("a"), 1)
+    assert outbox.drops == {BUFFER_FULL: 1}
+    outbox.take()
+    outbox.offer(run("b"), 1)
+    assert outbox.drops == {BUFFER_FULL: 1}
+    assert letters(outbox) == "b"
+
+
+@pytest.mark.parametrize(("messages", "dropped"), [(3, 0), (4, 0), (5, 1)])
+def test_messages_are_kept_up_to_their_limit(messages: int, dropped: int) -> None:
+    outbox = outbox_of(max_messages=4)
+    outbox.block()
+    for letter in "abcde"[:messages]:
+        outbox.offer(run(letter), 1)
+    assert outbox.drops.get(BUFFER_FULL, 0) == dropped
+    assert letters(outbox) == "abcd"[:messages]
+
+
+@pytest.mark.parametrize(("size", "kept"), [(255, 4), (256, 4), (257, 3)])
+def test_bytes_are_kept_up_to_their_limit(size: int, kept: int) -> None:
+    outbox = outbox_of(max_bytes=1_024)
+    outbox.block()
+    for letter in "abcd":
+        outbox.offer(run(letter, size=size), 1)
+    assert letters(outbox, size) == "abcd"[:kept]
+    assert outbox.drops.get(BUFFER_FULL, 0) == 4 - kept
+
+
+def test_of_a_run_that_fits_in_part_the_first_are_kept() -> None:
+    outbox = outbox_of(max_messages=4)
+    outbox.block()
+    outbox.offer(run("ab"), 2)
+    outbox.offer(run("cdefg"), 5)
+    assert outbox.drops == {BUFFER_FULL: 3}
+    assert letters(outbox) == "abcd"
+
+
+def test_dropping_the_oldest_keeps_the_last() -> None:
+    outbox = outbox_of(DROP_OLDEST, max_messages=4)
+    outbox.block()
+    outbox.offer(run("abc"), 3)
+    outbox.offer(run("de"), 2)
+    assert outbox.drops == {BUFFER_FULL: 1}
+    outbox.offer(run("fghijk"), 6)
+    assert outbox.drops == {BUFFER_FULL: 7}
+    assert letters(outbox) == "hijk"
+
+
+def test_dropping_the_oldest_drops_no_more_than_it_takes() -> None:
+    outbox = outbox_of(DROP_OLDEST, max_bytes=1_024)
+    outbox.block()
+    for letter in "abcd":
+        outbox.offer(run(letter, size=250), 1)
+    outbox.offer(run("xyz", size=10), 3)  # six bytes too many: one of 250 goes
+    assert outbox.drops == {BUFFER_FULL: 1}
+    outbox.unblock()
+    assert outbox.take() == run("bcd", size=250) + run("xyz", size=10)
+
+
+def test_many_small_messages_give_way_to_a_large_one() -> None:
+    outbox = outbox_of(DROP_OLDEST, max_bytes=1_024)
+    outbox.block()
+    outbox.offer(run("abcdefghij", size=100), 10)
+    outbox.offer(run("X", size=300), 1)
+    assert outbox.drops == {BUFFER_FULL: 3}
+    outbox.unblock()
+    assert outbox.take() == run("defghij", size=100) + run("X", size=300)
+
+
+@pytest.mark.parametrize("on_overflow", [DROP_NEWEST, DROP_OLDEST])
+def test_a_message_that_can_never_fit_costs_the_others_nothing(on_overflow: str) -> None:
+    outbox = outbox_of(on_overflow, max_bytes=1_024)
+    outbox.block()
+    outbox.offer(run("abc"), 3)
+    outbox.offer(run("X", size=1_025), 1)
+    assert outbox.drops == {BUFFER_FULL: 1}
+    assert letters(outbox) == "abc"
+
+
+def test_the_policy_to_disconnect_asks_for_it_and_keeps_what_fits() -> None:
+    outbox = outbox_of(DISCONNECT, max_messages=2)
+    outbox.block()
+    outbox.offer(run("ab"), 2)
+    assert outbox.turn.overflowed == []
+    outbox.offer(run("c"), 1)
+    assert outbox.turn.overflowed == [7]
+    assert outbox.drops == {BUFFER_FULL: 1}
+
+
+@pytest.mark.parametrize("on_overflow", OVERFLOW_POLICIES)
+def test_messages_give_way_to_answers(on_overflow: str) -> None:
+    outbox = outbox_of(on_overflow, max_bytes=1_024)
+    outbox.block()
+    outbox.offer(run("ab", size=500), 2)
+    outbox.send(b"!" * 24)
+    assert outbox.drops == {}
+    outbox.send(b"!")
+    assert outbox.drops == {BUFFER_FULL: 2}
+    assert outbox.turn.overflowed == []
+    outbox.unblock()
+    assert outbox.take() == b"!" * 25
+
+
+def test_a_client_whose_answers_fill_the_limit_is_cut_off() -> None:
+    outbox = outbox_of(max_bytes=1_024)
+    outbox.block()
+    outbox.send(b"!" * 1_024)
+    assert outbox.turn.overflowed == []
+    outbox.send(b"!")
+    assert outbox.turn.overflowed == [7]
+
+
+def test_the_high_water_marks_stay_when_the_water_goes() -> None:
+    outbox = outbox_of()
+    outbox.block()
+    outbox.offer(run("abc"), 3)
+    outbox.send(b"!" * 50)
+    outbox.unblock()
+    outbox.take()
+    outbox.block()
+    outbox.offer(run("a"), 1)
+    assert outbox.high_water_messages == 3
+    assert outbox.high_water_bytes == 350
+
+
+def test_what_is_kept_when_the_connection_ends_is_counted_as_dropped() -> None:
+    outbox = outbox_of()
+    outbox.block()
+    outbox.offer(run("ab"), 2)
+    outbox.offer(run("c"), 1)
+    outbox.send(b"last words")
+    outbox.give_up()
+    assert outbox.drops == {BUFFER_FULL: 3}
+    outbox.unblock()
+    assert outbox.take() == b"last words"
+    assert outbox.sent_qos0 == 0
+
+
+# ── whatever happens ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(
+    st.sampled_from(OVERFLOW_POLICIES),
+    st.lists(
+        st.tuples(st.just("offer"), st.integers(1, 400), st.integers(1, 5))
+        | st.tuples(st.just("send"), st.integers(1, 200), st.just(1))
+        | st.tuples(st.sampled_from(["block", "unblock", "take"]), st.just(0), st.just(0)),
+        max_size=50,
+    ),
+)
+def test_every_message_is_sent_or_counted_and_no_more_is_kept_than_allowed(
+    on_overflow: str, steps: list[tuple[str, int, int]]
+) -> None:
+    outbox = outbox_of(on_overflow, max_bytes=1_024, max_messages=8)
+    offered = sent_bytes = answers = 0
+    for step, size, messages in steps:
+        if step == "offer":
+            outbox.offer(b"m" * size * messages, messages)
+            offered += messages
+        elif step == "send":
+            outbox.send(b"!" * size)
+            answers += size
+        elif step == "take":
+            sent_bytes += outbox.take().count(b"!")
+        elif step == "block" and not outbox.blocked:
+            outbox.block()
+        elif step == "unblock" and outbox.blocked:
+            outbox.unblock()
+        kept = sum(kept for _piece, kept in outbox._backlog)
+        kept_bytes = sum(len(piece) for piece, _kept in outbox._backlog)
+        assert (kept, kept_bytes) == (outbox._backlog_messages, outbox._backlog_bytes)
+        assert kept <= 8
+        if outbox.blocked:
+            waiting = kept_bytes + sum(map(len, outbox.chunks))
+            assert outbox._waiting_bytes == waiting
+            assert kept_bytes == 0 or waiting <= 1_024
+    kept = outbox._backlog_messages
+    assert outbox.sent_qos0 + kept + outbox.drops.get(BUFFER_FULL, 0) == offered
+    sent_bytes += outbox.take().count(b"!")
+    assert sent_bytes == answers, "an answer is never dropped"

@@ -1,0 +1,614 @@
+"""A session by itself: what it sends, what it keeps, and in which order; no broker around it."""
+
+import pytest
+
+from mqttlite.core.changes import (
+    Change,
+    ReleaseMessage,
+    RemoveReceived,
+    SaveMessage,
+    SaveReceived,
+    SettleMessage,
+)
+from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, FILL_BYTES, PASS_BYTES, Limits
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
+from mqttlite.core.session import Session
+from mqttlite.core.turn import Outbox, Turn
+from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBREL, V5
+from mqttlite.wire.decode import decode
+from mqttlite.wire.errors import ProtocolError
+from mqttlite.wire.framer import Framer
+from mqttlite.wire.packets import Ack, Packet, Publish
+
+
+class Bench:
+    """A session with its turn, and links that come and go."""
+
+    def __init__(self, *, durable: bool = False, receive_maximum: int = 65_535, **limits: object) -> None:
+        self.limits = Limits(**limits)  # type: ignore[arg-type]
+        self.turn = Turn()
+        self.turn.now = 1_000.0
+        self.session = Session("c", 100 if durable else 0, self.turn, self.limits)
+        self.connect(receive_maximum)
+
+    def connect(self, receive_maximum: int = 65_535, version: int = V5) -> None:
+        self.outbox = Outbox(1, self.turn, self.limits)
+        self.outbox.version = version
+        self.session.attach(self.outbox, receive_maximum)
+        self.session.resume()
+
+    def deliver(self, payloads: str, qos: int = 1, **fields: object) -> list[bool]:
+        """A message for each letter; whether each was taken."""
+        messages = [Message(b"t", letter.encode(), qos, **fields) for letter in payloads]  # type: ignore[arg-type]
+        return [self.session.deliver(Delivery(message, qos, False)) for message in messages]
+
+    def sent(self) -> list[Packet]:
+        self.turn.dirty.clear()
+        self.turn.pending_bytes = 0
+        version = self.outbox.version
+        framer = Framer(MAX_REMAINING_LENGTH + 5)
+        return [decode(first, body, version) for first, body in framer.split(self.outbox.take())]
+
+    def payloads(self) -> str:
+        """What was sent, a letter for each message; capital where it says DUP, `*` for a PUBREL."""
+        text = ""
+        for packet in self.sent():
+            if isinstance(packet, Publish):
+                letter = packet.payload.decode()
+                text += letter.upper() if packet.dup else letter
+            elif isinstance(packet, Ack) and packet.packet_type == PUBREL:
+                text += "*"
+        return text
+
+    def changes(self, kind: type[Change]) -> list[int]:
+        """The packet identifiers in the changes of one kind."""
+        return [change.packet_id for change in self.turn.changes if isinstance(change, kind)]  # type: ignore[union-attr]
+
+
+def retained(*payloads: str, qos: int = 0, topic: bytes = b"r") -> list[Delivery]:
+    return [Delivery(Message(topic, payload.encode(), qos, True), qos, True) for payload in payloads]
+
+
+# ── QoS 0 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_qos_0_message_is_sent_at_once_or_counted_while_the_client_is_away() -> None:
+    bench = Bench()
+    delivery = Delivery(Message(b"t", b"x"), 0, False)
+    bench.session.deliver_qos0(delivery)
+    assert bench.payloads() == "x"
+    bench.session.detach()
+    bench.session.deliver_qos0(delivery)
+    assert bench.session.drops == {QOS0_OFFLINE: 1}
+
+
+def test_a_qos_0_message_the_client_finds_too_large_is_not_sent() -> None:
+    bench = Bench()
+    bench.outbox.max_packet_bytes = 10
+    bench.session.deliver_qos0(Delivery(Message(b"t", b"x" * 100), 0, False))
+    assert bench.payloads() == ""
+    assert bench.outbox.drops == {PACKET_TOO_LARGE: 1}
+
+
+# ── window and queue ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_messages_get_identifiers_from_one_upwards() -> None:
+    bench = Bench()
+    bench.deliver("abc")
+    assert [packet.packet_id for packet in bench.sent()] == [1, 2, 3]  # type: ignore[union-attr]
+
+
+def test_no_more_are_in_flight_than_the_client_receives() -> None:
+    bench = Bench(receive_maximum=2)
+    assert bench.deliver("abcd") == [True] * 4
+    assert bench.payloads() == "ab"
+    assert bench.session.queued == 2
+    bench.session.on_puback(1)
+    assert bench.payloads() == "c"
+    bench.session.on_puback(2)
+    bench.session.on_puback(3)
+    assert bench.payloads() == "d"
+    assert bench.session.quota == 1
+
+
+def test_no_more_are_in_flight_than_the_broker_allows() -> None:
+    bench = Bench(max_inflight=3)
+    bench.deliver("abcde")
+    assert bench.payloads() == "abc"
+
+
+def test_a_later_message_waits_behind_those_that_wait() -> None:
+    bench = Bench(receive_maximum=1)
+    bench.deliver("ab")
+    bench.session.on_puback(1)
+    bench.deliver("c")
+    bench.session.on_puback(2)
+    assert bench.payloads() == "abc"
+
+
+@pytest.mark.parametrize("packet_id", [2, 7, 65_535])
+def test_an_unknown_or_late_acknowledgement_changes_nothing(packet_id: int) -> None:
+    bench = Bench(receive_maximum=2)
+    bench.deliver("a")
+    bench.session.on_puback(packet_id)
+    bench.session.on_pubcomp(packet_id)
+    assert bench.session.quota == 1
+    bench.session.on_puback(1)
+    bench.session.on_puback(1)
+    assert bench.session.quota == 2
+
+
+def test_an_acknowledgement_of_the_wrong_kind_is_a_protocol_error() -> None:
+    bench = Bench()
+    bench.deliver("a", 1)
+    bench.deliver("b", 2)
+    bench.deliver("c", 2)
+    bench.session.on_pubrec(3, 0)
+    with pytest.raises(ProtocolError):
+        bench.session.on_pubrec(1, 0)
+    with pytest.raises(ProtocolError):
+        bench.session.on_puback(2)
+    with pytest.raises(ProtocolError):
+        bench.session.on_puback(3)
+    with pytest.raises(ProtocolError):
+        bench.session.on_pubcomp(1)
+
+
+def test_the_high_water_marks_are_those_of_this_connection() -> None:
+    bench = Bench(receive_maximum=3)
+    bench.deliver("abcde")
+    assert (bench.session.inflight_high_water, bench.session.queue_high_water) == (3, 2)
+    bench.session.detach()
+    bench.connect(receive_maximum=1)
+    assert (bench.session.inflight_high_water, bench.session.queue_high_water) == (1, 5)
+
+
+@pytest.mark.parametrize(("messages", "taken"), [(1, 1), (2, 2), (3, 2)])
+def test_the_queue_takes_as_many_messages_as_its_limit(messages: int, taken: int) -> None:
+    bench = Bench(max_queued_messages=2)
+    bench.session.detach()
+    assert bench.deliver("abc"[:messages]).count(True) == taken
+    assert bench.session.drops.get(QUEUE_FULL, 0) == messages - taken
+    bench.connect()
+    assert bench.payloads() == "abc"[:taken]
+
+
+@pytest.mark.parametrize(("limit", "taken"), [(9, 2), (8, 2), (7, 1)])
+def test_the_queue_takes_as_many_bytes_as_its_limit(limit: int, taken: int) -> None:
+    bench = Bench(max_queued_bytes=limit)
+    bench.session.detach()
+    message = Message(b"t", b"xyz", 1)
+    for _ in range(2):
+        bench.session.deliver(Delivery(message, 1, False))
+    assert bench.session.queued == taken
+
+
+def test_a_queue_of_no_messages_takes_none_and_a_window_is_still_there() -> None:
+    for policy in (DROP_NEWEST, DROP_OLDEST):
+        bench = Bench(max_queued_messages=0, receive_maximum=1, on_overflow=policy)
+        assert bench.deliver("ab") == [True, False]
+        assert bench.payloads() == "a"
+
+
+def test_dropping_the_oldest_makes_room_for_the_newest() -> None:
+    bench = Bench(max_queued_messages=2, on_overflow=DROP_OLDEST, durable=True)
+    bench.session.detach()
+    assert bench.deliver("abcd") == [True] * 4
+    assert bench.session.drops == {QUEUE_FULL: 2}
+    assert bench.changes(SettleMessage) == [1, 2]
+    bench.connect()
+    assert bench.payloads() == "cd"
+
+
+def test_dropping_the_oldest_spares_what_was_sent_before() -> None:
+    bench = Bench(max_queued_messages=4, on_overflow=DROP_OLDEST)
+    bench.deliver("ab")
+    bench.session.detach()
+    assert bench.deliver("cdef") == [True] * 4
+    bench.connect(receive_maximum=1)  # "A" is in flight again, "B" at the front of the queue
+    assert bench.deliver("gh") == [True] * 2
+    assert bench.session.drops == {QUEUE_FULL: 3}
+    text = bench.payloads()
+    for packet_id in range(1, 10):
+        bench.session.on_puback(packet_id)
+        text += bench.payloads()
+    assert text == "ABfgh"
+
+
+def test_what_was_sent_before_is_not_dropped_even_if_there_is_nothing_else() -> None:
+    bench = Bench(max_queued_messages=2, on_overflow=DROP_OLDEST)
+    bench.deliver("ab")
+    bench.session.detach()
+    assert bench.deliver("c") == [False]
+    bench.connect()
+    assert bench.payloads() == "AB"
+
+
+def test_a_message_larger_than_the_queue_does_not_empty_it() -> None:
+    bench = Bench(max_queued_bytes=10, on_overflow=DROP_OLDEST)
+    bench.session.detach()
+    bench.deliver("abc")
+    assert not bench.session.deliver(Delivery(Message(b"t", b"x" * 10, 1), 1, False))
+    assert bench.session.queued == 3
+
+
+def test_the_policy_to_disconnect_asks_for_it_only_while_the_client_is_there() -> None:
+    bench = Bench(max_queued_messages=1, receive_maximum=1, on_overflow=DISCONNECT)
+    bench.deliver("ab")
+    assert bench.turn.overflowed == []
+    assert bench.deliver("c") == [False]
+    assert bench.turn.overflowed == [1]
+    bench.turn.overflowed.clear()
+    bench.session.detach()
+    assert bench.deliver("d") == [False]
+    assert bench.turn.overflowed == []
+
+
+def test_identifiers_go_round_and_skip_those_in_use() -> None:
+    bench = Bench(receive_maximum=4)
+    bench.deliver("a")
+    bench.deliver("b", 2)
+    bench.session.on_pubrec(2, 0)
+    bench.sent()
+    for _ in range(65_532):
+        bench.deliver("x")
+        bench.session.on_puback(next(reversed(bench.session.inflight)))
+        bench.outbox.take()
+    bench.deliver("yz")
+    assert [packet.packet_id for packet in bench.sent()] == [65_535, 3]  # type: ignore[union-attr]
+
+
+# ── a long backlog ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_long_backlog_leaves_in_several_passes() -> None:
+    bench = Bench()
+    bench.session.detach()
+    large = Message(b"t", b"x" * (FILL_BYTES // 4), 1)
+    for _ in range(10):
+        bench.session.deliver(Delivery(large, 1, False))
+    bench.connect()
+    counts = [len(bench.sent())]
+    while bench.turn.hungry:
+        assert bench.turn.hungry == [1]
+        bench.turn.hungry.clear()
+        bench.session.fill()
+        counts.append(len(bench.sent()))
+    assert counts == [4, 4, 2]
+
+
+def test_a_backlog_behind_a_full_window_is_not_hungry() -> None:
+    bench = Bench()
+    bench.session.detach()
+    large = Message(b"t", b"x" * FILL_BYTES, 1)
+    for _ in range(2):
+        bench.session.deliver(Delivery(large, 1, False))
+    bench.connect(receive_maximum=1)
+    assert bench.turn.hungry == []
+
+
+def test_a_pass_that_has_sent_enough_leaves_the_rest_to_the_next() -> None:
+    bench = Bench()
+    bench.session.detach()
+    bench.deliver("ab")
+    bench.turn.pending_bytes = PASS_BYTES
+    bench.connect()
+    assert bench.payloads() == ""
+    assert bench.turn.hungry == [1]
+    bench.session.fill()
+    assert bench.payloads() == "ab"
+
+
+def test_a_blocked_link_sends_its_session_nothing_and_the_queue_keeps_it() -> None:
+    bench = Bench()
+    bench.outbox.block()
+    bench.deliver("ab")
+    bench.session.fill()
+    assert bench.outbox.chunks == []
+    bench.outbox.unblock()
+    bench.deliver("c")
+    assert bench.payloads() == ""
+    bench.session.fill()
+    assert bench.payloads() == "abc"
+
+
+def test_acknowledgements_on_a_blocked_link_free_the_window_and_send_nothing() -> None:
+    bench = Bench(receive_maximum=1)
+    bench.deliver("ab")
+    bench.sent()
+    bench.outbox.block()
+    bench.session.on_puback(1)
+    assert bench.outbox.chunks == []
+    bench.outbox.unblock()
+    bench.session.fill()
+    assert bench.payloads() == "b"
+
+
+# ── QoS 2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_qos_2_message_holds_its_place_in_the_window_until_it_is_complete() -> None:
+    bench = Bench(receive_maximum=1)
+    bench.deliver("ab", 2)
+    assert bench.payloads() == "a"
+    bench.session.on_pubrec(1, 0)
+    assert bench.sent() == [Ack(PUBREL, 1)]
+    bench.session.on_pubcomp(1)
+    assert bench.payloads() == "b"
+
+
+def test_a_refused_qos_2_message_is_done_with() -> None:
+    bench = Bench(receive_maximum=1, durable=True)
+    bench.deliver("ab", 2)
+    bench.session.on_pubrec(1, 0x97)
+    assert bench.payloads() == "ab"
+    assert bench.changes(SettleMessage) == [1]
+
+
+def test_a_repeated_pubrec_is_answered_again() -> None:
+    bench = Bench()
+    bench.deliver("a", 2)
+    bench.session.on_pubrec(1, 0)
+    bench.session.on_pubrec(1, 0)
+    assert bench.payloads() == "a**"
+
+
+def test_an_unknown_pubrec_is_answered_as_its_version_can_say() -> None:
+    bench = Bench()
+    bench.session.on_pubrec(9, 0)
+    assert bench.sent() == [Ack(PUBREL, 9, 0x92)]
+    bench.session.on_pubrec(9, 0x80)
+    assert bench.sent() == []
+    bench.session.detach()
+    bench.connect(version=4)
+    bench.session.on_pubrec(9, 0)
+    assert bench.sent() == [Ack(PUBREL, 9)]
+
+
+# ── the client comes back ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_unacknowledged_is_sent_again_in_its_order_and_says_so() -> None:
+    bench = Bench(receive_maximum=3)
+    bench.deliver("a", 1)
+    bench.deliver("b", 2)
+    bench.deliver("cd", 1)
+    bench.session.on_puback(1)
+    assert bench.payloads() == "abcd"
+    bench.session.detach()
+    bench.deliver("e", 1)
+    bench.connect(receive_maximum=4)
+    assert bench.payloads() == "BCDe"
+
+
+def test_a_smaller_window_sends_again_only_what_fits_it() -> None:
+    bench = Bench()
+    bench.deliver("abc")
+    bench.sent()
+    bench.session.detach()
+    bench.connect(receive_maximum=2)
+    assert bench.payloads() == "AB"
+    bench.session.detach()
+    bench.connect(receive_maximum=1)
+    assert bench.payloads() == "A"
+    bench.session.on_puback(1)
+    bench.session.on_puback(2)
+    bench.session.on_puback(3)
+    assert bench.payloads() == "BC"
+    assert bench.session.quota == 1
+
+
+def test_a_released_identifier_is_released_again_and_counts_in_the_window() -> None:
+    bench = Bench()
+    bench.deliver("abc", 2)
+    bench.session.on_pubrec(2, 0)
+    bench.sent()
+    bench.session.detach()
+    bench.connect(receive_maximum=2)
+    assert bench.payloads() == "*A"
+    bench.session.on_pubcomp(2)
+    assert bench.payloads() == "C"
+
+
+def test_more_released_than_the_window_holds_sends_nothing_until_they_are_complete() -> None:
+    bench = Bench()
+    bench.deliver("abc", 2)
+    bench.session.on_pubrec(1, 0)
+    bench.session.on_pubrec(2, 0)
+    bench.sent()
+    bench.session.detach()
+    bench.connect(receive_maximum=1)
+    assert bench.payloads() == "**"
+    bench.session.on_pubcomp(1)
+    assert bench.payloads() == ""
+    bench.session.on_pubcomp(2)
+    assert bench.payloads() == "C"
+
+
+def test_a_message_taken_while_the_client_was_away_is_new_to_it() -> None:
+    bench = Bench()
+    bench.session.detach()
+    bench.deliver("a")
+    bench.connect()
+    assert bench.payloads() == "a"
+
+
+def test_a_settled_identifier_is_new_when_it_comes_round_again() -> None:
+    bench = Bench()
+    bench.deliver("a", 1)
+    bench.deliver("b", 2)
+    bench.session.detach()
+    bench.connect()
+    bench.session.on_puback(1)
+    bench.session.on_pubrec(2, 0)
+    bench.session.on_pubcomp(2)
+    bench.sent()
+    bench.session.restore_message(65_535, Delivery(Message(b"t", b"z", 1), 1, False))  # the next identifier is 1
+    bench.session.fill()
+    bench.deliver("cd")
+    assert bench.payloads() == "Zcd"
+
+
+def test_a_message_from_a_store_may_have_been_sent_and_keeps_its_identifier() -> None:
+    bench = Bench()
+    bench.session.detach()
+    bench.session.restore_message(5, Delivery(Message(b"t", b"a", 1), 1, False))
+    bench.connect()
+    bench.deliver("b")
+    assert [(packet.packet_id, packet.dup) for packet in bench.sent()] == [(5, True), (6, False)]  # type: ignore[union-attr]
+
+
+# ── expiry and size ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_message_that_expires_in_the_queue_is_dropped_unless_it_was_sent_before() -> None:
+    bench = Bench(receive_maximum=1)
+    bench.deliver("ab", expires_at=1_010.0)
+    bench.deliver("c")
+    bench.session.detach()
+    bench.sent()
+    bench.turn.now = 1_010.0
+    bench.connect()
+    assert bench.payloads() == "Ac"
+    assert bench.session.drops == {EXPIRED: 1}
+
+
+def test_a_message_is_sent_until_it_expires() -> None:
+    bench = Bench()
+    bench.session.detach()
+    bench.deliver("a", expires_at=1_010.0)
+    bench.turn.now = 1_009.9
+    bench.connect()
+    assert bench.payloads() == "a"
+
+
+def test_a_message_the_client_finds_too_large_is_done_with_and_the_window_stays_open() -> None:
+    bench = Bench(receive_maximum=1, durable=True)
+    bench.outbox.max_packet_bytes = 20
+    assert bench.session.deliver(Delivery(Message(b"t", b"x" * 100, 1), 1, False))
+    bench.deliver("a")
+    assert bench.payloads() == "a"
+    assert bench.changes(SettleMessage) == [1]
+    assert bench.outbox.drops == {PACKET_TOO_LARGE: 1}
+
+
+# ── retained messages for a new subscription ───────────────────────────────────────────────────────────────────────
+
+
+def test_retained_messages_come_before_later_ones() -> None:
+    bench = Bench(receive_maximum=1)
+    bench.session.deliver_retained(retained("a", "b", qos=1))
+    bench.deliver("c")
+    for packet_id in (1, 2, 3):
+        bench.session.on_puback(packet_id)
+    assert bench.payloads() == "abc"
+
+
+def test_retained_messages_of_qos_0_need_no_window() -> None:
+    bench = Bench(receive_maximum=1)
+    bench.deliver("x")
+    bench.session.deliver_retained(retained("a", "b"))
+    assert bench.payloads() == "xab"
+    bench.session.deliver_retained(retained("c", qos=1) + retained("d"))
+    assert bench.payloads() == ""
+    bench.session.on_puback(1)
+    assert bench.payloads() == "cd"
+
+
+def test_a_retained_message_that_was_replaced_or_has_expired_is_passed_over() -> None:
+    bench = Bench(receive_maximum=1)
+    bench.deliver("x")
+    first, second, third = retained("a", "b", "c", qos=1)
+    bench.session.deliver_retained([first, second, third])
+    first.message.superseded = True
+    second.message.superseded = True
+    assert bench.session.queued == 3
+    bench.session.on_puback(1)
+    assert bench.payloads() == "xc"
+    assert bench.session.drops == {}
+    expiring = Delivery(Message(b"r", b"e", 0, True, expires_at=1_001.0), 0, True)
+    bench.turn.now = 1_001.0
+    bench.session.deliver_retained([expiring])
+    assert bench.payloads() == ""
+
+
+def test_no_more_retained_messages_wait_than_may_be_retained() -> None:
+    bench = Bench(receive_maximum=1, max_retained_messages=2)
+    bench.deliver("x")
+    bench.session.deliver_retained(retained("a", qos=1))
+    bench.session.deliver_retained(retained("b", "c", qos=1))
+    assert bench.session.queued == 2
+    assert bench.session.drops == {QUEUE_FULL: 1}
+
+
+def test_retained_messages_that_wait_when_the_client_leaves_are_queued_with_the_others() -> None:
+    bench = Bench(receive_maximum=1)
+    bench.deliver("x")
+    bench.session.deliver_retained(retained("a", qos=1) + retained("b"))
+    bench.session.detach()
+    assert bench.session.drops == {QOS0_OFFLINE: 1}
+    assert bench.session.queued == 2
+    bench.connect(receive_maximum=9)
+    assert bench.payloads() == "Xa"
+
+
+def test_many_retained_messages_leave_in_several_passes() -> None:
+    bench = Bench()
+    bench.session.deliver_retained(retained(*["x" * FILL_BYTES] * 3))
+    assert len(bench.sent()) == 1
+    assert bench.turn.hungry == [1]
+    bench.session.fill()
+    bench.session.fill()
+    assert len(bench.sent()) == 2
+    assert bench.session.queued == 0
+
+
+def test_subscribing_again_and_again_in_one_pass_sends_only_so_much() -> None:
+    bench = Bench()
+    for _ in range(100):
+        bench.session.deliver_retained(retained("x" * (FILL_BYTES // 2)))
+    assert sum(len(chunk) for chunk in bench.outbox.chunks) < PASS_BYTES + FILL_BYTES
+
+
+# ── what a store must keep ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_durable_session_says_what_must_be_kept_and_its_link_waits_for_that() -> None:
+    bench = Bench(durable=True)
+    bench.outbox.awaits_commit = False
+    bench.deliver("a", 1)
+    assert bench.outbox.awaits_commit
+    bench.deliver("b", 2)
+    bench.session.on_puback(1)
+    bench.outbox.awaits_commit = False
+    bench.session.on_pubrec(2, 0)
+    assert bench.outbox.awaits_commit
+    bench.session.on_pubcomp(2)
+    assert bench.changes(SaveMessage) == [1, 2]
+    assert bench.changes(ReleaseMessage) == [2]
+    assert bench.changes(SettleMessage) == [1, 2]
+
+
+def test_a_session_that_ends_with_its_connection_leaves_nothing_to_keep() -> None:
+    bench = Bench()
+    bench.deliver("a", 1)
+    bench.deliver("b", 2)
+    bench.session.on_puback(1)
+    bench.session.on_pubrec(2, 0)
+    bench.session.on_pubcomp(2)
+    bench.session.take_received(5)
+    bench.session.release_received(5)
+    assert bench.turn.changes == []
+    assert not bench.outbox.awaits_commit
+
+
+def test_the_clients_own_identifiers_are_kept_until_it_releases_them() -> None:
+    bench = Bench(durable=True)
+    bench.session.take_received(5)
+    assert bench.session.release_received(5)
+    assert not bench.session.release_received(5)
+    assert bench.changes(SaveReceived) == [5]
+    assert bench.changes(RemoveReceived) == [5]
+    assert bench.session.received == set()
