@@ -105,11 +105,12 @@ class Publisher:
             return code or NOBODY
         return code
 
-    def redispatch(self, delivery: Delivery) -> None:
-        """A QoS 1 message whose chosen receiver's session ended goes to another member (5.0 §4.8.2)."""
+    def redispatch(self, delivery: Delivery) -> bool:
+        """A QoS 1 message whose chosen receiver's session ended goes to another member (5.0 §4.8.2), if there is one."""
         share = self._routes.share(delivery.share)
-        if share is not None and not delivery.message.expired(self._turn.now):
-            self._to_share(share, delivery.message)
+        if share is None or delivery.message.expired(self._turn.now):
+            return False
+        return self._to_share(share, delivery.message)
 
     def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> list[Delivery]:
         """What a new subscription gets at once: the retained messages its filter matches [MQTT-3.3.1-9]."""

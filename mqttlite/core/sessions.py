@@ -126,12 +126,14 @@ class Sessions:
         drops = self._publisher.drops
         for reason, messages in session.drops.items():
             count(drops, reason, messages)
-        if session.queued:
-            count(drops, SESSION_EXPIRED, session.queued)
         if session.durable:
             self._turn.changes.append(EndSession(session.client_id))
+        lost = session.queued
         for delivery in session.unfinished_shares():
-            self._publisher.redispatch(delivery)
+            if self._publisher.redispatch(delivery):
+                lost -= 1
+        if lost:
+            count(drops, SESSION_EXPIRED, lost)
         if session.will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
             will, session.will = session.will, None
             self._publish_will(session, will)

@@ -60,7 +60,7 @@ class Share:
         self._members = [member for member in self._members if member.subscription is not subscription]
 
     def candidates(self, message: Message | None) -> list[Member]:
-        """Whom to offer the next message, in this order. None stands for many of one topic, shared out in turn."""
+        """Whom to offer the next message, in this order. None stands for many, to be dealt out among all of these."""
         ready: list[Member] = []
         slow: list[Member] = []
         away: list[Member] = []
@@ -72,24 +72,25 @@ class Share:
                 slow.append(member)
             else:
                 ready.append(member)
-        for members in (ready, slow, away):
-            self._order(members, message)
-        if ready or slow:
-            return ready + slow  # offline members only when nobody is connected
-        return away
+        if not ready and not slow:
+            return self._ordered(away, message)  # offline members only when nobody is connected
+        if message is None:
+            return self._ordered(ready or slow, None)
+        if self.policy in (HASH_TOPIC, HASH_KEY):  # whoever is slow keeps its keys: elsewhere they would overtake
+            connected = [member for member in self._members if member.session.outbox is not None]
+            return self._ordered(connected, message)
+        return self._ordered(ready, message) + slow if ready else self._ordered(slow, message)
 
-    def _order(self, members: list[Member], message: Message | None) -> None:
-        if len(members) < 2:
-            return
+    def _ordered(self, members: list[Member], message: Message | None) -> list[Member]:
+        """By policy: whom to offer it first."""
         if self.policy == LEAST_INFLIGHT:
-            members.sort(key=_unacknowledged)
-            return
+            return sorted(members, key=_unacknowledged)
         if self.policy == ROUND_ROBIN or message is None:
             first = self._turn % len(members)
             self._turn += 1
         else:
             first = zlib.crc32(_key_of(message, self.policy)) % len(members)
-        members[:] = members[first:] + members[:first]
+        return members[first:] + members[:first]
 
 
 def _unacknowledged(member: Member) -> int:
