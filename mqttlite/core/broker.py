@@ -11,8 +11,7 @@ from mqttlite.core import connect
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
-from mqttlite.core.limits import KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, Limits
-from mqttlite.core.limits import PASS_BYTES
+from mqttlite.core.limits import KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, PASS_BYTES, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.publish import Publisher
 from mqttlite.core.reasons import CloseReason, close_reason_of

@@ -64,15 +64,16 @@ class Publisher:
                 outbox.dirty = True
                 dirty.append(outbox)
         self._turn.pending_bytes += len(piece) * len(same)
+        reached = len(same) + len(different) + len(route.shares)
         if different or route.others or route.shares:
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
                 self._translate(different, topic, payloads, V311 if publisher.version == V5 else V5)
             if route.others:
-                self._one_by_one(route.others, topic, payloads, publisher.session)
+                reached += self._one_by_one(route.others, topic, payloads, publisher.session)
             for share in route.shares:
                 self._run_to_share(share, topic, payloads)
-        elif not same:
+        if reached == 0:
             count(self.drops, NO_SUBSCRIBERS, messages)
 
     def publish(self, message: Message, route: Route, publisher: Session | None) -> int:
@@ -106,7 +107,7 @@ class Publisher:
         return code
 
     def redispatch(self, delivery: Delivery) -> bool:
-        """A QoS 1 message whose chosen receiver's session ended goes to another member (5.0 §4.8.2), if there is one."""
+        """A QoS 1 message whose receiver's session ended goes to another member, if there is one (5.0 §4.8.2)."""
         share = self._routes.share(delivery.share)
         if share is None or delivery.message.expired(self._turn.now):
             return False
@@ -172,12 +173,14 @@ class Publisher:
 
     def _one_by_one(
         self, receivers: list[Receiver], topic: bytes, payloads: list[bytes], publisher: Session | None
-    ) -> None:
-        """QoS 0 messages for receivers that are away, or that need a frame of their own."""
+    ) -> int:
+        """QoS 0 messages for receivers that are away, or that need a frame of their own; how many receivers."""
+        reached = 0
         for each in receivers:
             receiver = each.for_messages_of(publisher)
             if receiver is None:
                 continue
+            reached += 1
             session = receiver.session
             if session.outbox is None:
                 count(session.drops, QOS0_OFFLINE, len(payloads))
@@ -185,6 +188,7 @@ class Publisher:
             for payload in payloads:
                 session.deliver_qos0(Delivery(Message(topic, payload), 0, False, receiver.identifiers))
             self._turn.pending_bytes += (len(topic) + len(payloads[0])) * len(payloads)
+        return reached
 
     def _to_share(self, share: Share, message: Message) -> bool:
         """Give a message to the first member that takes it; False: all queues were full."""

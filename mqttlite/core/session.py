@@ -145,7 +145,7 @@ class Session:
     def deliver(self, delivery: Delivery) -> bool:
         """Take a QoS 1 or 2 message: send it if window and link allow, else queue it. False: the queue was full."""
         outbox = self.outbox
-        if outbox is None or not self._may_send():
+        if outbox is None or outbox.blocked or self.quota <= 0 or self._pending or self._burst:
             return self._queue(delivery)
         packet_id = self._take_packet_id(delivery)
         self._send(outbox, packet_id, delivery)
@@ -153,7 +153,9 @@ class Session:
 
     def has_room(self, delivery: Delivery) -> bool:
         """Whether `deliver` would take a message without dropping another."""
-        return self._may_send() or self._fits(delivery.message.size())
+        outbox = self.outbox
+        waits = outbox is None or outbox.blocked or self.quota <= 0 or self._pending or self._burst
+        return not waits or self._fits(delivery.message.size())
 
     def unfinished_shares(self) -> list[Delivery]:
         """QoS 1 messages from shared subscriptions that the client has not acknowledged, oldest first."""
@@ -279,13 +281,6 @@ class Session:
         return True
 
     # ------------------------------------------------------------------ inside
-
-    def _may_send(self) -> bool:
-        """Whether a message need not wait."""
-        outbox = self.outbox
-        return (
-            outbox is not None and not outbox.blocked and self.quota > 0 and not self._pending and not self._burst
-        )
 
     def _take_packet_id(self, delivery: Delivery) -> int:
         packet_id = self._next_packet_id
