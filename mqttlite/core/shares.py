@@ -83,6 +83,8 @@ class Share:
 
     def _ordered(self, members: list[Member], message: Message | None) -> list[Member]:
         """By policy: whom to offer it first."""
+        if len(members) < 2:
+            return members
         if self.policy == LEAST_INFLIGHT:
             return sorted(members, key=_unacknowledged)
         if self.policy == ROUND_ROBIN or message is None:
