@@ -17,24 +17,28 @@ V = TypeVar("V")
 class RetainedMessages(Generic[V]):
     """Topic name → value."""
 
-    __slots__ = ("_trie",)
+    __slots__ = ("_count", "_trie")
 
     def __init__(self) -> None:
         self._trie: Final = pygtrie.Trie()
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._trie)
+        return self._count  # the trie would walk all of itself to tell
 
     def get(self, topic: bytes) -> V | None:
         found: V | None = self._trie.get(topic.split(b"/"))
         return found
 
     def put(self, topic: bytes, value: V) -> None:
-        self._trie[topic.split(b"/")] = value
+        levels = topic.split(b"/")
+        self._count += not self._trie.has_key(levels)
+        self._trie[levels] = value
 
     def remove(self, topic: bytes) -> V | None:
         """Forget what is kept for a topic, and return it; nothing kept is harmless."""
         removed: V | None = self._trie.pop(topic.split(b"/"), None)
+        self._count -= removed is not None
         return removed
 
     def values(self) -> list[V]:
