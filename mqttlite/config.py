@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from mqttlite.core.limits import Limits
+from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.telemetry.dump import Options as TelemetryOptions
 
@@ -28,10 +29,12 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     host: str = "127.0.0.1"
     port: int = 1883
     tls: TlsOptions | None = None
+    websocket: WebSocketOptions | bool = False
+    """MQTT over WebSocket; `true` is at `/mqtt`, for programs, not for pages: those need `origins`."""
     max_connections: int = 50_000
     """One more is closed at once: bounds what clients that only connect can cost."""
     handshake_timeout_s: float = 10.0
-    """From the TCP connection to the end of its TLS handshake: half-open connections end here."""
+    """How long a TLS handshake may take, and then a request for a WebSocket: half-open connections end here."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -42,8 +45,20 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError(f"handshake_timeout_s is {self.handshake_timeout_s:g}: 0.001 at least, and finite")
 
     def title(self) -> str:
-        """Its name, or `tcp-1883` or `tls-8883` where it has none."""
-        return self.name or f"{'tls' if self.tls else 'tcp'}-{self.port}"
+        """Its name, or one like `tcp-1883` or `wss-8884` where it has none."""
+        return self.name or f"{self.transport()}-{self.port}"
+
+    def transport(self) -> str:
+        """`tcp`, `tls`, `ws` or `wss`."""
+        if self.websocket:
+            return "wss" if self.tls else "ws"
+        return "tls" if self.tls else "tcp"
+
+    def websocket_options(self) -> WebSocketOptions | None:
+        """None where it speaks no WebSocket."""
+        if isinstance(self.websocket, bool):
+            return WebSocketOptions() if self.websocket else None
+        return self.websocket
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,6 +34,8 @@ _ABORT_S: Final = 2.0
 _DUMP_S: Final = 1.0
 """How long the last telemetry rows may take at least, where a stop has no time for clients."""
 
+_TRANSPORT_NAMES: Final = {"tcp": "TCP", "tls": "TLS", "ws": "WebSocket", "wss": "WebSocket and TLS"}
+
 _log = logging.getLogger("mqttlite")
 
 
@@ -114,7 +116,7 @@ class Broker:
             await self.stop()
             raise
         for listener in self.listeners:
-            kind = "TCP" if listener.context is None else "TLS"
+            kind = _TRANSPORT_NAMES[listener.transport]
             for address in listener.addresses:
                 _log.info("listening for MQTT over %s on %s (%s)", kind, address, listener.name)
 
@@ -213,6 +215,8 @@ class Broker:
             options.title(),
             options.host,
             options.port,
+            transport=options.transport(),
+            websocket=options.websocket_options(),
             context=context,
             max_connections=options.max_connections,
             handshake_timeout_s=options.handshake_timeout_s,
@@ -286,6 +290,7 @@ class Broker:
                 connection,
                 broker_id=self.broker_id,
                 listener=link.listener,
+                transport=link.transport,
                 peer=link.address,
                 tls_version=link.tls_version,
                 tls_cipher=link.tls_cipher,

@@ -58,17 +58,20 @@ class Link(asyncio.Protocol):
         "made",
         "tls_cipher",
         "tls_version",
+        "transport",
     )
 
     def __init__(
         self,
         listener: str,
+        transport: str,
         broker: Broker,
         turns: Passes,
         on_made: "Callable[[Link], Connection]",
         on_lost: "Callable[[Link], None]",
     ) -> None:
         self.listener: Final = listener
+        self.transport: Final = transport
         self._broker: Final = broker
         self._turns: Final = turns
         self._on_made: Final = on_made
@@ -76,7 +79,8 @@ class Link(asyncio.Protocol):
         self._loop: Final = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self.connection: Connection
-        self.address = "?"
+        self.address = ""
+        """The client's; said beforehand where the socket does not know it, for there is a proxy in front of us."""
         self.tls_version: str | None = None
         self.tls_cipher: str | None = None
         self.made = False
@@ -94,7 +98,7 @@ class Link(asyncio.Protocol):
         self.made = True
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES // 4)
-        self.address = format_address(transport.get_extra_info("peername"))
+        self.address = self.address or format_address(transport.get_extra_info("peername"))
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if tls is not None:
             self.tls_version = tls.version()
@@ -176,8 +180,8 @@ class Link(asyncio.Protocol):
 
 
 def format_address(peername: object) -> str:
-    """`address:port` of what a transport calls its peer name."""
+    """`address:port` of what a transport calls its peer name; the path of a Unix socket, if it has one."""
     if isinstance(peername, tuple) and len(peername) >= 2:
         host, port = peername[0], peername[1]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
-    return str(peername or "?")
+    return "?" if peername is None else str(peername or "unix")

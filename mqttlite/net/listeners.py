@@ -17,6 +17,8 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.net.link import LINGER_S, Link, format_address
 from mqttlite.net.turns import Turns
+from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.net.websocket import WebSocket
 
 BACKLOG: Final = 4_096
 """Connections the kernel may hold for us while the loop is busy; it cuts this to its own limit."""
@@ -41,6 +43,8 @@ class Listener:
         host: str,
         port: int,
         *,
+        transport: str,
+        websocket: WebSocketOptions | None,
         context: ssl.SSLContext | None,
         max_connections: int,
         handshake_timeout_s: float,
@@ -55,7 +59,10 @@ class Listener:
         """The port asked for; once `start` has run, the real one."""
         self.addresses: list[str] = []
         """Where it listens, as `address:port`; a host name may have an address of IPv4 and one of IPv6."""
-        self.context: Final = context
+        self.transport: Final = transport
+        """What telemetry calls it: `tcp`, `tls`, `ws` or `wss`."""
+        self._websocket: Final = websocket
+        self._context: Final = context
         self._max_connections: Final = max_connections
         self._handshake_timeout_s: Final = handshake_timeout_s
         self._must_authenticate: Final = must_authenticate
@@ -66,6 +73,7 @@ class Listener:
         self._servers: list[asyncio.Server] = []
         self._open = 0
         self._links: Final[set[Link]] = set()
+        self._upgrades: Final[set[WebSocket]] = set()
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
         self._turned_away = 0
         self._stopping = False
@@ -88,7 +96,7 @@ class Listener:
 
     async def _bind(self, hosts: list[str]) -> list[asyncio.Server]:
         """A server for each address, all on one port, also where the system chooses it."""
-        factory = self._plain if self.context is None else self._guarded
+        factory = self._plain if self._context is None else self._guarded
         attempt = 0
         while True:
             attempt += 1
@@ -115,6 +123,8 @@ class Listener:
         handshakes = list(self._handshakes)
         for task in handshakes:
             task.cancel()
+        for upgrade in self._upgrades:
+            upgrade.abort()
         if handshakes:
             await asyncio.wait(handshakes)
         self._note_emptied()
@@ -129,13 +139,16 @@ class Listener:
             link.abort()
 
     def _plain(self) -> asyncio.BaseProtocol:
-        return self._link() if self._admit() else _Closed()
+        return self._protocol() if self._admit() else _Closed()
 
     def _guarded(self) -> asyncio.BaseProtocol:
         return _Gate(self._begin_handshake) if self._admit() else _Closed()
 
-    def _link(self) -> Link:
-        return Link(self.name, self._broker, self._turns, self._on_made, self._on_lost)
+    def _protocol(self) -> Link | WebSocket:
+        link = Link(self.name, self.transport, self._broker, self._turns, self._on_made, self._on_lost)
+        if self._websocket is None:
+            return link
+        return WebSocket(link, self._websocket, self._handshake_timeout_s, self._on_upgrade, self._on_upgraded)
 
     def _admit(self) -> bool:
         """Count a new connection in, unless there are too many, or the broker stops."""
@@ -168,6 +181,16 @@ class Listener:
         identity = None if certificate is None else self._identity_of(certificate)
         return self._broker.open(Peer(identity, self._must_authenticate), self._loop.time())
 
+    def _on_upgrade(self, upgrade: WebSocket) -> None:
+        self._upgrades.add(upgrade)
+        if self._stopping:  # accepted at the last moment
+            self._loop.call_soon(upgrade.abort)
+
+    def _on_upgraded(self, upgrade: WebSocket, is_link: bool) -> None:
+        self._upgrades.discard(upgrade)
+        if not is_link:
+            self._leave()
+
     def _on_lost(self, link: Link) -> None:
         self._links.discard(link)
         self._leave()
@@ -181,30 +204,30 @@ class Listener:
             self._leave()
             return
         accepted.setblocking(False)
-        link = self._link()
-        task = self._loop.create_task(self._handshake(link, accepted, address))
+        protocol = self._protocol()
+        task = self._loop.create_task(self._handshake(protocol, accepted, address))
         self._handshakes.add(task)
 
         def end(task: "asyncio.Task[None]") -> None:
             self._handshakes.discard(task)
-            if not link.made:
+            if not protocol.made:
                 accepted.close()
                 self._leave()
             elif task.cancelled():  # just as the handshake came to its end
-                link.abort()
+                protocol.abort()
 
         task.add_done_callback(end)
 
-    async def _handshake(self, link: Link, accepted: socket.socket, address: str) -> None:
+    async def _handshake(self, protocol: Link | WebSocket, accepted: socket.socket, address: str) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                lambda: link,
+                lambda: protocol,
                 accepted,
-                ssl=self.context,
+                ssl=self._context,
                 ssl_handshake_timeout=self._handshake_timeout_s,
                 ssl_shutdown_timeout=LINGER_S,
             )
-            if not link.made:
+            if not protocol.made:
                 raise ConnectionResetError("the client closed the connection")
         except OSError as error:
             _log.warning("%s: TLS handshake with %s failed: %s", self.name, address, explain_handshake(error))

@@ -1,0 +1,140 @@
+"""Reads the HTTP request that asks for a WebSocket, and answers it: 101, or a refusal that says what to do.
+
+Pure: bytes in, bytes out. The frames that follow live in `websocket`.
+Invariant: whoever gets a 101 offered one of `SUBPROTOCOLS` and has no origin, or one that the options list.
+"""
+
+import binascii
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlsplit
+
+import h11
+import msgspec
+from wsproto.utilities import generate_accept_token
+
+HEAD_BYTES: Final = 8_192
+"""How long a request with its headers may be: what other servers allow, and room for the cookies of a site."""
+
+SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
+"""What a client must offer one of, the first rather than the second [MQTT-6.0.0-3]."""
+
+_KEY_BYTES: Final = 16
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a listener speaks MQTT over WebSocket, and to the pages of whom."""
+
+    path: str = "/mqtt"
+    """The path of its URL; a query behind it is ignored."""
+    origins: tuple[str, ...] = ()
+    """Sites whose pages may connect, such as `https://app.example`, or `*` for all. A browser names the site of a page,
+    other programs name none and are always let in. None by default, not even our own host's: a page from anywhere could
+    otherwise use the browser of somebody inside to reach a broker that is not open to the network."""
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/") or not self.path.isascii() or any(sign in self.path for sign in "?# "):
+            raise ValueError(f"path is {self.path!r}: it begins with / and has no ?, # or space, such as /mqtt")
+        for origin in self.origins:
+            if origin not in ("*", "null") and not _is_origin(origin):
+                raise ValueError(
+                    f"origins has {origin!r}: an origin is like https://app.example or http://localhost:8080"
+                )
+
+
+def _is_origin(text: str) -> bool:
+    parts = urlsplit(text)
+    return bool(parts.scheme and parts.netloc) and text == f"{parts.scheme}://{parts.netloc}" and text.isascii()
+
+
+class Refused(Exception):
+    """No WebSocket for this request. `response` says why to the client."""
+
+    def __init__(self, status: int, sentence: str, *headers: tuple[str, str]) -> None:
+        super().__init__(sentence)
+        self.status: Final = status
+        body = f"{sentence}\n".encode()
+        lines = [
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+            *(f"{name}: {value}" for name, value in headers),
+            "Content-Type: text/plain; charset=utf-8",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+        ]
+        self.response: Final = "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def upgrade(head: bytes, options: Options) -> bytes:
+    """The response to a request that becomes a WebSocket. Raises `Refused`."""
+    request = _parse(head)
+    headers = _Headers(request.headers)
+    if request.method != b"GET":
+        raise Refused(405, "A WebSocket begins with GET.", ("Allow", "GET"))
+    if request.target.decode("ascii").partition("?")[0] != options.path:
+        raise Refused(404, f"MQTT over WebSocket is at {options.path} here.")
+    if "websocket" not in headers.words("upgrade") or "upgrade" not in headers.words("connection"):
+        raise Refused(426, "This is an MQTT broker; it speaks MQTT over WebSocket here.", ("Upgrade", "websocket"))
+    if headers.one("sec-websocket-version") != "13":
+        raise Refused(426, "The version of WebSocket spoken here is 13.", ("Sec-WebSocket-Version", "13"))
+    key = headers.one("sec-websocket-key")
+    if not _is_key(key):
+        raise Refused(400, "Sec-WebSocket-Key is not 16 bytes in base64.")
+    origin = headers.one("origin")
+    if origin and "*" not in options.origins and origin.lower() not in map(str.lower, options.origins):
+        raise Refused(403, f"Pages of {origin} may not connect; the listener's origins do not list it.")
+    offered = headers.words("sec-websocket-protocol")
+    for subprotocol in SUBPROTOCOLS:
+        if subprotocol in offered:
+            return _accept(key, subprotocol)
+    raise Refused(400, "Sec-WebSocket-Protocol does not offer mqtt.")
+
+
+def _parse(head: bytes) -> h11.Request:
+    parser = h11.Connection(h11.SERVER)
+    parser.receive_data(head)
+    try:
+        request = parser.next_event()
+    except h11.RemoteProtocolError as error:
+        raise Refused(400, f"This is not HTTP: {error}.") from None
+    if not isinstance(request, h11.Request):
+        raise Refused(400, "This is not an HTTP request.")
+    return request
+
+
+def _accept(key: str, subprotocol: str) -> bytes:
+    lines = [
+        "HTTP/1.1 101 Switching Protocols",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Sec-WebSocket-Accept: {generate_accept_token(key.encode()).decode()}",
+        f"Sec-WebSocket-Protocol: {subprotocol}",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _is_key(key: str) -> bool:
+    try:
+        return len(binascii.a2b_base64(key, strict_mode=True)) == _KEY_BYTES
+    except ValueError:
+        return False
+
+
+class _Headers:
+    """Headers by name: one that may come once, or the words of one that is a list."""
+
+    def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        self._values: Final[dict[str, list[str]]] = {}
+        for name, value in pairs:
+            self._values.setdefault(name.decode("ascii"), []).append(value.decode("latin-1"))
+
+    def one(self, name: str) -> str:
+        """Empty where there is none. Two are refused: which one counts is not ours to guess."""
+        values = self._values.get(name, [""])
+        if len(values) > 1:
+            raise Refused(400, f"The header {name} came twice.")
+        return values[0]
+
+    def words(self, name: str) -> list[str]:
+        """In small letters."""
+        return [word.strip().lower() for value in self._values.get(name, ()) for word in value.split(",")]

@@ -1,0 +1,260 @@
+"""MQTT over WebSocket: between a socket and its link, the frames go on one side and MQTT's bytes on the other.
+
+What the HTTP request must say lives in `upgrade`. The link knows nothing of it: a `WebSocket` is its socket's protocol,
+a `FrameTransport` its transport. A frame's boundary is no packet's boundary [MQTT-6.0.0-2]: payloads are handed on as
+they come, so a frame of any length costs no memory here, and what is too long is for the core to say.
+Invariant: after our Close frame nothing is written, and nothing that comes is read but the client's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
+from wsproto.frame_protocol import CloseReason as Code
+
+from mqttlite.core.reasons import CloseReason
+from mqttlite.net.link import LINGER_S, Link, format_address
+from mqttlite.net.upgrade import HEAD_BYTES, Options, Refused, upgrade
+
+_CODES: Final = {
+    CloseReason.CLIENT_DISCONNECTED: Code.NORMAL_CLOSURE,
+    CloseReason.CLIENT_DISCONNECTED_WITH_WILL: Code.NORMAL_CLOSURE,
+    CloseReason.SERVER_SHUTDOWN: Code.GOING_AWAY,
+    CloseReason.MALFORMED_PACKET: Code.PROTOCOL_ERROR,
+    CloseReason.PROTOCOL_ERROR: Code.PROTOCOL_ERROR,
+    CloseReason.PACKET_TOO_LARGE: Code.MESSAGE_TOO_BIG,
+}
+"""What a page learns of why its connection ended, which is all it learns from MQTT 3.1.1; of the rest, 1008."""
+
+_log = logging.getLogger("mqttlite.net")
+
+
+class WebSocket(asyncio.Protocol):
+    """Made by a listener for each connection, with the link that is to use it. `on_open` is called when the socket is
+    there; `on_ended` when the request was answered with a WebSocket (True: the link is told of all that follows) or
+    the socket is gone without (False)."""
+
+    def __init__(
+        self,
+        link: Link,
+        options: Options,
+        timeout_s: float,
+        on_open: "Callable[[WebSocket], None]",
+        on_ended: "Callable[[WebSocket, bool], None]",
+    ) -> None:
+        self.made = False
+        self._link: Final = link
+        self._options: Final = options
+        self._timeout_s: Final = timeout_s
+        self._on_open: Final = on_open
+        self._on_ended: Final = on_ended
+        self._loop: Final = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._deadline: asyncio.TimerHandle
+        self._head: Final = bytearray()
+        self._frames: Connection | None = None
+        self._deaf = False
+        """What still comes is of no interest."""
+        self._full = False
+        self._pong: bytes | None = None
+        """What the latest ping said, until it is answered: earlier ones need no answer of their own."""
+        self._failure: Exception | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made = True
+        self._transport = cast(asyncio.Transport, transport)
+        self._deadline = self._loop.call_later(self._timeout_s, self._expire)
+        self._on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        if self._frames is None:
+            self._read_head(data)
+        else:
+            self._read_frames(self._frames, data)
+
+    def pause_writing(self) -> None:
+        self._full = True
+        if self._link.made:
+            self._link.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._answer_ping()
+        if self._link.made:
+            self._link.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._deaf = True
+        self._deadline.cancel()
+        if self._link.made:
+            self._link.connection_lost(self._failure or error)
+        else:
+            self._on_ended(self, False)
+
+    def abort(self) -> None:
+        """Close at once; harmless when it is closed."""
+        self._transport.abort()
+
+    # ------------------------------------------------------------------ the request
+
+    def _read_head(self, data: bytes) -> None:
+        self._head.extend(data)
+        end = self._head.find(b"\r\n\r\n") + 4
+        is_http = self._head[:1].isalpha()
+        if is_http and end < 4 and len(self._head) <= HEAD_BYTES:
+            return
+        try:
+            if not is_http:
+                raise Refused(400, "This port speaks MQTT over WebSocket, which begins with an HTTP request.")
+            if not 4 <= end <= HEAD_BYTES:
+                raise Refused(431, f"The request is longer than {HEAD_BYTES} bytes.")
+            response = upgrade(bytes(self._head[:end]), self._options)
+        except Refused as refused:
+            self._deaf = True
+            self._warn(f"{refused.status}: {refused}")
+            self._transport.write(refused.response)
+            self._part()
+            return
+        early = bytes(self._head[end:])
+        self._head.clear()
+        self._deadline.cancel()
+        self._transport.write(response)
+        self._frames = Connection(ConnectionType.SERVER)
+        self._on_ended(self, True)
+        self._link.connection_made(FrameTransport(self, self._transport))
+        if early:
+            self._read_frames(self._frames, early)
+
+    def _expire(self) -> None:
+        if self._head:
+            self._warn(f"no whole request within {self._timeout_s:g} s")
+        self.abort()
+
+    def _warn(self, sentence: str) -> None:
+        address = self._link.address or format_address(self._transport.get_extra_info("peername"))
+        _log.warning("%s: WebSocket for %s refused with %s", self._link.listener, address, sentence)
+
+    # ------------------------------------------------------------------ frames in
+
+    def _read_frames(self, frames: Connection, data: bytes) -> None:
+        frames.receive_data(data)
+        payloads: list[bytes | bytearray] = []
+        end: CloseConnection | None = None
+        for event in frames.events():
+            if isinstance(event, CloseConnection):
+                end = event
+                break
+            if frames.state is not ConnectionState.OPEN:
+                continue
+            if isinstance(event, BytesMessage):
+                payloads.append(event.data)
+            elif isinstance(event, Ping):
+                self._pong = bytes(event.payload)
+            elif isinstance(event, TextMessage):
+                end = CloseConnection(Code.UNSUPPORTED_DATA, "a text frame came, and MQTT is binary [MQTT-6.0.0-1]")
+                break
+        if payloads:
+            self._link.data_received(b"".join(payloads))
+        self._answer_ping()
+        if end is not None:
+            self._end(frames, end)
+
+    def _answer_ping(self) -> None:
+        if self._pong is not None and not self._full and self._frames is not None:
+            pong, self._pong = self._pong, None
+            if self._frames.state is ConnectionState.OPEN:
+                self._transport.write(self._frames.send(Pong(pong)))
+
+    # ------------------------------------------------------------------ the end
+
+    def _end(self, frames: Connection, event: CloseConnection) -> None:
+        """The client's Close frame, or what the client may not send."""
+        if frames.state is ConnectionState.OPEN:
+            self._failure = ConnectionError(event.reason)
+            self.close(event.code, event.reason or "")
+            if event.code is Code.UNSUPPORTED_DATA:
+                self._read_frames(frames, b"")  # the client's Close may be here already
+            else:  # the parser is lost, and so is the Close frame that it could have found
+                self._deaf = True
+                self._part()
+            return
+        self._deaf = True
+        if frames.state is ConnectionState.REMOTE_CLOSING:
+            if event.code not in (Code.NORMAL_CLOSURE, Code.NO_STATUS_RCVD):
+                reason = f": {event.reason}" if event.reason else ""
+                self._failure = ConnectionError(f"the client closed its WebSocket with {int(event.code)}{reason}")
+            self._transport.write(frames.send(event.response()))
+        self._transport.close()
+
+    def write(self, data: bytes) -> None:
+        """Send a binary frame, unless a Close frame was sent or came."""
+        frames = self._frames
+        if data and frames is not None and frames.state is ConnectionState.OPEN:
+            self._transport.write(frames.send(BytesMessage(data)))
+
+    def close(self, code: int, reason: str) -> None:
+        """Send a Close frame; when the client's has come, or does not come within `LINGER_S`, the socket is closed."""
+        frames = self._frames
+        if frames is not None and frames.state is ConnectionState.OPEN:
+            self._transport.write(frames.send(CloseConnection(code, reason)))
+            self._deadline = self._loop.call_later(LINGER_S, self._transport.abort)
+
+    def finish(self) -> None:
+        """Close because the core has ended the connection."""
+        reason = self._link.connection.close_reason
+        self.close(_CODES.get(reason, Code.POLICY_VIOLATION), str(reason))
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing() or self._frames is None or self._frames.state is not ConnectionState.OPEN
+
+    def _part(self) -> None:
+        """Send no more, and let the client close: to close a socket with bytes unread could cost our last word."""
+        self._deadline.cancel()
+        self._deadline = self._loop.call_later(LINGER_S, self._transport.abort)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+
+class FrameTransport(asyncio.Transport):
+    """What a link takes for its transport: each write becomes one frame."""
+
+    __slots__ = ("_socket", "_web")
+
+    def __init__(self, web: WebSocket, socket: asyncio.Transport) -> None:
+        super().__init__()
+        self._web: Final = web
+        self._socket: Final = socket
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._web.write(bytes(data))
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._web.finish()
+
+    def is_closing(self) -> bool:
+        return self._web.is_closing()
+
+    def abort(self) -> None:
+        self._socket.abort()
+
+    def pause_reading(self) -> None:
+        self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._socket.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._socket.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._socket.get_extra_info(name, default)
