@@ -44,9 +44,7 @@ class Subscriptions:
         then nothing of the packet is done.
         """
         for request in packet.requests:
-            check_filter(request.topic_filter)
-            if request.no_local and request.topic_filter.startswith(b"$share/"):
-                raise ProtocolError("a shared subscription with No Local [MQTT-3.8.3-4]")
+            _check(request)
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         codes = bytearray()

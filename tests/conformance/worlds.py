@@ -1,0 +1,251 @@
+"""Where a script is played: on the core alone, where time is a number, or over a socket against a whole broker."""
+
+import asyncio
+import re
+from typing import Protocol
+
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.connection import Peer
+from mqttlite.core.limits import Limits
+from mqttlite.server import Broker
+from tests.conformance.script import Row, check, cut, hello, on_the_wire
+from tests.support.core_driver import Client, World
+
+PATIENCE_S = 5.0
+PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+
+STEP = re.compile(r"(\w+)\s*(<\*|>\||[><.!-])\s*(.*)")
+
+
+class Stage(Protocol):
+    """What a script needs of the world."""
+
+    async def send(self, link: str, data: bytes, *, whole: bool = True) -> None:
+        """`whole`: a packet ends with these bytes."""
+
+    async def receive(self, link: str) -> bytes | None:
+        """The next frame, None where the broker closed the link."""
+
+    async def left(self, link: str) -> list[bytes]:
+        """What else has come by now."""
+
+    async def drop(self, link: str) -> None: ...
+    async def wait(self, seconds: float) -> None: ...
+
+
+async def play(row: Row, version: int, stage: Stage) -> None:
+    """Play a script, step by step; a step that goes wrong says which."""
+    for line in row.script.splitlines():
+        line = line.split("--")[0].strip()
+        if line:
+            try:
+                await _step(line, version, stage)
+            except AssertionError as error:
+                raise AssertionError(f"{line}\n{error}") from error
+
+
+async def _step(line: str, version: int, stage: Stage) -> None:
+    if line.startswith("+"):
+        await stage.wait(float(line[1:]))
+        return
+    word, *links = line.split()
+    if word in ("hello", "stay", "back"):
+        for link in [link for link in links if link != "new"]:
+            text = hello(link, version, clean=word != "back", stay=word != "hello")
+            await stage.send(link, on_the_wire(text, version))
+            present = int(word == "back" and "new" not in links)
+            await _expect(stage, link, f"connack {present} 00", version)
+        return
+    match = STEP.fullmatch(line)
+    assert match, "no such step"
+    link, verb, rest = match.groups()
+    if verb == ">":
+        text, _, answer = rest.partition("=>")
+        await stage.send(link, on_the_wire(text, version))
+        if answer:
+            await _expect(stage, link, answer, version)
+    elif verb == ">|":
+        await stage.send(link, on_the_wire(rest, version), whole=False)
+    elif verb == "<":
+        await _expect(stage, link, rest, version)
+    elif verb == "<*":
+        wanted = [on_the_wire(each, version) for each in rest.split(";")]
+        got = [await stage.receive(link) for _ in wanted]
+        assert sorted(frame or b"" for frame in got) == sorted(wanted), f"got {got}"
+    elif verb == ".":
+        rest_of_it = await stage.left(link)
+        assert rest_of_it == [], f"got {rest_of_it}"
+    elif verb == "!":
+        if rest and version == 5:
+            await _expect(stage, link, f"disconnect {rest}", version)
+        frame = await stage.receive(link)
+        assert frame is None, f"not closed, but got {frame!r}"
+    else:
+        await stage.drop(link)
+
+
+async def _expect(stage: Stage, link: str, wanted: str, version: int) -> None:
+    frame = await stage.receive(link)
+    assert frame is not None, f"{link} was closed"
+    check(frame, wanted, version)
+
+
+class RawClient(Client):
+    """A client of the core driver that keeps frames as they come."""
+
+    def __init__(self, world: World, version: int) -> None:
+        super().__init__(world, world.broker.open(Peer(), world.now), version)
+        self.auto_ack = False
+        self.frames: list[bytes] = []
+        self._rest = b""
+        world.clients[self.connection.number] = self
+
+    def take(self, data: bytes) -> bytes:
+        frames, self._rest = cut(self._rest + data)
+        self.frames += frames
+        return b""
+
+
+class CoreStage:
+    """The core, fed directly."""
+
+    def __init__(self, limits: Limits, version: int) -> None:
+        self._world = World(limits)
+        self._version = version
+        self._clients: dict[str, RawClient] = {}
+
+    async def send(self, link: str, data: bytes, *, whole: bool = True) -> None:
+        client = self._clients.get(link)
+        if client is None or client.closed:
+            client = self._clients[link] = RawClient(self._world, self._version)
+            self._world.settle()
+        client.send_bytes(data)
+
+    async def receive(self, link: str) -> bytes | None:
+        client = self._clients[link]
+        if client.frames:
+            return client.frames.pop(0)
+        assert client.closed, "nothing came"
+        return None
+
+    async def left(self, link: str) -> list[bytes]:
+        frames = self._clients[link].frames
+        return [*frames, b"closed"] if self._clients[link].closed else frames
+
+    async def drop(self, link: str) -> None:
+        self._clients.pop(link).lose()
+
+    async def wait(self, seconds: float) -> None:
+        self._world.advance(seconds)
+
+
+class Wire(asyncio.Protocol):
+    """A socket's end: what came, and whether the other side closed it."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.frames: list[bytes] = []
+        self.closed = False
+        self._rest = b""
+        self._news = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        frames, self._rest = cut(self._rest + data)
+        self.frames += frames
+        self._news.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        self._news.set()
+
+    async def catch_up(self, *, pinged: bool = False) -> None:
+        """Read until the answer to a PINGREQ, or until the broker closes. `pinged`: the script has sent one itself."""
+        if self.closed:
+            return
+        before = self.frames.count(PINGRESP)
+        if not pinged:
+            self.transport.write(PINGREQ)
+        while not self.closed and self.frames.count(PINGRESP) == before:
+            self._news.clear()
+            await asyncio.wait_for(self._news.wait(), PATIENCE_S)
+        if not pinged and self.frames.count(PINGRESP) > before:
+            self.frames.remove(PINGRESP)
+
+
+class SocketStage:
+    """A broker in process, and a socket for each link.
+
+    What a step causes has happened when the step is over: a PINGREQ goes behind the bytes, and its answer comes behind
+    theirs.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._links: dict[str, Wire] = {}
+
+    async def send(self, link: str, data: bytes, *, whole: bool = True) -> None:
+        wire = self._links.get(link)
+        if wire is None or wire.closed:
+            wire = self._links[link] = await self._open()
+        wire.transport.write(data)
+        if whole:
+            await wire.catch_up(pinged=data.endswith(PINGREQ))
+
+    async def receive(self, link: str) -> bytes | None:
+        wire = self._links[link]
+        if not wire.frames:
+            await wire.catch_up()
+        if wire.frames:
+            return wire.frames.pop(0)
+        assert wire.closed, "nothing came"
+        return None
+
+    async def left(self, link: str) -> list[bytes]:
+        wire = self._links[link]
+        await wire.catch_up()
+        return [*wire.frames, b"closed"] if wire.closed else wire.frames
+
+    async def drop(self, link: str) -> None:
+        """Close a socket, and see by another that the broker has come to it."""
+        self._links.pop(link).transport.close()
+        witness = await self._open()
+        witness.transport.write(on_the_wire('10 ~ "MQTT" 04 02 0000 "witness"', 4))
+        await witness.catch_up()
+        witness.transport.write(b"\xe0\x00")
+        witness.transport.close()
+
+    async def wait(self, seconds: float) -> None:
+        raise AssertionError("time passes on the core only")
+
+    async def end(self) -> None:
+        for wire in self._links.values():
+            wire.transport.abort()
+
+    async def _open(self) -> Wire:
+        loop = asyncio.get_running_loop()
+        _, wire = await loop.create_connection(Wire, "127.0.0.1", self._port)
+        return wire
+
+
+def on_the_core(row: Row, version: int) -> None:
+    """The core waits for nothing, and so needs no loop."""
+    playing = play(row, version, CoreStage(row.limits, version))
+    try:
+        playing.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("the core waits for something")
+
+
+async def over_a_socket(row: Row, version: int) -> None:
+    config = Config(listeners=(ListenerOptions(port=0),), limits=row.limits)
+    async with Broker(config) as broker:
+        stage = SocketStage(broker.port)
+        try:
+            await play(row, version, stage)
+        finally:
+            await stage.end()
