@@ -1,0 +1,59 @@
+"""A core without sockets, and clients that cost next to nothing: they send frames made beforehand, and look at none.
+
+`turn` does what the shell does after each pass of its loop, but for the writing.
+"""
+
+from typing import Final
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.limits import Limits
+from mqttlite.wire.constants import V5
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Connect, Subscribe, SubscriptionRequest
+from mqttlite.wire.properties import NONE, Properties
+
+START: Final = 1_000.0
+
+
+class World:
+    """One broker. Time stands still until `now` is set."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.broker: Final = Broker(limits or Limits())
+        self.now = START
+
+    def connect(
+        self, client_id: str, version: int = V5, *, keep_alive: int = 0, properties: Properties = NONE
+    ) -> Connection:
+        """A client that is let in."""
+        connection = self.broker.open(Peer(), self.now)
+        packet = Connect(client_id, version, clean_start=False, keep_alive=keep_alive, properties=properties)
+        self.feed(connection, encode(packet, version))
+        assert connection.accepted
+        self.turn()
+        return connection
+
+    def subscriber(self, client_id: str, topic_filter: bytes, qos: int = 0, version: int = V5) -> Connection:
+        """A client that is let in and subscribes."""
+        connection = self.connect(client_id, version)
+        self.feed(connection, encode(Subscribe(1, (SubscriptionRequest(topic_filter, qos),)), version))
+        self.turn()
+        return connection
+
+    def feed(self, connection: Connection, chunk: bytes) -> None:
+        self.broker.feed(connection, chunk, self.now)
+
+    def turn(self) -> dict[int, bytes]:
+        """What would now be written, by the number of the connection."""
+        turn = self.broker.turn
+        turn.changes.clear()
+        turn.connected.clear()
+        turn.pending_bytes = 0
+        dirty, turn.dirty = turn.dirty, []
+        written: dict[int, bytes] = {}
+        for outbox in dirty:
+            outbox.awaits_commit = False
+            written[outbox.number] = outbox.take()
+        turn.closed.clear()
+        return written
