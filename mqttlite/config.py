@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
@@ -35,6 +36,8 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """One more is closed at once: bounds what clients that only connect can cost."""
     handshake_timeout_s: float = 10.0
     """How long a TLS handshake may take, and then a request for a WebSocket: half-open connections end here."""
+    capabilities: Capabilities = EVERYTHING
+    """What of MQTT this listener offers."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:

@@ -221,6 +221,7 @@ class Broker:
             max_connections=options.max_connections,
             handshake_timeout_s=options.handshake_timeout_s,
             must_authenticate=self._authenticator is not None,
+            capabilities=options.capabilities,
             identity_of=identity_of,
             broker=self._core,
             turns=self._turns,

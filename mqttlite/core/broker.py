@@ -8,13 +8,14 @@ caught in `feed`, ends its connection and touches no other.
 from typing import Final, final
 
 from mqttlite.core import connect
+from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, PASS_BYTES, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.publish import Publisher
-from mqttlite.core.reasons import CloseReason, close_reason_of
+from mqttlite.core.reasons import SCHEMA_INVALID, CloseReason, close_reason_of, count
 from mqttlite.core.restore import restore
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
@@ -82,6 +83,7 @@ class Broker:
         self._online: Final[dict[str, Connection]] = {}
         self._client_id_prefix: Final = client_id_prefix
         self._opened = 0
+        self._messages = 0
 
     def restore(self, changes: list[Change], now: float) -> None:
         """Begin with what a store kept. Before the first input."""
@@ -283,6 +285,7 @@ class Broker:
         qos = first >> 1 & 3
         if packet_id == 0 or qos == 3:
             decode(first, data[body:stop], connection.version)  # raises
+        check_publish(connection.peer.capabilities, qos, False)
         self._receive(connection, Message(topic, data[head_end:stop], qos), packet_id)
         return stop
 
@@ -332,7 +335,9 @@ class Broker:
             else:
                 session.on_pubcomp(packet.packet_id)
         elif isinstance(packet, Subscribe):
-            codes, retained = self._subscriptions.subscribe(session, packet, connection.version)
+            codes, retained = self._subscriptions.subscribe(
+                session, packet, connection.version, connection.peer.capabilities
+            )
             outbox.awaits_commit = outbox.awaits_commit or session.durable
             frame = encode(Suback(packet.packet_id, codes), connection.version)
             self._check_size(connection, frame, "SUBACK")
@@ -369,9 +374,15 @@ class Broker:
             connect.check_response_topic(properties)
         if not topic:
             raise ProtocolError("PUBLISH with neither a topic name nor a topic alias (§3.3.2.1)")
+        capabilities = connection.peer.capabilities
+        check_publish(capabilities, packet.qos, packet.retain)
+        valid = payload_is_valid(capabilities, packet.payload, properties)
         message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
         if packet.qos:
-            self._receive(connection, message, packet.packet_id)
+            self._receive(connection, message, packet.packet_id, valid)
+        elif not valid:
+            connection.received_qos0 += 1
+            count(self.publisher.drops, SCHEMA_INVALID, 1)
         else:
             connection.received_qos0 += 1
             self.publisher.publish(message, self._routes.find(topic), connection.session)
@@ -386,32 +397,54 @@ class Broker:
             raise ProtocolError(f"topic alias {alias} was never introduced (§3.3.2.3.4)")
         return connection.aliases[alias]
 
-    def _receive(self, connection: Connection, message: Message, packet_id: int) -> None:
-        """A QoS 1 or 2 message: distribute it, once, and acknowledge it."""
+    def _receive(self, connection: Connection, message: Message, packet_id: int, valid: bool = True) -> None:
+        """A QoS 1 or 2 message: distribute it, once, and acknowledge it; one that is not valid only the latter."""
         session = connection.session
         assert session is not None
         outbox = connection.outbox
         changes = self.turn.changes
         before = len(changes)
-        code = 0
+        answer = PUBACK if message.qos == 1 else PUBREC
         if message.qos == 1:
             connection.received_qos1 += 1
-            code = self.publisher.publish(message, self._routes.find(message.topic), session)
-            answer = PUBACK
         else:
-            answer = PUBREC
             connection.received_qos2 += 1
-            if packet_id not in session.received:  # else it is the same message again [MQTT-4.3.3-10]
-                if len(session.received) >= self.limits.receive_maximum and connection.version == V5:
-                    raise ReceiveMaximumExceeded(
-                        f"more than {self.limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-9]"
-                    )
-                code = self.publisher.publish(message, self._routes.find(message.topic), session)
-                if code < 0x80 or connection.version != V5:
-                    session.take_received(packet_id)
+            if packet_id in session.received:  # the same message again [MQTT-4.3.3-10]
+                outbox.send(encode_ack(answer, packet_id, connection.version))
+                return
+            if len(session.received) >= self.limits.receive_maximum and connection.version == V5:
+                raise ReceiveMaximumExceeded(
+                    f"more than {self.limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-9]"
+                )
+        if valid:
+            code = self.publisher.publish(message, self._routes.find(message.topic), session)
+        else:
+            code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
+            count(self.publisher.drops, SCHEMA_INVALID, 1)
+        if message.qos == 2 and (code < 0x80 or connection.version != V5):
+            session.take_received(packet_id)
         if len(changes) > before:
             outbox.awaits_commit = True
-        outbox.send(encode_ack(answer, packet_id, connection.version, code))
+        if valid and connection.version == V5 and connection.peer.capabilities.tell_delivery:
+            outbox.send(self._detailed_ack(connection, answer, packet_id, code))
+        else:
+            outbox.send(encode_ack(answer, packet_id, connection.version, code))
+
+    def _detailed_ack(self, connection: Connection, answer: int, packet_id: int, code: int) -> bytes:
+        """An acknowledgement that says what became of the message, where the client wants to know and has room."""
+        self._messages += 1
+        dropped, queued, sent = self.publisher.outcomes
+        details = [
+            ("message-id", f"{self._client_id_prefix}{self._messages:x}"),
+            ("delivered-to", str(sent)),
+            ("queued-for", str(queued)),
+            ("dropped-for", str(dropped)),
+        ]
+        if connection.problem_information:  # [MQTT-3.1.2-29]
+            frame = encode_ack(answer, packet_id, V5, code, Properties(user_properties=details))
+            if not 0 < connection.outbox.max_packet_bytes < len(frame):
+                return frame
+        return encode_ack(answer, packet_id, V5, code)
 
     def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
         known = session.release_received(packet_id)
@@ -424,7 +457,7 @@ class Broker:
 
     def _on_connect(self, connection: Connection, packet: Connect) -> None:
         connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
-        connect.check(packet)
+        connect.check(packet, connection.peer.capabilities)
         connection.problem_information = packet.properties.request_problem_information != 0
         if connection.peer.must_authenticate:
             connection.state = AUTHENTICATING

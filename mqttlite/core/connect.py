@@ -1,5 +1,6 @@
 """CONNECT: what we take, what we answer (5.0 §3.1, §3.2). The session and the sockets are other rooms' business."""
 
+from mqttlite.core.capabilities import Capabilities, check_connect
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import Limits
 from mqttlite.topics.names import check_name
@@ -11,14 +12,16 @@ from mqttlite.wire.errors import (
     PeerError,
     ProtocolError,
     UnsupportedProtocolVersion,
+    UseAnotherServer,
 )
 from mqttlite.wire.packets import Connack, Connect
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import connack_return_code
 
 
-def check(packet: Connect) -> None:
+def check(packet: Connect, capabilities: Capabilities) -> None:
     """Raises a `PeerError` for a CONNECT that is well-formed and still not taken."""
+    check_connect(capabilities, packet)
     if packet.properties.authentication_method is not None:
         raise BadAuthenticationMethod(
             f"authentication method {packet.properties.authentication_method[:64]!r} is not known here"
@@ -59,6 +62,9 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits) -> bytes
     properties = NONE
     if packet.version == V5:
         asked = packet.properties.session_expiry_interval or 0
+        offered = connection.peer.capabilities
+        wants_response_information = packet.properties.request_response_information == 1  # [MQTT-3.1.2-28]
+        response_information = offered.response_information.replace("%c", connection.client_id)
         properties = Properties(
             session_expiry_interval=None if asked == connection.session_expiry_s else connection.session_expiry_s,
             receive_maximum=limits.receive_maximum,
@@ -66,6 +72,12 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits) -> bytes
             topic_alias_maximum=limits.topic_alias_maximum,
             assigned_client_identifier=None if packet.client_id else connection.client_id,
             server_keep_alive=None if packet.keep_alive == connection.keep_alive_s else connection.keep_alive_s,
+            maximum_qos=offered.maximum_qos if offered.maximum_qos < 2 else None,
+            retain_available=None if offered.retain_available else 0,
+            wildcard_subscription_available=None if offered.wildcards_available else 0,
+            shared_subscription_available=None if offered.shared_subscriptions_available else 0,
+            subscription_identifier_available=None if offered.subscription_identifiers_available else 0,
+            response_information=response_information if response_information and wants_response_information else None,
         )
     return encode(Connack(connection.session_present, 0, properties), packet.version)
 
@@ -76,7 +88,9 @@ def refusal(version: int, error: PeerError, largest: int) -> bytes:
     `largest` is the client's Maximum Packet Size, 0 for none [MQTT-3.1.2-24].
     """
     if version == V5:
-        frame = encode(Connack(False, error.reason_code, Properties(reason_string=str(error))), V5)
+        reference = error.server_reference if isinstance(error, UseAnotherServer) else None
+        properties = Properties(reason_string=str(error), server_reference=reference)
+        frame = encode(Connack(False, error.reason_code, properties), V5)
         if 0 < largest < len(frame):
             frame = encode(Connack(False, error.reason_code), V5)  # [MQTT-3.2.2-19]
         return b"" if 0 < largest < len(frame) else frame

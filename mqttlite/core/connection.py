@@ -5,6 +5,7 @@ Its outgoing half is the `Outbox`. Nothing is decided here but which packets a s
 
 from typing import Final, final
 
+from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
@@ -46,11 +47,14 @@ WELCOME: Final[dict[int, frozenset[int]]] = {
 class Peer:
     """What the listener knows of the other end. `identity` is the name in a verified client certificate."""
 
-    __slots__ = ("identity", "must_authenticate")
+    __slots__ = ("capabilities", "identity", "must_authenticate")
 
-    def __init__(self, identity: str | None = None, must_authenticate: bool = False) -> None:
+    def __init__(
+        self, identity: str | None = None, must_authenticate: bool = False, capabilities: Capabilities = EVERYTHING
+    ) -> None:
         self.identity: Final = identity
         self.must_authenticate: Final = must_authenticate
+        self.capabilities: Final = capabilities
 
 
 @final

@@ -12,7 +12,7 @@ from mqttlite.core.limits import RETAINED_SWEEP_S, Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.reasons import NO_SUBSCRIBERS, QOS0_OFFLINE, count
 from mqttlite.core.routes import Receiver, Route, Routes
-from mqttlite.core.session import Session
+from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.shares import ROUND_ROBIN, Member, Share
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.topics.retained import RetainedMessages
@@ -28,7 +28,7 @@ REFUSED: Final = 0x97
 
 @final
 class Publisher:
-    __slots__ = ("_limits", "_next_sweep", "_retained", "_retained_bytes", "_routes", "_turn", "drops")
+    __slots__ = ("_limits", "_next_sweep", "_retained", "_retained_bytes", "_routes", "_turn", "drops", "outcomes")
 
     def __init__(self, routes: Routes, turn: Turn, limits: Limits) -> None:
         self._routes: Final = routes
@@ -39,6 +39,8 @@ class Publisher:
         self._next_sweep = 0.0
         self.drops: Final[dict[str, int]] = {}
         """Messages that met no subscriber, or whose session came to its end before they were sent."""
+        self.outcomes: list[int] = [0, 0, 0]
+        """For how many receivers the latest message was `DROPPED`, `QUEUED` and `SENT`."""
 
     def run(
         self, route: Route, topic: bytes, data: bytes, start: int, end: int, size: int, head: int, publisher: Connection
@@ -80,6 +82,7 @@ class Publisher:
         """Retain and distribute a message; 0, `NOBODY` or `REFUSED`. `publisher` matters for No Local."""
         code = self._retain(message) if message.retain else 0
         shared: list[Delivery | None] = [None, None, None]
+        self.outcomes = outcomes = [0, 0, 0]
         reached = 0
         for each in route.receivers:
             receiver = each.for_messages_of(publisher) if each.has_no_local else each
@@ -92,13 +95,15 @@ class Publisher:
                 delivery = Delivery(message, qos, message.retain and receiver.retain_as_published, receiver.identifiers)
             elif delivery is None:
                 delivery = shared[qos] = Delivery(message, qos, False)
-            if qos == 0:
-                receiver.session.deliver_qos0(delivery)
-            elif not receiver.session.deliver(delivery):
+            outcome = receiver.session.deliver(delivery) if qos else receiver.session.deliver_qos0(delivery)
+            outcomes[outcome] += 1
+            if qos and outcome == DROPPED:
                 code = REFUSED
         for share in route.shares:
             reached += 1
-            if not self._to_share(share, message):
+            outcome = self._to_share(share, message)
+            outcomes[outcome] += 1
+            if message.qos and outcome == DROPPED:
                 code = REFUSED
         self._turn.pending_bytes += message.size() * reached
         if reached == 0:
@@ -111,7 +116,7 @@ class Publisher:
         share = self._routes.share(delivery.share)
         if share is None or delivery.message.expired(self._turn.now):
             return False
-        return self._to_share(share, delivery.message)
+        return self._to_share(share, delivery.message) != DROPPED
 
     def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> list[Delivery]:
         """What a new subscription gets at once: the retained messages its filter matches [MQTT-3.3.1-9]."""
@@ -190,8 +195,8 @@ class Publisher:
             self._turn.pending_bytes += (len(topic) + len(payloads[0])) * len(payloads)
         return reached
 
-    def _to_share(self, share: Share, message: Message) -> bool:
-        """Give a message to the first member that takes it; False: all queues were full."""
+    def _to_share(self, share: Share, message: Message) -> int:
+        """Give a message to the first member that takes it; `DROPPED` where all queues were full."""
         members = share.candidates(message)
         for member in members:
             subscription = member.subscription
@@ -200,11 +205,10 @@ class Publisher:
             retain = message.retain and subscription.retain_as_published
             delivery = Delivery(message, qos, retain, identifiers, share.name)
             if qos == 0:
-                member.session.deliver_qos0(delivery)
-                return True
+                return member.session.deliver_qos0(delivery)
             if member.session.has_room(delivery) or member is members[-1]:
                 return member.session.deliver(delivery)
-        return False
+        raise AssertionError(f"{share.name!r} has no members")
 
     def _run_to_share(self, share: Share, topic: bytes, payloads: list[bytes]) -> None:
         """QoS 0 messages of one topic and size, dealt out to the members."""

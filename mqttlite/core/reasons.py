@@ -51,6 +51,7 @@ QUEUE_FULL: Final = "queue_full"
 BUFFER_FULL: Final = "buffer_full"
 PACKET_TOO_LARGE: Final = "packet_too_large"
 QOS0_OFFLINE: Final = "qos0_offline"
+SCHEMA_INVALID: Final = "schema_invalid"
 SESSION_EXPIRED: Final = "session_expired"
 
 

@@ -26,6 +26,11 @@ from mqttlite.wire.encode import encode_ack
 from mqttlite.wire.errors import ProtocolError
 from mqttlite.wire.packets import Will
 
+DROPPED: Final = 0
+QUEUED: Final = 1
+SENT: Final = 2
+"""What became of a message for a session. Sent is: on its way to the socket."""
+
 _NO_SUCH_PACKET_ID: Final = 0x92
 
 
@@ -142,14 +147,14 @@ class Session:
 
     # ------------------------------------------------------------------ messages to the client
 
-    def deliver(self, delivery: Delivery) -> bool:
-        """Take a QoS 1 or 2 message: send it if window and link allow, else queue it. False: the queue was full."""
+    def deliver(self, delivery: Delivery) -> int:
+        """Take a QoS 1 or 2 message: send it if window and link allow, else queue it; `SENT`, `QUEUED` or `DROPPED`."""
         outbox = self.outbox
         if outbox is None or outbox.blocked or self.quota <= 0 or self._pending or self._burst:
-            return self._queue(delivery)
+            return QUEUED if self._queue(delivery) else DROPPED
         packet_id = self._take_packet_id(delivery)
         self._send(outbox, packet_id, delivery)
-        return True
+        return SENT
 
     def has_room(self, delivery: Delivery) -> bool:
         """Whether `deliver` would take a message without dropping another."""
@@ -162,15 +167,16 @@ class Session:
         unfinished = [*self.inflight.values(), *self._queued.values()]
         return [delivery for delivery in unfinished if delivery.share and delivery.qos == 1]
 
-    def deliver_qos0(self, delivery: Delivery) -> None:
-        """Send a QoS 0 message, or count why not."""
+    def deliver_qos0(self, delivery: Delivery) -> int:
+        """Send a QoS 0 message, or count why not; `SENT` or `DROPPED`."""
         outbox = self.outbox
         if outbox is None:
             count(self.drops, QOS0_OFFLINE, 1)
-            return
+            return DROPPED
         frame = delivery.frame(outbox.version, self._turn.now)
-        if not outbox.too_large(len(frame)):
-            outbox.offer(frame, 1)
+        if outbox.too_large(len(frame)):
+            return DROPPED
+        return SENT if outbox.offer(frame, 1) else DROPPED
 
     def deliver_retained(self, deliveries: list[Delivery]) -> None:
         """Take what a new subscription finds retained; it leaves by and by, before later messages."""

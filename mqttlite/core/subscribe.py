@@ -5,6 +5,7 @@ Invariant: what a SUBACK grants is in the session and in the routes before the S
 
 from typing import Final
 
+from mqttlite.core.capabilities import Capabilities, refuse_subscription
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Delivery
@@ -37,7 +38,9 @@ class Subscriptions:
         self._turn: Final = turn
         self._limits: Final = limits
 
-    def subscribe(self, session: Session, packet: Subscribe, version: int) -> tuple[bytes, list[Delivery]]:
+    def subscribe(
+        self, session: Session, packet: Subscribe, version: int, capabilities: Capabilities
+    ) -> tuple[bytes, list[Delivery]]:
         """The SUBACK's reason codes, one for each filter, and the retained messages to send after it.
 
         Raises `TopicFilterInvalid` for a filter that breaks the rules, `ProtocolError` for options that contradict it;
@@ -50,7 +53,7 @@ class Subscriptions:
         codes = bytearray()
         retained: list[Delivery] = []
         for request in packet.requests:
-            code = self._refusal(session, request)
+            code = refuse_subscription(capabilities, request, identifier) or self._refusal(session, request)
             if code == 0:
                 code = request.qos
                 retained += self._subscribe(session, request, identifier)

@@ -117,16 +117,19 @@ class Outbox:
         self.high_water_messages = 0
         self.drops: dict[str, int] = {}
 
-    def offer(self, piece: bytes, messages: int) -> None:
-        """Take a piece of so many QoS 0 messages of one size, or drop by policy what a blocked link has no room for."""
+    def offer(self, piece: bytes, messages: int) -> bool:
+        """Take a piece of so many QoS 0 messages of one size, or drop by policy what a blocked link has no room for.
+
+        False: not all of them were taken.
+        """
         if self.blocked:
-            self._hold(piece, messages)
-            return
+            return self._hold(piece, messages)
         self.chunks.append(piece)
         self.sent_qos0 += messages
         if not self.dirty:
             self.dirty = True
             self.turn.dirty.append(self)
+        return True
 
     def send(self, frame: bytes) -> None:
         """Take a frame that is not dropped: an answer, or a QoS 1 or 2 message that its session accounts for."""
@@ -198,12 +201,13 @@ class Outbox:
         self._backlog_bytes = 0
         self._backlog_messages = 0
 
-    def _hold(self, piece: bytes, messages: int) -> None:
+    def _hold(self, piece: bytes, messages: int) -> bool:
         limits = self._limits
         size = len(piece) // messages
         drop_oldest = limits.on_overflow == DROP_OLDEST
         room = self._room(size, drop_oldest)
-        if room < messages:
+        all_taken = room >= messages
+        if not all_taken:
             count(self.drops, BUFFER_FULL, messages - room)
             if limits.on_overflow == DISCONNECT:
                 self.turn.overflowed.append(self.number)
@@ -217,6 +221,7 @@ class Outbox:
             self._backlog_messages += messages
             self._waiting_bytes += len(piece)
             self._note_high_water()
+        return all_taken
 
     def _room(self, size: int, in_place_of_the_kept: bool) -> int:
         """How many messages of that size still fit, beside those that are kept or in their place."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from mqttlite.core.broker import Broker
+from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.net.link import LINGER_S, Link, format_address
 from mqttlite.net.turns import Turns
@@ -49,6 +50,7 @@ class Listener:
         max_connections: int,
         handshake_timeout_s: float,
         must_authenticate: bool,
+        capabilities: Capabilities,
         identity_of: Callable[[dict[str, object]], str | None],
         broker: Broker,
         turns: Turns,
@@ -66,6 +68,7 @@ class Listener:
         self._max_connections: Final = max_connections
         self._handshake_timeout_s: Final = handshake_timeout_s
         self._must_authenticate: Final = must_authenticate
+        self._capabilities: Final = capabilities
         self._identity_of: Final = identity_of
         self._broker: Final = broker
         self._turns: Final = turns
@@ -179,7 +182,7 @@ class Listener:
             self._loop.call_soon(link.abort)
         certificate = link.peer_certificate()
         identity = None if certificate is None else self._identity_of(certificate)
-        return self._broker.open(Peer(identity, self._must_authenticate), self._loop.time())
+        return self._broker.open(Peer(identity, self._must_authenticate, self._capabilities), self._loop.time())
 
     def _on_upgrade(self, upgrade: WebSocket) -> None:
         self._upgrades.add(upgrade)

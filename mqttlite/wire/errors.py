@@ -90,3 +90,34 @@ class QuotaExceeded(PeerError):
     """A limit of the server is reached."""
 
     reason_code = ReasonCode.QUOTA_EXCEEDED
+
+
+class QosNotSupported(PeerError):
+    """A QoS above the Maximum QoS that we announced [MQTT-3.2.2-11]."""
+
+    reason_code = ReasonCode.QOS_NOT_SUPPORTED
+
+
+class RetainNotSupported(PeerError):
+    """A retained message where we said that there are none [MQTT-3.2.2-14]."""
+
+    reason_code = ReasonCode.RETAIN_NOT_SUPPORTED
+
+
+class PayloadFormatInvalid(PeerError):
+    """A payload that is not what its format indicator says [MQTT-3.3.2-4]."""
+
+    reason_code = ReasonCode.PAYLOAD_FORMAT_INVALID
+
+
+class UseAnotherServer(PeerError):
+    """Not here, for now; `server_reference` says where (§4.11)."""
+
+    reason_code = ReasonCode.USE_ANOTHER_SERVER
+    server_reference = ""
+
+
+class ServerMoved(UseAnotherServer):
+    """Not here any more (§4.11)."""
+
+    reason_code = ReasonCode.SERVER_MOVED

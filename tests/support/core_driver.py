@@ -7,6 +7,7 @@ It checks on the way what the shell relies on.
 from collections.abc import Sequence
 
 from mqttlite.core.broker import Broker
+from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.limits import Limits
@@ -55,9 +56,17 @@ class World:
         self._answers: list[tuple[Client, bytes]] = []
         self.broker.restore(self.store.load(), now)
 
-    def open(self, version: int = V5, *, identity: str | None = None, must_authenticate: bool = False) -> "Client":
+    def open(
+        self,
+        version: int = V5,
+        *,
+        identity: str | None = None,
+        must_authenticate: bool = False,
+        capabilities: Capabilities = EVERYTHING,
+    ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
-        client = Client(self, self.broker.open(Peer(identity, must_authenticate), self.now), version)
+        peer = Peer(identity, must_authenticate, capabilities)
+        client = Client(self, self.broker.open(peer, self.now), version)
         self.clients[client.connection.number] = client
         self.settle()
         return client

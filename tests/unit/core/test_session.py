@@ -13,7 +13,7 @@ from mqttlite.core.changes import (
 from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, FILL_BYTES, PASS_BYTES, Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
-from mqttlite.core.session import Session
+from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBREL, V5
 from mqttlite.wire.decode import decode
@@ -41,7 +41,7 @@ class Bench:
     def deliver(self, payloads: str, qos: int = 1, **fields: object) -> list[bool]:
         """A message for each letter; whether each was taken."""
         messages = [Message(b"t", letter.encode(), qos, **fields) for letter in payloads]  # type: ignore[arg-type]
-        return [self.session.deliver(Delivery(message, qos, False)) for message in messages]
+        return [self.session.deliver(Delivery(message, qos, False)) != DROPPED for message in messages]
 
     def sent(self) -> list[Packet]:
         self.turn.dirty.clear()

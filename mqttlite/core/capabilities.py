@@ -1,0 +1,97 @@
+"""What of MQTT a listener offers: the server's side of the CONNACK properties (5.0 §3.2.2.3), and what follows.
+
+Invariant: whatever a CONNACK withholds is refused when it is used, with the reason code that is named for it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from mqttlite.topics.names import has_wildcard, split_share
+from mqttlite.wire.errors import (
+    PayloadFormatInvalid,
+    QosNotSupported,
+    RetainNotSupported,
+    ServerMoved,
+    UseAnotherServer,
+)
+from mqttlite.wire.packets import Connect, SubscriptionRequest
+from mqttlite.wire.properties import Properties
+
+_SHARED_NOT_SUPPORTED: Final = 0x9E
+_IDENTIFIERS_NOT_SUPPORTED: Final = 0xA1
+_WILDCARDS_NOT_SUPPORTED: Final = 0xA2
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """The defaults offer everything. Raises `ValueError` for a maximum QoS that is none."""
+
+    maximum_qos: int = 2
+    """A PUBLISH above it closes its connection (0x9B) [MQTT-3.2.2-11]."""
+    retain_available: bool = True
+    wildcards_available: bool = True
+    shared_subscriptions_available: bool = True
+    subscription_identifiers_available: bool = True
+    check_payload_format: bool = False
+    """Whether a payload that says it is UTF-8 must be (0x99) [MQTT-3.3.2-4]."""
+    tell_delivery: bool = False
+    """Whether acknowledgements of 5.0 publishers say in user properties what became of the message."""
+    response_information: str = ""
+    """Where a client that asks may let responses be sent; `%c` stands for its client identifier (§4.10.1)."""
+    server_reference: str = ""
+    """Another server: every CONNECT is sent there (0x9C)."""
+    server_moved: bool = False
+    """Whether that is for good (0x9D)."""
+
+    def __post_init__(self) -> None:
+        if self.maximum_qos not in (0, 1, 2):
+            raise ValueError(f"maximum_qos is {self.maximum_qos}: it may be 0, 1 or 2")
+
+
+EVERYTHING: Final = Capabilities()
+
+
+def check_connect(capabilities: Capabilities, packet: Connect) -> None:
+    """Raises a `PeerError` for a CONNECT that asks for what the listener does not offer."""
+    if capabilities.server_reference:
+        sentence = f"use {capabilities.server_reference}"
+        error = ServerMoved(sentence) if capabilities.server_moved else UseAnotherServer(sentence)
+        error.server_reference = capabilities.server_reference
+        raise error
+    will = packet.will
+    if will is None:
+        return
+    check_publish(capabilities, will.qos, will.retain)
+    if not payload_is_valid(capabilities, will.payload, will.properties):
+        raise PayloadFormatInvalid("the will's payload says that it is UTF-8 and is not [MQTT-3.1.3-11]")
+
+
+def check_publish(capabilities: Capabilities, qos: int, retain: bool) -> None:
+    """Raises `QosNotSupported` [MQTT-3.2.2-11] or `RetainNotSupported` [MQTT-3.2.2-14]."""
+    if qos > capabilities.maximum_qos:
+        raise QosNotSupported(f"QoS {qos}: {capabilities.maximum_qos} is the most on this listener [MQTT-3.2.2-11]")
+    if retain and not capabilities.retain_available:
+        raise RetainNotSupported("retained messages are not available on this listener [MQTT-3.2.2-14]")
+
+
+def payload_is_valid(capabilities: Capabilities, payload: bytes, properties: Properties) -> bool:
+    """Whether a payload is what its format indicator says, where the listener asks."""
+    if not capabilities.check_payload_format or properties.payload_format_indicator != 1:
+        return True
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def refuse_subscription(capabilities: Capabilities, request: SubscriptionRequest, identifier: int) -> int:
+    """The reason code for a subscription that the listener does not offer; 0 for one that it does."""
+    shared = split_share(request.topic_filter)
+    if shared is not None and not capabilities.shared_subscriptions_available:
+        return _SHARED_NOT_SUPPORTED
+    if identifier and not capabilities.subscription_identifiers_available:
+        return _IDENTIFIERS_NOT_SUPPORTED
+    if not capabilities.wildcards_available and has_wildcard(request.topic_filter):
+        return _WILDCARDS_NOT_SUPPORTED
+    return 0

@@ -1,0 +1,194 @@
+"""What a listener does not offer is told in CONNACK and refused when it is used (5.0 §3.2.2.3)."""
+
+import pytest
+
+from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.limits import Limits
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.packets import Ack, Connack, Connect, Disconnect, Publish, Will
+from mqttlite.wire.properties import Properties
+from tests.support.core_driver import Client, World, request
+
+NOT_UTF8 = b"\xff"
+IS_TEXT = Properties(payload_format_indicator=1)
+
+
+def connected(world: World, capabilities: Capabilities, version: int = V5, **options: object) -> tuple[Client, Connack]:
+    client = world.open(version, capabilities=capabilities)
+    connack = client.connect("client", **options)  # type: ignore[arg-type]
+    assert connack is not None
+    return client, connack
+
+
+def test_a_maximum_qos_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="maximum_qos is 3"):
+        Capabilities(maximum_qos=3)
+
+
+def test_connack_says_nothing_of_what_is_offered() -> None:
+    _client, connack = connected(World(), Capabilities())
+    assert [name for name, _value in connack.properties.present()] == [
+        "receive_maximum",
+        "topic_alias_maximum",
+        "maximum_packet_size",
+    ]
+
+
+def test_connack_says_what_is_not_offered() -> None:
+    nothing = Capabilities(
+        maximum_qos=1,
+        retain_available=False,
+        wildcards_available=False,
+        shared_subscriptions_available=False,
+        subscription_identifiers_available=False,
+    )
+    _client, connack = connected(World(), nothing)
+    said = connack.properties
+    assert said.maximum_qos == 1
+    assert said.retain_available == 0
+    assert said.wildcard_subscription_available == 0
+    assert said.shared_subscription_available == 0
+    assert said.subscription_identifier_available == 0
+
+
+@pytest.mark.parametrize("properties", [Properties(), Properties(content_type="x")])
+def test_a_publish_above_the_maximum_qos_closes_the_connection_with_0x9b(properties: Properties) -> None:
+    client, _connack = connected(World(), Capabilities(maximum_qos=1))
+    client.send(Publish(b"a", b"", 1, packet_id=1, properties=properties))
+    assert not client.closed
+    client.send(Publish(b"a", b"", 2, packet_id=2, properties=properties))
+    assert client.received()[-1] == Disconnect(0x9B, client_said(client))
+
+
+def client_said(client: Client) -> Properties:
+    return Properties(reason_string=client.connection.close_detail)
+
+
+def test_a_retained_publish_where_there_are_none_closes_the_connection_with_0x9a() -> None:
+    client, _connack = connected(World(), Capabilities(retain_available=False))
+    client.publish("a", "x", retain=True)
+    assert client.received()[-1] == Disconnect(0x9A, client_said(client))
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "will", "code"),
+    [
+        (Capabilities(maximum_qos=0), Will(b"w", b"", 1), 0x9B),
+        (Capabilities(retain_available=False), Will(b"w", b"", 0, True), 0x9A),
+        (Capabilities(check_payload_format=True), Will(b"w", NOT_UTF8, properties=IS_TEXT), 0x99),
+    ],
+)
+def test_a_will_that_the_listener_does_not_offer_is_refused_at_connect(
+    capabilities: Capabilities, will: Will, code: int
+) -> None:
+    client, connack = connected(World(), capabilities, will=will)
+    assert connack.reason_code == code
+    assert client.closed
+
+
+def test_a_will_within_what_is_offered_is_taken() -> None:
+    _client, connack = connected(World(), Capabilities(maximum_qos=1), will=Will(b"w", b"x", 1, True))
+    assert connack.reason_code == 0
+
+
+def test_subscriptions_that_are_not_offered_are_refused_one_by_one() -> None:
+    few = Capabilities(
+        wildcards_available=False, shared_subscriptions_available=False, subscription_identifiers_available=False
+    )
+    client, _connack = connected(World(), few)
+    assert client.subscribe("a/+", "#", "$share/g/a", "a", qos=1) == bytes((0xA2, 0xA2, 0x9E, 1))
+    assert client.subscribe("b", identifier=4) == b"\xa1"
+
+
+def test_a_3_1_1_client_hears_of_it_as_0x80() -> None:
+    client, _connack = connected(World(), Capabilities(wildcards_available=False), V311)
+    assert client.subscribe(request("a/+"), request("a")) == bytes((0x80, 0))
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_payload_that_is_not_what_it_says_is_answered_0x99_and_goes_nowhere(qos: int) -> None:
+    world = World()
+    reader = world.connect("reader")
+    reader.subscribe("#")
+    client, _connack = connected(world, Capabilities(check_payload_format=True))
+    client.send(Publish(b"a", NOT_UTF8, qos, packet_id=1, properties=IS_TEXT))
+    (answer,) = client.received()
+    assert isinstance(answer, Ack)
+    assert answer.reason_code == 0x99
+    client.send(Publish(b"a", b"text", qos, packet_id=1, properties=IS_TEXT))
+    assert reader.payloads() == ["text"]
+    assert world.broker.publisher.drops == {"schema_invalid": 1}
+
+
+def test_such_a_payload_at_qos_0_is_dropped_and_counted() -> None:
+    world = World()
+    client, _connack = connected(world, Capabilities(check_payload_format=True))
+    client.send(Publish(b"a", NOT_UTF8, properties=IS_TEXT))
+    assert not client.closed
+    assert world.broker.publisher.drops == {"schema_invalid": 1}
+
+
+def test_a_payload_is_not_looked_at_unless_the_listener_asks() -> None:
+    client, _connack = connected(World(), Capabilities())
+    client.send(Publish(b"a", NOT_UTF8, 1, packet_id=1, properties=IS_TEXT))
+    assert client.received() == [Ack(4, 1, 0x10)]
+
+
+def test_an_acknowledgement_tells_what_became_of_the_message() -> None:
+    world = World(Limits(max_queued_messages=1))
+    world.connect("live").subscribe("a", qos=1)
+    away = world.connect("away", expiry=100)
+    away.subscribe("a", qos=1)
+    away.lose()
+    client, _connack = connected(world, Capabilities(tell_delivery=True))
+    client.publish("a", "x", 1)
+    client.publish("a", "y", 1)
+    first, second = client.received()
+    assert isinstance(first, Ack)
+    assert isinstance(second, Ack)
+    assert first.properties.user_properties[1:] == [("delivered-to", "1"), ("queued-for", "1"), ("dropped-for", "0")]
+    assert second.reason_code == 0x97
+    assert second.properties.user_properties[1:] == [("delivered-to", "1"), ("queued-for", "0"), ("dropped-for", "1")]
+    names = [ack.properties.user_properties[0] for ack in (first, second)]
+    assert names[0][0] == "message-id"
+    assert names[0] != names[1]
+
+
+@pytest.mark.parametrize("why", ["no problem information", "small packets", "3.1.1"])
+def test_it_tells_nothing_to_clients_that_do_not_want_or_cannot_take_it(why: str) -> None:
+    world = World()
+    version = V311 if why == "3.1.1" else V5
+    client = world.open(version, capabilities=Capabilities(tell_delivery=True))
+    properties = Properties(
+        request_problem_information=0 if why == "no problem information" else None,
+        maximum_packet_size=30 if why == "small packets" else None,
+    )
+    client.send(Connect("c", version, properties=Properties() if version == V311 else properties))
+    client.received()
+    client.publish("a", "x", 1)
+    assert client.received() == [Ack(4, 1, 0x10 if version == V5 else 0)]
+
+
+def test_response_information_is_given_to_those_who_ask() -> None:
+    offer = Capabilities(response_information="replies/%c/")
+    for asked, told in ((1, "replies/client/"), (0, None)):
+        client = World().open(V5, capabilities=offer)
+        client.send(Connect("client", properties=Properties(request_response_information=asked)))
+        (connack,) = client.received()
+        assert isinstance(connack, Connack)
+        assert connack.properties.response_information == told
+
+
+@pytest.mark.parametrize(("moved", "code"), [(False, 0x9C), (True, 0x9D)])
+def test_a_listener_may_send_everybody_elsewhere(moved: bool, code: int) -> None:
+    elsewhere = Capabilities(server_reference="other.example:1883", server_moved=moved)
+    client, connack = connected(World(), elsewhere)
+    assert connack.reason_code == code
+    assert connack.properties.server_reference == "other.example:1883"
+    assert client.closed
+
+
+def test_a_3_1_1_client_is_told_that_the_server_is_unavailable() -> None:
+    client, connack = connected(World(), Capabilities(server_reference="other.example"), V311)
+    assert connack.reason_code == 3
+    assert client.closed
