@@ -1,0 +1,98 @@
+"""Real sockets, on asyncio's own loop and on uvloop. What needs hours runs on the first, whose clock jumps."""
+
+import asyncio
+import selectors
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.limits import Limits
+from mqttlite.security.certificates import init
+from mqttlite.server import Broker
+from mqttlite.wire.constants import V5
+from tests.support.device import Device
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """asyncio's own loop; `jump` makes it later at once."""
+
+    def __init__(self) -> None:
+        super().__init__(selectors.DefaultSelector())
+        self._jumped_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self._jumped_s
+
+    def jump(self, seconds: float) -> None:
+        self._jumped_s += seconds
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"asyncio": JumpingLoop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+def jump() -> Callable[[float], None]:
+    """Make it later. Only on asyncio's own loop."""
+
+    def jump(seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, JumpingLoop)
+        loop.jump(seconds)
+
+    return jump
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator["Rig"]:
+    async with Rig() as rig:
+        yield rig
+
+
+class Rig:
+    """Brokers and devices of one test, all gone at its end."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "Rig":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def broker(self, config: Config | None = None, **options: object) -> Broker:
+        """A broker on a port of its own; `limits` makes a config of them."""
+        limits = options.pop("limits", None)
+        if config is None:
+            config = Config(
+                listeners=(ListenerOptions(port=0),), limits=limits if isinstance(limits, Limits) else Limits()
+            )
+        broker = Broker(config, **options)  # type: ignore[arg-type]
+        await self._stack.enter_async_context(broker)
+        return broker
+
+    async def dial(self, port: int, version: int = V5, **options: object) -> Device:
+        device = await Device.dial(port, version, **options)  # type: ignore[arg-type]
+        self._stack.push_async_callback(device.close)
+        return device
+
+    async def device(self, port: int, client_id: str, version: int = V5, **options: object) -> Device:
+        """A device that is connected."""
+        dialled = {name: options.pop(name) for name in ("host", "tls", "small_buffers") if name in options}
+        device = await self.dial(port, version, **dialled)
+        await device.connect(client_id, **options)
+        return device
+
+
+@pytest.fixture(scope="session")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certs")
+    init(directory, clients=["thermometer"])
+    return directory
