@@ -143,6 +143,7 @@ async def test_a_subscriber_that_reads_and_does_not_acknowledge_gets_its_window_
     assert len(subscriber.waiting()) == 4
 
 
+@pytest.mark.slow
 async def test_a_client_that_asks_and_never_reads_the_answers_is_cut_off(rig: Rig) -> None:
     broker = await rig.broker(limits=Limits(max_outbox_bytes=20_000))
     neighbour = await rig.device(broker.port, "neighbour")

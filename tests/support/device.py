@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
-from mqttlite.server import Broker
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
@@ -44,6 +43,9 @@ class Device:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: int) -> None:
         self._reader = reader
         self.writer = writer
+        host, at = writer.get_extra_info("sockname")[:2]
+        self.address = f"[{host}]:{at}" if ":" in host else f"{host}:{at}"
+        """As the broker's log says it."""
         self.version = version
         self.client_id = ""
         self._framer = Framer(1 << 28)
@@ -64,21 +66,19 @@ class Device:
     ) -> "Device":
         """Open the connection; with `small_buffers` the kernel takes little before the broker feels it."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only then
         if small_buffers:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, (host, port))
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (host, port))
+        except OSError:
+            sock.close()
+            raise
         reader, writer = await asyncio.open_connection(
             sock=sock, ssl=tls, server_hostname=host if tls else None, limit=4_096 if small_buffers else 65_536
         )
         return cls(reader, writer, version)
-
-    @property
-    def address(self) -> str:
-        """As the broker's log says it."""
-        name = self.writer.get_extra_info("sockname")
-        return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
     # ── sending ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,8 +217,3 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0)
-
-
-def connection_of(broker: Broker, client_id: str) -> "object":
-    """The core's view of a connected client."""
-    return next(each for each in broker._core.connections.values() if each.client_id == client_id)
