@@ -414,7 +414,7 @@ class Broker:
                 return
             if len(session.received) >= self.limits.receive_maximum and connection.version == V5:
                 raise ReceiveMaximumExceeded(
-                    f"more than {self.limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-9]"
+                    f"more than {self.limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
         if valid:
             code = self.publisher.publish(message, self._routes.find(message.topic), session)
@@ -500,6 +500,7 @@ class Broker:
             connection.deadline = self._deadlines.add(due, _LINK, connection.number)
         outbox = connection.outbox
         outbox.version = packet.version
+        outbox.topic_alias_maximum = min(packet.properties.topic_alias_maximum or 0, limits.max_topic_aliases)
         outbox.awaits_commit = len(self.turn.changes) > before  # that a session begins, or that one is gone
         session.attach(outbox, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         self._routes.forget_session(session)

@@ -24,6 +24,8 @@ class Limits:
     """QoS 1 and 2 messages a 5.0 client may have unacknowledged with us: bounds the QoS 2 identifiers kept."""
     topic_alias_maximum: int = 64
     """Topic aliases a 5.0 client may introduce on a connection: each keeps a topic name."""
+    max_topic_aliases: int = 32
+    """Topic aliases to a 5.0 client, where its Topic Alias Maximum is not smaller: each keeps a topic name."""
     max_inflight: int = 1_000
     """QoS 1 and 2 messages unacknowledged by a client, where its own Receive Maximum is not smaller."""
     max_queued_messages: int = 10_000
@@ -73,6 +75,7 @@ _LEAST: Final = {
     "max_packet_bytes": 128,
     "receive_maximum": 1,
     "topic_alias_maximum": 0,
+    "max_topic_aliases": 0,
     "max_inflight": 1,
     "max_queued_messages": 0,
     "max_queued_bytes": 0,
@@ -113,3 +116,6 @@ RETAINED_SWEEP_S: Final = 60.0
 
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""
+
+ONCE_SEEN: Final = 4
+"""How many topics a connection remembers for each topic alias, to tell those that come again: they are worth one."""

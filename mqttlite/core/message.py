@@ -78,11 +78,6 @@ class Delivery:
             self._head5, self._tail5 = self._parts5(None)
         return self._head5, self._tail5
 
-    def frame(self, version: int, now: float) -> bytes:
-        """The whole packet of a QoS 0 delivery."""
-        head, tail = self.parts(version, now)
-        return head + tail
-
     def _parts5(self, remaining_s: int | None) -> tuple[bytes, bytes]:
         message = self.message
         properties = message.properties

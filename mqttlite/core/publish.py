@@ -17,11 +17,14 @@ from mqttlite.core.shares import ROUND_ROBIN, Member, Share
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.encode import publish_parts
+from mqttlite.wire.encode import publish_parts, put_topic_alias
 from mqttlite.wire.properties import NONE
 
 NOBODY: Final = 0x10
 """The reason code for: accepted, but no subscriber matched."""
+_BEFORE_AN_ALIAS: Final = 2
+"""Messages of a topic until it is known whether it has an alias: seen once, seen again and introduced."""
+
 REFUSED: Final = 0x97
 """The reason code for: a subscriber's queue, or the room for retained messages, was full."""
 
@@ -66,11 +69,13 @@ class Publisher:
                 outbox.dirty = True
                 dirty.append(outbox)
         self._turn.pending_bytes += len(piece) * len(same)
-        reached = len(same) + len(different) + len(route.shares)
-        if different or route.others or route.shares:
+        reached = len(same) + len(different) + len(route.shares) + len(route.aliased)
+        if different or route.others or route.shares or route.aliased:
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
                 self._translate(different, topic, payloads, V311 if publisher.version == V5 else V5)
+            for outbox in route.aliased:
+                self._run_aliased(outbox, topic, payloads)
             if route.others:
                 reached += self._one_by_one(route.others, topic, payloads, publisher.session)
             for share in route.shares:
@@ -175,6 +180,27 @@ class Publisher:
         for outbox in outboxes:
             outbox.offer(piece, len(payloads))
         self._turn.pending_bytes += len(piece) * len(outboxes)
+
+    def _run_aliased(self, outbox: Outbox, topic: bytes, payloads: list[bytes]) -> None:
+        """The same for a receiver that takes topic aliases: the first message may have to introduce one."""
+        sent = 0
+        while sent < len(payloads) and sent < _BEFORE_AN_ALIAS:
+            head, tail = publish_parts(topic, payloads[sent], 0, False, NONE, V5)
+            alias = outbox.topic_alias(topic)
+            if alias:
+                head, tail = put_topic_alias(head, tail, topic, abs(alias), alias < 0)
+            outbox.offer(head + tail, 1)
+            sent += 1
+        if sent == len(payloads):
+            return
+        alias = outbox.topic_alias(topic)
+        head, tail = publish_parts(topic, payloads[0], 0, False, NONE, V5)
+        if alias:
+            head, tail = put_topic_alias(head, tail, topic, alias, False)
+        prefix = head + tail[: len(tail) - len(payloads[0])]
+        piece = b"".join([prefix + payload for payload in payloads[sent:]])
+        outbox.offer(piece, len(payloads) - sent)
+        self._turn.pending_bytes += len(piece)
 
     def _one_by_one(
         self, receivers: list[Receiver], topic: bytes, payloads: list[bytes], publisher: Session | None

@@ -14,8 +14,11 @@ from mqttlite.topics.names import check_name, has_wildcard, matches, split_share
 from mqttlite.topics.tree import SubscriptionTree
 from mqttlite.wire.constants import V5
 
-_SCAN_LIMIT: Final = 2_000
-"""Cached topics to hold against a changed wildcard filter; where there are more it is cheaper to route them anew."""
+_SCAN_LIMIT: Final = 5_000
+"""Cached topics to hold against one changed wildcard filter: some milliseconds. Where there are more, all go."""
+
+_COMPARISONS_PER_ROUTE: Final = 4
+"""Such comparisons that a cached route is worth: after so many it costs less to route anew than to go on comparing."""
 
 _ROUTE_BYTES: Final = 600
 _RECEIVER_BYTES: Final = 150
@@ -57,7 +60,7 @@ class Receiver:
 class Route:
     """The delivery plan of one topic, its receivers grouped by what a QoS 0 copy for them looks like."""
 
-    __slots__ = ("others", "plain3", "plain5", "receivers", "shares", "size")
+    __slots__ = ("aliased", "others", "plain3", "plain5", "receivers", "shares", "size")
 
     def __init__(self, topic: bytes, receivers: list[Receiver], shares: list[Share]) -> None:
         self.receivers: Final = receivers
@@ -67,6 +70,8 @@ class Route:
         """Connected 3.1.1 clients: the frame alone decides."""
         self.plain5: Final[list[Outbox]] = []
         """Connected 5.0 clients without subscription identifiers or a Maximum Packet Size."""
+        self.aliased: Final[list[Outbox]] = []
+        """The same, that take topic aliases."""
         self.others: Final[list[Receiver]] = []
         """Those that must be looked at one by one."""
         self.size: Final = _ROUTE_BYTES + len(topic) + _RECEIVER_BYTES * (len(receivers) + len(shares))
@@ -74,6 +79,8 @@ class Route:
             outbox = receiver.session.outbox
             if outbox is None or receiver.identifiers or receiver.has_no_local or outbox.max_packet_bytes:
                 self.others.append(receiver)
+            elif outbox.topic_alias_maximum:
+                self.aliased.append(outbox)
             elif outbox.version == V5:
                 self.plain5.append(outbox)
             else:
@@ -85,6 +92,7 @@ class Routes:
     __slots__ = (
         "_by_first_level",
         "_cached_bytes",
+        "_comparisons",
         "_max_bytes",
         "_policies",
         "_sessions",
@@ -102,6 +110,7 @@ class Routes:
         self.cache: Final[dict[bytes, Route]] = {}
         self._by_first_level: Final[dict[bytes, dict[bytes, None]]] = {}
         self._cached_bytes = 0
+        self._comparisons = 0
 
     def find(self, topic: bytes) -> Route:
         """The route of a topic. Raises `TopicNameInvalid` for a name that breaks the rules."""
@@ -162,11 +171,16 @@ class Routes:
             buckets = [self._by_first_level[first]]
         else:
             return
+        comparisons = 0
         for bucket in buckets:
-            topics = list(bucket)
-            sweeping = len(topics) > _SCAN_LIMIT
-            for topic in topics:
-                if sweeping or matches(topic_filter, topic):
+            comparisons += len(bucket)
+        self._comparisons += comparisons
+        if comparisons > _SCAN_LIMIT or self._comparisons > _COMPARISONS_PER_ROUTE * max(len(self.cache), 100):
+            self._clear()
+            return
+        for bucket in buckets:
+            for topic in list(bucket):
+                if matches(topic_filter, topic):
                     self._drop(topic)
 
     def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
@@ -194,15 +208,20 @@ class Routes:
 
     def _remember(self, topic: bytes, route: Route) -> None:
         if self._cached_bytes + route.size > self._max_bytes:
-            # Dropping all at once costs less, over time, than finding the oldest each time.
-            self.cache.clear()
-            self._by_first_level.clear()
-            self._cached_bytes = 0
+            self._clear()  # dropping all at once costs less, over time, than finding the oldest each time
             if route.size > self._max_bytes:
                 return
         self.cache[topic] = route
         self._cached_bytes += route.size
+        if self._comparisons > 0:
+            self._comparisons -= _COMPARISONS_PER_ROUTE
         self._by_first_level.setdefault(_first_level(topic), {})[topic] = None
+
+    def _clear(self) -> None:
+        self.cache.clear()
+        self._by_first_level.clear()
+        self._cached_bytes = 0
+        self._comparisons = 0
 
     def _drop(self, topic: bytes) -> None:
         self._cached_bytes -= self.cache.pop(topic).size

@@ -22,7 +22,7 @@ from mqttlite.core.reasons import EXPIRED, QOS0_OFFLINE, QUEUE_FULL, count
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.wire.constants import PUBREL, V5
-from mqttlite.wire.encode import encode_ack
+from mqttlite.wire.encode import encode_ack, put_topic_alias
 from mqttlite.wire.errors import ProtocolError
 from mqttlite.wire.packets import Will
 
@@ -30,6 +30,9 @@ DROPPED: Final = 0
 QUEUED: Final = 1
 SENT: Final = 2
 """What became of a message for a session. Sent is: on its way to the socket."""
+
+_ALIAS_BYTES: Final = 8
+"""The most that an alias adds to a packet: three bytes, two lengths that may grow, and its packet identifier."""
 
 _NO_SUCH_PACKET_ID: Final = 0x92
 
@@ -173,10 +176,12 @@ class Session:
         if outbox is None:
             count(self.drops, QOS0_OFFLINE, 1)
             return DROPPED
-        frame = delivery.frame(outbox.version, self._turn.now)
-        if outbox.too_large(len(frame)):
+        head, tail = delivery.parts(outbox.version, self._turn.now)
+        if outbox.too_large(len(head) + len(tail)):
             return DROPPED
-        return SENT if outbox.offer(frame, 1) else DROPPED
+        if outbox.topic_alias_maximum:
+            head, tail = _put_alias(outbox, delivery, head, tail)
+        return SENT if outbox.offer(head + tail, 1) else DROPPED
 
     def deliver_retained(self, deliveries: list[Delivery]) -> None:
         """Take what a new subscription finds retained; it leaves by and by, before later messages."""
@@ -304,6 +309,8 @@ class Session:
         if outbox.max_packet_bytes and outbox.too_large(len(head) + 2 + len(tail)):
             self._settle(packet_id)
             return
+        if outbox.topic_alias_maximum:
+            head, tail = _put_alias(outbox, delivery, head, tail)
         if self._known and packet_id in self._known:
             head = (head[0] | 8).to_bytes(1, "big") + head[1:]  # DUP: sent before [MQTT-3.3.1-1]
         self.inflight[packet_id] = delivery
@@ -365,3 +372,12 @@ class Session:
         self._known.discard(packet_id)
         if self.durable:
             self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+
+
+def _put_alias(outbox: Outbox, delivery: Delivery, head: bytes, tail: bytes) -> tuple[bytes, bytes]:
+    """The parts of a message with its topic's alias on this connection, if that has one and the packet has room."""
+    if 0 < outbox.max_packet_bytes < len(head) + len(tail) + _ALIAS_BYTES:
+        return head, tail
+    topic = delivery.message.topic
+    alias = outbox.topic_alias(topic)
+    return put_topic_alias(head, tail, topic, abs(alias), alias < 0) if alias else (head, tail)

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.changes import Change
-from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, Limits
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ONCE_SEEN, Limits
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, count
 
 
@@ -72,10 +72,12 @@ class Outbox:
     """
 
     __slots__ = (
+        "_aliases",
         "_backlog",
         "_backlog_bytes",
         "_backlog_messages",
         "_limits",
+        "_once",
         "_waiting_bytes",
         "awaits_commit",
         "blocked",
@@ -90,6 +92,7 @@ class Outbox:
         "sent_qos0",
         "sent_qos1",
         "sent_qos2",
+        "topic_alias_maximum",
         "turn",
         "version",
     )
@@ -101,6 +104,10 @@ class Outbox:
         self.version = 0
         self.max_packet_bytes = 0
         """The client's Maximum Packet Size; 0: none."""
+        self.topic_alias_maximum = 0
+        """How many topic aliases the client takes, and we give; 0 to any that is not 5.0."""
+        self._aliases: dict[bytes, int] | None = None
+        self._once: set[bytes] | None = None  # topics seen once, as long as aliases are left
         self.chunks: list[bytes] = []
         self._backlog: deque[tuple[bytes, int]] = deque()
         self._backlog_bytes = 0
@@ -142,6 +149,30 @@ class Outbox:
         elif not self.dirty:
             self.dirty = True
             self.turn.dirty.append(self)
+
+    def topic_alias(self, topic: bytes) -> int:
+        """The alias to use for a topic now: 0 for none, negative where this message introduces it.
+
+        A topic that comes again gets one while there are any. A blocked link gets none: a message that may yet be
+        dropped must not be the one that introduces an alias.
+        """
+        if self.blocked:
+            return 0
+        aliases, once = self._aliases, self._once
+        if aliases is None or once is None:
+            aliases, once = {}, set()
+            self._aliases, self._once = aliases, once
+        if topic in aliases:
+            return aliases[topic]
+        if len(aliases) >= self.topic_alias_maximum:
+            return 0
+        if topic in once:
+            alias = aliases[topic] = len(aliases) + 1
+            return -alias
+        if len(once) >= ONCE_SEEN * self.topic_alias_maximum:
+            once.clear()
+        once.add(topic)
+        return 0
 
     def too_large(self, size: int) -> bool:
         """Whether the client refuses a packet of that size; counted as dropped if so [MQTT-3.1.2-24]."""

@@ -1,7 +1,7 @@
 """The subscriptions, by topic filter: which of them match a topic name (5.0 §4.7).
 
 Filters without wildcards are in one flat dictionary, so that they cost a look-up and no nodes; only filters with
-wildcards make a tree. Invariant: no node is empty. A match costs what it finds, not what else is subscribed.
+wildcards make a tree. Invariant: no node is empty. A match costs the nodes it reaches, not what else is subscribed.
 """
 
 from typing import Final, Generic, TypeVar, final

@@ -103,6 +103,20 @@ def publish_parts(
     return first.to_bytes(1, "big") + encode_varint(length) + encode_binary(topic), tail
 
 
+def put_topic_alias(head: bytes, tail: bytes, topic: bytes, alias: int, introduce: bool) -> tuple[bytes, bytes]:
+    """The parts of a 5.0 PUBLISH with a topic alias: beside the topic where it is introduced, else in its place."""
+    length, at = 0, 0
+    while True:
+        length |= (tail[at] & 0x7F) << (7 * at)
+        at += 1
+        if tail[at - 1] < 0x80:
+            break
+    tail = encode_varint(length + 3) + b"\x23" + alias.to_bytes(2, "big") + tail[at:]
+    name = topic if introduce else b""
+    packet_id_size = 2 if head[0] & 6 else 0
+    return head[:1] + encode_varint(2 + len(name) + packet_id_size + len(tail)) + encode_binary(name), tail
+
+
 def encode_ack(
     packet_type: int, packet_id: int, version: int, reason_code: int = 0, properties: Properties = NONE
 ) -> bytes:

@@ -190,7 +190,7 @@ def test_a_delivery_is_encoded_once_for_all_receivers_of_a_version() -> None:
 
 def test_a_delivery_of_an_expiring_message_with_less_than_a_second_left_says_one() -> None:
     message = Message(b"t", b"x", 0, False, Properties(message_expiry_interval=10), 10.0)
-    packet = decode_frame(Delivery(message, 0, False).frame(V5, 9.9), V5)
+    packet = decode_frame(b"".join(Delivery(message, 0, False).parts(V5, 9.9)), V5)
     assert isinstance(packet, Publish)
     assert packet.properties.message_expiry_interval == 1
 

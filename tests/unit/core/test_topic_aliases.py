@@ -1,0 +1,147 @@
+"""Topic aliases to a client (5.0 §3.3.2.3.4): for topics that come again, never more than it takes, never lost."""
+
+import pytest
+
+from mqttlite.core.limits import Limits
+from mqttlite.core.turn import Outbox, Turn
+from mqttlite.wire.encode import publish_parts, put_topic_alias
+from mqttlite.wire.packets import Connect, Publish
+from mqttlite.wire.properties import NONE, Properties
+from tests.support.core_driver import Client, World, publishes
+
+
+def reader(world: World, aliases: int, qos: int = 0, topic_filter: str = "#", largest: int | None = None) -> Client:
+    client = world.open()
+    asked = Properties(topic_alias_maximum=aliases, maximum_packet_size=largest)
+    client.send(Connect("reader", properties=asked))
+    client.received()
+    client.subscribe(topic_filter, qos=qos)
+    return client
+
+
+def resolved(client: Client, known: dict[int, bytes]) -> list[tuple[bytes, bytes]]:
+    """Topic and payload of what came, aliases put in by the client's own rules."""
+    messages = []
+    for packet in publishes(client.received()):
+        alias = packet.properties.topic_alias
+        topic = packet.topic
+        if alias is not None:
+            if topic:
+                known[alias] = topic
+            topic = known[alias]
+        assert topic
+        messages.append((topic, packet.payload))
+    return messages
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_topic_that_comes_again_gets_an_alias_and_then_travels_without_its_name(qos: int) -> None:
+    world = World()
+    client = reader(world, 5, qos)
+    for number in range(4):
+        world.publish("a/long/topic", str(number), qos)
+    sent = publishes(client.received())
+    assert [(each.topic, each.properties.topic_alias) for each in sent] == [
+        (b"a/long/topic", None),
+        (b"a/long/topic", 1),
+        (b"", 1),
+        (b"", 1),
+    ]
+    assert [each.payload for each in sent] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("messages", [1, 2, 3, 9])
+def test_a_run_of_messages_uses_it_as_soon_as_it_can(messages: int) -> None:
+    world = World()
+    client, plain = reader(world, 5), world.connect("plain")
+    plain.subscribe("#")
+    publisher = world.connect("publisher")
+    known: dict[int, bytes] = {}
+    for _ in range(2):
+        publisher.send(*[Publish(b"topic", b"%d" % number) for number in range(messages)])
+        assert resolved(client, known) == [(b"topic", b"%d" % number) for number in range(messages)]
+        assert plain.payloads() == [str(number) for number in range(messages)]
+    assert list(known) == ([1] if messages > 0 else [])
+
+
+def test_a_client_that_takes_none_gets_none() -> None:
+    world = World()
+    client = reader(world, 0)
+    for _ in range(3):
+        world.publish("topic", "x")
+    assert all(each.properties is NONE for each in publishes(client.received()))
+
+
+def test_never_more_than_the_client_takes_nor_than_we_give() -> None:
+    for client_takes, we_give in ((2, 32), (9, 2)):
+        world = World(Limits(max_topic_aliases=we_give))
+        client = reader(world, client_takes)
+        known: dict[int, bytes] = {}
+        for _ in range(3):
+            for topic in "abcd":
+                world.publish(topic, topic)
+        assert [topic for topic, _payload in resolved(client, known)] == [b"a", b"b", b"c", b"d"] * 3
+        assert sorted(known) == [1, 2]
+
+
+def test_topics_that_never_come_again_take_none_and_are_forgotten() -> None:
+    outbox = Outbox(1, Turn(), Limits())
+    outbox.topic_alias_maximum = 2
+    assert [outbox.topic_alias(b"%d" % number) for number in range(100)] == [0] * 100
+    assert outbox.topic_alias(b"99") == -1
+    assert outbox.topic_alias(b"99") == 1
+
+
+def test_a_blocked_link_is_not_introduced_to_an_alias() -> None:
+    world = World(Limits(max_outbox_messages=2, on_overflow="drop_oldest"))
+    client = reader(world, 5)
+    known: dict[int, bytes] = {}
+    world.publish("topic", "0")
+    client.block()
+    for number in range(1, 6):
+        world.publish("topic", str(number))
+    client.unblock()
+    for number in range(6, 9):
+        world.publish("topic", str(number))
+    assert [payload for _topic, payload in resolved(client, known)] == [b"0", b"4", b"5", b"6", b"7", b"8"]
+
+
+def test_a_new_connection_begins_without_aliases() -> None:
+    world = World()
+    for _ in range(2):
+        client = world.open()
+        client.auto_ack = False
+        asked = Properties(topic_alias_maximum=5, session_expiry_interval=100)
+        client.send(Connect("reader", clean_start=False, properties=asked))
+        client.subscribe("#", qos=1)
+        for number in range(3):
+            world.publish("topic", str(number), 1)
+        assert all(topic == b"topic" for topic, _payload in resolved(client, {}))
+        client.lose()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_an_alias_never_makes_a_packet_too_large(qos: int) -> None:
+    world = World()
+    client = reader(world, 5, qos, largest=30)
+    for size in (5, 5, 5, 17, 17, 17, 5):
+        world.publish("topic", "x" * size, qos)
+    sizes = [len(payload) for _topic, payload in resolved(client, {})]
+    assert sizes == [5, 5, 5, 17, 17, 17, 5]
+
+
+@pytest.mark.parametrize("length", [0, 100, 200])
+def test_an_alias_stands_before_the_other_properties(length: int) -> None:
+    properties = Properties(content_type="x" * length) if length else NONE
+    head, tail = publish_parts(b"topic", b"payload", 0, False, properties, 5)
+    both = b"".join(put_topic_alias(head, tail, b"topic", 7, True))
+    alone = b"".join(put_topic_alias(head, tail, b"topic", 7, False))
+    from mqttlite.wire.decode import decode
+    from mqttlite.wire.framer import Framer
+
+    for frame, name in ((both, b"topic"), (alone, b"")):
+        ((first, body),) = Framer(1000).split(frame)
+        packet = decode(first, body, 5)
+        assert isinstance(packet, Publish)
+        assert (packet.topic, packet.payload, packet.properties.topic_alias) == (name, b"payload", 7)
+        assert packet.properties.content_type == ("x" * length if length else None)
