@@ -97,8 +97,7 @@ def _parse(head: bytes) -> h11.Request:
         request = parser.next_event()
     except h11.RemoteProtocolError as error:
         raise Refused(400, f"This is not HTTP: {error}.") from None
-    if not isinstance(request, h11.Request):
-        raise Refused(400, "This is not an HTTP request.")
+    assert isinstance(request, h11.Request), "the head is whole"
     return request
 
 

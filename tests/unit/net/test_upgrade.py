@@ -1,0 +1,78 @@
+"""The request for a WebSocket: what is answered with 101, with what headers, and what options are none."""
+
+import pytest
+
+from mqttlite.net.upgrade import Options, Refused, upgrade
+from tests.support.web import request
+
+
+def test_the_answer_is_the_one_of_the_standard_s_example() -> None:
+    assert upgrade(request(), Options()) == (
+        b"HTTP/1.1 101 Switching Protocols\r\n"
+        b"Upgrade: websocket\r\n"
+        b"Connection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"
+        b"Sec-WebSocket-Protocol: mqtt\r\n"
+        b"\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        request("/mqtt?token=1"),
+        request(Upgrade="WebSocket", Connection="upgrade"),
+        request(Sec_WebSocket_Extensions="permessage-deflate; client_max_window_bits"),
+        request(protocols="chat")[:-2] + b"Sec-WebSocket-Protocol: mqtt\r\n\r\n",
+    ],
+)
+def test_these_are_requests_for_mqtt(data: bytes) -> None:
+    assert upgrade(data, Options()).startswith(b"HTTP/1.1 101 ")
+    assert b"Extensions" not in upgrade(data, Options())
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "says"),
+    [
+        (request("/MQTT"), 404, "/mqtt"),
+        (request("/mqtt/"), 404, "/mqtt"),
+        (request("http://localhost/mqtt"), 404, "/mqtt"),
+        (request(without="Upgrade"), 426, "MQTT over WebSocket"),
+        (request(without="Connection"), 426, "MQTT over WebSocket"),
+        (request(Upgrade="h2c"), 426, "MQTT over WebSocket"),
+        (request(without="Sec-WebSocket-Version"), 426, "13"),
+        (request(without="Host"), 400, "Host"),
+        (request(Sec_WebSocket_Key="dG9vIHNob3J0"), 400, "16 bytes"),
+        (request(Sec_WebSocket_Key="no base64 at all, no"), 400, "16 bytes"),
+        (request(Sec_WebSocket_Key="\u00e9"), 400, "16 bytes"),
+        (request(origin="null"), 403, "null"),
+        (request(origin="http://a")[:-2] + b"Origin: http://b\r\n\r\n", 400, "origin came twice"),
+        (b"GET /mqtt\r\n\r\n", 400, "not HTTP"),
+        (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", 400, "not HTTP"),
+        (b"GET /mqtt HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", 400, "not HTTP"),
+        (b"\r\n\r\n", 400, "not"),
+    ],
+)
+def test_these_are_refused(data: bytes, status: int, says: str) -> None:
+    with pytest.raises(Refused, match=says) as caught:
+        upgrade(data, Options())
+    assert caught.value.response.startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_the_origins_that_are_listed_decide() -> None:
+    options = Options(origins=("https://app.example",))
+    assert upgrade(request(origin="https://app.example"), options).startswith(b"HTTP/1.1 101 ")
+    with pytest.raises(Refused, match=r"https://other\.example may not connect"):
+        upgrade(request(origin="https://other.example"), options)
+
+
+@pytest.mark.parametrize("path", ["mqtt", "", "/a?b", "/a#b", "/a b", "/\u00e4"])
+def test_a_path_is_one(path: str) -> None:
+    with pytest.raises(ValueError, match="path is"):
+        Options(path=path)
+
+
+@pytest.mark.parametrize("origin", ["app.example", "https://app.example/", "https://app.example/x", "https://", ""])
+def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
+    with pytest.raises(ValueError, match="an origin is like"):
+        Options(origins=(origin,))
