@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.wire.constants import V31
 from tests.conformance.script import ONLY_3, ONLY_5, SINCE_3_1, Row
@@ -20,7 +21,7 @@ CONNECT: Final = [
     """,
     ),
     Row(
-        "MQTT-3.1.0-2",
+        "MQTT-3.1.0-2 MQTT-3.2.0-2 MQTT-3.14.4-1 MQTT-4.13.2-1",
         "a second CONNECT is a protocol error",
         """
         hello a
@@ -63,7 +64,7 @@ CONNECT: Final = [
         (V31,),
     ),
     Row(
-        "MQTT-3.1.2-3",
+        "MQTT-3.1.2-3 MQTT-3.1.4-1 MQTT-3.2.2-6 MQTT-3.2.2-7",
         "the reserved flag of CONNECT is 0",
         """
         a> 10 ~ "MQTT" VV 03 0000 {} "a"
@@ -72,7 +73,7 @@ CONNECT: Final = [
         ONLY_3,
     ),
     Row(
-        "MQTT-3.1.2-3",
+        "MQTT-3.1.2-3 MQTT-3.1.4-1 MQTT-3.2.2-6 MQTT-3.2.2-7",
         "the reserved flag of CONNECT is 0",
         """
         a> 10 ~ "MQTT" 05 03 0000 {} "a" => connack 0 81
@@ -178,7 +179,7 @@ CONNECT: Final = [
         ONLY_5,
     ),
     Row(
-        "MQTT-4.12.0-1",
+        "MQTT-4.12.0-1 MQTT-3.1.4-2",
         "an authentication method we do not know is refused with 0x8C",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 15 "SCRAM-SHA-1" } "a" => connack 0 8c
@@ -216,7 +217,7 @@ CONNECT: Final = [
         ONLY_3,
     ),
     Row(
-        "MQTT-3.1.4-2",
+        "MQTT-3.1.4-6",
         "a refused client's further packets are not looked at",
         """
         hello b
@@ -265,7 +266,7 @@ CONNECT: Final = [
 
 CLIENT_IDENTIFIERS: Final = [
     Row(
-        "MQTT-3.1.3-5",
+        "MQTT-3.1.3-5 MQTT-3.1.4-5",
         "a client identifier of 23 letters and digits is taken",
         """
         a> 10 ~ "MQTT" VV 02 0000 {} "0123456789abcdefghiABCD" => connack 0 00
@@ -298,11 +299,11 @@ CLIENT_IDENTIFIERS: Final = [
         ONLY_3,
     ),
     Row(
-        "MQTT-3.1.3-6",
+        "MQTT-3.1.3-6 MQTT-3.1.3-7 MQTT-3.2.2-16",
         "without a client identifier one is assigned",
         """
-        a> 10 ~ "MQTT" 05 02 0000 {} "" => connack 0 00
-        b> 10 ~ "MQTT" 05 00 0000 {} "" => connack 0 00
+        a> 10 ~ "MQTT" 05 02 0000 {} "" => connack 0 00 assigned_client_identifier=*
+        b> 10 ~ "MQTT" 05 00 0000 {} "" => connack 0 00 assigned_client_identifier=*
         a> c0 00 => d0 00
     """,
         ONLY_5,
@@ -311,7 +312,7 @@ CLIENT_IDENTIFIERS: Final = [
 
 PROPERTIES_OF_CONNACK: Final = [
     Row(
-        "MQTT-3.2.2-9",
+        "§3.2.2.3",
         "the server says what it holds",
         """
         a> 10 ~ "MQTT" 05 02 0000 {} "a"
@@ -320,7 +321,7 @@ PROPERTIES_OF_CONNACK: Final = [
         ONLY_5,
     ),
     Row(
-        "§3.2.2.3",
+        "MQTT-4.12.0-6",
         "what is as the standard assumes is not said",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 11 00000064 } "a"
@@ -331,7 +332,7 @@ PROPERTIES_OF_CONNACK: Final = [
         ONLY_5,
     ),
     Row(
-        "MQTT-3.2.2-21",
+        "§3.2.2.3.14",
         "a server that wants a shorter keep-alive says which",
         """
         a> 10 ~ "MQTT" 05 02 0078 {} "a" => connack 0 00 server_keep_alive=30
@@ -342,7 +343,7 @@ PROPERTIES_OF_CONNACK: Final = [
         Limits(server_keep_alive_s=30),
     ),
     Row(
-        "MQTT-3.2.2-22",
+        "MQTT-3.2.2-21 MQTT-3.1.2-21",
         "the server's keep-alive is the one in force",
         """
         a> 10 ~ "MQTT" 05 02 0078 {} "a" => connack 0 00 server_keep_alive=30
@@ -412,9 +413,73 @@ PROPERTIES_OF_CONNACK: Final = [
     ),
 ]
 
+LESS: Final = [
+    Row(
+        "MQTT-3.2.2-9",
+        "a server that does not take QoS 2 says so, and closes whoever sends it",
+        """
+        a> 10 ~ "MQTT" 05 02 0000 {} "a" => connack 0 00 maximum_qos=1
+        a> 32 ~ "t" 0001 {} 'x' => 40 03 0001 10
+        a> 34 ~ "t" 0002 {} 'x'
+        a! 9b
+    """,
+        ONLY_5,
+        capabilities=Capabilities(maximum_qos=1),
+    ),
+    Row(
+        "MQTT-3.2.2-10",
+        "and takes a SUBSCRIBE with any QoS",
+        """
+        hello a
+        a> 82 ~ 0001 {} "t" 00 "u" 01 "v" 02 => 90 ~ 0001 {} 00 01 02
+    """,
+        ONLY_5,
+        capabilities=Capabilities(maximum_qos=1),
+    ),
+    Row(
+        "MQTT-3.2.2-12",
+        "and refuses a will with that QoS",
+        """
+        a> 10 ~ "MQTT" 05 16 0000 {} "a" {} "w" "x" => connack 0 9b
+        a!
+    """,
+        ONLY_5,
+        capabilities=Capabilities(maximum_qos=1),
+    ),
+    Row(
+        "MQTT-3.2.2-13",
+        "a server without retained messages says so, and refuses a will that is to be one",
+        """
+        hello b
+        a> 10 ~ "MQTT" 05 26 0000 {} "a" {} "w" "x" => connack 0 9a
+        a!
+        a> 10 ~ "MQTT" 05 02 0000 {} "a" => connack 0 00 retain_available=0
+        a> 31 ~ "t" {} 'x'
+        a! 9a
+    """,
+        ONLY_5,
+        capabilities=Capabilities(retain_available=False),
+    ),
+    Row(
+        "§3.9.3",
+        "wildcards, subscription identifiers and shared subscriptions that are not offered are refused by name",
+        """
+        a> 10 ~ "MQTT" 05 02 0000 {} "a"
+        a< connack 0 00 wildcard_subscription_available=0 subscription_identifier_available=0 \
+            shared_subscription_available=0
+        a> 82 ~ 0001 {} "t/+" 00 "$share/g/t" 00 "t" 00 => 90 ~ 0001 {} a2 9e 00
+        a> 82 ~ 0002 { 0b 01 } "t" 00 => 90 ~ 0002 {} a1
+    """,
+        ONLY_5,
+        capabilities=Capabilities(
+            wildcards_available=False, subscription_identifiers_available=False, shared_subscriptions_available=False
+        ),
+    ),
+]
+
 KEEP_ALIVE: Final = [
     Row(
-        "MQTT-3.1.2-22",
+        "MQTT-3.1.2-22 MQTT-3.2.2-22",
         "after one and a half keep-alives of silence the connection ends",
         """
         a> 10 ~ "MQTT" VV 02 000a {} "a" => connack 0 00
@@ -425,7 +490,7 @@ KEEP_ALIVE: Final = [
     """,
     ),
     Row(
-        "MQTT-3.1.2-22",
+        "MQTT-3.2.2-22",
         "any packet keeps a connection alive",
         """
         a> 10 ~ "MQTT" VV 02 000a {} "a" => connack 0 00
@@ -482,7 +547,7 @@ KEEP_ALIVE: Final = [
 
 DISCONNECTING: Final = [
     Row(
-        "MQTT-3.14.4-2",
+        "MQTT-3.14.4-2 MQTT-3.14.4-1",
         "after DISCONNECT the connection is closed",
         """
         hello a
@@ -579,6 +644,7 @@ ROWS: Final = [
     *CONNECT,
     *CLIENT_IDENTIFIERS,
     *PROPERTIES_OF_CONNACK,
+    *LESS,
     *KEEP_ALIVE,
     *DISCONNECTING,
 ]

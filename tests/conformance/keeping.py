@@ -7,7 +7,7 @@ from tests.conformance.script import ONLY_3, ONLY_5, SINCE_3_1, Row
 
 SESSIONS: Final = [
     Row(
-        "MQTT-3.1.2-4",
+        "MQTT-3.1.2-4 MQTT-3.1.4-4",
         "a clean start ends the session before",
         """
         stay a
@@ -24,7 +24,7 @@ SESSIONS: Final = [
     """,
     ),
     Row(
-        "MQTT-3.1.2-5",
+        "MQTT-3.1.2-5 MQTT-3.1.3-2 MQTT-3.2.2-3",
         "a session goes on where it was",
         """
         stay a
@@ -160,7 +160,7 @@ SESSIONS: Final = [
         ONLY_5,
     ),
     Row(
-        "§3.1.2.11.2",
+        "MQTT-4.1.0-1",
         "a session that came back in time expires no more",
         """
         stay a
@@ -175,7 +175,7 @@ SESSIONS: Final = [
         ONLY_5,
     ),
     Row(
-        "MQTT-4.1.0-1",
+        "MQTT-4.5.0-1",
         "what is published while a client is away waits for it",
         """
         stay a
@@ -252,7 +252,7 @@ SESSIONS: Final = [
 
 AGAIN: Final = [
     Row(
-        "MQTT-4.4.0-1",
+        "MQTT-4.4.0-1 MQTT-3.3.1-1",
         "what was not acknowledged is sent again, with DUP and in its order",
         """
         stay a
@@ -369,7 +369,7 @@ AGAIN: Final = [
         ONLY_5,
     ),
     Row(
-        "MQTT-4.9.0-2",
+        "MQTT-3.3.4-9",
         "no more than the client's Receive Maximum is sent unacknowledged",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 21 0002 } "a" => connack 0 00
@@ -388,7 +388,7 @@ AGAIN: Final = [
         ONLY_5,
     ),
     Row(
-        "MQTT-3.3.4-7",
+        "MQTT-4.9.0-2",
         "QoS 0 messages pass a full window",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 21 0001 } "a" => connack 0 00
@@ -404,7 +404,7 @@ AGAIN: Final = [
         ONLY_5,
     ),
     Row(
-        "MQTT-4.9.0-3",
+        "MQTT-4.9.0-3 MQTT-3.3.4-10",
         "a full window keeps no answer back",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 21 0001 } "a" => connack 0 00
@@ -418,7 +418,7 @@ AGAIN: Final = [
         ONLY_5,
     ),
     Row(
-        "§4.9",
+        "MQTT-4.9.0-1",
         "the window is the one of the connection",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 21 0001 11 00000064 } "a" => connack 0 00
@@ -456,7 +456,7 @@ AGAIN: Final = [
 
 WILLS: Final = [
     Row(
-        "MQTT-3.1.2-8",
+        "MQTT-3.1.2-8 MQTT-3.1.2-7",
         "a will is published when the connection is lost",
         """
         a> 10 ~ "MQTT" VV 06 0000 {} "a" {} "w" "gone" => connack 0 00
@@ -785,6 +785,42 @@ WILLS: Final = [
     ),
 ]
 
+OPTIONS: Final = [
+    Row(
+        "MQTT-3.1.2-5",
+        "a session keeps the options and identifiers of its subscriptions",
+        """
+        stay a
+        a> 82 ~ 0001 { 0b 05 } "t" 0e => 90 ~ 0001 {} 02
+        a> 82 ~ 0002 { 0b 06 } "u" 08 => 90 ~ 0002 {} 00
+        a-
+        back a
+        hello b
+        a> 30 ~ "t" {} 'mine'
+        b> 31 ~ "t" {} 'x' ; 31 ~ "u" {} 'y'
+        a< 31 ~ "t" { 0b 05 } 'x'
+        a< 31 ~ "u" { 0b 06 } 'y'
+        a.
+    """,
+        ONLY_5,
+    ),
+    Row(
+        "MQTT-3.8.4-4",
+        "no message is lost while a subscription is replaced",
+        """
+        a> 10 ~ "MQTT" 05 02 0000 { 21 0001 } "a" => connack 0 00
+        a> 82 ~ 0001 {} "t" 01 => 90 ~ 0001 {} 01
+        hello b
+        b> 32 ~ "t" 0001 {} '1' ; 32 ~ "t" 0002 {} '2'
+        a< 32 ~ "t" 0001 {} '1'
+        a> 82 ~ 0002 {} "t" 00 => 90 ~ 0002 {} 00
+        a> 40 02 0001
+        a< 32 ~ "t" 0002 {} '2'
+    """,
+        ONLY_5,
+    ),
+]
+
 LIMITED: Final = [
     Row(
         "§4.1",
@@ -810,4 +846,4 @@ LIMITED: Final = [
     ),
 ]
 
-ROWS: Final = [*SESSIONS, *AGAIN, *WILLS, *LIMITED]
+ROWS: Final = [*SESSIONS, *AGAIN, *WILLS, *OPTIONS, *LIMITED]

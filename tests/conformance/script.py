@@ -19,7 +19,7 @@ Bytes are hex digits, 'text' and "text behind its two-byte length"; `~` is the l
 block with its length, which a 3.1.1 packet does not have (there it must be empty), `VV` the protocol level,
 `'x' * 9` nine times that, and `;` stands between packets. A packet that is got may be described instead:
 
-    connack 0 00 server_keep_alive=30      session present, code, and properties among others
+    connack 0 00 server_keep_alive=30      session present, code, and properties among others (`=*`: whatever it is)
     disconnect 8e
 """
 
@@ -27,6 +27,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.wire.constants import V5, V31, V311
 from mqttlite.wire.decode import decode
@@ -52,6 +53,7 @@ class Row:
     script: str
     versions: tuple[int, ...] = EVERY
     limits: Limits = LIMITS
+    capabilities: Capabilities = EVERYTHING
 
     @property
     def waits(self) -> bool:
@@ -122,7 +124,8 @@ def check(frame: bytes, wanted: str, version: int) -> None:
         assert (packet.session_present, packet.reason_code) == (present, int(rest[1], 16)), packet
         for pair in rest[2:]:
             name, value = pair.split("=")
-            assert str(getattr(packet.properties, name)) == value, packet
+            found = getattr(packet.properties, name)
+            assert found is not None if value == "*" else str(found) == value, packet
     elif word == "disconnect":
         packet = in_words(frame, version)
         assert isinstance(packet, Disconnect), f"{packet} is no DISCONNECT"

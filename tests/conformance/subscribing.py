@@ -23,7 +23,7 @@ def _does_not_match(topic_filter: str, *topics: str) -> str:
 
 SUBSCRIBE: Final = [
     Row(
-        "MQTT-3.8.4-1",
+        "MQTT-3.8.4-1 MQTT-3.8.4-2 MQTT-2.2.1-6",
         "a SUBSCRIBE is answered with a SUBACK of its packet identifier",
         """
         hello a
@@ -32,7 +32,7 @@ SUBSCRIBE: Final = [
         SINCE_3_1,
     ),
     Row(
-        "MQTT-3.8.4-6",
+        "MQTT-3.8.4-6 MQTT-3.8.4-7 MQTT-3.9.3-1",
         "there is a code for each filter, in their order",
         """
         hello a
@@ -63,7 +63,7 @@ SUBSCRIBE: Final = [
     """,
     ),
     Row(
-        "§3.8.4",
+        "MQTT-3.3.4-2",
         "of overlapping subscriptions one copy comes, with the highest QoS",
         """
         hello a b
@@ -203,7 +203,7 @@ SUBSCRIBE: Final = [
         ONLY_5,
     ),
     Row(
-        "§3.9.3",
+        "MQTT-3.9.3-2",
         "a filter too many is refused with 0x97",
         """
         hello a
@@ -304,7 +304,7 @@ UNSUBSCRIBE: Final = [
         (3, 4),
     ),
     Row(
-        "MQTT-3.11.3-1",
+        "MQTT-3.11.3-1 MQTT-3.10.4-4 MQTT-3.10.4-5 MQTT-3.10.4-6 MQTT-3.11.3-2",
         "an UNSUBACK has a code for each filter",
         """
         hello a
@@ -406,7 +406,7 @@ UNSUBSCRIBE: Final = [
 
 FILTERS: Final = [
     Row(
-        "§4.7.1.2",
+        "MQTT-3.3.2-3",
         "# matches its parent and all levels below",
         _matches(
             "sport/tennis/player1/#",

@@ -4,10 +4,19 @@ from typing import Any
 
 import pytest
 
-from mqttlite.wire.constants import VERSION_NAMES
+from mqttlite.wire.constants import V5, VERSION_NAMES
 from tests.conformance import connecting, keeping, publishing, subscribing
 from tests.conformance.script import Row
+from tests.conformance.statements import (
+    BINDS_THE_CLIENT,
+    LAST,
+    NEVER_SENT,
+    NONE_BY_THAT_NUMBER,
+    NOT_ON_THE_WIRE_HERE,
+    UNHELD,
+)
 from tests.conformance.worlds import on_the_core, over_a_socket
+from tests.unit.wire.malformed import V5_ONLY
 
 ROWS = [*connecting.ROWS, *publishing.ROWS, *subscribing.ROWS, *keeping.ROWS]
 
@@ -36,3 +45,13 @@ async def test_over_a_socket(row: Row, version: int) -> None:
 def test_a_statement_is_not_told_twice() -> None:
     told = [(row.statement, row.sentence, version) for row in ROWS for version in row.versions]
     assert len(set(told)) == len(told)
+
+
+def test_no_statement_is_forgotten() -> None:
+    """What the standard demands of a server has a row, or it is written down where else it is held."""
+    held = {statement for row in ROWS if V5 in row.versions for statement in row.statement.split()}
+    held |= {f"MQTT-{row[0]}" for row in V5_ONLY}
+    demanded = {f"MQTT-{section}-{number}" for section, last in LAST.items() for number in range(1, last + 1)}
+    elsewhere = [NONE_BY_THAT_NUMBER, *BINDS_THE_CLIENT.split(), *NEVER_SENT.split(), *NOT_ON_THE_WIRE_HERE]
+    missing = demanded - held - {f"MQTT-{number}" for number in elsewhere}
+    assert missing == {f"MQTT-{number}" for number in UNHELD.split()}

@@ -5,6 +5,7 @@ import re
 from typing import Protocol
 
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.connection import Peer
 from mqttlite.core.limits import Limits
 from mqttlite.server import Broker
@@ -93,8 +94,8 @@ async def _expect(stage: Stage, link: str, wanted: str, version: int) -> None:
 class RawClient(Client):
     """A client of the core driver that keeps frames as they come."""
 
-    def __init__(self, world: World, version: int) -> None:
-        super().__init__(world, world.broker.open(Peer(), world.now), version)
+    def __init__(self, world: World, version: int, capabilities: Capabilities) -> None:
+        super().__init__(world, world.broker.open(Peer(capabilities=capabilities), world.now), version)
         self.auto_ack = False
         self.frames: list[bytes] = []
         self._rest = b""
@@ -109,15 +110,16 @@ class RawClient(Client):
 class CoreStage:
     """The core, fed directly."""
 
-    def __init__(self, limits: Limits, version: int) -> None:
+    def __init__(self, limits: Limits, version: int, capabilities: Capabilities = EVERYTHING) -> None:
         self._world = World(limits)
+        self._capabilities = capabilities
         self._version = version
         self._clients: dict[str, RawClient] = {}
 
     async def send(self, link: str, data: bytes, *, whole: bool = True) -> None:
         client = self._clients.get(link)
         if client is None or client.closed:
-            client = self._clients[link] = RawClient(self._world, self._version)
+            client = self._clients[link] = RawClient(self._world, self._version, self._capabilities)
             self._world.settle()
         client.send_bytes(data)
 
@@ -233,7 +235,7 @@ class SocketStage:
 
 def on_the_core(row: Row, version: int) -> None:
     """The core waits for nothing, and so needs no loop."""
-    playing = play(row, version, CoreStage(row.limits, version))
+    playing = play(row, version, CoreStage(row.limits, version, row.capabilities))
     try:
         playing.send(None)
     except StopIteration:
@@ -242,7 +244,7 @@ def on_the_core(row: Row, version: int) -> None:
 
 
 async def over_a_socket(row: Row, version: int) -> None:
-    config = Config(listeners=(ListenerOptions(port=0),), limits=row.limits)
+    config = Config(listeners=(ListenerOptions(port=0, capabilities=row.capabilities),), limits=row.limits)
     async with Broker(config) as broker:
         stage = SocketStage(broker.port)
         try:
