@@ -7,7 +7,7 @@ but for what only the machine can say (files, ports).
 import dataclasses
 import math
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, Literal
 
 import msgspec
@@ -29,6 +29,10 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     name: str = ""
     host: str = "127.0.0.1"
     port: int = 1883
+    path: str | None = None
+    """A Unix socket to listen on, in place of `host` and `port`."""
+    mode: int = 0o660
+    """Who may connect to it: the permissions of its file."""
     tls: TlsOptions | None = None
     websocket: WebSocketOptions | bool = False
     """MQTT over WebSocket; `true` is at `/mqtt`, for programs, not for pages: those need `origins`."""
@@ -42,19 +46,25 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise ValueError(f"port is {self.port}: it may be 0 to 65535")
+        if self.path == "":
+            raise ValueError("path is empty: it names the file of a Unix socket")
+        if not 0 <= self.mode <= 0o777:
+            raise ValueError(f"mode is {self.mode:#o}: it may be 0o000 to 0o777, such as 0o660")
         if self.max_connections < 1:
             raise ValueError(f"max_connections is {self.max_connections}: 1 at least")
         if not 0.001 <= self.handshake_timeout_s < math.inf:
             raise ValueError(f"handshake_timeout_s is {self.handshake_timeout_s:g}: 0.001 at least, and finite")
 
     def title(self) -> str:
-        """Its name, or one like `tcp-1883` or `wss-8884` where it has none."""
-        return self.name or f"{self.transport()}-{self.port}"
+        """Its name, or one like `tcp-1883`, `wss-8884` or `unix-mqttlite.sock` where it has none."""
+        return self.name or f"{self.transport()}-{self.port if self.path is None else PurePath(self.path).name}"
 
     def transport(self) -> str:
-        """`tcp`, `tls`, `ws` or `wss`."""
+        """`tcp`, `tls`, `ws`, `wss` or `unix`."""
         if self.websocket:
             return "wss" if self.tls else "ws"
+        if self.path is not None:
+            return "unix"
         return "tls" if self.tls else "tcp"
 
     def websocket_options(self) -> WebSocketOptions | None:
@@ -62,6 +72,19 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         if isinstance(self.websocket, bool):
             return WebSocketOptions() if self.websocket else None
         return self.websocket
+
+
+class LameDuckOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a broker that is to be replaced sends its clients away (SIGUSR1)."""
+
+    deadline_s: float = 30.0
+    """The last of them leaves by then."""
+    server_reference: str = ""
+    """Where 5.0 clients should go instead, such as `other.example:1883` (§4.11)."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.deadline_s < math.inf:
+            raise ValueError(f"deadline_s is {self.deadline_s:g}: 0 at least, and finite")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +96,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How a shared subscription's group chooses, by the group's name; `"*"` for those not named."""
     telemetry: TelemetryOptions | None = None
     """Absent: no telemetry is written."""
+    lame_duck: LameDuckOptions = LameDuckOptions()
     stop_timeout_s: float = 5.0
     """How long a stop may take to send clients their last bytes."""
 
@@ -83,7 +107,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
 
 
-_KNOWN: Final = "listeners, limits, share_policies, telemetry, stop_timeout_s"
+_KNOWN: Final = ", ".join(Config.__struct_fields__)
 
 
 def load_config(path: str | Path) -> Config:

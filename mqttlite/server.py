@@ -5,6 +5,7 @@ Invariant: what `start` began, `stop` ends, also when `start` failed half-way.
 
 import asyncio
 import logging
+import math
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.turn import Authenticate
+from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
 from mqttlite.net.turns import Turns
@@ -34,7 +36,16 @@ _ABORT_S: Final = 2.0
 _DUMP_S: Final = 1.0
 """How long the last telemetry rows may take at least, where a stop has no time for clients."""
 
-_TRANSPORT_NAMES: Final = {"tcp": "TCP", "tls": "TLS", "ws": "WebSocket", "wss": "WebSocket and TLS"}
+_TRANSPORT_NAMES: Final = {
+    "tcp": "TCP",
+    "tls": "TLS",
+    "ws": "WebSocket",
+    "wss": "WebSocket and TLS",
+    "unix": "a Unix socket",
+}
+
+_DRAIN_STEP_S: Final = 0.1
+"""How often a draining broker sends some clients away: spreads their reconnecting over the other servers' time."""
 
 _log = logging.getLogger("mqttlite")
 
@@ -132,6 +143,28 @@ class Broker:
             self._stop = asyncio.get_running_loop().create_task(self._end())
         await asyncio.shield(self._stop)
 
+    async def drain(self) -> None:
+        """Lame duck: take no new clients, send those that are here away, a few at a time, then stop.
+
+        `lame_duck` in the config says within what time, and to which server 5.0 clients are sent (0x9C; else 0x8B).
+        """
+        if not self._running:
+            return
+        options = self.config.lame_duck
+        loop = asyncio.get_running_loop()
+        for listener in self.listeners:
+            await listener.stop_accepting()
+        _log.info("sending %d clients away within %g s", len(self._core.connections), options.deadline_s)
+        deadline = loop.time() + options.deadline_s
+        while self._core.connections and self._running and loop.time() < deadline:
+            steps_left = max(1, round((deadline - loop.time()) / _DRAIN_STEP_S))
+            share = math.ceil(len(self._core.connections) / steps_left)
+            for connection in list(self._core.connections.values())[:share]:
+                self._core.send_away(connection, options.server_reference, loop.time())
+            self._turns.run()
+            await asyncio.sleep(_DRAIN_STEP_S)
+        await self.stop()
+
     async def _end(self) -> None:
         try:
             try:
@@ -213,8 +246,9 @@ class Broker:
             raise ConfigError(f"listeners[{number}].tls.{error.option}: {error}") from None
         return Listener(
             options.title(),
-            options.host,
-            options.port,
+            TcpEndpoint(options.host, options.port)
+            if options.path is None
+            else UnixEndpoint(options.path, options.mode),
             transport=options.transport(),
             websocket=options.websocket_options(),
             context=context,
@@ -311,7 +345,8 @@ def open_listeners(listeners: Sequence[ListenerOptions]) -> list[ListenerOptions
     return [
         listener
         for listener in listeners
-        if not listener.host.startswith("127.")
+        if listener.path is None
+        and not listener.host.startswith("127.")
         and listener.host not in ("localhost", "::1")
         and not (listener.tls is not None and listener.tls.require_client_cert)
     ]

@@ -24,7 +24,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 _EPILOG = """\b
 Exit codes:
-  0  stopped by SIGTERM or SIGINT
+  0  stopped by SIGTERM or SIGINT, or, after sending its clients away, by SIGUSR1
   1  cannot listen: port in use, address unknown, not permitted
   2  a flag or the config file is wrong
 """
@@ -102,12 +102,10 @@ def _run(broker: Broker) -> None:
 async def _serve(broker: Broker) -> None:
     loop = asyncio.get_running_loop()
     log = logging.getLogger("mqttlite")
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        try:
-            loop.add_signal_handler(number, stop.set)
-        except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt
-            pass
+    stop, leave = asyncio.Event(), asyncio.Event()
+    for name, event in (("SIGTERM", stop), ("SIGINT", stop), ("SIGUSR1", leave)):
+        with contextlib.suppress(NotImplementedError, AttributeError):  # Windows: Ctrl-C is a KeyboardInterrupt
+            loop.add_signal_handler(getattr(signal, name), event.set)
     log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
     async with broker:
         for options in open_listeners(broker.config.listeners):
@@ -120,8 +118,20 @@ async def _serve(broker: Broker) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 20, 100)
-        await stop.wait()
+        await _first_of(stop, leave)
+        if not stop.is_set():
+            drain = loop.create_task(broker.drain())
+            drain.add_done_callback(lambda _task: stop.set())
+            await stop.wait()  # a SIGTERM meanwhile cuts it short
         log.info("stopping")
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 def _allow_many_files() -> None:

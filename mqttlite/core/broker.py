@@ -8,6 +8,7 @@ caught in `feed`, ends its connection and touches no other.
 from typing import Final, final
 
 from mqttlite.core import connect
+from mqttlite.core.authentication import Exchange, Verdict, refusal_of
 from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
@@ -35,8 +36,8 @@ from mqttlite.wire.constants import (
 from mqttlite.wire.decode import connect_version, decode
 from mqttlite.wire.encode import PINGRESP_FRAME, encode, encode_ack
 from mqttlite.wire.errors import (
-    BadUserNameOrPassword,
     MalformedPacket,
+    NotAuthorized,
     PacketTooLarge,
     PeerError,
     ProtocolError,
@@ -47,6 +48,7 @@ from mqttlite.wire.errors import (
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import (
     Ack,
+    Auth,
     Connect,
     Disconnect,
     Packet,
@@ -62,6 +64,9 @@ from mqttlite.wire.reason_codes import ReasonCode
 
 _LINK: Final = 0
 """The kind of deadline that is a connection's: its CONNECT, then its keep-alive."""
+
+_EXCHANGE: Final = 3
+"""The kind that is a connected client's authenticating itself again."""
 
 
 @final
@@ -84,6 +89,7 @@ class Broker:
         self._client_id_prefix: Final = client_id_prefix
         self._opened = 0
         self._messages = 0
+        self._server_reference = ""
 
     def restore(self, changes: list[Change], now: float) -> None:
         """Begin with what a store kept. Before the first input."""
@@ -142,17 +148,14 @@ class Broker:
             self._cut_overflowed()
         return code
 
-    def answer(self, number: int, accepted: bool, now: float) -> None:
+    def answer(self, number: int, verdict: Verdict, now: float) -> None:
         """The verdict on an `Authenticate` question; harmless when the connection is gone."""
         self.turn.now = now
         connection = self.connections.get(number)
-        if connection is None or connection.connect is None:
+        if connection is None:
             return
-        packet, connection.connect = connection.connect, None
         try:
-            if not accepted:
-                raise BadUserNameOrPassword("user name or password is not accepted")
-            self._accept(connection, packet)
+            self._on_verdict(connection, verdict)
         except PeerError as error:
             self._fail(connection, error)
         if self.turn.overflowed:  # by the will of a connection taken over
@@ -179,6 +182,8 @@ class Broker:
                 self.sessions.on_expiry(deadline.client_id)
             elif deadline.kind == WILL_DELAY:
                 self.sessions.on_will_delay(deadline.client_id)
+            elif deadline.kind == _EXCHANGE:
+                self._on_endless_exchange(self.connections[deadline.number])
             else:
                 self._on_silence(self.connections[deadline.number])
         if turn.overflowed:
@@ -206,6 +211,15 @@ class Broker:
             if connection.session is not None:
                 connection.session.fill()
 
+    def send_away(self, connection: Connection, server_reference: str, now: float) -> None:
+        """Close a connection with 0x9C and the server to use instead, or with 0x8B where none is named."""
+        self.turn.now = now
+        self._server_reference = server_reference
+        code = ReasonCode.USE_ANOTHER_SERVER if server_reference else ReasonCode.SERVER_SHUTTING_DOWN
+        self._end(connection, CloseReason.SERVER_SHUTDOWN, code, "the server is about to shut down")
+        if self.turn.overflowed:
+            self._cut_overflowed()
+
     def shut_down(self, now: float) -> None:
         """Close every connection with 0x8B; sessions and what is retained stay as they are."""
         self.turn.now = now
@@ -221,8 +235,10 @@ class Broker:
         end = len(data)
         largest = self.limits.max_packet_bytes
         while end - at >= 2:
-            if connection.state != CONNECTED and connection.state != AWAITING_CONNECT:
-                return at if connection.state == AUTHENTICATING else end
+            if connection.state == CLOSED:
+                return end
+            if connection.state == AUTHENTICATING and connection.exchange is None:
+                return at  # without a method clients need not wait for CONNACK (§3.1.4): what they send is kept
             first = data[at]
             if connection.state == AWAITING_CONNECT and first != 0x10:
                 raise ProtocolError(_not_connect(first))
@@ -316,10 +332,12 @@ class Broker:
         packet = decode(first, body, connection.version)
         if isinstance(packet, Connect):
             self._on_connect(connection, packet)
+        elif isinstance(packet, Auth):
+            self._on_auth(connection, packet)
+        elif connection.session is not None:
+            self._on_session_packet(connection, connection.session, packet)
         else:
-            session = connection.session
-            assert session is not None
-            self._on_session_packet(connection, session, packet)
+            self._end(connection, CloseReason.CLIENT_DISCONNECTED, 0, "the client left instead of authenticating")
 
     def _on_session_packet(self, connection: Connection, session: Session, packet: Packet) -> None:
         outbox = connection.outbox
@@ -352,10 +370,9 @@ class Broker:
             outbox.send(frame)
         elif isinstance(packet, Pingreq):
             outbox.send(PINGRESP_FRAME)
-        elif isinstance(packet, Disconnect):
-            self._on_disconnect(connection, session, packet)
         else:
-            raise ProtocolError("AUTH without an authentication method at CONNECT [MQTT-4.12.1-1]")
+            assert isinstance(packet, Disconnect), "other packets are not welcome"
+            self._on_disconnect(connection, session, packet)
 
     # ------------------------------------------------------------------ PUBLISH from a client
 
@@ -457,17 +474,89 @@ class Broker:
 
     def _on_connect(self, connection: Connection, packet: Connect) -> None:
         connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
-        connect.check(packet, connection.peer.capabilities)
+        connect.check(packet, connection.peer)
         connection.problem_information = packet.properties.request_problem_information != 0
-        if connection.peer.must_authenticate:
-            connection.state = AUTHENTICATING
-            connection.connect = packet
-            question = Authenticate(connection.number, packet.client_id, packet.username, packet.password)
-            self.turn.questions.append(question)
-        else:
-            self._accept(connection, packet)
+        method = packet.properties.authentication_method
+        if method is None and not connection.peer.must_authenticate:
+            connection.username = connection.peer.identity or packet.username
+            self._accept(connection, packet, None)
+            return
+        connection.state = AUTHENTICATING
+        connection.connect = packet
+        question = Authenticate(connection.number, packet.client_id, packet.username, packet.password)
+        if method is not None:
+            connection.exchange = Exchange(method)
+            question.method = method
+            question.data = packet.properties.authentication_data
+        self.turn.questions.append(question)
 
-    def _accept(self, connection: Connection, packet: Connect) -> None:
+    def _on_auth(self, connection: Connection, packet: Auth) -> None:
+        exchange = connection.exchange
+        if exchange is None:
+            raise ProtocolError("AUTH without an authentication method at CONNECT [MQTT-4.12.0-7]")
+        exchange.on_auth(packet)
+        question = Authenticate(connection.number, connection.client_id, connection.username, None)
+        question.method = exchange.method
+        question.data = packet.properties.authentication_data
+        question.begins = packet.reason_code == ReasonCode.RE_AUTHENTICATE
+        if question.begins:
+            due = self.turn.now + self.limits.connect_timeout_s
+            exchange.deadline = self._deadlines.add(due, _EXCHANGE, connection.number)
+        self.turn.questions.append(question)
+
+    def _on_verdict(self, connection: Connection, verdict: Verdict) -> None:
+        """Let the client in, or refuse it. Raises what it is refused with."""
+        exchange = connection.exchange
+        if exchange is not None:
+            if exchange.asked:
+                self._on_step_done(connection, exchange, verdict)
+            return
+        packet, connection.connect = connection.connect, None
+        if packet is not None:  # else nothing was asked
+            if verdict.reason_code:
+                raise refusal_of(verdict, "")
+            connection.username = connection.peer.identity or packet.username
+            self._accept(connection, packet, None)
+
+    def _on_step_done(self, connection: Connection, exchange: Exchange, verdict: Verdict) -> None:
+        """The same of a client with a method, which may also be asked for more [MQTT-4.12.0-2]."""
+        exchange.asked = False
+        if verdict.reason_code == ReasonCode.CONTINUE_AUTHENTICATION:
+            self._send_auth(connection, exchange, verdict)
+            return
+        exchange.steps = 0
+        packet, connection.connect = connection.connect, None
+        username = connection.peer.identity or verdict.username
+        if packet is not None:
+            if verdict.reason_code:
+                raise refusal_of(verdict, exchange.method)  # [MQTT-4.12.0-4]
+            connection.username = username
+            self._accept(connection, packet, verdict.data)
+        elif verdict.reason_code:
+            raise NotAuthorized(f"authentication by {exchange.method} failed [MQTT-4.12.1-2]")
+        elif username != connection.username:
+            raise NotAuthorized("authenticated again as another user")
+        else:
+            self._forget_deadline(exchange)
+            self._send_auth(connection, exchange, verdict)
+
+    def _send_auth(self, connection: Connection, exchange: Exchange, verdict: Verdict) -> None:
+        frame = exchange.frame(verdict.reason_code, verdict.data)
+        self._check_size(connection, frame, "AUTH")
+        connection.outbox.send(frame)
+
+    def _on_endless_exchange(self, connection: Connection) -> None:
+        assert connection.exchange is not None
+        connection.exchange.deadline = None
+        detail = f"not authenticated again within {self.limits.connect_timeout_s:g} s"
+        self._end(connection, CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, detail)
+
+    def _forget_deadline(self, exchange: Exchange) -> None:
+        if exchange.deadline is not None:
+            self._deadlines.cancel(exchange.deadline)
+            exchange.deadline = None
+
+    def _accept(self, connection: Connection, packet: Connect, data: bytes | None) -> None:
         """Let the client in: take over from a former connection, find its session, say so, go on where it was."""
         now = self.turn.now
         limits = self.limits
@@ -477,7 +566,7 @@ class Broker:
         connection.session_expiry_s = expiry
         connection.keep_alive_s = connect.keep_alive(packet, limits)
         if packet.properties.maximum_packet_size is not None:
-            self._check_size(connection, connect.acceptance(connection, packet, limits), "CONNACK")
+            self._check_size(connection, connect.acceptance(connection, packet, limits, data), "CONNACK")
         former = self._online.get(client_id)
         if former is not None:  # [MQTT-3.1.4-3]
             detail = "another connection uses this client identifier"
@@ -485,7 +574,6 @@ class Broker:
         before = len(self.turn.changes)
         session, present = self.sessions.open(client_id, packet.clean_start, expiry)
         session.will = packet.will
-        connection.username = connection.peer.identity or packet.username
         connection.clean_start = packet.clean_start
         connection.session = session
         connection.session_present = present
@@ -504,7 +592,7 @@ class Broker:
         outbox.awaits_commit = len(self.turn.changes) > before  # that a session begins, or that one is gone
         session.attach(outbox, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         self._routes.forget_session(session)
-        outbox.send(connect.acceptance(connection, packet, limits))
+        outbox.send(connect.acceptance(connection, packet, limits, data))
         self.turn.connected.append(connection.number)
         session.resume()
 
@@ -588,6 +676,8 @@ class Broker:
         if connection.deadline is not None:
             self._deadlines.cancel(connection.deadline)
             connection.deadline = None
+        if connection.exchange is not None:
+            self._forget_deadline(connection.exchange)
         outbox = connection.outbox
         if outbox.blocked:
             connection.backpressure_s += now - connection.blocked_at
@@ -614,11 +704,14 @@ class Broker:
 
     def _farewell(self, connection: Connection, code: int, detail: str) -> bytes:
         """A DISCONNECT, with a reason string where the client wants them and its packets may be that large."""
-        if connection.problem_information and detail:
-            frame = encode(Disconnect(code, Properties(reason_string=detail)), V5)
-            if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.14.2-3]
-                return frame
-        return encode(Disconnect(code), V5)
+        properties = Properties(
+            reason_string=detail if connection.problem_information and detail else None,
+            server_reference=self._server_reference if code == ReasonCode.USE_ANOTHER_SERVER else None,
+        )
+        frame = encode(Disconnect(code, properties if properties.present() else NONE), V5)
+        if 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.14.2-3]
+            return encode(Disconnect(code), V5)
+        return frame
 
 
 def _not_connect(first: int) -> str:

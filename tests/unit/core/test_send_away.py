@@ -1,0 +1,68 @@
+"""A broker that is about to be replaced sends its clients elsewhere (5.0 §4.11)."""
+
+import pytest
+
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.packets import Connect, Disconnect
+from mqttlite.wire.properties import NONE, Properties
+from tests.support.core_driver import Client, World
+
+
+def send_away(client: Client, reference: str) -> list[object]:
+    client.world.broker.send_away(client.connection, reference, client.world.now)
+    client.world.settle()
+    assert client.closed
+    return list(client.received())
+
+
+def test_a_5_0_client_is_told_where_to_go() -> None:
+    (goodbye,) = send_away(World().connect("client"), "other.example:1883")
+    assert isinstance(goodbye, Disconnect)
+    assert goodbye.reason_code == 0x9C
+    assert goodbye.properties.server_reference == "other.example:1883"
+    assert goodbye.properties.reason_string == "the server is about to shut down"
+
+
+def test_where_no_other_server_is_named_the_server_shuts_down() -> None:
+    (goodbye,) = send_away(World().connect("client"), "")
+    assert isinstance(goodbye, Disconnect)
+    assert (goodbye.reason_code, goodbye.properties.server_reference) == (0x8B, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (Properties(request_problem_information=0), Properties(server_reference="other")),
+        (Properties(maximum_packet_size=20), NONE),
+    ],
+)
+def test_the_reference_is_no_problem_information_but_must_fit(asked: Properties, told: Properties) -> None:
+    client = World().open()
+    client.send(Connect("client", properties=asked))
+    client.received()
+    assert send_away(client, "other") == [Disconnect(0x9C, told)]
+
+
+def test_a_3_1_1_client_is_closed() -> None:
+    assert send_away(World().connect("client", V311), "other") == []
+
+
+def test_a_session_that_is_kept_is_there_when_the_client_is_sent_back() -> None:
+    world = World()
+    send_away(world.connect("client", V5, expiry=100), "")
+    assert world.open().connect("client", clean_start=False).session_present  # type: ignore[union-attr]
+
+
+def test_a_will_that_overflows_another_client_cuts_that_one_in_the_same_turn() -> None:
+    from mqttlite.core.limits import Limits
+    from mqttlite.wire.packets import Will
+
+    world = World(Limits(max_outbox_messages=1, on_overflow="disconnect"))
+    reader = world.connect("reader")
+    reader.subscribe("will")
+    reader.block()
+    first, second = (world.connect(name, will=Will(b"will", b"gone")) for name in ("first", "second"))
+    send_away(first, "")
+    assert not reader.closed
+    send_away(second, "")
+    assert reader.closed
