@@ -181,12 +181,12 @@ SUBSCRIBE: Final = [
         "MQTT-3.8.3-3",
         "with No Local a client does not get its own will",
         """
-        a> 10 ~ "MQTT" 05 06 0000 { 11 00000064 } "a" {} "w" "x" => connack 0 00
+        a> 10 ~ "MQTT" 05 0e 0000 { 11 00000064 } "a" {} "w" "x" => connack 0 00
         a> 82 ~ 0001 {} "w" 05 => 90 ~ 0001 {} 01
         hello b
         b> 82 ~ 0001 {} "w" 05 => 90 ~ 0001 {} 01
         a-
-        b< 30 ~ "w" {} 'x'
+        b< 32 ~ "w" 0001 {} 'x'
         back a
         a.
     """,
