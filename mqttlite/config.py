@@ -42,6 +42,10 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """How long a TLS handshake may take, and then a request for a WebSocket: half-open connections end here."""
     capabilities: Capabilities = EVERYTHING
     """What of MQTT this listener offers."""
+    password_file: str | None = None
+    """The users of this listener, where they are not those of all."""
+    allow_anonymous: bool | None = None
+    """Whether clients without user name and password may come in here, where it is not as with all."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -96,6 +100,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How a shared subscription's group chooses, by the group's name; `"*"` for those not named."""
     telemetry: TelemetryOptions | None = None
     """Absent: no telemetry is written."""
+    password_file: str | None = None
+    """Users and their passwords, as `mqttlite passwd` writes them. Absent: who comes in is not asked."""
+    allow_anonymous: bool = False
+    """Whether clients without user name and password may come in all the same."""
     lame_duck: LameDuckOptions = LameDuckOptions()
     stop_timeout_s: float = 5.0
     """How long a stop may take to send clients their last bytes."""
@@ -105,6 +113,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("listeners is empty: one at least; without the key it is MQTT on 127.0.0.1:1883")
         if not 0 <= self.stop_timeout_s < math.inf:
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
+
+    def passwords_of(self, listener: ListenerOptions) -> tuple[str | None, bool]:
+        """The password file of a listener, and whether who is not in it may be nobody."""
+        path = self.password_file if listener.password_file is None else listener.password_file
+        return path, self.allow_anonymous if listener.allow_anonymous is None else listener.allow_anonymous
+
+    def lets_anybody_in(self, listener: ListenerOptions) -> bool:
+        """Whether a listener asks nobody for a password."""
+        path, allow_anonymous = self.passwords_of(listener)
+        return path is None or allow_anonymous
 
 
 _KNOWN: Final = ", ".join(Config.__struct_fields__)

@@ -1,11 +1,10 @@
-"""Listening sockets, TCP and TLS, and the connections they let in.
+"""Listening sockets, and the connections they let in: how many, and through which handshakes.
 
 A TLS handshake happens before the core hears of a connection; what goes wrong in it is said with the client's address.
 Invariant: a listener holds at most `max_connections`, handshakes included.
 """
 
 import asyncio
-import errno
 import logging
 import os
 import socket
@@ -16,33 +15,23 @@ from typing import Final, cast
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
+from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import LINGER_S, Link, format_address
 from mqttlite.net.turns import Turns
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.net.websocket import WebSocket
 
-BACKLOG: Final = 4_096
-"""Connections the kernel may hold for us while the loop is busy; it cuts this to its own limit."""
-
-_PORT_ATTEMPTS: Final = 10
-"""How often a port that the system chose for one address of a host may be taken on another of them."""
-
 _log = logging.getLogger("mqttlite.net")
 
 
-class CannotListen(OSError):
-    """An address cannot be listened on; the text says which, why, and what to do."""
-
-
 class Listener:
-    """One port, on every address of one host. `identity_of` names the client whose certificate (as `getpeercert`
+    """One endpoint, and what is spoken there. `identity_of` names the client whose certificate (as `getpeercert`
     gives it) is shown."""
 
     def __init__(
         self,
         name: str,
-        host: str,
-        port: int,
+        endpoint: TcpEndpoint | UnixEndpoint,
         *,
         transport: str,
         websocket: WebSocketOptions | None,
@@ -50,30 +39,27 @@ class Listener:
         max_connections: int,
         handshake_timeout_s: float,
         must_authenticate: bool,
+        methods: frozenset[str],
         capabilities: Capabilities,
         identity_of: Callable[[dict[str, object]], str | None],
         broker: Broker,
         turns: Turns,
     ) -> None:
         self.name: Final = name
-        self.host: Final = host
-        self.port = port
-        """The port asked for; once `start` has run, the real one."""
-        self.addresses: list[str] = []
-        """Where it listens, as `address:port`; a host name may have an address of IPv4 and one of IPv6."""
+        self._endpoint: Final = endpoint
         self.transport: Final = transport
-        """What telemetry calls it: `tcp`, `tls`, `ws` or `wss`."""
+        """What telemetry calls it: `tcp`, `tls`, `ws`, `wss` or `unix`."""
         self._websocket: Final = websocket
         self._context: Final = context
         self._max_connections: Final = max_connections
         self._handshake_timeout_s: Final = handshake_timeout_s
         self._must_authenticate: Final = must_authenticate
+        self._methods: Final = methods
         self._capabilities: Final = capabilities
         self._identity_of: Final = identity_of
         self._broker: Final = broker
         self._turns: Final = turns
         self._loop: Final = asyncio.get_running_loop()
-        self._servers: list[asyncio.Server] = []
         self._open = 0
         self._links: Final[set[Link]] = set()
         self._upgrades: Final[set[WebSocket]] = set()
@@ -82,46 +68,24 @@ class Listener:
         self._stopping = False
         self._emptied: Final = asyncio.Event()
 
+    @property
+    def port(self) -> int:
+        """The port asked for; once `start` has run, the real one. 0 for a Unix socket."""
+        return self._endpoint.port
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens: `address:port` for each address of the host, or a path."""
+        return self._endpoint.addresses
+
     async def start(self) -> None:
         """Bind and accept. Raises `CannotListen`."""
-        try:
-            found = await self._loop.getaddrinfo(
-                self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-            hosts = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-            self._servers = await self._bind(hosts)
-        except OSError as error:
-            where = format_address((self.host or "*", self.port))
-            raise CannotListen(f"cannot listen on {where} ({self.name}): {_explain_bind(error)}") from None
-        names = [server.sockets[0].getsockname() for server in self._servers]
-        self.port = names[0][1]
-        self.addresses = [format_address(name) for name in names]
-
-    async def _bind(self, hosts: list[str]) -> list[asyncio.Server]:
-        """A server for each address, all on one port, also where the system chooses it."""
-        factory = self._plain if self._context is None else self._guarded
-        attempt = 0
-        while True:
-            attempt += 1
-            port = self.port
-            servers: list[asyncio.Server] = []
-            try:
-                for host in hosts:
-                    # SO_REUSEADDR is asyncio's default; a second broker on the port is still refused.
-                    servers.append(await self._loop.create_server(factory, host, port, backlog=BACKLOG))
-                    port = servers[0].sockets[0].getsockname()[1]
-                return servers
-            except OSError as error:
-                for server in servers:
-                    server.close()
-                if self.port or not servers or attempt == _PORT_ATTEMPTS or error.errno != errno.EADDRINUSE:
-                    raise
+        await self._endpoint.listen(self.name, self._plain if self._context is None else self._guarded)
 
     async def stop_accepting(self) -> None:
         """No new connections, and an end to handshakes under way; the links stay as they are."""
         self._stopping = True
-        for server in self._servers:
-            server.close()
+        self._endpoint.close()
         await asyncio.sleep(0)  # a task that has not begun would not close its socket
         handshakes = list(self._handshakes)
         for task in handshakes:
@@ -135,6 +99,10 @@ class Listener:
     async def emptied(self) -> None:
         """After `stop_accepting`: wait until the last connection is gone."""
         await self._emptied.wait()
+
+    def holds(self, link: Link) -> bool:
+        """Whether it let this link in, and the link is still there."""
+        return link in self._links
 
     def abort(self) -> None:
         """Close what is still open at once."""
@@ -182,7 +150,8 @@ class Listener:
             self._loop.call_soon(link.abort)
         certificate = link.peer_certificate()
         identity = None if certificate is None else self._identity_of(certificate)
-        return self._broker.open(Peer(identity, self._must_authenticate, self._capabilities), self._loop.time())
+        peer = Peer(identity, self._must_authenticate, self._capabilities, self._methods)
+        return self._broker.open(peer, self._loop.time())
 
     def _on_upgrade(self, upgrade: WebSocket) -> None:
         self._upgrades.add(upgrade)
@@ -277,17 +246,3 @@ def explain_handshake(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) and error.reason in _EXPLANATIONS:
         return f"{_EXPLANATIONS[error.reason]} ({error.reason})"
     return str(error) or type(error).__name__
-
-
-_WAYS_OUT: Final = {
-    errno.EADDRINUSE: "the port is in use; stop the program that uses it, or choose another port",
-    errno.EACCES: "not permitted; ports below 1024 are for privileged programs, choose a higher one",
-    errno.EADDRNOTAVAIL: "this machine has no such address; 0.0.0.0 or :: is all that it has",
-}
-
-
-def _explain_bind(error: OSError) -> str:
-    """Why an address cannot be listened on, and what to do."""
-    if isinstance(error, socket.gaierror):
-        return f"the host name cannot be resolved ({error.strerror})"
-    return _WAYS_OUT.get(error.errno or 0) or error.strerror or str(error)

@@ -1,0 +1,170 @@
+"""Where a listener listens: a port on every address of a host, or a Unix socket in the file system.
+
+What becomes of a connection lives in `listeners`. Invariant: a file is removed only if it is a socket that nobody
+listens on, or our own.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable
+from typing import Final
+
+from mqttlite.net.link import format_address
+
+BACKLOG: Final = 4_096
+"""Connections the kernel may hold for us while the loop is busy; it cuts this to its own limit."""
+
+_PORT_ATTEMPTS: Final = 10
+"""How often a port that the system chose for one address of a host may be taken on another of them."""
+
+
+class CannotListen(OSError):
+    """An address cannot be listened on; the text says which, why, and what to do."""
+
+
+class TcpEndpoint:
+    """One port on every address of one host."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host: Final = host
+        self.port = port
+        """The port asked for; once it listens, the real one."""
+        self.addresses: list[str] = []
+        """Where it listens, as `address:port`; a host name may have an address of IPv4 and one of IPv6."""
+        self._servers: list[asyncio.Server] = []
+
+    async def listen(self, name: str, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Bind and accept. Raises `CannotListen`, which says the listener's name."""
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(
+                self._host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            hosts = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+            self._servers = await self._bind(hosts, factory)
+        except OSError as error:
+            where = format_address((self._host or "*", self.port))
+            raise CannotListen(f"cannot listen on {where} ({name}): {_explain(error, _PORT_WAYS_OUT)}") from None
+        names = [server.sockets[0].getsockname() for server in self._servers]
+        self.port = names[0][1]
+        self.addresses = [format_address(name) for name in names]
+
+    async def _bind(self, hosts: list[str], factory: Callable[[], asyncio.BaseProtocol]) -> list[asyncio.Server]:
+        """A server for each address, all on one port, also where the system chooses it."""
+        loop = asyncio.get_running_loop()
+        attempt = 0
+        while True:
+            attempt += 1
+            port = self.port
+            servers: list[asyncio.Server] = []
+            try:
+                for host in hosts:
+                    # SO_REUSEADDR is asyncio's default; a second broker on the port is still refused.
+                    servers.append(await loop.create_server(factory, host, port, backlog=BACKLOG))
+                    port = servers[0].sockets[0].getsockname()[1]
+                return servers
+            except OSError as error:
+                for server in servers:
+                    server.close()
+                if self.port or not servers or attempt == _PORT_ATTEMPTS or error.errno != errno.EADDRINUSE:
+                    raise
+
+    def close(self) -> None:
+        """Accept no more; harmless when it does not listen."""
+        for server in self._servers:
+            server.close()
+
+
+class UnixEndpoint:
+    """A Unix socket; who may connect is said by the mode of its file, and by those of the folders above it."""
+
+    port: Final = 0
+
+    def __init__(self, path: str, mode: int) -> None:
+        self._path: Final = path
+        self._mode: Final = mode
+        self.addresses: Final = [path]
+        self._server: asyncio.Server | None = None
+        self._file: tuple[int, int] | None = None
+        """The device and inode of our own."""
+
+    async def listen(self, name: str, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Bind and accept. Raises `CannotListen`, which says the listener's name."""
+        if not hasattr(socket, "AF_UNIX"):
+            raise CannotListen(f"cannot listen on {self._path} ({name}): Python has no Unix sockets on this system")
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._bind(listening)
+            self._file = _identity(self._path)
+            os.chmod(self._path, self._mode)  # nobody can connect before we listen
+            self._server = await asyncio.get_running_loop().create_unix_server(factory, sock=listening, backlog=BACKLOG)
+        except OSError as error:
+            listening.close()
+            self._remove()
+            raise CannotListen(f"cannot listen on {self._path} ({name}): {_explain(error, _FILE_WAYS_OUT)}") from None
+
+    def _bind(self, listening: socket.socket) -> None:
+        try:
+            listening.bind(self._path)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            if not stat.S_ISSOCK(os.lstat(self._path).st_mode):
+                raise CannotListen("there is a file which is no socket; choose another path, or remove it") from None
+            if not _is_dead(self._path):
+                raise CannotListen("another program listens on it; stop that, or choose another path") from None
+            os.unlink(self._path)  # left by a broker that was killed
+            listening.bind(self._path)
+
+    def close(self) -> None:
+        """Accept no more, and remove the file; harmless when it does not listen."""
+        if self._server is not None:
+            self._remove()
+            self._server.close()
+
+    def _remove(self) -> None:
+        """Remove our file, unless it is gone or somebody else's by now."""
+        try:
+            if self._file is not None and self._file == _identity(self._path):
+                os.unlink(self._path)
+        except OSError:
+            pass  # gone, or in a folder that is no longer ours to write
+        self._file = None
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
+
+
+def _is_dead(path: str) -> bool:
+    """Whether nobody listens on a socket file."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except BlockingIOError:  # so many wait to be accepted that somebody must be there
+            return False
+    return False
+
+
+_PORT_WAYS_OUT: Final = {
+    errno.EADDRINUSE: "the port is in use; stop the program that uses it, or choose another port",
+    errno.EACCES: "not permitted; ports below 1024 are for privileged programs, choose a higher one",
+    errno.EADDRNOTAVAIL: "this machine has no such address; 0.0.0.0 or :: is all that it has",
+}
+_FILE_WAYS_OUT: Final = {
+    errno.ENOENT: "its folder does not exist",
+    errno.EACCES: "not permitted; may this user write to its folder?",
+}
+
+
+def _explain(error: OSError, ways_out: dict[int, str]) -> str:
+    """Why an address cannot be listened on, and what to do."""
+    if isinstance(error, socket.gaierror):
+        return f"the host name cannot be resolved ({error.strerror})"
+    return ways_out.get(error.errno or 0) or error.strerror or str(error)
