@@ -15,15 +15,22 @@ from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, count
 
 @final
 class Authenticate:
-    """A question: may this client in? `Broker.answer` takes the verdict; until then the connection waits."""
+    """A question: may this client in? `Broker.answer` takes the verdict; until then the connection waits.
 
-    __slots__ = ("client_id", "number", "password", "username")
+    With a `method` (else it is empty) the question is what to say to `data`; one that `begins` is the first of its
+    exchange, at CONNECT, or when a client that is in authenticates itself again and goes on meanwhile.
+    """
+
+    __slots__ = ("begins", "client_id", "data", "method", "number", "password", "username")
 
     def __init__(self, number: int, client_id: str, username: str | None, password: bytes | None) -> None:
         self.number: Final = number
         self.client_id: Final = client_id
         self.username: Final = username
         self.password: Final = password
+        self.method = ""
+        self.data: bytes | None = None
+        self.begins = True
 
 
 @final
@@ -63,6 +70,42 @@ class Turn:
 
 
 @final
+class TopicAliases:
+    """Which topics have which alias on one connection (5.0 §3.3.2.3.4)."""
+
+    __slots__ = ("_alias_of", "_maximum", "_next", "_once", "_topics")
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum: Final = maximum
+        self._alias_of: Final[dict[bytes, int]] = {}
+        self._topics: Final[list[bytes]] = []  # by alias, from 1
+        self._once: Final[set[bytes]] = set()  # seen once since all aliases were taken
+        self._next = 0
+
+    def use(self, topic: bytes) -> int:
+        """As `Outbox.topic_alias`."""
+        alias = self._alias_of.get(topic, 0)
+        if alias:
+            return alias
+        if len(self._topics) < self._maximum:
+            self._topics.append(topic)
+            alias = len(self._topics)
+        elif topic in self._once:
+            self._once.discard(topic)
+            alias = self._next + 1
+            self._next = alias % self._maximum
+            del self._alias_of[self._topics[alias - 1]]
+            self._topics[alias - 1] = topic
+        else:
+            if len(self._once) >= ONCE_SEEN * self._maximum:
+                self._once.clear()
+            self._once.add(topic)
+            return 0
+        self._alias_of[topic] = alias
+        return -alias
+
+
+@final
 class Outbox:
     """The frames that wait to be written to one link, and the count of what went through.
 
@@ -77,7 +120,6 @@ class Outbox:
         "_backlog_bytes",
         "_backlog_messages",
         "_limits",
-        "_once",
         "_waiting_bytes",
         "awaits_commit",
         "blocked",
@@ -106,8 +148,7 @@ class Outbox:
         """The client's Maximum Packet Size; 0: none."""
         self.topic_alias_maximum = 0
         """How many topic aliases the client takes, and we give; 0 to any that is not 5.0."""
-        self._aliases: dict[bytes, int] | None = None
-        self._once: set[bytes] | None = None  # topics seen once, as long as aliases are left
+        self._aliases: TopicAliases | None = None
         self.chunks: list[bytes] = []
         self._backlog: deque[tuple[bytes, int]] = deque()
         self._backlog_bytes = 0
@@ -153,26 +194,14 @@ class Outbox:
     def topic_alias(self, topic: bytes) -> int:
         """The alias to use for a topic now: 0 for none, negative where this message introduces it.
 
-        A topic that comes again gets one while there are any. A blocked link gets none: a message that may yet be
-        dropped must not be the one that introduces an alias.
+        While there are aliases left each topic gets one; then a topic that comes again takes over another's, in turn.
+        A blocked link gets none: a message that may yet be dropped must not be the one that introduces an alias.
         """
         if self.blocked:
             return 0
-        aliases, once = self._aliases, self._once
-        if aliases is None or once is None:
-            aliases, once = {}, set()
-            self._aliases, self._once = aliases, once
-        if topic in aliases:
-            return aliases[topic]
-        if len(aliases) >= self.topic_alias_maximum:
-            return 0
-        if topic in once:
-            alias = aliases[topic] = len(aliases) + 1
-            return -alias
-        if len(once) >= ONCE_SEEN * self.topic_alias_maximum:
-            once.clear()
-        once.add(topic)
-        return 0
+        if self._aliases is None:
+            self._aliases = TopicAliases(self.topic_alias_maximum)
+        return self._aliases.use(topic)
 
     def too_large(self, size: int) -> bool:
         """Whether the client refuses a packet of that size; counted as dropped if so [MQTT-3.1.2-24]."""
