@@ -174,6 +174,11 @@ class Link(asyncio.Protocol):
         else:  # TLS: to close is to exchange farewells
             transport.close()
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether the kernel has all that was written."""
+        return self._transport.get_write_buffer_size() == 0
+
     def abort(self) -> None:
         """Close at once; harmless when it is closed."""
         self._transport.abort()

@@ -21,6 +21,9 @@ from mqttlite.net.turns import Turns
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.net.websocket import WebSocket
 
+PARTING_S: Final = 0.5
+"""How long clients may take to leave a broker that stops, once they have its last word."""
+
 _log = logging.getLogger("mqttlite.net")
 
 
@@ -97,8 +100,18 @@ class Listener:
         self._note_emptied()
 
     async def emptied(self) -> None:
-        """After `stop_accepting`: wait until the last connection is gone."""
-        await self._emptied.wait()
+        """After `stop_accepting`, and the last words: wait until the last connection is gone.
+
+        Who has its last bytes and stays is cut off after `PARTING_S`; who does not take them is given longer.
+        """
+        try:
+            async with asyncio.timeout(PARTING_S):
+                await self._emptied.wait()
+        except TimeoutError:
+            for link in list(self._links):
+                if link.is_drained:
+                    link.abort()
+            await self._emptied.wait()
 
     def holds(self, link: Link) -> bool:
         """Whether it let this link in, and the link is still there."""

@@ -253,6 +253,9 @@ class FrameTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         self._socket.resume_reading()
 
+    def get_write_buffer_size(self) -> int:
+        return self._socket.get_write_buffer_size()
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._socket.set_write_buffer_limits(high, low)
 
