@@ -7,8 +7,8 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -20,8 +20,11 @@ from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
 from mqttlite.net.turns import Turns
-from mqttlite.security.authenticator import Authenticator, Credentials
+from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator
+from mqttlite.security.gate import Gate
 from mqttlite.security.identity import identity_of
+from mqttlite.security.password_file import PasswordFileError
+from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.store.memory import MemoryStore
 from mqttlite.telemetry.dump import SessionDump
@@ -54,8 +57,9 @@ class Broker:
     """An MQTT broker in this process: `async with Broker(port=0) as broker: ...`.
 
     `config` says everything; `host` and `port` are a short way to one plain listener. `authenticator` is asked for
-    every CONNECT; without one everybody may come in. `store` keeps sessions and retained messages; by default they
-    live as long as this object.
+    every CONNECT and `method_authenticator` for those with an authentication method, but on listeners that have a
+    password file; without any of them everybody may come in. `store` keeps sessions and retained messages; by default
+    they live as long as this object.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Broker:
         host: str | None = None,
         port: int | None = None,
         authenticator: Authenticator | None = None,
+        method_authenticator: MethodAuthenticator | None = None,
         store: Store | None = None,
     ) -> None:
         if host is not None or port is not None:
@@ -76,12 +81,13 @@ class Broker:
         self.broker_id = ""
         """Names one run, from `start` to `stop`: telemetry rows of another run have another."""
         self.listeners: list[Listener] = []
-        self._authenticator: Final = authenticator
+        self._gate: Final = Gate(authenticator, method_authenticator)
+        self._gates: dict[Listener, Gate] = {}
         self._store: Final[Store] = MemoryStore() if store is None else store
         self._core: Core
         self._turns: Turns
         self._dump: SessionDump | None = None
-        self._questions: Final[set[asyncio.Task[None]]] = set()
+        self._questions: Final[dict[int, asyncio.Task[None]]] = {}
         self._stop: asyncio.Task[None] | None = None
         self._running = False
         self._clock_offset = timedelta()
@@ -116,6 +122,7 @@ class Broker:
             on_closed=self._on_closed,
             on_question=self._on_question,
         )
+        self._gates.clear()
         self.listeners = [self._listener(number, options) for number, options in enumerate(self.config.listeners)]
         self._running = True
         try:
@@ -189,7 +196,7 @@ class Broker:
             self._stop = None
 
     async def _say_goodbye(self) -> None:
-        questions = list(self._questions)
+        questions = list(self._questions.values())
         for question in questions:
             question.cancel()
         for listener in self.listeners:
@@ -244,7 +251,8 @@ class Broker:
             context = None if options.tls is None else server_context(options.tls)
         except TlsConfigError as error:
             raise ConfigError(f"listeners[{number}].tls.{error.option}: {error}") from None
-        return Listener(
+        gate = self._gate_of(number, options)
+        listener = Listener(
             options.title(),
             TcpEndpoint(options.host, options.port)
             if options.path is None
@@ -254,20 +262,40 @@ class Broker:
             context=context,
             max_connections=options.max_connections,
             handshake_timeout_s=options.handshake_timeout_s,
-            must_authenticate=self._authenticator is not None,
+            must_authenticate=not gate.is_open,
+            methods=gate.methods,
             capabilities=options.capabilities,
             identity_of=identity_of,
             broker=self._core,
             turns=self._turns,
         )
+        self._gates[listener] = gate
+        return listener
+
+    def _gate_of(self, number: int, options: ListenerOptions) -> Gate:
+        """Who is asked on a listener."""
+        path, allow_anonymous = self.config.passwords_of(options)
+        if path is None:
+            return self._gate
+        try:
+            passwords = PasswordAuthenticator(path, allow_anonymous=allow_anonymous)
+        except PasswordFileError as error:
+            key = "password_file" if options.password_file is None else f"listeners[{number}].password_file"
+            raise ConfigError(f"{key}: {error}") from None
+        return Gate(passwords, passwords)
 
     def _on_question(self, link: Link, question: Authenticate) -> None:
-        task = asyncio.get_running_loop().create_task(self._authenticate(link, question))
-        self._questions.add(task)
-        task.add_done_callback(self._questions.discard)
+        gates = [gate for listener, gate in self._gates.items() if listener.holds(link)]
+        if gates:  # else the link is gone
+            task = asyncio.get_running_loop().create_task(self._authenticate(link, gates[0], question))
+            self._questions[question.number] = task
+            task.add_done_callback(partial(self._on_answered, question.number))
 
-    async def _authenticate(self, link: Link, question: Authenticate) -> None:
-        assert self._authenticator is not None
+    def _on_answered(self, number: int, task: asyncio.Task[None]) -> None:
+        if self._questions.get(number) is task:
+            del self._questions[number]
+
+    async def _authenticate(self, link: Link, gate: Gate, question: Authenticate) -> None:
         credentials = Credentials(
             question.client_id,
             question.username,
@@ -276,14 +304,10 @@ class Broker:
             link.address,
             link.listener,
         )
-        accepted = False
-        try:
-            accepted = await self._authenticator.authenticate(credentials)
-        except Exception:  # whatever it is, it must not let anybody in, nor leave the client waiting
-            _log.exception("%s client %r: the authenticator failed", link.address, question.client_id)
+        verdict = await gate.verdict(question, credentials)
         if not self._running:
             return  # the connection has had its last word
-        self._core.answer(question.number, accepted, asyncio.get_running_loop().time())
+        self._core.answer(question.number, verdict, asyncio.get_running_loop().time())
         self._turns.wake()
 
     def _on_connected(self, link: Link) -> None:
@@ -301,6 +325,11 @@ class Broker:
 
     def _on_closed(self, link: Link) -> None:
         connection = link.connection
+        question = self._questions.pop(connection.number, None)
+        if question is not None:
+            question.cancel()  # nobody waits for it any more
+        for gate in self._gates.values():
+            gate.forget(connection.number)
         if not connection.accepted:
             level = logging.DEBUG if connection.bytes_received == 0 else logging.WARNING
             detail = connection.close_detail or "the client left before CONNECT"
@@ -340,13 +369,14 @@ def _printable(text: str) -> str:
     return short if short.isprintable() else repr(short)
 
 
-def open_listeners(listeners: Sequence[ListenerOptions]) -> list[ListenerOptions]:
+def open_listeners(config: Config) -> list[ListenerOptions]:
     """The listeners that anybody on the network may use."""
     return [
         listener
-        for listener in listeners
+        for listener in config.listeners
         if listener.path is None
         and not listener.host.startswith("127.")
         and listener.host not in ("localhost", "::1")
         and not (listener.tls is not None and listener.tls.require_client_cert)
+        and config.lets_anybody_in(listener)
     ]

@@ -20,12 +20,12 @@ import mqttlite
 ROOT = Path(__file__).resolve().parent.parent
 
 # Each room with the rooms it may look into. Rooms of one floor do not know each other.
-GROUND: Final = {"wire": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
+GROUND: Final = {"wire": set(), "sasl": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
 FIRST_FLOOR: Final = {"net", "store", "security", "cluster", "gateway", "telemetry", "delivery", "testing"}
 BELOW: Final[dict[str, set[str]]] = {
     **GROUND,
     **{room: set(GROUND) for room in FIRST_FLOOR},
-    "client": {"wire"},
+    "client": {"sasl", "wire"},
     "config": FIRST_FLOOR | set(GROUND),
     "server": FIRST_FLOOR | set(GROUND) | {"config"},
     "cli": FIRST_FLOOR | set(GROUND) | {"client", "config", "server"},

@@ -39,6 +39,7 @@ Exit codes:
 @click.option("--cert", metavar="FILE", help="The server's certificate, with its chain.")
 @click.option("--key", metavar="FILE", help="The private key of --cert.")
 @click.option("--require-client-cert", is_flag=True, help="Let nobody in over TLS without a certificate of --cafile.")
+@click.option("--password-file", metavar="FILE", help="Let in who is in this file; see 'mqttlite passwd'.")
 @click.option("--telemetry", metavar="DIR", help="Write session telemetry into this folder.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 def command(
@@ -50,6 +51,7 @@ def command(
     cert: str | None,
     key: str | None,
     require_client_cert: bool,
+    password_file: str | None,
     telemetry: str | None,
     log_level: str,
 ) -> None:
@@ -60,6 +62,8 @@ def command(
         flags = _listeners(host, port, tls_port, cafile, cert, key, require_client_cert)
         if flags:
             config = _replace(config, listeners=flags)
+        if password_file is not None:
+            config = _replace(config, password_file=password_file)
         if telemetry is not None:
             config = _replace(config, telemetry=TelemetryOptions(directory=telemetry))
         _allow_many_files()
@@ -108,7 +112,7 @@ async def _serve(broker: Broker) -> None:
             loop.add_signal_handler(getattr(signal, name), event.set)
     log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
     async with broker:
-        for options in open_listeners(broker.config.listeners):
+        for options in open_listeners(broker.config):
             log.warning(
                 "listener %s on %s is open to the network: everybody who reaches it may publish and subscribe",
                 *(options.title(), options.host),

@@ -1,14 +1,15 @@
 """CONNECT: what we take, what we answer (5.0 §3.1, §3.2). The session and the sockets are other rooms' business."""
 
-from mqttlite.core.capabilities import Capabilities, check_connect
-from mqttlite.core.connection import Connection
+from mqttlite.core.capabilities import check_connect
+from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.limits import Limits
-from mqttlite.topics.names import check_name
+from mqttlite.topics.names import check_name, is_own
 from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import (
     BadAuthenticationMethod,
     ClientIdentifierNotValid,
+    NotAuthorized,
     PeerError,
     ProtocolError,
     UnsupportedProtocolVersion,
@@ -19,17 +20,18 @@ from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import connack_return_code
 
 
-def check(packet: Connect, capabilities: Capabilities) -> None:
+def check(packet: Connect, peer: Peer) -> None:
     """Raises a `PeerError` for a CONNECT that is well-formed and still not taken."""
-    check_connect(capabilities, packet)
-    if packet.properties.authentication_method is not None:
-        raise BadAuthenticationMethod(
-            f"authentication method {packet.properties.authentication_method[:64]!r} is not known here"
-        )
+    check_connect(peer.capabilities, packet)
+    method = packet.properties.authentication_method
+    if method is not None and method not in peer.methods:  # [MQTT-4.12.0-1]
+        raise BadAuthenticationMethod(f"authentication method {method[:64]!r} is not known here")
     if not packet.client_id and (packet.version < V311 or (packet.version == V311 and not packet.clean_start)):
         raise ClientIdentifierNotValid("a client identifier may be empty only with clean session [3.1.1 MQTT-3.1.3-8]")
     if packet.will is not None:
         check_name(packet.will.topic)
+        if is_own(packet.will.topic):
+            raise NotAuthorized("the will's topic is $SYS or below, where clients may not publish")
         check_response_topic(packet.will.properties)
 
 
@@ -57,8 +59,11 @@ def check_response_topic(properties: Properties) -> None:
         raise ProtocolError(f"response topic {topic[:64]!r} is no topic name [MQTT-3.3.2-14]")
 
 
-def acceptance(connection: Connection, packet: Connect, limits: Limits) -> bytes:
-    """The CONNACK that lets a client in, with what the server does not leave at the standard's defaults."""
+def acceptance(connection: Connection, packet: Connect, limits: Limits, data: bytes | None = None) -> bytes:
+    """The CONNACK that lets a client in, with what the server does not leave at the standard's defaults.
+
+    `data` is a method's last word to the client.
+    """
     properties = NONE
     if packet.version == V5:
         asked = packet.properties.session_expiry_interval or 0
@@ -70,6 +75,8 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits) -> bytes
             receive_maximum=limits.receive_maximum,
             maximum_packet_size=limits.max_packet_bytes,
             topic_alias_maximum=limits.topic_alias_maximum,
+            authentication_method=packet.properties.authentication_method,  # [MQTT-4.12.0-5] [MQTT-4.12.0-6]
+            authentication_data=data,
             assigned_client_identifier=None if packet.client_id else connection.client_id,
             server_keep_alive=None if packet.keep_alive == connection.keep_alive_s else connection.keep_alive_s,
             maximum_qos=offered.maximum_qos if offered.maximum_qos < 2 else None,

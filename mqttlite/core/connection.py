@@ -5,6 +5,7 @@ Its outgoing half is the `Outbox`. Nothing is decided here but which packets a s
 
 from typing import Final, final
 
+from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.limits import Limits
@@ -40,21 +41,30 @@ WELCOME: Final[dict[int, frozenset[int]]] = {
     CONNECTED: frozenset({PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT, AUTH}),
     CLOSED: frozenset(),
 }
-"""Which packets a client may send in which state [MQTT-3.1.0-1] [MQTT-3.1.0-2]."""
+"""Which packets a client may send in which state [MQTT-3.1.0-1] [MQTT-3.1.0-2] [MQTT-3.1.2-30].
+
+What a client without an authentication method sends before CONNACK is looked at after it.
+"""
 
 
 @final
 class Peer:
-    """What the listener knows of the other end. `identity` is the name in a verified client certificate."""
+    """What the listener knows of the other end. `identity` is the name in a verified client certificate; `methods`
+    are the authentication methods of which a client may choose one."""
 
-    __slots__ = ("capabilities", "identity", "must_authenticate")
+    __slots__ = ("capabilities", "identity", "methods", "must_authenticate")
 
     def __init__(
-        self, identity: str | None = None, must_authenticate: bool = False, capabilities: Capabilities = EVERYTHING
+        self,
+        identity: str | None = None,
+        must_authenticate: bool = False,
+        capabilities: Capabilities = EVERYTHING,
+        methods: frozenset[str] = frozenset(),
     ) -> None:
         self.identity: Final = identity
         self.must_authenticate: Final = must_authenticate
         self.capabilities: Final = capabilities
+        self.methods: Final = methods
 
 
 @final
@@ -76,6 +86,7 @@ class Connection:
         "deadline",
         "drops",
         "ended_at",
+        "exchange",
         "framer",
         "inflight_high_water",
         "keep_alive_s",
@@ -111,6 +122,8 @@ class Connection:
         self.session: Session | None = None
         self.connect: Connect | None = None
         """The CONNECT that waits for an answer."""
+        self.exchange: Exchange | None = None
+        """With an authentication method, and only then [MQTT-4.12.0-6]."""
         self.client_id = ""
         self.username: str | None = None
         self.clean_start = True

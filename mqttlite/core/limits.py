@@ -114,6 +114,9 @@ PASS_BYTES: Final = 1_048_576
 RETAINED_SWEEP_S: Final = 60.0
 """How often, at most, full room for retained messages is searched for expired ones: the search looks at each."""
 
+MAX_AUTHENTICATION_STEPS: Final = 8
+"""Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
+
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""
 

@@ -4,11 +4,14 @@ from enum import StrEnum
 from typing import Final
 
 from mqttlite.wire.errors import (
+    BadAuthenticationMethod,
+    BadUserNameOrPassword,
     MalformedPacket,
     NotAuthorized,
     PacketTooLarge,
     PeerError,
     QuotaExceeded,
+    ServerUnavailable,
 )
 
 
@@ -37,7 +40,7 @@ def close_reason_of(error: PeerError) -> CloseReason:
         return CloseReason.MALFORMED_PACKET
     if isinstance(error, PacketTooLarge):
         return CloseReason.PACKET_TOO_LARGE
-    if isinstance(error, NotAuthorized):
+    if isinstance(error, NotAuthorized | BadUserNameOrPassword | BadAuthenticationMethod | ServerUnavailable):
         return CloseReason.NOT_AUTHORIZED
     if isinstance(error, QuotaExceeded):
         return CloseReason.QUOTA_EXCEEDED
@@ -51,6 +54,7 @@ QUEUE_FULL: Final = "queue_full"
 BUFFER_FULL: Final = "buffer_full"
 PACKET_TOO_LARGE: Final = "packet_too_large"
 QOS0_OFFLINE: Final = "qos0_offline"
+NOT_AUTHORIZED: Final = "not_authorized"
 SCHEMA_INVALID: Final = "schema_invalid"
 SESSION_EXPIRED: Final = "session_expired"
 

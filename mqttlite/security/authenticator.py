@@ -6,6 +6,8 @@ Passwords, tokens and directories are answers and live elsewhere. Invariant: a p
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mqttlite.core.authentication import Verdict
+
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
@@ -20,8 +22,29 @@ class Credentials:
 
 
 class Authenticator(Protocol):
-    """Answers for every CONNECT; an exception counts as a refusal."""
+    """Answers for every CONNECT without an authentication method; an exception counts as a refusal."""
 
     async def authenticate(self, credentials: Credentials) -> bool:
         """Whether these credentials are good."""
+        ...
+
+
+class MethodAuthenticator(Protocol):
+    """Answers for clients that choose an authentication method of MQTT 5.0 (§4.12)."""
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """The names that a CONNECT may give."""
+        ...
+
+    def begin(self, method: str, credentials: Credentials) -> "MethodExchange":
+        """A client begins, at CONNECT or again later. An exception counts as a refusal."""
+        ...
+
+
+class MethodExchange(Protocol):
+    """One client's exchange, from its first data to a verdict that is not to go on."""
+
+    async def step(self, data: bytes | None) -> Verdict:
+        """What to say to the client's data. An exception counts as a refusal."""
         ...

@@ -50,6 +50,12 @@ class BadUserNameOrPassword(PeerError):
     reason_code = ReasonCode.BAD_USER_NAME_OR_PASSWORD
 
 
+class ServerUnavailable(PeerError):
+    """What must be asked about this client cannot be asked now."""
+
+    reason_code = ReasonCode.SERVER_UNAVAILABLE
+
+
 class BadAuthenticationMethod(PeerError):
     """An authentication method the server does not know [MQTT-4.12.0-1]."""
 

@@ -6,6 +6,7 @@ It checks on the way what the shell relies on.
 
 from collections.abc import Sequence
 
+from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.changes import Change
@@ -32,6 +33,7 @@ from mqttlite.wire.packets import (
     Will,
 )
 from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.reason_codes import ReasonCode
 
 START = 1_000_000.0
 
@@ -63,9 +65,10 @@ class World:
         identity: str | None = None,
         must_authenticate: bool = False,
         capabilities: Capabilities = EVERYTHING,
+        methods: frozenset[str] = frozenset(),
     ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
-        peer = Peer(identity, must_authenticate, capabilities)
+        peer = Peer(identity, must_authenticate, capabilities, methods)
         client = Client(self, self.broker.open(peer, self.now), version)
         self.clients[client.connection.number] = client
         self.settle()
@@ -87,8 +90,12 @@ class World:
         return code
 
     def answer(self, client: "Client", accepted: bool) -> None:
-        """The verdict on the client's credentials."""
-        self.broker.answer(client.connection.number, accepted, self.now)
+        """The verdict on the client's user name and password."""
+        self.decide(client, Verdict(0 if accepted else ReasonCode.BAD_USER_NAME_OR_PASSWORD))
+
+    def decide(self, client: "Client", verdict: Verdict) -> None:
+        """Answer the client's question."""
+        self.broker.answer(client.connection.number, verdict, self.now)
         self.settle()
 
     def advance(self, seconds: float) -> None:

@@ -128,6 +128,7 @@ def test_an_error_knows_what_to_say_on_the_wire() -> None:
         "UnsupportedProtocolVersion": 0x84,
         "ClientIdentifierNotValid": 0x85,
         "BadUserNameOrPassword": 0x86,
+        "ServerUnavailable": 0x88,
         "PayloadFormatInvalid": 0x99,
         "RetainNotSupported": 0x9A,
         "QosNotSupported": 0x9B,

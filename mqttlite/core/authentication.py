@@ -1,0 +1,98 @@
+"""Enhanced authentication (5.0 §4.12): which AUTH may come when, and what may be answered to a question.
+
+What a method's data mean is the business of whoever answers. Invariant: a connection has at most one open question.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.deadlines import Deadline
+from mqttlite.core.limits import MAX_AUTHENTICATION_STEPS
+from mqttlite.wire.constants import V5
+from mqttlite.wire.encode import encode
+from mqttlite.wire.errors import (
+    BadUserNameOrPassword,
+    NotAuthorized,
+    PeerError,
+    ProtocolError,
+    QuotaExceeded,
+    ServerUnavailable,
+)
+from mqttlite.wire.packets import Auth
+from mqttlite.wire.properties import Properties
+from mqttlite.wire.reason_codes import ReasonCode
+
+_REFUSALS: Final[dict[int, type[PeerError]]] = {
+    ReasonCode.BAD_USER_NAME_OR_PASSWORD: BadUserNameOrPassword,
+    ReasonCode.NOT_AUTHORIZED: NotAuthorized,
+    ReasonCode.SERVER_UNAVAILABLE: ServerUnavailable,
+}
+
+
+@final
+class Verdict:
+    """The answer to an `Authenticate` question.
+
+    `reason_code` is 0 (let the client in), 0x18 (send it `data` and wait for its own; only where it uses a method),
+    or 0x86, 0x87 or 0x88 (do not). `username` is who a method found it to be: never what a CONNECT only says. Raises
+    `ValueError` for another code.
+    """
+
+    __slots__ = ("data", "reason_code", "username")
+
+    def __init__(self, reason_code: int, data: bytes | None = None, username: str | None = None) -> None:
+        if reason_code not in (0, ReasonCode.CONTINUE_AUTHENTICATION) and reason_code not in _REFUSALS:
+            raise ValueError(f"reason_code is {reason_code:#04x}: it may be 0x00, 0x18, 0x86, 0x87 or 0x88")
+        self.reason_code: Final = int(reason_code)
+        self.data: Final = data
+        self.username: Final = username
+
+    def __repr__(self) -> str:
+        return f"Verdict(0x{self.reason_code:02X}, username={self.username!r})"
+
+
+@final
+class Exchange:
+    """The method that a connection chose at CONNECT, and how far its exchange has come. `steps` is 0 when none is
+    under way; `asked` says that a question is open."""
+
+    __slots__ = ("asked", "deadline", "method", "steps")
+
+    def __init__(self, method: str) -> None:
+        self.method: Final = method
+        self.steps = 1
+        self.asked = True
+        self.deadline: Deadline | None = None
+        """Of an exchange that a connected client began."""
+
+    def on_auth(self, packet: Auth) -> None:
+        """Count a client's AUTH in. Raises a `PeerError` for one that may not come now."""
+        if packet.properties.authentication_method != self.method:
+            raise ProtocolError(f"AUTH with another method than {self.method!r} [MQTT-4.12.0-5] [MQTT-4.12.1-1]")
+        if self.asked:
+            raise ProtocolError("AUTH before the last one was answered (§4.12)")
+        if self.steps == 0:
+            if packet.reason_code != ReasonCode.RE_AUTHENTICATE:
+                raise ProtocolError("an exchange begins with AUTH 0x19 [MQTT-4.12.1-1]")
+        elif packet.reason_code != ReasonCode.CONTINUE_AUTHENTICATION:
+            raise ProtocolError("an exchange goes on with AUTH 0x18 [MQTT-4.12.0-3]")
+        if self.steps >= MAX_AUTHENTICATION_STEPS:
+            raise QuotaExceeded(f"authentication is not done after {MAX_AUTHENTICATION_STEPS} packets")
+        self.steps += 1
+        self.asked = True
+
+    def frame(self, reason_code: int, data: bytes | None) -> bytes:
+        """Our AUTH."""
+        return encode(Auth(reason_code, Properties(authentication_method=self.method, authentication_data=data)), V5)
+
+
+def refusal_of(verdict: Verdict, method: str) -> PeerError:
+    """The error that ends the connection of a client that is not let in."""
+    if method:
+        sentence = f"authentication by {method} failed"
+    elif verdict.reason_code == ReasonCode.SERVER_UNAVAILABLE:
+        sentence = "authentication is not possible now"
+    elif verdict.reason_code == ReasonCode.NOT_AUTHORIZED:
+        sentence = "not authorized"
+    else:
+        sentence = "user name or password is not accepted"
+    return _REFUSALS[verdict.reason_code](sentence)

@@ -1,0 +1,214 @@
+"""The password file: a line for each user, in the form PostgreSQL gives SCRAM-SHA-256 keys.
+
+    ann:SCRAM-SHA-256$15000:<salt>$<StoredKey>:<ServerKey>
+
+Empty lines, and those that begin with "#", are kept as they are. Who may come in is decided in `passwords`.
+Invariant: the file on disk is whole at every moment, and readable by nobody new.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, final
+
+from mqttlite.sasl import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_SHA_256, Keys, ScramError, b64, from_b64, prepare, sign
+
+ITERATIONS: Final = 15_000
+"""Some milliseconds for each guess, but also for each CONNECT with a plain password, and devices come in thousands."""
+
+SALT_BYTES: Final = 16
+
+_SECRET: Final = re.compile(rf"{SCRAM_SHA_256}\$(\d{{1,10}}):([^$:]+)\$([^$:]+):([^$:]+)")
+
+
+class PasswordFileError(ValueError):
+    """A password file that cannot be used; the text says which, where in it, and what is wrong."""
+
+
+@final
+class Users:
+    """What a password file holds."""
+
+    def __init__(self, keys: dict[str, Keys]) -> None:
+        self._keys: Final = keys
+        self._every: Final = list(keys.values())
+        digest = hashlib.sha256(b"mqttlite: users that do not exist")
+        for each in self._every:
+            digest.update(each.stored_key + each.server_key)
+        self._secret: Final = digest.digest()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._keys
+
+    def find(self, name: str) -> Keys:
+        """The keys of a user. One who does not exist has keys too, the same each time, that no password fits.
+
+        They look like some other user's. Their secret is made of all keys in the file: nobody outside can tell which
+        users exist, not even by asking again after a restart.
+        """
+        known = self._keys.get(name)
+        if known is not None:
+            return known
+        seed = sign(self._secret, name.encode())
+        iterations, salt_bytes = ITERATIONS, SALT_BYTES
+        if self._every:
+            like = self._every[int.from_bytes(seed[:8]) % len(self._every)]
+            iterations, salt_bytes = like.iterations, len(like.salt)
+        salt = hashlib.shake_256(seed).digest(salt_bytes)
+        return Keys(iterations, salt, sign(seed, b"StoredKey"), sign(seed, b"ServerKey"))
+
+
+def load(path: str | Path) -> Users:
+    """The users in a file. Raises `PasswordFileError`."""
+    keys: dict[str, Keys] = {}
+    for number, line in enumerate(_lines(Path(path)), 1):
+        name = _name_of(line)
+        if name is None:
+            continue
+        try:
+            if name in keys:
+                raise ScramError(f"user {name!r} has a line already")
+            if check_name(name) != name:
+                raise ScramError(f"user name {name!r}: it is compared as {check_name(name)!r}, write it so")
+            keys[name] = _parse(line[len(name) + 1 :])
+        except ScramError as error:
+            raise PasswordFileError(f"{path}:{number}: {error}") from None
+    return Users(keys)
+
+
+def check_name(name: str) -> str:
+    """A user name in the form it has in the file. Raises `ScramError`."""
+    try:
+        prepared = prepare(name)
+    except ScramError as error:
+        raise ScramError(f"user name {name!r}: {error}") from None
+    if ":" in prepared or prepared.startswith("#"):
+        raise ScramError(f"user name {name!r}: it may not hold ':' nor begin with '#'")
+    return prepared
+
+
+def set_user(path: Path, name: str, keys: Keys, *, create: bool) -> bool:
+    """Give a user these keys; whether the user is new. Raises `PasswordFileError`."""
+    new = f"{name}:{format_keys(keys)}"
+    added = True
+
+    def change(lines: list[str]) -> list[str]:
+        nonlocal added
+        added = all(_name_of(line) != name for line in lines)
+        return [*lines, new] if added else [new if _name_of(line) == name else line for line in lines]
+
+    _rewrite(path, change, create=create)
+    return added
+
+
+def delete_user(path: Path, name: str) -> None:
+    """Remove a user. Raises `PasswordFileError`, also where there is none of that name."""
+
+    def change(lines: list[str]) -> list[str]:
+        kept = [line for line in lines if _name_of(line) != name]
+        if len(kept) == len(lines):
+            raise PasswordFileError(f"{path} has no user {name!r}")
+        return kept
+
+    _rewrite(path, change, create=False)
+
+
+def format_keys(keys: Keys) -> str:
+    """The keys as they stand behind a user's name."""
+    return f"{SCRAM_SHA_256}${keys.iterations}:{b64(keys.salt)}${b64(keys.stored_key)}:{b64(keys.server_key)}"
+
+
+def _parse(secret: str) -> Keys:
+    match = _SECRET.fullmatch(secret)
+    if match is None:
+        raise ScramError(
+            f"this is not user:{SCRAM_SHA_256}$<iterations>:<salt>$<StoredKey>:<ServerKey>; "
+            "'mqttlite passwd' writes such lines"
+        )
+    iterations = int(match[1])
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise ScramError(f"{iterations} iterations: they may be {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+    salt, stored_key, server_key = map(from_b64, match.groups()[1:])
+    if len(stored_key) != 32 or len(server_key) != 32:
+        raise ScramError("StoredKey and ServerKey have 32 bytes each")
+    return Keys(iterations, salt, stored_key, server_key)
+
+
+def _name_of(line: str) -> str | None:
+    """Whose line it is; None for an empty one and for a comment."""
+    return None if not line.strip() or line.startswith("#") else line.partition(":")[0]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise PasswordFileError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise PasswordFileError(f"{path}:{number}: it is not UTF-8") from None
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _rewrite(path: Path, change: Callable[[list[str]], Iterable[str]], *, create: bool) -> None:
+    """Put a changed copy in the file's place. `FILE.new` is the copy, and keeps two changes from losing one."""
+    path = path.resolve()  # where `path` is a link, the link stays
+    new = path.with_name(f"{path.name}.new")
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    except FileExistsError:
+        raise PasswordFileError(
+            f"{new} exists: another change is under way; if none is, one was cut off, and the file may be removed"
+        ) from None
+    except OSError as error:
+        raise PasswordFileError(f"{new} cannot be written: {error.strerror}") from None
+    try:
+        with open(descriptor, "wb") as file:
+            if create and path.exists():
+                raise PasswordFileError(f"{path} exists already; without --create the user is added to it")
+            if not create and not path.exists():
+                raise PasswordFileError(f"{path}: no such file; --create makes it")
+            file.write("".join(f"{line}\n" for line in change([] if create else _lines(path))).encode())
+            file.flush()
+            os.fsync(descriptor)
+            if not create:
+                _inherit(descriptor, path)
+        os.replace(new, path)
+    except BaseException as error:
+        new.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise PasswordFileError(f"{path} cannot be written: {error.strerror}") from None
+        raise
+    _sync_directory(path.parent)
+
+
+def _inherit(descriptor: int, path: Path) -> None:
+    """Owner and group stay, as does their right to read it: a broker may run as another user than who edits."""
+    if hasattr(os, "fchown"):
+        was = path.stat()
+        with suppress(PermissionError):
+            os.fchown(descriptor, was.st_uid, was.st_gid)
+            os.fchmod(descriptor, 0o600 | was.st_mode & 0o060)
+
+
+def _sync_directory(directory: Path) -> None:
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def new_salt() -> bytes:
+    return secrets.token_bytes(SALT_BYTES)
