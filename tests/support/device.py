@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
+from mqttlite.net.link import format_address
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
@@ -43,8 +44,7 @@ class Device:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: int) -> None:
         self._reader = reader
         self.writer = writer
-        host, at = writer.get_extra_info("sockname")[:2]
-        self.address = f"[{host}]:{at}" if ":" in host else f"{host}:{at}"
+        self.address = format_address(writer.get_extra_info("sockname"))
         """As the broker's log says it."""
         self.version = version
         self.client_id = ""
