@@ -201,7 +201,7 @@ async def _watch(fleet: Fleet) -> None:
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
         task = bar.add_task(fleet.phase, total=1.0, words="")
         for share in _shares(fleet):
-            bar.update(task, description=fleet.phase, completed=share, words=progress(fleet))
+            bar.update(task, description=fleet.phase, completed=share, words=progress(fleet).partition(": ")[2])
             bar.refresh()
             await asyncio.sleep(BAR_EVERY_S)
 
@@ -227,7 +227,7 @@ def _shares(fleet: Fleet) -> Iterator[float]:
 def progress(fleet: Fleet) -> str:
     """One line about now."""
     if fleet.phase == "connecting":
-        return f"{fleet.connected} of {fleet.plan.devices} devices connected"
+        return f"connecting: {fleet.connected} of {fleet.plan.devices} devices connected"
     return f"{fleet.phase}: {fleet.total_sent} sent, {fleet.acked} acknowledged, {fleet.received} received"
 
 

@@ -115,7 +115,7 @@ def test_the_report_says_what_went_wrong() -> None:
     lines = report(summary(fleet))
     assert "1 of 3 devices connected to h:1 over TCP in 0.0 s, 2 could not connect, 1 were sent away" in lines
     assert "0 received by 1 subscriber, 1 lost, 0 duplicates, 0 unacknowledged" in lines
-    assert progress(fleet) == "1 of 3 devices connected"
+    assert progress(fleet) == "connecting: 1 of 3 devices connected"
 
 
 @pytest.mark.parametrize(
