@@ -14,6 +14,7 @@ import msgspec
 
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
+from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.telemetry.dump import Options as TelemetryOptions
@@ -36,10 +37,13 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tls: TlsOptions | None = None
     websocket: WebSocketOptions | bool = False
     """MQTT over WebSocket; `true` is at `/mqtt`, for programs, not for pages: those need `origins`."""
+    proxy_protocol: ProxyOptions | None = None
+    """Only the proxies it names may connect, and say of each connection whose it is (PROXY protocol)."""
     max_connections: int = 50_000
     """One more is closed at once: bounds what clients that only connect can cost."""
     handshake_timeout_s: float = 10.0
-    """How long a TLS handshake may take, and then a request for a WebSocket: half-open connections end here."""
+    """How long each may take of what comes before MQTT, half-open connections end here: a proxy's header, a TLS
+    handshake, a request for a WebSocket."""
     capabilities: Capabilities = EVERYTHING
     """What of MQTT this listener offers."""
     password_file: str | None = None
@@ -54,6 +58,8 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError("path is empty: it names the file of a Unix socket")
         if not 0 <= self.mode <= 0o777:
             raise ValueError(f"mode is {self.mode:#o}: it may be 0o000 to 0o777, such as 0o660")
+        if self.proxy_protocol is not None and not self.proxy_protocol.trusted and self.path is None:
+            raise ValueError("proxy_protocol.trusted is empty: nobody could connect")
         if self.max_connections < 1:
             raise ValueError(f"max_connections is {self.max_connections}: 1 at least")
         if not 0.001 <= self.handshake_timeout_s < math.inf:

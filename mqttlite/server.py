@@ -19,6 +19,7 @@ from mqttlite.core.turn import Authenticate
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
+from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.turns import Turns
 from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator
 from mqttlite.security.gate import Gate
@@ -260,6 +261,7 @@ class Broker:
             transport=options.transport(),
             websocket=options.websocket_options(),
             context=context,
+            proxies=None if options.proxy_protocol is None else Proxies(options.proxy_protocol),
             max_connections=options.max_connections,
             handshake_timeout_s=options.handshake_timeout_s,
             must_authenticate=not gate.is_open,

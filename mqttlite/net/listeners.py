@@ -1,6 +1,7 @@
 """Listening sockets, and the connections they let in: how many, and through which handshakes.
 
-A TLS handshake happens before the core hears of a connection; what goes wrong in it is said with the client's address.
+What a proxy says, and a TLS handshake, come before the core hears of a connection; what goes wrong there is said with
+the client's address.
 Invariant: a listener holds at most `max_connections`, handshakes included.
 """
 
@@ -10,13 +11,14 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import LINGER_S, Link, format_address
+from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
 from mqttlite.net.turns import Turns
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.net.websocket import WebSocket
@@ -39,6 +41,7 @@ class Listener:
         transport: str,
         websocket: WebSocketOptions | None,
         context: ssl.SSLContext | None,
+        proxies: Proxies | None,
         max_connections: int,
         handshake_timeout_s: float,
         must_authenticate: bool,
@@ -53,7 +56,12 @@ class Listener:
         self.transport: Final = transport
         """What telemetry calls it: `tcp`, `tls`, `ws`, `wss` or `unix`."""
         self._websocket: Final = websocket
-        self._context: Final = context
+        self._proxies: Final = proxies
+        self._tls: Final[dict[str, Any]] = (
+            {}
+            if context is None
+            else {"ssl": context, "ssl_handshake_timeout": handshake_timeout_s, "ssl_shutdown_timeout": LINGER_S}
+        )
         self._max_connections: Final = max_connections
         self._handshake_timeout_s: Final = handshake_timeout_s
         self._must_authenticate: Final = must_authenticate
@@ -83,7 +91,7 @@ class Listener:
 
     async def start(self) -> None:
         """Bind and accept. Raises `CannotListen`."""
-        await self._endpoint.listen(self.name, self._plain if self._context is None else self._guarded)
+        await self._endpoint.listen(self.name, self._guarded if self._tls or self._proxies else self._plain)
 
     async def stop_accepting(self) -> None:
         """No new connections, and an end to handshakes under way; the links stay as they are."""
@@ -123,13 +131,16 @@ class Listener:
             link.abort()
 
     def _plain(self) -> asyncio.BaseProtocol:
-        return self._protocol() if self._admit() else _Closed()
+        return self._spoken_to(self._link()) if self._admit() else _Closed()
 
     def _guarded(self) -> asyncio.BaseProtocol:
         return _Gate(self._begin_handshake) if self._admit() else _Closed()
 
-    def _protocol(self) -> Link | WebSocket:
-        link = Link(self.name, self.transport, self._broker, self._turns, self._on_made, self._on_lost)
+    def _link(self) -> Link:
+        return Link(self.name, self.transport, self._broker, self._turns, self._on_made, self._on_lost)
+
+    def _spoken_to(self, link: Link) -> Link | WebSocket:
+        """What the socket of a link speaks to: the link itself, or what stands between them."""
         if self._websocket is None:
             return link
         return WebSocket(link, self._websocket, self._handshake_timeout_s, self._on_upgrade, self._on_upgraded)
@@ -181,16 +192,21 @@ class Listener:
         self._leave()
 
     def _begin_handshake(self, transport: asyncio.Transport) -> None:
-        address = format_address(transport.get_extra_info("peername"))
+        peername = transport.get_extra_info("peername")
+        address = format_address(peername)
         try:
+            if self._proxies is not None and not self._proxies.trusts(peername):
+                raise ConnectionRefusedError("it is no trusted proxy (proxy_protocol.trusted)")
             accepted = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         except OSError as error:  # no file left for it, or the client is gone
-            _log.warning("%s: TLS handshake with %s cannot begin: %s", self.name, address, error)
+            _log.warning("%s: handshake with %s cannot begin: %s", self.name, address, error)
             self._leave()
             return
         accepted.setblocking(False)
-        protocol = self._protocol()
-        task = self._loop.create_task(self._handshake(protocol, accepted, address))
+        link = self._link()
+        link.address = address
+        protocol = self._spoken_to(link)
+        task = self._loop.create_task(self._handshake(link, protocol, accepted))
         self._handshakes.add(task)
 
         def end(task: "asyncio.Task[None]") -> None:
@@ -203,19 +219,27 @@ class Listener:
 
         task.add_done_callback(end)
 
-    async def _handshake(self, protocol: Link | WebSocket, accepted: socket.socket, address: str) -> None:
+    async def _handshake(self, link: Link, protocol: Link | WebSocket, accepted: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: protocol,
-                accepted,
-                ssl=self._context,
-                ssl_handshake_timeout=self._handshake_timeout_s,
-                ssl_shutdown_timeout=LINGER_S,
-            )
+            if self._proxies is not None:
+                await self._ask_proxy(link, accepted)
+            await self._loop.connect_accepted_socket(lambda: protocol, accepted, **self._tls)
             if not protocol.made:
                 raise ConnectionResetError("the client closed the connection")
+        except BadHeader as error:
+            _log.warning("%s: proxy at %s refused: %s", self.name, link.address, error)
         except OSError as error:
-            _log.warning("%s: TLS handshake with %s failed: %s", self.name, address, explain_handshake(error))
+            _log.warning("%s: TLS handshake with %s failed: %s", self.name, link.address, explain_handshake(error))
+
+    async def _ask_proxy(self, link: Link, accepted: socket.socket) -> None:
+        """Learn from a trusted proxy whose connection it is. Raises `BadHeader`."""
+        try:
+            async with asyncio.timeout(self._handshake_timeout_s):
+                link.address = await read_header(accepted) or link.address
+        except TimeoutError:
+            raise BadHeader(f"no whole PROXY header within {self._handshake_timeout_s:g} s") from None
+        except ConnectionError as error:
+            raise error if isinstance(error, BadHeader) else BadHeader(str(error)) from None
 
 
 class _Gate(asyncio.Protocol):

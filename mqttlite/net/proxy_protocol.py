@@ -1,0 +1,134 @@
+"""The PROXY protocol, versions 1 and 2: a proxy in front of us says whose connection it passes on.
+
+It says so before anything else, TLS too. Of what version 2 may add nothing is used: who a client is must be shown to us,
+in TLS or in MQTT. Invariant: not one byte behind the header is taken from the socket.
+"""
+
+import asyncio
+import ipaddress
+import socket
+import struct
+from typing import Final
+
+import msgspec
+
+from mqttlite.net.link import format_address
+
+LINE_BYTES: Final = 107
+"""The longest header of version 1, as its text says."""
+
+BODY_BYTES: Final = 4_096
+"""The longest of version 2 that is read: two addresses take 36 bytes, or 216, and what proxies add a few hundred."""
+
+_SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
+_LOCAL: Final = 0x20
+_PROXY: Final = 0x21
+_UNSPECIFIED: Final = 0x00
+_TCP4: Final = 0x11
+_TCP6: Final = 0x21
+_UNIX: Final = 0x31
+_ADDRESS_BYTES: Final = {_TCP4: 12, _TCP6: 36, _UNIX: 216}
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From whom a header is required, and believed; nobody else may connect to the listener."""
+
+    trusted: tuple[str, ...] = ()
+    """Addresses and networks of the proxies, such as `10.0.0.5` or `10.0.0.0/8`. Whoever may open a Unix socket is."""
+
+    def __post_init__(self) -> None:
+        for network in self.trusted:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise ValueError(f"trusted has {network!r}: {error}") from None
+
+
+class BadHeader(ConnectionError):
+    """A trusted proxy sent no header, or none that can be read."""
+
+
+class Proxies:
+    """The proxies of one listener."""
+
+    def __init__(self, options: Options) -> None:
+        self._networks: Final = tuple(ipaddress.ip_network(network) for network in options.trusted)
+
+    def trusts(self, peername: object) -> bool:
+        """Whether a header from there is believed; `peername` is what a transport calls it."""
+        if not isinstance(peername, tuple):
+            return True  # a Unix socket: its file's mode has let them in
+        address = ipaddress.ip_address(str(peername[0]).partition("%")[0])
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return any((mapped or address) in network for network in self._networks)
+
+
+async def read_header(accepted: socket.socket) -> str | None:
+    """Read a header from a non-blocking socket: the client's address, or None where the proxy speaks for itself.
+
+    Raises `BadHeader`, and `OSError` of the socket.
+    """
+    start = await _exactly(accepted, len(_SIGNATURE))
+    if start == _SIGNATURE:
+        command, family, length = struct.unpack("!BBH", await _exactly(accepted, 4))
+        if length > BODY_BYTES:
+            raise BadHeader(f"a PROXY header of {length} bytes, at most {BODY_BYTES} are read")
+        return parse_body(command, family, await _exactly(accepted, length))
+    if not start.startswith(b"PROXY "):
+        raise BadHeader("no PROXY header; is it turned on in the proxy?")
+    line = start
+    while not line.endswith(b"\r\n"):
+        if len(line) >= LINE_BYTES:
+            raise BadHeader(f"a PROXY line of more than {LINE_BYTES} bytes")
+        line += await _exactly(accepted, 1 if line.endswith(b"\r") else 2)  # so many belong to it in any case
+    return parse_line(line)
+
+
+async def _exactly(accepted: socket.socket, length: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while len(data) < length:
+        more = await loop.sock_recv(accepted, length - len(data))
+        if not more:
+            raise BadHeader("closed before the end of a PROXY header")
+        data += more
+    return data
+
+
+def parse_line(line: bytes) -> str | None:
+    """The client's address in a whole header of version 1. Raises `BadHeader`."""
+    words = line[:-2].split(b" ")
+    if words[1] == b"UNKNOWN":
+        return None
+    versions = {b"TCP4": 4, b"TCP6": 6}
+    if len(words) != 6 or words[1] not in versions:
+        raise BadHeader(f"a PROXY line that is none: {line!r}")
+    try:
+        source, target = (ipaddress.ip_address(word.decode("ascii")) for word in words[2:4])
+    except ValueError:
+        raise BadHeader(f"a PROXY line with an address that is none: {line!r}") from None
+    if not source.version == target.version == versions[words[1]]:
+        raise BadHeader(f"a PROXY line with an address of another family: {line!r}")
+    if not all(word.isdigit() and len(word) <= 5 and int(word) <= 65_535 for word in words[4:]):
+        raise BadHeader(f"a PROXY line with a port that is none: {line!r}")
+    return format_address((source, int(words[4])))
+
+
+def parse_body(command: int, family: int, body: bytes) -> str | None:
+    """The client's address in a header of version 2, of which `body` follows the length. Raises `BadHeader`."""
+    if command == _LOCAL:  # a health check of the proxy itself
+        return None
+    if command != _PROXY:
+        raise BadHeader(f"a PROXY header with version and command 0x{command:02x}")
+    if family == _UNSPECIFIED:
+        return None
+    length = _ADDRESS_BYTES.get(family)
+    if length is None:
+        raise BadHeader(f"a PROXY header for a connection of kind 0x{family:02x}")
+    if len(body) < length:
+        raise BadHeader(f"a PROXY header with {len(body)} bytes for addresses of {length}")
+    if family == _TCP4:
+        return format_address((ipaddress.IPv4Address(body[:4]), *struct.unpack("!H", body[8:10])))
+    if family == _TCP6:
+        return format_address((ipaddress.IPv6Address(body[:16]), *struct.unpack("!H", body[32:34])))
+    return format_address("")  # a Unix socket of the proxy's
