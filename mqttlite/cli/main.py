@@ -19,6 +19,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "pub": "Publish messages.",
     "sub": "Subscribe and print what arrives.",
     "certs": "Make certificates for TLS.",
+    "passwd": "Say who may connect, with which password.",
 }
 
 

@@ -3,9 +3,11 @@
 It shares `mqttlite.wire` with the broker and nothing else. Invariant: what is named here is the public interface.
 """
 
+from mqttlite.client.authentication import Authentication
 from mqttlite.client.client import Client
 from mqttlite.client.errors import (
     AnswerTimeout,
+    AuthenticationFailed,
     ClientClosed,
     ConnectError,
     ConnectionLost,
@@ -18,12 +20,15 @@ from mqttlite.client.errors import (
 )
 from mqttlite.client.inbox import Inbox
 from mqttlite.client.message import Message, PublishOutcome, Will
+from mqttlite.client.scram import ScramSha256
 from mqttlite.client.topics import matches
 from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
 __all__ = [
     "AnswerTimeout",
+    "Authentication",
+    "AuthenticationFailed",
     "Client",
     "ClientClosed",
     "ConnectError",
@@ -38,6 +43,7 @@ __all__ = [
     "PublishRefused",
     "PublishTimeout",
     "ReasonCode",
+    "ScramSha256",
     "SubscribeRefused",
     "Will",
     "matches",

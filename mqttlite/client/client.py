@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final, final
 
 from mqttlite.client import options as defaults
+from mqttlite.client.authentication import Authentication
 from mqttlite.client.backoff import MAX_DELAY_S, MIN_DELAY_S
 from mqttlite.client.errors import AnswerTimeout, MqttError, PublishRefused, PublishTimeout
 from mqttlite.client.inbox import MAX_QUEUED_MESSAGES, Inbox
@@ -34,6 +35,7 @@ _KNOWN_TOPICS: Final = 1024
 class Client:
     """An MQTT client, used once: `async with Client("host") as client`.
 
+    `authentication`, such as `ScramSha256(username, password)`, takes the place of user name and password (5.0).
     `client_id` "" lets the server choose. `clean_start` is also 3.1.1's clean session. `session_expiry_interval` (s),
     `receive_maximum`, `max_packet_size` and `properties` go into CONNECT (5.0). `timeout` (s) holds for connecting, for
     acknowledgements and for the answer to a ping; calls may override it. `max_inflight` bounds our unacknowledged
@@ -56,6 +58,7 @@ class Client:
         session_expiry_interval: int | None = None,
         username: str | None = None,
         password: str | bytes | None = None,
+        authentication: Authentication | None = None,
         keep_alive: int = defaults.KEEP_ALIVE_S,
         version: Version = "5.0",
         will: Will | None = None,
@@ -82,6 +85,7 @@ class Client:
             session_expiry_interval=session_expiry_interval,
             username=username,
             password=password,
+            authentication=authentication,
             keep_alive=keep_alive,
             version=version,
             will=will,
@@ -269,6 +273,21 @@ class Client:
         except TimeoutError:
             raise AnswerTimeout(self._late("UNSUBSCRIBE was not answered", timeout)) from None
         return tuple(answer.reason_codes)
+
+    async def reauthenticate(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Prove once more who we are, on the connection that is there; messages pass meanwhile (5.0).
+
+        Raises `DisconnectedByServer` when the server refuses, `AuthenticationFailed` when it does not prove itself.
+        Whatever is raised but for a wrong use, that connection has ended.
+        """
+        if self._options.authentication is None:
+            raise ValueError("there is no authentication to do again")
+        self._line.check_alive()
+        try:
+            async with asyncio.timeout(self._limit(timeout)):
+                await self._line.authenticate_again(self._options.authentication)
+        except TimeoutError:
+            raise AnswerTimeout(self._late("The authentication was not done", timeout)) from None
 
     # how
 

@@ -13,9 +13,9 @@ from mqttlite.client.keep_alive import Due, KeepAlive
 from mqttlite.wire.constants import PACKET_NAMES, PINGRESP, PUBLISH, V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import PINGREQ_FRAME, encode
-from mqttlite.wire.errors import PeerError
+from mqttlite.wire.errors import PeerError, ProtocolError
 from mqttlite.wire.framer import Framer
-from mqttlite.wire.packets import Disconnect, Packet
+from mqttlite.wire.packets import Auth, Disconnect, Packet
 
 FLUSH_BYTES: Final = 65_536
 """So much is written at once, and not at the end of the loop pass: a publisher that never waits must not hoard."""
@@ -39,7 +39,7 @@ class Receiver(Protocol):
 class Connection(asyncio.Protocol):
     """From the socket's birth to `closed`, whose result is the reason.
 
-    The first packet is the result of `connack`; what follows is held until `start`.
+    The first packet is the result of `connack`; what follows is held until `expect` or `start`.
     """
 
     def __init__(self, where: str, version: int, max_packet_size: int, trace: Callable[[str], None] | None) -> None:
@@ -48,7 +48,8 @@ class Connection(asyncio.Protocol):
         self._framer: Final = Framer(max_packet_size)
         self._trace: Final = trace
         self._loop: Final = asyncio.get_running_loop()
-        self.connack: Final[asyncio.Future[Packet]] = self._loop.create_future()
+        self.connack: asyncio.Future[Packet] = self._loop.create_future()
+        self._auth: asyncio.Future[Auth] | None = None
         self.closed: Final[asyncio.Future[MqttError]] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._receiver: Receiver | None = None
@@ -62,6 +63,26 @@ class Connection(asyncio.Protocol):
         self._reason: MqttError | None = None
         self._keep_alive: KeepAlive | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    def expect(self) -> asyncio.Future[Packet]:
+        """The packet after the one that was the result of `connack`, which it is from now on."""
+        self.connack = self._loop.create_future()
+        if self.closed.done():
+            self.connack.set_exception(self.closed.result())
+        else:
+            self.take_held()
+        return self.connack
+
+    async def ask(self, frame: bytes) -> Auth:
+        """Send an AUTH and wait for the server's. Raises why the connection ended if it does."""
+        if self.closed.done():
+            raise self.closed.result()
+        self._auth = self._loop.create_future()
+        try:
+            self.write(frame)
+            return await self._auth
+        finally:
+            self._auth = None
 
     def start(
         self, receiver: Receiver, on_writable: Callable[[], None], keep_alive_s: float, response_timeout_s: float
@@ -165,6 +186,8 @@ class Connection(asyncio.Protocol):
         self._held = []
         if not self.connack.done():
             self.connack.set_exception(exc if exc is not None else self._reason)
+        if self._auth is not None and not self._auth.done():
+            self._auth.set_exception(self._reason)
         self.closed.set_result(self._reason)
 
     # packets
@@ -195,6 +218,10 @@ class Connection(asyncio.Protocol):
             self.close(DisconnectedByServer(self._where, packet.reason_code, packet.properties))
         elif self._receiver is None:
             self.connack.set_result(packet)
+        elif isinstance(packet, Auth):
+            if self._auth is None or self._auth.done():
+                raise ProtocolError("AUTH that answers nothing (§4.12)")
+            self._auth.set_result(packet)
         elif first >> 4 != PINGRESP and self._reason is None:
             self._receiver.on_packet(packet)
 

@@ -9,13 +9,21 @@ import socket
 import ssl
 from typing import Final
 
+from mqttlite.client.authentication import Exchange
 from mqttlite.client.connection import Connection
-from mqttlite.client.errors import ConnectError, ConnectionLost, ConnectRefused, DisconnectedByServer, MqttError
+from mqttlite.client.errors import (
+    AuthenticationFailed,
+    ConnectError,
+    ConnectionLost,
+    ConnectRefused,
+    DisconnectedByServer,
+    MqttError,
+)
 from mqttlite.client.limits import LARGEST_PACKET_BYTES
 from mqttlite.client.options import Options
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Connack
+from mqttlite.wire.packets import Auth, Connack
 
 _PLAIN_ANSWERS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
 """What OpenSSL says when the other side's first bytes are not TLS."""
@@ -23,13 +31,18 @@ _PLAIN_ANSWERS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE
 
 async def dial(options: Options, client_id: str, *, clean_start: bool) -> tuple[Connection, Connack]:
     """Connect and introduce ourselves. Raises `ConnectRefused` for a refusal, `ConnectError` for everything else."""
-    packet = options.connect_packet(client_id, clean_start)
+    exchange = None if options.authentication is None else Exchange(options.authentication, options.where)
+    data = None if exchange is None else exchange.first()
+    packet = options.connect_packet(client_id, clean_start, data)
     connection: Connection | None = None
     try:
         async with asyncio.timeout(options.timeout):
             connection = await _open(options)
             connection.write(encode(packet, packet.version))
             answer = await connection.connack
+            while exchange is not None and isinstance(answer, Auth):
+                connection.write(await exchange.reply(answer))
+                answer = await connection.expect()
     except TimeoutError:
         error = ConnectError(f"{options.where} did not answer within {options.timeout:g} s.")
         await _give_up(connection, error)
@@ -41,7 +54,7 @@ async def dial(options: Options, client_id: str, *, clean_start: bool) -> tuple[
     except BaseException:
         await _give_up(connection, ConnectError("The attempt to connect was given up."))
         raise
-    refusal = _refusal(answer, options)
+    refusal = _refusal(answer, options, exchange)
     if refusal is not None:
         await _give_up(connection, refusal)
         raise refusal
@@ -71,7 +84,7 @@ async def _give_up(connection: Connection | None, reason: MqttError) -> None:
         await asyncio.wait({connection.closed})
 
 
-def _refusal(answer: object, options: Options) -> ConnectError | None:
+def _refusal(answer: object, options: Options, exchange: Exchange | None) -> ConnectError | None:
     """What is wrong with an answer to CONNECT; None if it is a welcome."""
     if not isinstance(answer, Connack):
         return ConnectError(f"{options.where} answered CONNECT with {type(answer).__name__.upper()}.")
@@ -79,6 +92,11 @@ def _refusal(answer: object, options: Options) -> ConnectError | None:
         return ConnectRefused(options.where, answer.reason_code, options.wire_version, answer.properties)
     if answer.session_present and options.clean_start and options.wire_version != V5:
         return ConnectError(f"{options.where} kept a session that was to be clean [3.1.1 MQTT-3.2.2-1].")
+    if exchange is not None:
+        try:
+            exchange.finish(answer)
+        except AuthenticationFailed as error:
+            return error
     return None
 
 

@@ -29,6 +29,10 @@ class ConnectRefused(ConnectError):
         super().__init__(f"{where} refused the connection: {_refusal(reason_code, version, properties)}.")
 
 
+class AuthenticationFailed(ConnectError):
+    """The server did its part of the authentication wrongly: it may not be the one that knows our password."""
+
+
 class ConnectionLost(MqttError):
     """The connection ended without our wish."""
 

@@ -9,16 +9,18 @@ import logging
 import random
 from typing import Final, final
 
+from mqttlite.client.authentication import Authentication, Exchange
 from mqttlite.client.backoff import Backoff
 from mqttlite.client.connection import Connection
 from mqttlite.client.dial import dial, is_permanent
-from mqttlite.client.errors import ClientClosed, MqttError
+from mqttlite.client.errors import ClientClosed, ConnectionLost, MqttError
 from mqttlite.client.inbox import Inbox
 from mqttlite.client.limits import ServerLimits
 from mqttlite.client.options import Options
 from mqttlite.client.session import Session
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM, V5
 from mqttlite.wire.packets import Connack, Disconnect
+from mqttlite.wire.reason_codes import ReasonCode
 
 log = logging.getLogger("mqttlite.client")
 
@@ -45,6 +47,7 @@ class Line:
         self.end: MqttError | None = None
         self._backoff: Final = Backoff(options.min_reconnect_delay, options.max_reconnect_delay)
         self._writable: Final = asyncio.Event()
+        self._authenticating: Final = asyncio.Lock()
         self._connected_at = 0.0
         self._life: asyncio.Task[None] | None = None
 
@@ -85,6 +88,22 @@ class Line:
                 return self.connection
             self._writable.clear()
             await self._writable.wait()
+
+    async def authenticate_again(self, authentication: Authentication) -> None:
+        """Authenticate on the connection that is there; it ends when this is cut off half-way."""
+        async with self._authenticating:
+            connection = await self.writable()
+            self.session.authenticating = True
+            self.take_held()
+            try:
+                await Exchange(authentication, self.options.where).again(connection)
+            except BaseException as error:
+                cut = ConnectionLost(f"The authentication to {self.options.where} was cut off.")
+                reason = error if isinstance(error, MqttError) else cut
+                connection.close(reason, Disconnect(ReasonCode.UNSPECIFIED_ERROR))
+                raise
+            finally:
+                self.session.authenticating = False
 
     def take_held(self) -> None:
         """The inbox has room, or an answer is awaited that may stand behind messages that wait for room."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from mqttlite.client.authentication import Authentication
 from mqttlite.client.backoff import MAX_DELAY_S, MIN_DELAY_S
 from mqttlite.client.errors import MqttError
 from mqttlite.client.inbox import MAX_QUEUED_MESSAGES
@@ -46,6 +47,7 @@ class Options:
     session_expiry_interval: int | None = None
     username: str | None = None
     password: str | bytes | None = None
+    authentication: Authentication | None = None
     keep_alive: int = KEEP_ALIVE_S
     version: Version = "5.0"
     will: Will | None = None
@@ -88,7 +90,7 @@ class Options:
         encode(self.connect_packet(self.client_id, self.clean_start), self.wire_version)
 
     def _check_before_5(self) -> None:
-        for name in ("session_expiry_interval", "receive_maximum", "max_packet_size"):
+        for name in ("authentication", "session_expiry_interval", "receive_maximum", "max_packet_size"):
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} exists in MQTT 5.0 only, and version is {self.version}")
         if self.properties is not NONE or (self.will is not None and self.will.properties is not NONE):
@@ -113,7 +115,7 @@ class Options:
             return self.client_id
         return f"mqttlite-{secrets.token_hex(6)}"
 
-    def connect_packet(self, client_id: str, clean_start: bool) -> Connect:
+    def connect_packet(self, client_id: str, clean_start: bool, authentication_data: bytes | None = None) -> Connect:
         password = self.password.encode() if isinstance(self.password, str) else self.password
         if password is not None and len(password) > MAX_STRING_BYTES:
             raise ValueError(f"the password has {len(password)} bytes: MQTT allows {MAX_STRING_BYTES}")
@@ -125,16 +127,18 @@ class Options:
             self.username,
             password,
             None if self.will is None else self.will.packet(),
-            self._connect_properties() if self.wire_version == V5 else NONE,
+            self._connect_properties(authentication_data) if self.wire_version == V5 else NONE,
         )
 
-    def _connect_properties(self) -> Properties:
+    def _connect_properties(self, authentication_data: bytes | None) -> Properties:
         """What the caller gave, with the parameters that have a name of their own."""
         given: dict[str, object] = dict(self.properties.present())
         for name, value in (
             ("session_expiry_interval", self.session_expiry_interval),
             ("receive_maximum", self.receive_maximum),
             ("maximum_packet_size", self.max_packet_size),
+            ("authentication_method", None if self.authentication is None else self.authentication.method),
+            ("authentication_data", authentication_data),
         ):
             if value is not None:
                 given[name] = value

@@ -59,6 +59,8 @@ class Session:
         self._ids: Final = PacketIds()
         self.window: Final = Window(self._ids, version, on_room)
         self._questions: dict[int, _Question] = {}
+        self.authenticating = False
+        """Whether the program waits for an AUTH."""
         self._received: set[int] = set()  # QoS 2 identifiers between PUBLISH and PUBREL
         self._subscriptions: dict[bytes, tuple[SubscriptionRequest, Properties]] = {}
         self._write: Callable[[bytes], object] | None = None
@@ -67,7 +69,8 @@ class Session:
     @property
     def full(self) -> bool:
         """Whether the next PUBLISH must wait for the program."""
-        return self._inbox.is_full(awaiting_answer=bool(self.window.unacknowledged or self._questions))
+        awaiting_answer = bool(self.window.unacknowledged or self._questions) or self.authenticating
+        return self._inbox.is_full(awaiting_answer=awaiting_answer)
 
     def suspend(self) -> None:
         """The connection is gone."""
