@@ -143,7 +143,7 @@ class Broker:
         self.turn.now = now
         expiry = properties.message_expiry_interval
         message = Message(topic, payload, qos, retain, properties, 0.0 if expiry is None else now + expiry)
-        code = self.publisher.publish(message, self._routes.find(topic), None)
+        code = self.publisher.publish(message, self._routes.find_own(topic), None)
         if self.turn.overflowed:
             self._cut_overflowed()
         return code

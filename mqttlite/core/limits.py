@@ -117,6 +117,9 @@ RETAINED_SWEEP_S: Final = 60.0
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
 
+MAX_OWN_RETAINED: Final = 1_000
+"""Retained messages of the broker's own, which do not count as anybody's: it has a hundred to say, others may add."""
+
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""
 

@@ -8,13 +8,14 @@ from typing import Final, final
 
 from mqttlite.core.changes import RemoveRetained, SaveRetained
 from mqttlite.core.connection import Connection
-from mqttlite.core.limits import RETAINED_SWEEP_S, Limits
+from mqttlite.core.limits import MAX_OWN_RETAINED, RETAINED_SWEEP_S, Limits
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.reasons import NO_SUBSCRIBERS, QOS0_OFFLINE, count
+from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE, count
 from mqttlite.core.routes import Receiver, Route, Routes
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.shares import ROUND_ROBIN, Member, Share
 from mqttlite.core.turn import Outbox, Turn
+from mqttlite.topics.names import is_own
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import publish_parts, put_topic_alias
@@ -28,10 +29,23 @@ _BEFORE_AN_ALIAS: Final = 2
 REFUSED: Final = 0x97
 """The reason code for: a subscriber's queue, or the room for retained messages, was full."""
 
+NOT_ALLOWED: Final = 0x87
+"""The reason code for: clients may not publish there."""
+
 
 @final
 class Publisher:
-    __slots__ = ("_limits", "_next_sweep", "_retained", "_retained_bytes", "_routes", "_turn", "drops", "outcomes")
+    __slots__ = (
+        "_limits",
+        "_next_sweep",
+        "_own",
+        "_retained",
+        "_retained_bytes",
+        "_routes",
+        "_turn",
+        "drops",
+        "outcomes",
+    )
 
     def __init__(self, routes: Routes, turn: Turn, limits: Limits) -> None:
         self._routes: Final = routes
@@ -39,9 +53,11 @@ class Publisher:
         self._limits: Final = limits
         self._retained: Final[RetainedMessages[Message]] = RetainedMessages()
         self._retained_bytes = 0
+        self._own: Final[RetainedMessages[Message]] = RetainedMessages()
+        """What the broker says of itself: it takes nobody's room, and is not worth a place in the store."""
         self._next_sweep = 0.0
         self.drops: Final[dict[str, int]] = {}
-        """Messages that met no subscriber, or whose session came to its end before they were sent."""
+        """Messages that met no subscriber or were refused, or whose session ended before they were sent."""
         self.outcomes: list[int] = [0, 0, 0]
         """For how many receivers the latest message was `DROPPED`, `QUEUED` and `SENT`."""
 
@@ -81,13 +97,19 @@ class Publisher:
             for share in route.shares:
                 self._run_to_share(share, topic, payloads)
         if reached == 0:
-            count(self.drops, NO_SUBSCRIBERS, messages)
+            count(self.drops, NOT_AUTHORIZED if route.refused else NO_SUBSCRIBERS, messages)
 
     def publish(self, message: Message, route: Route, publisher: Session | None) -> int:
-        """Retain and distribute a message; 0, `NOBODY` or `REFUSED`. `publisher` matters for No Local."""
+        """Retain and distribute a message; 0, `NOBODY`, `REFUSED` or `NOT_ALLOWED`.
+
+        `publisher` matters for No Local.
+        """
+        self.outcomes = outcomes = [0, 0, 0]
+        if route.refused:
+            count(self.drops, NOT_AUTHORIZED, 1)
+            return NOT_ALLOWED
         code = self._retain(message) if message.retain else 0
         shared: list[Delivery | None] = [None, None, None]
-        self.outcomes = outcomes = [0, 0, 0]
         reached = 0
         for each in route.receivers:
             receiver = each.for_messages_of(publisher) if each.has_no_local else each
@@ -112,7 +134,8 @@ class Publisher:
                 code = REFUSED
         self._turn.pending_bytes += message.size() * reached
         if reached == 0:
-            count(self.drops, NO_SUBSCRIBERS, 1)
+            if not is_own(message.topic):  # the broker says what it has to say, whether or not anybody listens
+                count(self.drops, NO_SUBSCRIBERS, 1)
             return code or NOBODY
         return code
 
@@ -126,7 +149,7 @@ class Publisher:
     def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> list[Delivery]:
         """What a new subscription gets at once: the retained messages its filter matches [MQTT-3.3.1-9]."""
         deliveries: list[Delivery] = []
-        for message in self._retained.match(topic_filter):
+        for message in self._kept(topic_filter).match(topic_filter):
             if message.expired(self._turn.now):
                 self._remove_retained(message.topic)
             else:
@@ -143,6 +166,11 @@ class Publisher:
         self._remove_retained(message.topic)
         if not message.payload:
             return 0
+        if is_own(message.topic):
+            if len(self._own) >= MAX_OWN_RETAINED:
+                return REFUSED
+            self._own.put(message.topic, message)
+            return 0
         if not self._has_room(message):
             if self._turn.now >= self._next_sweep:
                 self._next_sweep = self._turn.now + RETAINED_SWEEP_S
@@ -152,6 +180,10 @@ class Publisher:
         self.restore(message)
         self._turn.changes.append(SaveRetained(message))
         return 0
+
+    def _kept(self, topic: bytes) -> RetainedMessages[Message]:
+        """Where the retained messages of a topic, or of a filter, are."""
+        return self._own if is_own(topic) else self._retained
 
     def _has_room(self, message: Message) -> bool:
         limits = self._limits
@@ -166,9 +198,11 @@ class Publisher:
                 self._remove_retained(message.topic)
 
     def _remove_retained(self, topic: bytes) -> None:
-        removed = self._retained.remove(topic)
+        removed = self._kept(topic).remove(topic)
         if removed is not None:
             removed.superseded = True
+            if is_own(topic):
+                return
             self._retained_bytes -= removed.size()
             self._turn.changes.append(RemoveRetained(topic))
 

@@ -10,7 +10,7 @@ from mqttlite.core.session import Session
 from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Outbox
-from mqttlite.topics.names import check_name, has_wildcard, matches, split_share
+from mqttlite.topics.names import check_name, has_wildcard, is_own, matches, split_share
 from mqttlite.topics.tree import SubscriptionTree
 from mqttlite.wire.constants import V5
 
@@ -60,9 +60,11 @@ class Receiver:
 class Route:
     """The delivery plan of one topic, its receivers grouped by what a QoS 0 copy for them looks like."""
 
-    __slots__ = ("aliased", "others", "plain3", "plain5", "receivers", "shares", "size")
+    __slots__ = ("aliased", "others", "plain3", "plain5", "receivers", "refused", "shares", "size")
 
-    def __init__(self, topic: bytes, receivers: list[Receiver], shares: list[Share]) -> None:
+    def __init__(self, topic: bytes, receivers: list[Receiver], shares: list[Share], refused: bool = False) -> None:
+        self.refused: Final = refused
+        """Clients may not publish here; such a route has no receivers, so that only who finds none needs to ask."""
         self.receivers: Final = receivers
         self.shares: Final = shares
         """Groups of which one member gets a copy."""
@@ -113,13 +115,20 @@ class Routes:
         self._comparisons = 0
 
     def find(self, topic: bytes) -> Route:
-        """The route of a topic. Raises `TopicNameInvalid` for a name that breaks the rules."""
+        """The route of a client's message. Raises `TopicNameInvalid` for a name that breaks the rules."""
         route = self.cache.get(topic)
         if route is None:
             check_name(topic)
-            route = self._make(topic)
+            route = Route(topic, [], [], True) if is_own(topic) else self._make(topic)
             self._remember(topic, route)
         return route
+
+    def find_own(self, topic: bytes) -> Route:
+        """The route of a message of the broker's own, which may go to `$SYS`; raises as `find` does."""
+        if not is_own(topic):
+            return self.find(topic)
+        check_name(topic)
+        return self._make(topic)
 
     def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
         """Enter a subscription in the place of an earlier one of the same session and filter, if there was one."""

@@ -16,7 +16,7 @@ from mqttlite.core.changes import (
     SettleMessage,
 )
 from mqttlite.core.deadlines import Deadline
-from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, PASS_BYTES, Limits
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, MAX_OWN_RETAINED, PASS_BYTES, Limits
 from mqttlite.core.message import Delivery
 from mqttlite.core.reasons import EXPIRED, QOS0_OFFLINE, QUEUE_FULL, count
 from mqttlite.core.subscription import Subscription
@@ -185,7 +185,7 @@ class Session:
 
     def deliver_retained(self, deliveries: list[Delivery]) -> None:
         """Take what a new subscription finds retained; it leaves by and by, before later messages."""
-        room = self._limits.max_retained_messages - len(self._burst)
+        room = self._limits.max_retained_messages + MAX_OWN_RETAINED - len(self._burst)
         if len(deliveries) > room:
             count(self.drops, QUEUE_FULL, len(deliveries) - room)
         self._burst.extend(deliveries[:room])

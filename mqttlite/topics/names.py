@@ -54,6 +54,11 @@ def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
     return name, rest[0]
 
 
+def is_own(topic: bytes) -> bool:
+    """Whether a name, or what a filter matches, is `$SYS` or below it: there only the broker itself publishes."""
+    return topic.startswith(b"$SYS") and (len(topic) == 4 or topic[4] == 47)
+
+
 def has_wildcard(topic_filter: bytes) -> bool:
     return b"+" in topic_filter or topic_filter.endswith(b"#")
 

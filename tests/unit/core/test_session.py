@@ -10,7 +10,15 @@ from mqttlite.core.changes import (
     SaveReceived,
     SettleMessage,
 )
-from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, FILL_BYTES, PASS_BYTES, Limits
+from mqttlite.core.limits import (
+    DISCONNECT,
+    DROP_NEWEST,
+    DROP_OLDEST,
+    FILL_BYTES,
+    MAX_OWN_RETAINED,
+    PASS_BYTES,
+    Limits,
+)
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.session import DROPPED, Session
@@ -538,8 +546,8 @@ def test_no_more_retained_messages_wait_than_may_be_retained() -> None:
     bench = Bench(receive_maximum=1, max_retained_messages=2)
     bench.deliver("x")
     bench.session.deliver_retained(retained("a", qos=1))
-    bench.session.deliver_retained(retained("b", "c", qos=1))
-    assert bench.session.queued == 2
+    bench.session.deliver_retained(retained(*["b"] * (2 + MAX_OWN_RETAINED), qos=1))
+    assert bench.session.queued == 2 + MAX_OWN_RETAINED
     assert bench.session.drops == {QUEUE_FULL: 1}
 
 
