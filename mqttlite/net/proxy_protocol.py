@@ -1,7 +1,7 @@
 """The PROXY protocol, versions 1 and 2: a proxy in front of us says whose connection it passes on.
 
-It says so before anything else, TLS too. Of what version 2 may add nothing is used: who a client is must be shown to us,
-in TLS or in MQTT. Invariant: not one byte behind the header is taken from the socket.
+It says so before anything else, TLS too. Of what version 2 may add nothing is used: who a client is must be shown to
+us, in TLS or in MQTT. Invariant: not one byte behind the header is taken from the socket.
 """
 
 import asyncio

@@ -259,8 +259,5 @@ class FrameTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._socket.set_write_buffer_limits(high, low)
 
-    def get_write_buffer_size(self) -> int:
-        return self._socket.get_write_buffer_size()
-
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._socket.get_extra_info(name, default)
