@@ -31,6 +31,7 @@ from mqttlite.wire.constants import (
     PUBCOMP,
     PUBREC,
     PUBREL,
+    SUBSCRIBE,
     V5,
 )
 from mqttlite.wire.decode import connect_version, decode
@@ -227,6 +228,32 @@ class Broker:
             self._end(connection, CloseReason.SERVER_SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN, "the server shuts down")
         self.turn.overflowed.clear()
 
+    # ------------------------------------------------------------------ what there is
+
+    @property
+    def opened(self) -> int:
+        """Connections that were ever opened."""
+        return self._opened
+
+    @property
+    def online(self) -> int:
+        """Clients that are connected."""
+        return len(self._online)
+
+    @property
+    def subscriptions(self) -> int:
+        """Subscriptions of all sessions, but for shared ones."""
+        return self._routes.subscriptions
+
+    @property
+    def shared_subscriptions(self) -> int:
+        return self._routes.shared_subscriptions
+
+    def has_subscribers(self, topic: bytes) -> bool:
+        """Whether a message of the broker's own would reach anybody. Raises `TopicNameInvalid`."""
+        route = self._routes.find_own(topic)
+        return bool(route.receivers or route.shares)
+
     # ------------------------------------------------------------------ the bytes of one connection
 
     def _walk(self, connection: Connection, data: bytes) -> int:
@@ -329,6 +356,9 @@ class Broker:
             raise ProtocolError(f"{PACKET_NAMES[packet_type]} is not a client's to send now")
         if packet_type == CONNECT:
             connection.version = connect_version(body)
+        if packet_type >= SUBSCRIBE or packet_type == CONNECT:
+            connection.requests += 1
+            connection.request_bytes += len(body) + 2
         packet = decode(first, body, connection.version)
         if isinstance(packet, Connect):
             self._on_connect(connection, packet)
@@ -359,7 +389,7 @@ class Broker:
             outbox.awaits_commit = outbox.awaits_commit or session.durable
             frame = encode(Suback(packet.packet_id, codes), connection.version)
             self._check_size(connection, frame, "SUBACK")
-            outbox.send(frame)
+            outbox.answer(frame)
             if retained:
                 session.deliver_retained(retained)
         elif isinstance(packet, Unsubscribe):
@@ -367,9 +397,9 @@ class Broker:
             outbox.awaits_commit = outbox.awaits_commit or session.durable
             frame = encode(Unsuback(packet.packet_id, codes), connection.version)
             self._check_size(connection, frame, "UNSUBACK")
-            outbox.send(frame)
+            outbox.answer(frame)
         elif isinstance(packet, Pingreq):
-            outbox.send(PINGRESP_FRAME)
+            outbox.answer(PINGRESP_FRAME)
         else:
             assert isinstance(packet, Disconnect), "other packets are not welcome"
             self._on_disconnect(connection, session, packet)
@@ -543,7 +573,7 @@ class Broker:
     def _send_auth(self, connection: Connection, exchange: Exchange, verdict: Verdict) -> None:
         frame = exchange.frame(verdict.reason_code, verdict.data)
         self._check_size(connection, frame, "AUTH")
-        connection.outbox.send(frame)
+        connection.outbox.answer(frame)
 
     def _on_endless_exchange(self, connection: Connection) -> None:
         assert connection.exchange is not None
@@ -592,7 +622,7 @@ class Broker:
         outbox.awaits_commit = len(self.turn.changes) > before  # that a session begins, or that one is gone
         session.attach(outbox, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         self._routes.forget_session(session)
-        outbox.send(connect.acceptance(connection, packet, limits, data))
+        outbox.answer(connect.acceptance(connection, packet, limits, data))
         self.turn.connected.append(connection.number)
         session.resume()
 
@@ -660,7 +690,7 @@ class Broker:
         elif connection.state != CLOSED:
             frame = connect.refusal(connection.version, error, connection.outbox.max_packet_bytes)
             if frame:
-                connection.outbox.send(frame)
+                connection.outbox.answer(frame)
             self._end(connection, close_reason_of(error), error.reason_code, str(error))
 
     def _end(self, connection: Connection, reason: CloseReason, code: int, detail: str) -> None:
@@ -687,7 +717,7 @@ class Broker:
                 outbox.give_up()
         by_client = reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL
         if was_connected and connection.version == V5 and code >= 0x80 and not by_client:  # [MQTT-4.13.2-1]
-            outbox.send(self._farewell(connection, code, detail))
+            outbox.answer(self._farewell(connection, code, detail))
         session = connection.session
         if session is not None:
             del self._online[connection.client_id]

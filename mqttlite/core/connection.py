@@ -101,6 +101,8 @@ class Connection:
         "received_qos0",
         "received_qos1",
         "received_qos2",
+        "request_bytes",
+        "requests",
         "session",
         "session_expiry_s",
         "session_present",
@@ -146,6 +148,9 @@ class Connection:
         self.received_qos0 = 0
         self.received_qos1 = 0
         self.received_qos2 = 0
+        self.requests = 0
+        """Packets of the client that are neither messages nor acknowledgements."""
+        self.request_bytes = 0
         self.blocked_at = 0.0
         self.backpressure_s = 0.0
         self.backpressure_count = 0

@@ -139,6 +139,20 @@ class Publisher:
             return code or NOBODY
         return code
 
+    @property
+    def retained(self) -> int:
+        """Retained messages, but for the broker's own."""
+        return len(self._retained)
+
+    @property
+    def retained_bytes(self) -> int:
+        return self._retained_bytes
+
+    @property
+    def own_retained(self) -> int:
+        """Retained messages of the broker's own."""
+        return len(self._own)
+
     def redispatch(self, delivery: Delivery) -> bool:
         """A QoS 1 message whose receiver's session ended goes to another member, if there is one (5.0 §4.8.2)."""
         share = self._routes.share(delivery.share)

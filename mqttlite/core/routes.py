@@ -101,6 +101,8 @@ class Routes:
         "_shares",
         "_tree",
         "cache",
+        "shared_subscriptions",
+        "subscriptions",
     )
 
     def __init__(self, sessions: dict[str, Session], max_cache_bytes: int, share_policies: dict[str, str]) -> None:
@@ -113,6 +115,8 @@ class Routes:
         self._by_first_level: Final[dict[bytes, dict[bytes, None]]] = {}
         self._cached_bytes = 0
         self._comparisons = 0
+        self.subscriptions = 0
+        self.shared_subscriptions = 0
 
     def find(self, topic: bytes) -> Route:
         """The route of a client's message. Raises `TopicNameInvalid` for a name that breaks the rules."""
@@ -135,8 +139,10 @@ class Routes:
         topic_filter = subscription.topic_filter
         shared = split_share(topic_filter)
         if shared is not None:
+            self.shared_subscriptions += replaced is None
             self._add_to_share(subscription, *shared)
             return
+        self.subscriptions += replaced is None
         if replaced is not None:
             self._tree.remove(topic_filter, replaced)
         self._tree.add(topic_filter, subscription)
@@ -146,9 +152,11 @@ class Routes:
         topic_filter = subscription.topic_filter
         shared = split_share(topic_filter)
         if shared is None:
+            self.subscriptions -= 1
             self._tree.remove(topic_filter, subscription)
             self.forget(topic_filter)
             return
+        self.shared_subscriptions -= 1
         share = self._shares[topic_filter]
         share.remove(subscription)
         if len(share) == 0:

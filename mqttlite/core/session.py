@@ -106,6 +106,11 @@ class Session:
         """Messages that wait to be sent."""
         return len(self._pending) + len(self._burst)
 
+    @property
+    def queued_bytes(self) -> int:
+        """How much of topics and payloads the queue holds, but for retained messages on their way."""
+        return self._queued_bytes
+
     # ------------------------------------------------------------------ the connection comes and goes
 
     def attach(self, outbox: Outbox, receive_maximum: int) -> None:

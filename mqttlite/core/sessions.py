@@ -27,7 +27,7 @@ WILL_DELAY: Final = 2
 
 @final
 class Sessions:
-    __slots__ = ("_by_client_id", "_deadlines", "_limits", "_publisher", "_routes", "_turn")
+    __slots__ = ("_by_client_id", "_deadlines", "_limits", "_publisher", "_routes", "_turn", "expired")
 
     def __init__(
         self,
@@ -44,9 +44,15 @@ class Sessions:
         self._deadlines: Final = deadlines
         self._turn: Final = turn
         self._limits: Final = limits
+        self.expired = 0
+        """Sessions whose expiry interval went by while their client was away."""
 
     def __len__(self) -> int:
         return len(self._by_client_id)
+
+    def values(self) -> list[Session]:
+        """All sessions now."""
+        return list(self._by_client_id.values())
 
     def get(self, client_id: str) -> Session | None:
         return self._by_client_id.get(client_id)
@@ -150,6 +156,7 @@ class Sessions:
         """A session's expiry interval is over."""
         session = self._by_client_id[client_id]
         session.expiry = None
+        self.expired += 1
         self.end(session)
 
     def _cancel_deadlines(self, session: Session) -> None:

@@ -121,6 +121,8 @@ class Outbox:
         "_backlog_messages",
         "_limits",
         "_waiting_bytes",
+        "answer_bytes",
+        "answers",
         "awaits_commit",
         "blocked",
         "bytes_sent",
@@ -161,6 +163,9 @@ class Outbox:
         self.sent_qos1 = 0
         self.sent_qos2 = 0
         self.bytes_sent = 0
+        self.answers = 0
+        """Packets to the client that are neither messages nor acknowledgements."""
+        self.answer_bytes = 0
         self.high_water_bytes = 0
         self.high_water_messages = 0
         self.drops: dict[str, int] = {}
@@ -178,6 +183,12 @@ class Outbox:
             self.dirty = True
             self.turn.dirty.append(self)
         return True
+
+    def answer(self, frame: bytes) -> None:
+        """Take a frame that is neither a message nor an acknowledgement."""
+        self.answers += 1
+        self.answer_bytes += len(frame)
+        self.send(frame)
 
     def send(self, frame: bytes) -> None:
         """Take a frame that is not dropped: an answer, or a QoS 1 or 2 message that its session accounts for."""
