@@ -9,13 +9,14 @@ import gc
 import logging
 import signal
 import sys
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 import msgspec
 
 from mqttlite.cli.main import build
 from mqttlite.config import Config, ConfigError, ListenerOptions, load_config
+from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker, open_listeners
 from mqttlite.telemetry.dump import Options as TelemetryOptions
@@ -25,7 +26,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 _EPILOG = """\b
 Exit codes:
   0  stopped by SIGTERM or SIGINT, or, after sending its clients away, by SIGUSR1
-  1  cannot listen: port in use, address unknown, not permitted
+  1  cannot listen: port or socket in use, address unknown, not permitted
   2  a flag or the config file is wrong
 """
 
@@ -35,6 +36,16 @@ Exit codes:
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65_535), help="MQTT over TCP; 0: the system chooses.  [default: 1883]")
 @click.option("--tls-port", type=click.IntRange(0, 65_535), help="MQTT over TLS; needs --cert and --key.")
+@click.option("--ws-port", type=click.IntRange(0, 65_535), help="MQTT over WebSocket, at /mqtt.")
+@click.option("--wss-port", type=click.IntRange(0, 65_535), help="The same over TLS; needs --cert and --key.")
+@click.option(
+    "--ws-origin",
+    "origins",
+    metavar="ORIGIN",
+    multiple=True,
+    help="Let pages of this site use WebSocket, such as https://app.example, or * for all; repeatable.",
+)
+@click.option("--socket", "socket_path", metavar="PATH", help="MQTT over a Unix socket.")
 @click.option("--cafile", metavar="FILE", help="CA whose client certificates are accepted.")
 @click.option("--cert", metavar="FILE", help="The server's certificate, with its chain.")
 @click.option("--key", metavar="FILE", help="The private key of --cert.")
@@ -47,6 +58,10 @@ def command(
     host: str | None,
     port: int | None,
     tls_port: int | None,
+    ws_port: int | None,
+    wss_port: int | None,
+    origins: tuple[str, ...],
+    socket_path: str | None,
     cafile: str | None,
     cert: str | None,
     key: str | None,
@@ -59,7 +74,8 @@ def command(
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
     try:
         config = Config() if config_path is None else load_config(config_path)
-        flags = _listeners(host, port, tls_port, cafile, cert, key, require_client_cert)
+        ports = _Ports(port, tls_port, ws_port, wss_port, socket_path)
+        flags = _listeners(host, ports, origins, _tls(ports, cafile, cert, key, require_client_cert))
         if flags:
             config = _replace(config, listeners=flags)
         if password_file is not None:
@@ -74,27 +90,55 @@ def command(
         _fail(1, str(error))
 
 
+class _Ports(NamedTuple):
+    """Where the flags ask to listen."""
+
+    tcp: int | None
+    tls: int | None
+    ws: int | None
+    wss: int | None
+    socket: str | None
+
+
+def _tls(
+    ports: _Ports, cafile: str | None, cert: str | None, key: str | None, require_client_cert: bool
+) -> TlsOptions | None:
+    """What the flags say of TLS; None where no port has it."""
+    if ports.tls is None and ports.wss is None:
+        if cafile or cert or key or require_client_cert:
+            raise ConfigError(
+                "--cafile, --cert, --key and --require-client-cert "
+                "belong to --tls-port, which is missing, or to --wss-port"
+            )
+        return None
+    if cert is None or key is None:
+        option = "--wss-port" if ports.tls is None else "--tls-port"
+        raise ConfigError(f"{option} needs --cert and --key; 'mqttlite certs init' makes a set for development")
+    return TlsOptions(cert, key, cafile, require_client_cert)
+
+
 def _listeners(
-    host: str | None,
-    port: int | None,
-    tls_port: int | None,
-    cafile: str | None,
-    cert: str | None,
-    key: str | None,
-    require_client_cert: bool,
+    host: str | None, ports: _Ports, origins: tuple[str, ...], tls: TlsOptions | None
 ) -> tuple[ListenerOptions, ...]:
     """The listeners that the flags ask for; none where there are no such flags."""
-    if tls_port is None and (cafile or cert or key or require_client_cert):
-        raise ConfigError("--cafile, --cert, --key and --require-client-cert belong to --tls-port, which is missing")
-    listeners = []
+    if origins and ports.ws is None and ports.wss is None:
+        raise ConfigError("--ws-origin belongs to --ws-port or --wss-port, which is missing")
+    try:
+        web = WebSocketOptions(origins=origins)
+    except ValueError as error:
+        raise ConfigError(f"--ws-origin: {error}") from None
     address = "127.0.0.1" if host is None else host
-    if port is not None or (tls_port is None and host is not None):
-        listeners.append(ListenerOptions(host=address, port=1883 if port is None else port))
-    if tls_port is not None:
-        if cert is None or key is None:
-            raise ConfigError("--tls-port needs --cert and --key; 'mqttlite certs init' makes a set for development")
-        tls = TlsOptions(cert, key, cafile, require_client_cert)
-        listeners.append(ListenerOptions(host=address, port=tls_port, tls=tls))
+    listeners = []
+    if ports.tcp is not None or (host is not None and all(port is None for port in ports)):
+        listeners.append(ListenerOptions(host=address, port=1883 if ports.tcp is None else ports.tcp))
+    if ports.tls is not None:
+        listeners.append(ListenerOptions(host=address, port=ports.tls, tls=tls))
+    if ports.ws is not None:
+        listeners.append(ListenerOptions(host=address, port=ports.ws, websocket=web))
+    if ports.wss is not None:
+        listeners.append(ListenerOptions(host=address, port=ports.wss, tls=tls, websocket=web))
+    if ports.socket is not None:
+        listeners.append(ListenerOptions(path=ports.socket))
     return tuple(listeners)
 
 
