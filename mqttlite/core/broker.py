@@ -610,9 +610,9 @@ class Broker:
         connection.connected_at = now
         connection.state = CONNECTED
         self._online[client_id] = connection
-        if connection.deadline is not None:
-            self._deadlines.cancel(connection.deadline)
-            connection.deadline = None
+        assert connection.deadline is not None, "until now it had that of its CONNECT"
+        self._deadlines.cancel(connection.deadline)
+        connection.deadline = None
         if connection.keep_alive_s:
             due = now + KEEP_ALIVE_FACTOR * connection.keep_alive_s
             connection.deadline = self._deadlines.add(due, _LINK, connection.number)
@@ -662,8 +662,9 @@ class Broker:
         if connection.state == CONNECTED:
             interval = KEEP_ALIVE_FACTOR * connection.keep_alive_s
             due = connection.last_heard + interval
-            if due <= now and connection.outbox.dirty:  # it waits for a commit
-                due = now + interval  # and while it does the link may not even be read
+            outbox = connection.outbox
+            if due <= now and outbox.dirty and outbox not in self.turn.dirty:  # it is held back for a commit
+                due = now + interval  # and while it is the link may not even be read
             if due > now:
                 self._deadlines.again(deadline, due)
                 return
@@ -685,13 +686,12 @@ class Broker:
 
     def _fail(self, connection: Connection, error: PeerError) -> None:
         """The peer broke a rule: say so as its version allows, and close."""
-        if connection.state == CONNECTED:
-            self._end(connection, close_reason_of(error), error.reason_code, str(error))
-        elif connection.state != CLOSED:
+        assert connection.state != CLOSED, "nothing more is looked at"
+        if connection.state != CONNECTED:
             frame = connect.refusal(connection.version, error, connection.outbox.max_packet_bytes)
             if frame:
                 connection.outbox.answer(frame)
-            self._end(connection, close_reason_of(error), error.reason_code, str(error))
+        self._end(connection, close_reason_of(error), error.reason_code, str(error))
 
     def _end(self, connection: Connection, reason: CloseReason, code: int, detail: str) -> None:
         """The one way in which a connection ends. Ended already: nothing happens."""

@@ -50,10 +50,9 @@ class RetainedMessages(Generic[V]):
             value = self.get(topic_filter)
             return [] if value is None else [value]
         prefix: list[bytes] = []
-        for level in topic_filter.split(b"/"):
-            if level in (b"+", b"#"):
-                break
-            prefix.append(level)
+        levels = topic_filter.split(b"/")
+        while levels[len(prefix)] not in (b"+", b"#"):
+            prefix.append(levels[len(prefix)])
         if not self._trie.has_node(prefix):
             return []
         return [value for path, value in self._trie.items(prefix) if matches(topic_filter, b"/".join(path))]
