@@ -37,6 +37,9 @@ _PRINTABLE: Final = re.compile(r"[!-+\--~]+")
 """What a nonce is made of: ASCII without the comma (RFC 5802 §7)."""
 
 
+_BARE_EQUALS: Final = re.compile("=(?!2C|3D)")
+
+
 class ScramError(ValueError):
     """A message or a text that is none; the text says why, for the end that received it."""
 
@@ -144,7 +147,7 @@ def escape(name: str) -> str:
 
 def unescape(name: str) -> str:
     """The user name in a message. Raises `ScramError`."""
-    if "=" in name.replace("=3D", "").replace("=2C", ""):
+    if _BARE_EQUALS.search(name):
         raise ScramError("a user name with '=' that is not escaped")
     return name.replace("=2C", ",").replace("=3D", "=")
 

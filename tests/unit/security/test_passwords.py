@@ -1,0 +1,363 @@
+"""The password file, line by line, and who it lets in."""
+
+import asyncio
+import logging
+import stat
+from pathlib import Path
+
+import pytest
+
+from mqttlite.client.scram import ScramSha256
+from mqttlite.core.authentication import Verdict
+from mqttlite.core.turn import Authenticate
+from mqttlite.sasl import keys_of
+from mqttlite.security import password_file
+from mqttlite.security.authenticator import Credentials
+from mqttlite.security.gate import Gate
+from mqttlite.security.password_file import (
+    PasswordFileError,
+    Users,
+    delete_user,
+    format_keys,
+    load,
+    new_salt,
+    set_user,
+)
+from mqttlite.security.passwords import PasswordAuthenticator
+
+ANN = keys_of("secret", b"0123456789abcdef", 4_096)
+BOB = keys_of("hunter2", b"fedcba98", 5_000)
+LINE = f"ann:{format_keys(ANN)}"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "users"
+    path.write_text(f"# people\n\n{LINE}\nbob:{format_keys(BOB)}\r\n", encoding="utf-8")
+    return path
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def credentials(username: str | None, password: bytes | None) -> Credentials:
+    return Credentials("c", username, password, None, "127.0.0.1:40000", "tcp-1883")
+
+
+# ── the file ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_is_read(path: Path) -> None:
+    users = load(path)
+    assert len(users) == 2
+    assert users.find("ann") == ANN
+    assert users.find("bob") == BOB
+    assert "eve" not in users
+
+
+def test_postgresqls_own_secrets_are_read(tmp_path: Path) -> None:
+    """As `select rolpassword from pg_authid` shows it for RFC 7677's user."""
+    secret = (
+        "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
+        ":wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+    )
+    (tmp_path / "users").write_text(f"user:{secret}\n")
+    keys = load(tmp_path / "users").find("user")
+    assert keys == keys_of("pencil", keys.salt, 4_096)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("ann", "this is not user:SCRAM-SHA-256"),
+        ("ann:secret", "this is not user:SCRAM-SHA-256"),
+        (LINE.replace("SHA-256", "SHA-1"), "this is not user:SCRAM-SHA-256"),
+        (LINE + " ", "base64"),
+        (LINE.replace("$4096", "$4095"), "4095 iterations: they may be 4096 to 10000000"),
+        (LINE.replace("$4096", "$10000001"), "iterations"),
+        (f"ann:SCRAM-SHA-256$4096:QUJD$QUJD:{'A' * 43}=", "32 bytes"),
+        (f"ann:SCRAM-SHA-256$4096:QUJD${'A' * 43}=:QUJD", "32 bytes"),
+        (f"{LINE}\n{LINE}", "user 'ann' has a line already"),
+        (LINE.replace("ann", "a\x07"), "no user name"),
+        (LINE.replace("ann", ""), "empty"),
+        (LINE.replace("ann", "a\u00adnn"), "write it so"),
+    ],
+)
+def test_a_broken_line_is_named(path: Path, line: str, why: str) -> None:
+    path.write_text(f"# people\n{line}\n", encoding="utf-8")
+    with pytest.raises(PasswordFileError, match=why) as error:
+        load(path)
+    assert str(error.value).startswith(f"{path}:{line.count(chr(10)) + 2}: ")
+
+
+def test_a_file_that_is_no_text_or_not_there_is_named(path: Path) -> None:
+    path.write_bytes(b"# people\n\n\xff\n")
+    with pytest.raises(PasswordFileError, match="users:3: it is not UTF-8"):
+        load(path)
+    path.unlink()
+    with pytest.raises(PasswordFileError, match="users: cannot be read: No such file"):
+        load(path)
+
+
+def test_users_are_added_changed_and_removed_and_the_rest_stays(path: Path) -> None:
+    eve = keys_of("x", new_salt(), 4_096)
+    assert set_user(path, "eve", eve, create=False)
+    assert not set_user(path, "ann", BOB, create=False)
+    delete_user(path, "bob")
+    assert path.read_text() == f"# people\n\nann:{format_keys(BOB)}\neve:{format_keys(eve)}\n"
+    with pytest.raises(PasswordFileError, match="no user 'bob'"):
+        delete_user(path, "bob")
+    assert [each.name for each in path.parent.iterdir()] == ["users"]
+
+
+def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    with pytest.raises(PasswordFileError, match="--create makes it"):
+        set_user(path, "ann", ANN, create=False)
+    assert set_user(path, "ann", ANN, create=True)
+    assert path.read_text() == f"{LINE}\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(PasswordFileError, match="exists already"):
+        set_user(path, "ann", BOB, create=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["users"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(0o644, 0o640), (0o640, 0o640), (0o666, 0o660), (0o600, 0o600)])
+def test_nobody_new_may_read_a_changed_file(path: Path, before: int, after: int) -> None:
+    path.chmod(before)
+    set_user(path, "ann", BOB, create=False)
+    assert stat.S_IMODE(path.stat().st_mode) == after
+
+
+def test_a_link_to_the_file_stays_a_link(path: Path) -> None:
+    link = path.with_name("link")
+    link.symlink_to(path)
+    delete_user(link, "bob")
+    assert link.is_symlink()
+    assert len(load(path)) == 1
+
+
+def test_two_changes_at_once_do_not_lose_one(path: Path) -> None:
+    other = path.with_name("users.new")
+    other.touch()
+    with pytest.raises(PasswordFileError, match="another change is under way"):
+        delete_user(path, "bob")
+    assert other.exists()
+    assert len(load(path)) == 2
+
+
+def test_a_change_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mqttlite.security.password_file.os.fsync", full)
+    with pytest.raises(PasswordFileError, match="cannot be written: No space left"):
+        delete_user(path, "bob")
+    assert len(load(path)) == 2
+    assert [each.name for each in path.parent.iterdir()] == ["users"]
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(PasswordFileError, match="cannot be written: No such file"):
+        set_user(tmp_path / "no" / "users", "ann", ANN, create=True)
+
+
+# ── who does not exist ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_does_not_exist_looks_like_who_does() -> None:
+    users = Users({"ann": ANN, "bob": BOB})
+    shapes = {(keys.iterations, len(keys.salt)) for keys in map(users.find, [f"user{n}" for n in range(50)])}
+    assert shapes == {(4_096, 16), (5_000, 8)}
+
+
+def test_who_does_not_exist_is_the_same_after_a_restart_and_no_other() -> None:
+    users, again = Users({"ann": ANN}), Users({"ann": ANN})
+    assert users.find("eve") == again.find("eve") != users.find("mallory")
+    assert users.find("eve") != Users({"ann": BOB}).find("eve")
+    assert Users({}).find("eve").iterations == password_file.ITERATIONS
+
+
+# ── user name and password ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("username", "password", "good"),
+    [
+        ("ann", b"secret", True),
+        ("bob", b"hunter2", True),
+        ("ann", b"hunter2", False),
+        ("eve", b"secret", False),
+        ("ann", None, False),
+        ("ann", b"", False),
+        ("ann", b"\xff", False),
+        ("", b"secret", False),
+        (None, b"secret", False),
+        (None, None, False),
+        ("a\u00adnn", b"secret", False),
+    ],
+)
+@pytest.mark.parametrize("allow_anonymous", [False, True])
+async def test_who_comes_in(
+    path: Path, username: str | None, password: bytes | None, good: bool, allow_anonymous: bool
+) -> None:
+    passwords = PasswordAuthenticator(path, allow_anonymous=allow_anonymous)
+    anonymous = username is None and password is None
+    assert await passwords.authenticate(credentials(username, password)) == (good or (anonymous and allow_anonymous))
+
+
+async def test_many_at_once_are_checked_a_few_at_a_time(path: Path) -> None:
+    passwords = PasswordAuthenticator(path)
+    turns = 0
+
+    async def loop_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(loop_turns())
+    answers = await asyncio.gather(*(passwords.authenticate(credentials("ann", b"secret")) for _ in range(20)))
+    counting.cancel()
+    assert all(answers)
+    assert turns > 20, "the loop went on"
+
+
+async def test_a_change_of_the_file_is_noticed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    passwords = PasswordAuthenticator(path)
+    set_user(path, "eve", ANN, create=False)
+    assert await passwords.authenticate(credentials("eve", b"secret"))
+    assert f"{path} was read again: 3 users" in caplog.text
+    delete_user(path, "eve")
+    assert not await passwords.authenticate(credentials("eve", b"secret"))
+
+
+async def test_a_file_that_broke_or_is_gone_keeps_the_former_users(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    passwords = PasswordAuthenticator(path)
+    write(path, "ann:secret\n")
+    assert await passwords.authenticate(credentials("ann", b"secret"))
+    assert await passwords.authenticate(credentials("ann", b"secret"))
+    remove(path)
+    assert await passwords.authenticate(credentials("bob", b"hunter2"))
+    errors = [record.getMessage() for record in caplog.records]
+    assert len(errors) == 2, "each once"
+    assert f"{path}:1: this is not" in errors[0]
+    assert "No such file" in errors[1]
+
+
+# ── SCRAM ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def scram(passwords: PasswordAuthenticator, username: str, password: str) -> Verdict:
+    client = ScramSha256(username, password).begin()
+    exchange = passwords.begin("SCRAM-SHA-256", credentials(None, None))
+    challenge = await exchange.step(client.first())
+    assert challenge.reason_code == 0x18
+    return await exchange.step(await client.reply(challenge.data or b""))
+
+
+async def test_scram_finds_out_who_it_is(path: Path) -> None:
+    passwords = PasswordAuthenticator(path)
+    verdict = await scram(passwords, "ann", "secret")
+    assert (verdict.reason_code, verdict.username) == (0, "ann")
+    assert (await scram(passwords, "ann", "hunter2")).reason_code == 0x87
+
+
+async def test_who_does_not_exist_fails_as_who_forgot_a_password_does(path: Path) -> None:
+    passwords = PasswordAuthenticator(path)
+    for username in ("ann", "eve"):
+        verdict = await scram(passwords, username, "wrong")
+        assert (verdict.reason_code, verdict.data, verdict.username) == (0x87, None, None)
+
+
+async def test_who_does_not_exist_fails_even_with_a_proof(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Users, "find", lambda _users, _name: ANN)
+    assert (await scram(PasswordAuthenticator(path), "eve", "secret")).reason_code == 0x87
+    assert not await PasswordAuthenticator(path).authenticate(credentials("eve", b"secret"))
+
+
+@pytest.mark.parametrize("data", [None, b"", b"p=tls-unique,,n=ann,r=x"])
+async def test_a_scram_that_is_none_is_refused(path: Path, data: bytes | None) -> None:
+    exchange = PasswordAuthenticator(path).begin("SCRAM-SHA-256", credentials(None, None))
+    assert (await exchange.step(data)).reason_code == 0x87
+
+
+async def test_a_challenge_needs_an_answer(path: Path) -> None:
+    exchange = PasswordAuthenticator(path).begin("SCRAM-SHA-256", credentials(None, None))
+    await exchange.step(b"n,,n=ann,r=x")
+    assert (await exchange.step(None)).reason_code == 0x87
+
+
+# ── the gate ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Counting:
+    """A method that counts the steps of each exchange, and lets in at the third."""
+
+    methods = frozenset({"COUNT"})
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def begin(self, method: str, credentials: Credentials) -> "Counting":
+        self.begun += 1
+        self.steps = 0
+        return self
+
+    async def step(self, data: bytes | None) -> Verdict:
+        self.steps += 1
+        if data == b"break":
+            raise LookupError("the directory is away")
+        return Verdict(0 if self.steps == 3 else 0x18, b"%d" % self.steps)
+
+
+def question(data: bytes | None = None, *, begins: bool = False, number: int = 1) -> Authenticate:
+    asked = Authenticate(number, "c", None, None)
+    asked.method, asked.data, asked.begins = "COUNT", data, begins
+    return asked
+
+
+async def test_a_gate_keeps_the_exchanges_apart() -> None:
+    gate = Gate(None, Counting())
+    nobody = credentials(None, None)
+    codes = [(await gate.verdict(question(begins=n == 0), nobody)).reason_code for n in range(3)]
+    assert codes == [0x18, 0x18, 0]
+    assert (gate.methods, gate.is_open) == (frozenset({"COUNT"}), False)
+
+
+async def test_an_exchange_that_begins_again_begins_again() -> None:
+    counting = Counting()
+    gate = Gate(None, counting)
+    nobody = credentials(None, None)
+    await gate.verdict(question(begins=True), nobody)
+    await gate.verdict(question(begins=True), nobody)
+    gate.forget(1)
+    gate.forget(1)
+    await gate.verdict(question(), nobody)
+    assert counting.begun == 3
+
+
+async def test_an_authenticator_that_fails_lets_nobody_in_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    counting = Counting()
+    gate = Gate(None, counting)
+    nobody = credentials(None, None)
+    await gate.verdict(question(begins=True), nobody)
+    assert (await gate.verdict(question(b"break"), nobody)).reason_code == 0x88
+    assert "the directory is away" in caplog.text
+    await gate.verdict(question(), nobody)
+    assert counting.begun == 2
+
+
+async def test_where_only_methods_are_asked_a_password_is_not_enough() -> None:
+    plain = Authenticate(1, "c", "ann", b"secret")
+    assert (await Gate(None, Counting()).verdict(plain, credentials("ann", b"secret"))).reason_code == 0x86
+    assert Gate().is_open
+    assert Gate().methods == frozenset()
