@@ -238,6 +238,7 @@ class Publisher:
             if alias:
                 head, tail = put_topic_alias(head, tail, topic, abs(alias), alias < 0)
             outbox.offer(head + tail, 1)
+            self._turn.pending_bytes += len(head) + len(tail)
             sent += 1
         if sent == len(payloads):
             return
