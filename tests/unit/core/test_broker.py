@@ -174,7 +174,7 @@ def test_a_reason_string_is_sent_only_where_it_is_wanted_and_fits() -> None:
     assert reason(40, 1) is None
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.one_of([KINDS[name](V5) for name in kinds(V5)]) | st.binary(max_size=20), max_size=6), st.booleans())
 def test_whatever_a_client_sends_only_its_own_connection_can_end(sent: list[object], connected: bool) -> None:
     world = World()
@@ -398,6 +398,35 @@ def test_the_client_is_heard_by_its_packets_and_by_the_pieces_of_a_long_one() ->
     assert client.closed
 
 
+def test_a_silent_client_is_closed_however_much_it_is_sent() -> None:
+    world = World()
+    client = world.connect("c", keep_alive=10)
+    client.subscribe("t")
+    world.now += 15
+    world.broker.publish(b"t", b"x", 0, False, world.now)
+    world.broker.tick(world.now)
+    world.settle()
+    assert client.closed
+
+
+def test_a_client_whose_answers_are_held_back_for_a_commit_has_more_time() -> None:
+    world = World()
+    client = world.connect("c", keep_alive=10, expiry=10)
+    outbox = client.connection.outbox
+    world.broker.feed(client.connection, encode(Publish(b"t", b"x", 2, packet_id=1), V5), world.now)
+    assert outbox.dirty
+    world.broker.turn.dirty.clear()  # the shell holds it back
+    world.broker.tick(world.now + 15)
+    assert not client.closed
+    outbox.take()
+    world.now += 29.9
+    world.broker.tick(world.now)
+    world.settle()
+    assert not client.closed
+    world.advance(0.1)
+    assert client.closed
+
+
 def test_many_keep_alives_ring_each_at_its_time() -> None:
     world = World()
     clients = [world.connect(f"c{number}", keep_alive=number) for number in range(1, 20)]
@@ -533,7 +562,9 @@ def test_a_will_that_is_too_much_for_another_cuts_that_one_off_in_the_same_turn(
         successor.connect("last")
         world.answer(successor, True)
     elif how == "expire":
-        world.connect("last", expiry=1, will=Will(b"w", b"x", properties=Properties(will_delay_interval=1))).lose()
+        delayed = Will(b"w", b"x", properties=Properties(will_delay_interval=1))
+        world.connect("another", expiry=10, will=delayed).lose()
+        assert not slow.closed
         world.advance(1)
     else:
         world.publish("w", "too much")

@@ -249,6 +249,17 @@ def test_what_is_kept_when_the_connection_ends_is_counted_as_dropped() -> None:
     assert outbox.sent_qos0 == 0
 
 
+def test_the_first_frames_are_taken_and_the_rest_stays_to_be_written() -> None:
+    outbox = outbox_of()
+    for frame in (b"a", b"b", b"c"):
+        outbox.send(frame)
+    assert outbox.take_first(2) == b"ab"
+    assert outbox.dirty
+    assert outbox.take_first(1) == b"c"
+    assert not outbox.dirty
+    assert outbox.bytes_sent == 3
+
+
 # ── whatever happens ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -6,7 +6,7 @@ from mqttlite.core.limits import RETAINED_SWEEP_S, Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.reasons import BUFFER_FULL, NO_SUBSCRIBERS, PACKET_TOO_LARGE, QOS0_OFFLINE
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V31, V311
-from mqttlite.wire.packets import Ack, Publish
+from mqttlite.wire.packets import Ack, Publish, Will
 from mqttlite.wire.properties import NONE, Properties
 from tests.support.core_driver import World, publishes, request
 from tests.support.packets import decode_frame
@@ -180,6 +180,30 @@ def test_the_remaining_time_is_said_to_each_receiver_and_never_grows() -> None:
         for packet in publishes(subscriber.received() + back.received())
     ]
     assert expiries == [(b"at once", 10), (b"later", 3)]
+
+
+def test_a_clients_message_expires_as_its_client_says() -> None:
+    world = World()
+    client = world.connect("c", expiry=100)
+    client.subscribe("t", qos=1)
+    client.lose()
+    publisher = world.connect("p")
+    for packet_id, expiry in [(1, 5), (2, 7)]:
+        properties = Properties(message_expiry_interval=expiry)
+        publisher.send(Publish(b"t", b"%d" % expiry, 1, packet_id=packet_id, properties=properties))
+    world.advance(6)
+    assert world.connect("c", clean_start=False).payloads() == ["7"]
+
+
+@pytest.mark.parametrize("topic", ["", "a/+", "#"])
+def test_a_response_topic_is_a_topic_name(topic: str) -> None:
+    world = World()
+    properties = Properties(response_topic=topic)
+    publisher = world.connect("p")
+    publisher.send(Publish(b"t", b"x", properties=properties))
+    assert publisher.closed
+    assert publisher.connection.reason_code == 0x82
+    assert world.open().connect("w", will=Will(b"t", b"", properties=properties)).reason_code == 0x82  # type: ignore[union-attr]
 
 
 def test_a_delivery_is_encoded_once_for_all_receivers_of_a_version() -> None:

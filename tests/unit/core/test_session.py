@@ -256,16 +256,17 @@ def test_the_policy_to_disconnect_asks_for_it_only_while_the_client_is_there() -
 
 def test_identifiers_go_round_and_skip_those_in_use() -> None:
     bench = Bench(receive_maximum=4)
-    bench.deliver("a")
-    bench.deliver("b", 2)
-    bench.session.on_pubrec(2, 0)
-    bench.sent()
-    for _ in range(65_532):
-        bench.deliver("x")
-        bench.session.on_puback(next(reversed(bench.session.inflight)))
-        bench.outbox.take()
-    bench.deliver("yz")
-    assert [packet.packet_id for packet in bench.sent()] == [65_535, 3]  # type: ignore[union-attr]
+    bench.session.restore_message(65_533, Delivery(Message(b"t", b"r", 1), 1, False))
+    bench.session.restore_message(1, Delivery(Message(b"t", b"q", 2), 2, False))
+    bench.session.fill()
+    bench.session.on_pubrec(1, 0)
+    bench.session.restore_message(65_534, Delivery(Message(b"t", b"s", 1), 1, False))
+    bench.session.fill()
+    bench.deliver("x")
+    bench.session.on_puback(65_535)
+    bench.deliver("y")
+    sent = [(packet.payload, packet.packet_id) for packet in bench.sent() if isinstance(packet, Publish)]
+    assert sent == [(b"r", 65_533), (b"q", 1), (b"s", 65_534), (b"x", 65_535), (b"y", 2)]
 
 
 # ── a long backlog ─────────────────────────────────────────────────────────────────────────────────────────────────

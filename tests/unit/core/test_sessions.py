@@ -353,7 +353,7 @@ def test_a_will_may_reach_the_session_of_the_client_that_left_it() -> None:
 @pytest.mark.parametrize("clean_start", [True, False])
 def test_clients_that_come_and_go_leave_nothing_behind(clean_start: bool) -> None:
     world = World()
-    for number in range(1_000):
+    for number in range(400):
         options = {"expiry": 5} if number % 3 else {}
         client = world.connect(
             f"c{number % 7}", clean_start=clean_start, keep_alive=10, will=will(delay=number % 4), **options

@@ -151,3 +151,14 @@ def test_an_alias_stands_before_the_other_properties(length: int) -> None:
         assert isinstance(packet, Publish)
         assert (packet.topic, packet.payload, packet.properties.topic_alias) == (name, b"payload", 7)
         assert packet.properties.content_type == ("x" * length if length else None)
+
+
+def test_a_run_that_a_blocked_client_gets_later_has_its_topic_in_full() -> None:
+    world = World()
+    client = reader(world, 1)
+    client.block()
+    world.connect("publisher").send(*[Publish(b"t", b"%d" % number) for number in range(5)])
+    client.unblock()
+    packets = publishes(client.received())
+    assert [(packet.topic, packet.payload) for packet in packets] == [(b"t", b"%d" % number) for number in range(5)]
+    assert all(packet.properties.topic_alias is None for packet in packets)

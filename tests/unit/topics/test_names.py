@@ -33,6 +33,13 @@ def test_a_misplaced_wildcard_is_refused(topic_filter: bytes) -> None:
         check_filter(topic_filter)
 
 
+def test_a_name_from_inside_is_held_to_what_a_packet_can_carry() -> None:
+    check_name(b"x" * 65_535)
+    for topic in (b"x" * 65_536, b"a\0b"):
+        with pytest.raises(TopicNameInvalid, match="too long, or has U"):
+            check_name(topic)
+
+
 def test_as_many_levels_as_the_limit_are_accepted_and_one_more_is_not() -> None:
     check_name(b"/" * (MAX_LEVELS - 1))
     check_filter(b"/" * (MAX_LEVELS - 1))

@@ -1,0 +1,126 @@
+"""A broker begins with what a store kept: the state before is the state after, and all go on where they were."""
+
+import pytest
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.changes import EndSession, SaveMessage, SettleMessage
+from mqttlite.core.limits import Limits
+from mqttlite.core.message import Delivery, Message
+from mqttlite.store.memory import MemoryStore
+from mqttlite.wire.constants import NEVER_EXPIRES, PUBREC, PUBREL
+from mqttlite.wire.packets import Ack, Publish
+from tests.support.core_driver import World, publishes, request
+
+
+def grown_world() -> World:
+    """A world with everything in it that is kept."""
+    world = World()
+    away = world.connect("away", expiry=100, auto_ack=False)
+    away.subscribe(request("a/#", 2, retain_as_published=True), request("b", 1), "$share/g/c", identifier=7)
+    for number in range(4):
+        world.publish("a/b", f"message {number}", 2)
+    away.send(Ack(PUBREC, 2))
+    away.publish("x", "mine", 2, packet_id=9)
+    away.disconnect()
+    world.publish("b", "queued", 1)
+    world.publish("r", "retained", 1, retain=True)
+    world.publish("r/expiring", "retained", 1, retain=True, message_expiry_interval=50)
+    world.connect("there", expiry=NEVER_EXPIRES, clean_start=False).subscribe("t")
+    world.connect("brief").subscribe("a/#")
+    return world
+
+
+def test_what_was_kept_is_there_again() -> None:
+    before = grown_world()
+    after = before.restart()
+    assert {"away", "there"} == set(after.broker.sessions._by_client_id)
+    for client_id in ("away", "there"):
+        old, new = before.session(client_id), after.session(client_id)
+        assert list(new._queued) == [*old.inflight, *old._queued]
+        assert list(new.released) == list(old.released)
+        assert new.received == old.received
+        assert new.subscriptions == old.subscriptions
+        assert new.expiry_interval == old.expiry_interval
+    assert after.store.load() == before.store.load()
+    assert after.broker.turn.changes == []
+
+
+def test_a_client_goes_on_where_it_was() -> None:
+    after = grown_world().restart()
+    client = after.connect("away", clean_start=False, expiry=100, auto_ack=False)
+    assert client.connection.session_present
+    received = client.received()
+    assert received[0] == Ack(PUBREL, 2)
+    assert [(packet.packet_id, packet.payload) for packet in publishes(received)] == [
+        (1, b"message 0"),
+        (3, b"message 2"),
+        (4, b"message 3"),
+        (5, b"queued"),
+    ]
+    client.send(Publish(b"x", b"mine", 2, dup=True, packet_id=9), Ack(PUBREL, 9))
+    assert [packet.reason_code for packet in client.received() if isinstance(packet, Ack)] == [0, 0]
+    after.publish("a", "new", 2)
+    (packet,) = publishes(client.received())
+    assert (packet.packet_id, packet.properties.subscription_identifiers) == (6, [7])
+    after.publish("c", "shared", 1)
+    assert client.payloads() == ["shared"]
+
+
+def test_retained_messages_are_there_again_until_they_expire() -> None:
+    after = grown_world().restart()
+    reader = after.connect("reader")
+    reader.subscribe("#")
+    assert sorted(topic for topic, _payload in reader.messages()) == ["r", "r/expiring"]
+    after.advance(50)
+    reader.subscribe("#")
+    assert [topic for topic, _payload in reader.messages()] == ["r"]
+
+
+def test_room_for_retained_messages_counts_what_was_there() -> None:
+    after = grown_world().restart(Limits(max_retained_messages=2))
+    assert after.publish("more", "x", retain=True) == 0x97
+    assert after.publish("r", "replaced", retain=True) == 0x10
+
+
+def test_a_session_that_was_left_expires_at_its_time_and_one_that_was_not_as_if_it_were_left_now() -> None:
+    world = World()
+    world.connect("left", expiry=100).lose()
+    world.connect("there", expiry=100)
+    world.advance(40)
+    after = world.restart()
+    after.advance(59.9)
+    assert after.session("left")
+    after.advance(0.1)
+    assert after.broker.sessions.get("left") is None
+    after.advance(39.9)
+    assert after.session("there")
+    after.advance(0.1)
+    assert after.broker.sessions.get("there") is None
+    assert after.store.load() == []
+
+
+def test_a_session_that_expired_while_nobody_looked_is_over_at_the_first_tick() -> None:
+    world = World()
+    world.connect("c", expiry=10).lose()
+    world.now += 1_000
+    after = world.restart()
+    after.advance(0)
+    assert len(after.broker.sessions) == 0
+
+
+def test_a_change_that_says_what_goes_is_nothing_to_restore() -> None:
+    for change in (EndSession("c"), SettleMessage("c", 1)):
+        with pytest.raises(TypeError, match="says what goes"):
+            Broker(Limits()).restore([change], 0.0)
+
+
+def test_what_belongs_to_a_session_comes_after_it() -> None:
+    orphan = SaveMessage("c", 1, Delivery(Message(b"t", b"x", 1), 1, False))
+    with pytest.raises(AssertionError, match="'c' comes after what belongs to it"):
+        Broker(Limits()).restore([orphan], 0.0)
+
+
+def test_a_store_that_kept_nothing_gives_an_empty_broker() -> None:
+    world = World(store=MemoryStore())
+    assert len(world.broker.sessions) == 0
+    assert world.broker.due_at() is None
