@@ -18,6 +18,7 @@ from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.sys_topics import Options as SysOptions
 
 
 class ConfigError(ValueError):
@@ -106,6 +107,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How a shared subscription's group chooses, by the group's name; `"*"` for those not named."""
     telemetry: TelemetryOptions | None = None
     """Absent: no telemetry is written."""
+    sys: SysOptions = SysOptions()
+    """What the broker says of itself below `$SYS`."""
     password_file: str | None = None
     """Users and their passwords, as `mqttlite passwd` writes them. Absent: who comes in is not asked."""
     allow_anonymous: bool = False

@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
+from mqttlite.core.connection import Connection
 from mqttlite.core.ports import Store
 from mqttlite.core.turn import Authenticate
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
@@ -30,6 +31,7 @@ from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.store.memory import MemoryStore
 from mqttlite.telemetry.dump import SessionDump
 from mqttlite.telemetry.rows import session_row
+from mqttlite.telemetry.sys_topics import Presence, Status
 from mqttlite.wire.constants import VERSION_NAMES
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties
@@ -88,6 +90,9 @@ class Broker:
         self._core: Core
         self._turns: Turns
         self._dump: SessionDump | None = None
+        self._status: Status | None = None
+        self._reporting: asyncio.Task[None] | None = None
+        self._presence: Presence | None = None
         self._questions: Final[dict[int, asyncio.Task[None]]] = {}
         self._stop: asyncio.Task[None] | None = None
         self._running = False
@@ -126,6 +131,7 @@ class Broker:
         self._gates.clear()
         self.listeners = [self._listener(number, options) for number, options in enumerate(self.config.listeners)]
         self._running = True
+        self._report()
         try:
             for listener in self.listeners:
                 await listener.start()
@@ -175,6 +181,9 @@ class Broker:
 
     async def _end(self) -> None:
         try:
+            if self._reporting is not None:
+                self._reporting.cancel()
+                await asyncio.wait([self._reporting])
             try:
                 async with asyncio.timeout(self.config.stop_timeout_s):
                     await self._say_goodbye()
@@ -193,6 +202,7 @@ class Broker:
             if self._dump is not None:
                 await asyncio.to_thread(self._dump.close, max(_DUMP_S, self.config.stop_timeout_s))
         finally:
+            self._reporting = None
             self._dump = None
             self._stop = None
 
@@ -246,6 +256,20 @@ class Broker:
         return code
 
     # ------------------------------------------------------------------ what the rooms tell each other
+
+    def _report(self) -> None:
+        """Begin to say below `$SYS` what goes on here."""
+        turns, options = self._turns, self.config.sys
+        loop = asyncio.get_running_loop()
+        self._status = None
+        if options.interval_s:
+
+            def connections() -> list[Connection]:
+                return [link.connection for link in turns.links.values()]
+
+            self._status = Status(self._core, connections, turns.wake, options.interval_s, loop.time())
+            self._reporting = loop.create_task(self._status.run())
+        self._presence = Presence(self._core, turns.wake, self._clock_offset) if options.presence else None
 
     def _listener(self, number: int, options: ListenerOptions) -> Listener:
         try:
@@ -324,6 +348,10 @@ class Broker:
             connection.keep_alive_s,
             f", as {connection.username!r}" if connection.username else "",
         )
+        if self._status is not None:
+            self._status.on_connected()
+        if self._presence is not None:
+            self._presence.on_connected(connection, link.address, link.listener, asyncio.get_running_loop().time())
 
     def _on_closed(self, link: Link) -> None:
         connection = link.connection
@@ -332,6 +360,8 @@ class Broker:
             question.cancel()  # nobody waits for it any more
         for gate in self._gates.values():
             gate.forget(connection.number)
+        if self._status is not None:
+            self._status.on_closed(connection)
         if not connection.accepted:
             level = logging.DEBUG if connection.bytes_received == 0 else logging.WARNING
             detail = connection.close_detail or "the client left before CONNECT"
@@ -363,6 +393,8 @@ class Broker:
                 clock_offset=self._clock_offset,
             )
             self._dump.write(row)
+        if self._presence is not None:
+            self._presence.on_disconnected(connection, link.address, link.listener, asyncio.get_running_loop().time())
 
 
 def _printable(text: str) -> str:
