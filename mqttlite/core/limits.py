@@ -63,6 +63,8 @@ class Limits:
                 f"max_queued_messages + max_inflight is {self.max_queued_messages + self.max_inflight}: "
                 "60000 at most, for each message has one of 65535 packet identifiers"
             )
+        if self.connect_timeout_s < 0.001:
+            raise ValueError(f"connect_timeout_s is {self.connect_timeout_s:g}: 0.001 at least")
         for name, least in _LEAST.items():
             if not getattr(self, name) >= least:  # so written, it refuses NaN too
                 raise ValueError(f"{name} is {getattr(self, name)}: {least} at least")
@@ -71,7 +73,7 @@ class Limits:
                 raise ValueError(f"{name} is {getattr(self, name)}: {most} at most")
 
 
-_LEAST: Final = {
+_LEAST: Final[dict[str, int]] = {
     "max_packet_bytes": 128,
     "receive_maximum": 1,
     "topic_alias_maximum": 0,
@@ -86,12 +88,11 @@ _LEAST: Final = {
     "max_retained_messages": 0,
     "max_retained_bytes": 0,
     "max_route_cache_bytes": 0,
-    "connect_timeout_s": 0.001,
     "server_keep_alive_s": 0,
     "max_session_expiry_s": 0,
 }
 
-_MOST: Final = {
+_MOST: Final[dict[str, int]] = {
     "max_packet_bytes": MAX_REMAINING_LENGTH + 5,
     "receive_maximum": 65_535,
     "topic_alias_maximum": 65_535,
