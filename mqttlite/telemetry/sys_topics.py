@@ -273,12 +273,13 @@ def _version() -> str:
 def _heap() -> dict[str, int]:
     """The memory that the process holds, in bytes, as far as the system says it."""
     found: dict[str, int] = {}
-    if sys.platform != "win32":
-        unit = 1 if sys.platform == "darwin" else 1024
-        found["heap/maximum"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     try:
         with open("/proc/self/statm", "rb") as statm:
             found["heap/current"] = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # only Linux has such a file
         pass
+    if sys.platform != "win32":
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        found["heap/maximum"] = max(peak, found.get("heap/current", 0))  # the kernel counts the two apart
     return found
