@@ -1,10 +1,11 @@
 """Reads the HTTP request that asks for a WebSocket, and answers it: 101, or a refusal that says what to do.
 
 Pure: bytes in, bytes out. The frames that follow live in `websocket`.
-Invariant: whoever gets a 101 offered one of `SUBPROTOCOLS` and has no origin, or one that the options list.
+Invariant: whoever gets a 101 offered one of `SUBPROTOCOLS` and has no origin, our own, or one that the options list.
 """
 
 import binascii
+import ipaddress
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final
@@ -30,8 +31,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The path of its URL; a query behind it is ignored."""
     origins: tuple[str, ...] = ()
     """Sites whose pages may connect, such as `https://app.example`, or `*` for all. A browser names the site of a page,
-    other programs name none and are always let in. None by default, not even our own host's: a page from anywhere could
-    otherwise use the browser of somebody inside to reach a broker that is not open to the network."""
+    most other programs name none and are always let in. By default only the broker's own address is one: a page from
+    anywhere could otherwise use the browser of somebody inside to reach a broker that is not open to the network."""
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or not self.path.isascii() or any(sign in self.path for sign in "?# "):
@@ -65,8 +66,8 @@ class Refused(Exception):
         self.response: Final = "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def upgrade(head: bytes, options: Options) -> bytes:
-    """The response to a request that becomes a WebSocket. Raises `Refused`."""
+def upgrade(head: bytes, options: Options, *, secure: bool) -> bytes:
+    """The response to a request that becomes a WebSocket; `secure` if it came over TLS. Raises `Refused`."""
     request = _parse(head)
     headers = _Headers(request.headers)
     if request.method != b"GET":
@@ -81,7 +82,7 @@ def upgrade(head: bytes, options: Options) -> bytes:
     if not _is_key(key):
         raise Refused(400, "Sec-WebSocket-Key is not 16 bytes in base64.")
     origin = headers.one("origin")
-    if origin and "*" not in options.origins and origin.lower() not in map(str.lower, options.origins):
+    if origin and not (_is_listed(origin, options) or _is_own(origin, headers.one("host"), secure)):
         raise Refused(403, f"Pages of {origin} may not connect; the listener's origins do not list it.")
     offered = headers.words("sec-websocket-protocol")
     for subprotocol in SUBPROTOCOLS:
@@ -110,6 +111,26 @@ def _accept(key: str, subprotocol: str) -> bytes:
         f"Sec-WebSocket-Protocol: {subprotocol}",
     ]
     return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _is_listed(origin: str, options: Options) -> bool:
+    return "*" in options.origins or origin.lower() in map(str.lower, options.origins)
+
+
+def _is_own(origin: str, host: str, secure: bool) -> bool:
+    """Whether a page comes from where it connects to.
+
+    A name proves it only under TLS: whoever owns a name can let it mean our address once the page is loaded.
+    """
+    if origin.partition("://")[2].lower() != host.lower():
+        return False
+    if secure or host.partition(":")[0].lower() == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _is_key(key: str) -> bool:

@@ -113,7 +113,8 @@ class WebSocket(asyncio.Protocol):
                 raise Refused(400, "This port speaks MQTT over WebSocket, which begins with an HTTP request.")
             if not 4 <= end <= HEAD_BYTES:
                 raise Refused(431, f"The request is longer than {HEAD_BYTES} bytes.")
-            response = upgrade(bytes(self._head[:end]), self._options)
+            secure = self._transport.get_extra_info("ssl_object") is not None
+            response = upgrade(bytes(self._head[:end]), self._options, secure=secure)
         except Refused as refused:
             self._deaf = True
             self._warn(f"{refused.status}: {refused}")

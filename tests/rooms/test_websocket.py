@@ -370,7 +370,7 @@ REFUSED = [
     ("another path", request("/other"), 404, "is at /mqtt"),
     ("no subprotocol", request(protocols=None), 400, "does not offer mqtt"),
     ("an unknown subprotocol", request(protocols="mqttv5"), 400, "does not offer mqtt"),
-    ("an origin", request(origin="http://localhost"), 403, "http://localhost"),
+    ("a page from elsewhere", request(origin="http://page.example"), 403, "http://page.example"),
     ("POST", request(method="POST"), 405, "Allow: GET"),
     ("an older version", request(Sec_WebSocket_Version="8"), 426, "Sec-WebSocket-Version: 13"),
     ("no key", request(without="Sec-WebSocket-Key"), 400, "Sec-WebSocket-Key"),
@@ -417,6 +417,7 @@ async def test_a_refusal_passes_through_tls(rig: Rig, certs: Path) -> None:
         (("https://app.example",), None, 101),
         ((), None, 101),
         ((), "http://127.0.0.1", 403),
+        ((), "http://localhost", 101),
     ],
 )
 async def test_only_pages_of_listed_origins_may_connect(

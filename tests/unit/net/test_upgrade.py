@@ -7,7 +7,7 @@ from tests.support.web import request
 
 
 def test_the_answer_is_the_one_of_the_standard_s_example() -> None:
-    assert upgrade(request(), Options()) == (
+    assert upgrade(request(), Options(), secure=False) == (
         b"HTTP/1.1 101 Switching Protocols\r\n"
         b"Upgrade: websocket\r\n"
         b"Connection: Upgrade\r\n"
@@ -27,8 +27,8 @@ def test_the_answer_is_the_one_of_the_standard_s_example() -> None:
     ],
 )
 def test_these_are_requests_for_mqtt(data: bytes) -> None:
-    assert upgrade(data, Options()).startswith(b"HTTP/1.1 101 ")
-    assert b"Extensions" not in upgrade(data, Options())
+    assert upgrade(data, Options(), secure=False).startswith(b"HTTP/1.1 101 ")
+    assert b"Extensions" not in upgrade(data, Options(), secure=False)
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,41 @@ def test_these_are_requests_for_mqtt(data: bytes) -> None:
 )
 def test_these_are_refused(data: bytes, status: int, says: str) -> None:
     with pytest.raises(Refused, match=says) as caught:
-        upgrade(data, Options())
+        upgrade(data, Options(), secure=True)
     assert caught.value.response.startswith(b"HTTP/1.1 %d " % status)
 
 
 def test_the_origins_that_are_listed_decide() -> None:
     options = Options(origins=("https://app.example",))
-    assert upgrade(request(origin="https://app.example"), options).startswith(b"HTTP/1.1 101 ")
+    assert upgrade(request(origin="https://app.example"), options, secure=False).startswith(b"HTTP/1.1 101 ")
     with pytest.raises(Refused, match=r"https://other\.example may not connect"):
-        upgrade(request(origin="https://other.example"), options)
+        upgrade(request(origin="https://other.example"), options, secure=False)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "plain", "over_tls"),
+    [
+        ("http://127.0.0.1:8083", "127.0.0.1:8083", True, True),
+        ("http://[::1]:8083", "[::1]:8083", True, True),
+        ("http://10.0.0.5", "10.0.0.5", True, True),
+        ("http://LOCALHOST:8083", "localhost:8083", True, True),
+        ("https://broker.example", "broker.example", False, True),
+        ("http://localhost.example:8083", "localhost.example:8083", False, True),
+        ("http://127.0.0.1:8080", "127.0.0.1:8083", False, False),
+        ("http://127.0.0.1", "127.0.0.1:8083", False, False),
+        ("http://[::1", "[::1", False, True),
+        ("null", "null", False, False),
+        ("http://", "", False, True),
+    ],
+)
+def test_a_page_of_our_own_may_connect_if_it_must_be_one(origin: str, host: str, plain: bool, over_tls: bool) -> None:
+    data = request(origin=origin, Host=host)
+    for secure, may_connect in ((False, plain), (True, over_tls)):
+        if may_connect:
+            assert upgrade(data, Options(), secure=secure).startswith(b"HTTP/1.1 101 ")
+        else:
+            with pytest.raises(Refused, match="may not connect"):
+                upgrade(data, Options(), secure=secure)
 
 
 @pytest.mark.parametrize("path", ["mqtt", "", "/a?b", "/a#b", "/a b", "/\u00e4"])
