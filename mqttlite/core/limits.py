@@ -63,10 +63,10 @@ class Limits:
                 f"max_queued_messages + max_inflight is {self.max_queued_messages + self.max_inflight}: "
                 "60000 at most, for each message has one of 65535 packet identifiers"
             )
-        if self.connect_timeout_s < 0.001:
+        if not self.connect_timeout_s >= 0.001:  # so written, it refuses NaN too
             raise ValueError(f"connect_timeout_s is {self.connect_timeout_s:g}: 0.001 at least")
         for name, least in _LEAST.items():
-            if not getattr(self, name) >= least:  # so written, it refuses NaN too
+            if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}: {least} at least")
         for name, most in _MOST.items():
             if getattr(self, name) > most:

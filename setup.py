@@ -1,0 +1,28 @@
+"""Compiles the ground floor (`wire`, `topics`, `core`) with mypyc when the package is built and a C compiler is there.
+
+Otherwise, or with MQTTLITE_PURE=1, the same files are installed as they are: they are ordinary Python.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+HERE = Path(__file__).resolve().parent
+
+
+def ground_floor() -> list[Extension]:
+    if os.environ.get("MQTTLITE_PURE") == "1" or shutil.which(os.environ.get("CC", "cc")) is None:
+        return []
+    from mypyc.build import mypycify
+
+    os.chdir(HERE)
+    files = sorted(str(path) for room in ("wire", "topics", "core") for path in Path("mqttlite", room).glob("*.py"))
+    extensions: list[Extension] = mypycify(["--config-file=", "--ignore-missing-imports", *files], opt_level="3")
+    for extension in extensions:
+        extension.optional = True  # a compiler that fails leaves the plain files
+    return extensions
+
+
+setup(ext_modules=ground_floor())
