@@ -189,6 +189,49 @@ def test_before_5_0_there_are_no_methods() -> None:
         Client("localhost", version="3.1.1", authentication=Word())
 
 
+class Pondering(Word):
+    """It thinks about its word until the connection is long gone."""
+
+    def __init__(self) -> None:
+        self.thought = asyncio.Event()
+
+    async def reply(self, data: bytes) -> bytes:
+        if data == b"ponder":
+            await self.thought.wait()
+        return await super().reply(b"word?")
+
+    async def leave_meanwhile(self, peer: Peer) -> None:
+        peer.send(auth(0x18, b"ponder"))
+        await peer.writer.drain()
+        peer.writer.close()
+        await peer.goodbye()
+        for _ in range(20):
+            await asyncio.sleep(0)  # the client hears of it
+        self.thought.set()
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_connection_that_is_gone_when_the_answer_is_ready_is_no_surprise(again: bool) -> None:
+    pondering = Pondering()
+
+    async def script(peer: Peer) -> None:
+        if again:
+            await let_in(peer)
+            await peer.expect(Auth)
+        else:
+            await peer.expect(Connect)
+        await pondering.leave_meanwhile(peer)
+
+    async with broker(script) as port:
+        if again:
+            async with client(port, authentication=pondering, reconnect=False) as talking:
+                with pytest.raises(ConnectionLost):
+                    await talking.reauthenticate()
+        else:
+            with pytest.raises(ConnectError):
+                await client(port, authentication=pondering).__aenter__()
+
+
 # ── again ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
