@@ -38,7 +38,7 @@ CONNECT: Final = [
     """,
     ),
     Row(
-        "MQTT-3.1.2-2",
+        "MQTT-3.1.2-2 3.1.1 MQTT-3.2.2-4 3.1.1 MQTT-3.2.2-5",
         "another protocol level is refused with 'unacceptable protocol version'",
         """
         a> 10 ~ "MQTT" 06 02 0000 {} "a" => 20 02 00 01
@@ -64,7 +64,7 @@ CONNECT: Final = [
         (V31,),
     ),
     Row(
-        "MQTT-3.1.2-3 MQTT-3.1.4-1 MQTT-3.2.2-6 MQTT-3.2.2-7",
+        "MQTT-3.1.2-3 3.1.1 MQTT-3.1.4-1 3.1.1 MQTT-3.2.2-6",
         "the reserved flag of CONNECT is 0",
         """
         a> 10 ~ "MQTT" VV 03 0000 {} "a"
@@ -73,7 +73,7 @@ CONNECT: Final = [
         ONLY_3,
     ),
     Row(
-        "MQTT-3.1.2-3 MQTT-3.1.4-1 MQTT-3.2.2-6 MQTT-3.2.2-7",
+        "MQTT-3.1.2-3 MQTT-3.1.4-1 MQTT-3.2.2-6 MQTT-3.2.2-7 MQTT-3.2.2-8",
         "the reserved flag of CONNECT is 0",
         """
         a> 10 ~ "MQTT" 05 03 0000 {} "a" => connack 0 81
@@ -109,7 +109,7 @@ CONNECT: Final = [
         ONLY_5,
     ),
     Row(
-        "3.1.1 MQTT-3.1.2-22",
+        "3.1.1 MQTT-3.1.2-22 3.1.1 MQTT-3.1.4-1",
         "a password needs a user name before 5.0",
         """
         a> 10 ~ "MQTT" 04 42 0000 "a" "p"
@@ -280,7 +280,7 @@ CLIENT_IDENTIFIERS: Final = [
     """,
     ),
     Row(
-        "3.1.1 MQTT-3.1.3-7",
+        "3.1.1 MQTT-3.1.3-6 3.1.1 MQTT-3.1.3-7",
         "without a client identifier a clean session begins",
         """
         a> 10 ~ "MQTT" 04 02 0000 "" => 20 02 00 00
@@ -290,7 +290,7 @@ CLIENT_IDENTIFIERS: Final = [
         ONLY_3,
     ),
     Row(
-        "3.1.1 MQTT-3.1.3-8",
+        "3.1.1 MQTT-3.1.3-8 3.1.1 MQTT-3.1.3-9 3.1.1 MQTT-3.2.2-4 3.1.1 MQTT-3.2.2-5",
         "without a client identifier no session can be kept",
         """
         a> 10 ~ "MQTT" 04 00 0000 "" => 20 02 00 02
@@ -332,7 +332,7 @@ PROPERTIES_OF_CONNACK: Final = [
         ONLY_5,
     ),
     Row(
-        "§3.2.2.3.14",
+        "§3.2.2.3.14 MQTT-3.2.2-22",
         "a server that wants a shorter keep-alive says which",
         """
         a> 10 ~ "MQTT" 05 02 0078 {} "a" => connack 0 00 server_keep_alive=30
@@ -375,7 +375,7 @@ PROPERTIES_OF_CONNACK: Final = [
         ONLY_5,
     ),
     Row(
-        "MQTT-3.14.2-3",
+        "MQTT-3.14.2-3 MQTT-3.14.2-4",
         "a reason string that makes a DISCONNECT too large is left out",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 27 0000001e } "a" => connack 0 00
@@ -385,7 +385,7 @@ PROPERTIES_OF_CONNACK: Final = [
         ONLY_5,
     ),
     Row(
-        "MQTT-3.2.2-19",
+        "MQTT-3.2.2-19 MQTT-3.2.2-20",
         "a reason string that makes a CONNACK too large is left out",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 27 00000010 15 "m" } "a" => 20 03 00 8c 00
@@ -594,7 +594,7 @@ DISCONNECTING: Final = [
         ONLY_5,
     ),
     Row(
-        "§3.14.2.1",
+        "MQTT-3.14.2-1",
         "a reason code that is none is a protocol error",
         """
         hello a

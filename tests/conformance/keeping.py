@@ -209,7 +209,7 @@ SESSIONS: Final = [
         ONLY_5,
     ),
     Row(
-        "§4.1.0",
+        "§4.1.0 3.1.1 MQTT-3.1.2-7",
         "retained messages are no part of a session",
         """
         stay b
@@ -252,7 +252,7 @@ SESSIONS: Final = [
 
 AGAIN: Final = [
     Row(
-        "MQTT-4.4.0-1 MQTT-3.3.1-1",
+        "MQTT-4.4.0-1 MQTT-3.3.1-1 3.1.1 MQTT-4.6.0-1",
         "what was not acknowledged is sent again, with DUP and in its order",
         """
         stay a
@@ -823,7 +823,7 @@ OPTIONS: Final = [
 
 LIMITED: Final = [
     Row(
-        "§4.1",
+        "§4.1 MQTT-3.2.2-8",
         "a session too many is refused with 0x97",
         """
         hello a
@@ -834,7 +834,7 @@ LIMITED: Final = [
         Limits(max_sessions=1),
     ),
     Row(
-        "3.1.1 §3.2.2.3",
+        "3.1.1 MQTT-4.8.0-2 3.1.1 MQTT-3.2.2-4 3.1.1 MQTT-3.2.2-5",
         "a session too many is refused with 'server unavailable'",
         """
         hello a

@@ -7,7 +7,7 @@ from tests.conformance.script import ONLY_3, ONLY_5, SINCE_3_1, Row
 
 QOS: Final = [
     Row(
-        "MQTT-4.3.1-1",
+        "MQTT-4.3.1-1 MQTT-2.2.1-2",
         "a QoS 0 message is delivered with QoS 0 and without DUP",
         """
         hello a b
@@ -84,7 +84,7 @@ QOS: Final = [
         ONLY_3,
     ),
     Row(
-        "§3.7.2.1",
+        "§3.7.2.1 MQTT-3.7.2-1 MQTT-3.7.2-2 MQTT-3.7.2-3",
         "an unknown PUBREL is answered with PUBCOMP 0x92",
         """
         hello a
@@ -93,7 +93,7 @@ QOS: Final = [
         ONLY_5,
     ),
     Row(
-        "§3.6.2.1",
+        "§3.6.2.1 MQTT-3.6.2-1 MQTT-3.6.2-2 MQTT-3.6.2-3",
         "an unknown PUBREC is answered with PUBREL 0x92",
         """
         hello a
@@ -215,7 +215,7 @@ QOS: Final = [
     """,
     ),
     Row(
-        "§3.4.2.1",
+        "§3.4.2.1 MQTT-3.4.2-1 MQTT-3.4.2-2 MQTT-3.5.2-1 MQTT-3.5.2-2",
         "a message that nobody subscribes to is acknowledged with 0x10",
         """
         hello b
@@ -310,7 +310,7 @@ QOS: Final = [
 
 RETAINED: Final = [
     Row(
-        "MQTT-3.3.1-5",
+        "MQTT-3.3.1-5 3.1.1 MQTT-3.3.1-6 3.1.1 MQTT-3.3.1-8",
         "a retained message is kept, and given to a new subscription",
         """
         hello a b
@@ -322,7 +322,7 @@ RETAINED: Final = [
         SINCE_3_1,
     ),
     Row(
-        "MQTT-3.3.1-5",
+        "MQTT-3.3.1-5 3.1.1 MQTT-3.3.1-7",
         "a retained message replaces the one before, QoS 0 or not",
         """
         hello a b
@@ -392,7 +392,7 @@ RETAINED: Final = [
         ONLY_5,
     ),
     Row(
-        "3.1.1 MQTT-3.8.4-3",
+        "3.1.1 MQTT-3.8.4-3 3.1.1 MQTT-3.3.1-8",
         "subscribing again gives the retained messages again",
         """
         hello a b
@@ -405,7 +405,7 @@ RETAINED: Final = [
         SINCE_3_1,
     ),
     Row(
-        "MQTT-3.3.1-9",
+        "MQTT-3.3.1-9 MQTT-3.8.4-4",
         "with Retain Handling 0 every subscribing gives the retained messages",
         """
         hello a b
@@ -446,7 +446,7 @@ RETAINED: Final = [
         ONLY_5,
     ),
     Row(
-        "§3.3.1.3",
+        "§3.3.1.3 3.1.1 MQTT-3.3.1-6",
         "a wildcard gives each retained message once",
         """
         hello a b
@@ -471,7 +471,7 @@ RETAINED: Final = [
     """,
     ),
     Row(
-        "§3.3.1.3",
+        "§3.3.1.3 3.1.1 MQTT-3.3.1-6",
         "each of two overlapping subscriptions finds what is retained",
         """
         hello a b
@@ -483,7 +483,7 @@ RETAINED: Final = [
     """,
     ),
     Row(
-        "§3.3.1.3",
+        "§3.3.1.3 3.1.1 MQTT-3.1.2-7",
         "a retained message outlives its publisher's session",
         """
         hello b
@@ -980,7 +980,7 @@ FAULTS: Final = [
     """,
     ),
     Row(
-        "§3.2.2.3.6",
+        "§3.2.2.3.6 3.1.1 MQTT-4.8.0-2",
         "a packet above the server's Maximum Packet Size is too large",
         """
         hello a

@@ -34,6 +34,7 @@ from mqttlite.wire.decode import decode
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import Connack, Disconnect, Packet
 from mqttlite.wire.primitives import encode_binary, encode_varint
+from tests.conformance.statements import name, numbers
 
 EVERY: Final = (V311, V5)
 SINCE_3_1: Final = (V31, V311, V5)
@@ -48,12 +49,19 @@ _TOKEN: Final = re.compile(r"""\s*(?:(~)|(\{)|(\})|(VV)|"([^"]*)"|'([^']*)'|\*\s
 @dataclass(frozen=True)
 class Row:
     statement: str
-    """Its number in 5.0, or in 3.1.1 where it is only there; § where the text has none."""
+    """Its number in 5.0, which stands for its counterpart in 3.1.1 too, or that in 3.1.1; § where the text has none."""
     sentence: str
     script: str
     versions: tuple[int, ...] = EVERY
     limits: Limits = LIMITS
     capabilities: Capabilities = EVERYTHING
+    gated: bool = False
+    """Whether clients must bring the password `p`, or choose the authentication method `M` (see `worlds`)."""
+
+    def label(self, version: int) -> str:
+        """What it is about, in the numbers of that version."""
+        held = [name(version, number) for number in numbers(self.statement, version)]
+        return " ".join(held) or self.statement
 
     @property
     def waits(self) -> bool:

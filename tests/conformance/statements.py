@@ -1,114 +1,76 @@
-"""The normative statements of MQTT 5.0 (its appendix B), and where those are held that have no row.
+"""The normative statements of both versions as values, and which of them a row is about."""
 
-3.1.1 numbers its own differently; a row that is for both versions carries the number of 5.0.
-"""
-
+import re
+from dataclasses import dataclass
 from typing import Final
 
-LAST: Final = {
-    "1.5.4": 3,
-    "1.5.5": 1,
-    "1.5.7": 1,
-    "2.1.3": 1,
-    "2.2.1": 6,
-    "2.2.2": 1,
-    "3.1.0": 2,
-    "3.1.2": 30,
-    "3.1.3": 12,
-    "3.1.4": 6,
-    "3.2.0": 2,
-    "3.2.2": 22,
-    "3.3.1": 13,
-    "3.3.2": 20,
-    "3.3.4": 10,
-    "3.4.2": 3,
-    "3.5.2": 3,
-    "3.6.1": 1,
-    "3.6.2": 3,
-    "3.7.2": 3,
-    "3.8.1": 1,
-    "3.8.3": 5,
-    "3.8.4": 8,
-    "3.9.2": 2,
-    "3.9.3": 2,
-    "3.10.1": 1,
-    "3.10.3": 2,
-    "3.10.4": 6,
-    "3.11.2": 2,
-    "3.11.3": 2,
-    "3.12.4": 1,
-    "3.14.0": 1,
-    "3.14.1": 1,
-    "3.14.2": 4,
-    "3.14.4": 3,
-    "3.15.1": 1,
-    "3.15.2": 3,
-    "4.1.0": 2,
-    "4.2.0": 1,
-    "4.3.1": 1,
-    "4.3.2": 5,
-    "4.3.3": 13,
-    "4.4.0": 2,
-    "4.5.0": 2,
-    "4.6.0": 6,
-    "4.7.0": 1,
-    "4.7.1": 2,
-    "4.7.2": 1,
-    "4.7.3": 4,
-    "4.8.2": 6,
-    "4.9.0": 3,
-    "4.12.0": 7,
-    "4.12.1": 2,
-    "4.13.1": 1,
-    "4.13.2": 1,
-    "6.0.0": 4,
-}
-"""The number of the last statement in each section."""
+from mqttlite.wire.constants import V5, V311
+from tests.conformance import table_3_1_1, table_5_0
 
-NONE_BY_THAT_NUMBER: Final = "2.2.1-1"
+_ID: Final = re.compile(r"(3\.1\.1 )?MQTT-([\d.]+-\d+)")
 
-BINDS_THE_CLIENT: Final = """
-    3.1.2-20 3.1.2-30 3.1.3-1 3.2.2-4 3.2.2-5 3.2.2-11 3.2.2-14 3.2.2-15 3.2.2-17 3.2.2-18
-    3.3.2-10 3.3.4-8 4.5.0-2 4.6.0-1 4.6.0-2 4.6.0-3 4.6.0-4 4.12.0-3 4.12.0-7 6.0.0-3
-"""
 
-NEVER_SENT: Final = """
-    3.1.2-28 3.1.2-29 3.2.2-20 3.3.4-5 3.4.2-2 3.4.2-3 3.5.2-2 3.5.2-3 3.6.2-2 3.6.2-3 3.7.2-2
-    3.7.2-3 3.9.2-1 3.9.2-2 3.11.2-1 3.11.2-2 3.14.2-2 3.14.2-4 3.15.2-2 3.15.2-3
-"""
-"""About response information, user properties and reason strings in packets where we send none."""
+@dataclass(frozen=True)
+class Statement:
+    number: str
+    binds: str
+    """`server`, `both` (what a client must not do, and a server must refuse, binds both) or `client`."""
+    sentence: str
+    same_as: tuple[str, ...] = ()
+    """Of 3.1.1: the numbers that demand it in 5.0."""
 
-NOT_ON_THE_WIRE_HERE: Final = {
-    "3.1.2-9": "tests/unit/wire: the fields that CONNECT's flags promise",
-    "3.1.2-16": "tests/unit/wire",
-    "3.1.2-19": "tests/unit/wire",
-    "3.1.3-12": "tests/unit/wire: strings",
-    "1.5.4-1": "tests/unit/wire: strings, in every place where one stands",
-    "1.5.4-2": "tests/unit/wire: strings, in every place where one stands",
-    "2.2.1-2": "tests/properties/test_wire.py",
-    "3.2.2-8": "tests/unit/wire: the codes of each packet",
-    "3.4.2-1": "tests/unit/wire: the codes of each packet",
-    "3.5.2-1": "tests/unit/wire: the codes of each packet",
-    "3.6.2-1": "tests/unit/wire: the codes of each packet",
-    "3.7.2-1": "tests/unit/wire: the codes of each packet",
-    "3.14.2-1": "tests/unit/wire: the codes of each packet",
-    "3.15.2-1": "tests/unit/wire: the codes of each packet",
-    "3.3.2-1": "tests/unit/wire: strings",
-    "3.3.2-13": "tests/unit/wire: strings",
-    "3.3.2-19": "tests/unit/wire: strings",
-    "3.8.3-1": "tests/unit/wire: strings",
-    "3.10.3-1": "tests/unit/wire: strings",
-    "4.7.3-3": "a length has two bytes",
-    "4.2.0-1": "TCP",
-    "1.5.7-1": "tests/unit/wire: strings",
-    "2.1.3-1": "tests/unit/wire: the flags of each packet",
-    "3.1.3-8": "every client identifier is taken",
-    "3.1.2-26": "tests/unit/core/test_topic_aliases.py",
-    "3.3.2-11": "tests/unit/core/test_topic_aliases.py",
+    @property
+    def order(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in re.split(r"[.-]", self.number))
+
+
+def _parse(table: str, *, with_same_as: bool) -> dict[str, Statement]:
+    statements = {}
+    for line in table.strip().splitlines():
+        number, binds, rest = line.split(None, 2)
+        same_as = "-"
+        if with_same_as:
+            same_as, rest = rest.split(None, 1)
+        assert number not in statements, f"{number} is there twice"
+        assert binds in ("client", "server", "both"), line
+        statements[number] = Statement(number, binds, rest, () if same_as == "-" else tuple(same_as.split(",")))
+    return statements
+
+
+STATEMENTS: Final[dict[int, dict[str, Statement]]] = {
+    V311: _parse(table_3_1_1.TABLE, with_same_as=True),
+    V5: _parse(table_5_0.TABLE, with_same_as=False),
 }
 
-UNHELD: Final = """
-    4.12.0-2 4.12.0-4 4.12.0-5 4.12.1-2
-    6.0.0-1 6.0.0-2 6.0.0-4
-"""
-"""Without a row yet: enhanced authentication, and MQTT over WebSocket."""
+
+def name(version: int, number: str) -> str:
+    """As the code and the rows write it, without brackets."""
+    return f"MQTT-{number}" if version == V5 else f"3.1.1 MQTT-{number}"
+
+
+def numbers(text: str, version: int) -> list[str]:
+    """The statements of that version which are named in a text, by their own number or by the one they share."""
+    found: list[str] = []
+    for older, number in _ID.findall(text):
+        if version == V5:
+            if not older:
+                found.append(number)
+        elif older:
+            found.append(number)
+        else:
+            found += [each.number for each in STATEMENTS[V311].values() if number in each.same_as]
+    return list(dict.fromkeys(found))
+
+
+def translated(number: str) -> list[str]:
+    """What 5.0 calls a statement of 3.1.1."""
+    return list(STATEMENTS[V311][number].same_as)
+
+
+def unknown(text: str) -> list[str]:
+    """The ids in a text that no version has."""
+    return [
+        f"{older}MQTT-{number}"
+        for older, number in _ID.findall(text)
+        if number not in STATEMENTS[V311 if older else V5]
+    ]

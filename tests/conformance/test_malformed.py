@@ -22,6 +22,7 @@ from mqttlite.wire.constants import (
 )
 from mqttlite.wire.errors import PeerError, ProtocolError, UnsupportedProtocolVersion
 from mqttlite.wire.packets import Connack, Disconnect
+from tests.conformance.coverage import refused_numbers
 from tests.conformance.script import LIMITS, hello, in_words, on_the_wire
 from tests.conformance.worlds import CoreStage, SocketStage, Stage
 from tests.support.packets import raw
@@ -33,11 +34,16 @@ TABLES = {V31: V31_ONLY, V311: EITHER + V311_ONLY, V5: EITHER + V5_ONLY}
 
 def cases() -> list[Any]:
     return [
-        pytest.param(version, row, id=f"{VERSION_NAMES[version]} [{row[0]}] {row[1]}: {row[2]}")
+        pytest.param(version, row, id=f"{VERSION_NAMES[version]} [{label(row, version)}] {row[1]}: {row[2]}")
         for version, table in TABLES.items()
         for row in table
         if version != V31 or raw(row[2])[0] >> 4 not in FROM_THE_SERVER
     ]
+
+
+def label(row: Row, version: int) -> str:
+    """The statement in the numbers of that version; else the section that its table names."""
+    return " ".join(refused_numbers(row, version)) or f"§{row[0]}"
 
 
 def error_of(packet_type: int, error: type[PeerError]) -> type[PeerError]:

@@ -1,30 +1,23 @@
-"""Every row of the table, on the core and over a socket."""
+"""Every row of the table, on the core and over a socket; and no statement that binds a server is without a test."""
 
+import ast
 from typing import Any
 
 import pytest
 
-from mqttlite.wire.constants import V5, VERSION_NAMES
-from tests.conformance import connecting, keeping, publishing, subscribing
+from mqttlite.wire.constants import V5, V311, VERSION_NAMES
+from tests.conformance.coverage import ROWS, demanded, held
+from tests.conformance.elsewhere import ELSEWHERE, NOT_APPLICABLE
 from tests.conformance.script import Row
-from tests.conformance.statements import (
-    BINDS_THE_CLIENT,
-    LAST,
-    NEVER_SENT,
-    NONE_BY_THAT_NUMBER,
-    NOT_ON_THE_WIRE_HERE,
-    UNHELD,
-)
+from tests.conformance.statements import STATEMENTS, unknown
 from tests.conformance.worlds import on_the_core, over_a_socket
-from tests.unit.wire.malformed import V5_ONLY
-
-ROWS = [*connecting.ROWS, *publishing.ROWS, *subscribing.ROWS, *keeping.ROWS]
+from tests.test_house import ROOT
 
 
 def cases(*, waiting: bool) -> list[Any]:
     """Rows and versions, with or without those in which time passes."""
     return [
-        pytest.param(row, version, id=f"{VERSION_NAMES[version]} [{row.statement}] {row.sentence}")
+        pytest.param(row, version, id=f"{VERSION_NAMES[version]} [{row.label(version)}] {row.sentence}")
         for row in ROWS
         for version in row.versions
         if waiting or not row.waits
@@ -47,11 +40,30 @@ def test_a_statement_is_not_told_twice() -> None:
     assert len(set(told)) == len(told)
 
 
-def test_no_statement_is_forgotten() -> None:
-    """What the standard demands of a server has a row, or it is written down where else it is held."""
-    held = {statement for row in ROWS if V5 in row.versions for statement in row.statement.split()}
-    held |= {f"MQTT-{row[0]}" for row in V5_ONLY}
-    demanded = {f"MQTT-{section}-{number}" for section, last in LAST.items() for number in range(1, last + 1)}
-    elsewhere = [NONE_BY_THAT_NUMBER, *BINDS_THE_CLIENT.split(), *NEVER_SENT.split(), *NOT_ON_THE_WIRE_HERE]
-    missing = demanded - held - {f"MQTT-{number}" for number in elsewhere}
-    assert missing == {f"MQTT-{number}" for number in UNHELD.split()}
+def test_the_tables_are_whole() -> None:
+    """As many statements as appendix B has, and what a statement shares with 5.0 is there."""
+    assert {version: len(table) for version, table in STATEMENTS.items()} == {V311: 141, V5: 251}
+    for statement in STATEMENTS[V311].values():
+        assert set(statement.same_as) <= STATEMENTS[V5].keys()
+
+
+def test_a_row_names_statements_that_exist() -> None:
+    assert [(row.statement, unknown(row.statement)) for row in ROWS if unknown(row.statement)] == []
+
+
+@pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"])
+def test_no_statement_is_forgotten(version: int) -> None:
+    """What the standard demands of a server has a test, or a condition that is never met here."""
+    tests = held(version)
+    bare = [number for number, each in STATEMENTS[version].items() if demanded(each) and not tests[number]]
+    assert bare == list(NOT_APPLICABLE[version])
+
+
+def test_a_test_elsewhere_is_there() -> None:
+    wanted = {test for table in ELSEWHERE.values() for tests in table.values() for test in tests}
+    for path in {test.partition("::")[0] for test in wanted}:
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        wanted -= {
+            f"{path}::{node.name}" for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+    assert wanted == set()

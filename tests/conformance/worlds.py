@@ -5,17 +5,48 @@ import re
 from typing import Protocol
 
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.authentication import Verdict
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.connection import Peer
 from mqttlite.core.limits import Limits
+from mqttlite.core.turn import Authenticate
+from mqttlite.security.authenticator import Credentials
 from mqttlite.server import Broker
 from tests.conformance.script import Row, check, cut, hello, on_the_wire
 from tests.support.core_driver import Client, World
 
 PATIENCE_S = 5.0
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+CONNECT, AUTH = 0x10, 0xF0
 
 STEP = re.compile(r"(\w+)\s*(<\*|>\||[><.!-])\s*(.*)")
+
+
+class Gate:
+    """Who may come in where a row is gated: whoever has the password `p`, and with the method `M` whoever says `in`.
+
+    Who says `more` is asked for more; another word is refused. The core asks `verdict`, a whole broker the rest.
+    """
+
+    methods = frozenset({"M"})
+
+    def verdict(self, question: Authenticate) -> Verdict:
+        if question.method:
+            return self._verdict(question.data)
+        return Verdict(0 if question.password == b"p" else 0x86)
+
+    async def authenticate(self, credentials: Credentials) -> bool:
+        return credentials.password == b"p"
+
+    def begin(self, method: str, credentials: Credentials) -> "Gate":
+        assert method in self.methods
+        return self
+
+    async def step(self, data: bytes | None) -> Verdict:
+        return self._verdict(data)
+
+    def _verdict(self, data: bytes | None) -> Verdict:
+        return {b"in": Verdict(0, b"welcome", "u"), b"more": Verdict(0x18, b"go on")}.get(data or b"", Verdict(0x87))
 
 
 class Stage(Protocol):
@@ -94,8 +125,8 @@ async def _expect(stage: Stage, link: str, wanted: str, version: int) -> None:
 class RawClient(Client):
     """A client of the core driver that keeps frames as they come."""
 
-    def __init__(self, world: World, version: int, capabilities: Capabilities) -> None:
-        super().__init__(world, world.broker.open(Peer(capabilities=capabilities), world.now), version)
+    def __init__(self, world: World, version: int, peer: Peer) -> None:
+        super().__init__(world, world.broker.open(peer, world.now), version)
         self.auto_ack = False
         self.frames: list[bytes] = []
         self._rest = b""
@@ -110,18 +141,26 @@ class RawClient(Client):
 class CoreStage:
     """The core, fed directly."""
 
-    def __init__(self, limits: Limits, version: int, capabilities: Capabilities = EVERYTHING) -> None:
+    def __init__(
+        self, limits: Limits, version: int, capabilities: Capabilities = EVERYTHING, gate: Gate | None = None
+    ) -> None:
         self._world = World(limits)
-        self._capabilities = capabilities
+        methods = frozenset() if gate is None else gate.methods
+        self._peer = Peer(must_authenticate=gate is not None, capabilities=capabilities, methods=methods)
+        self._gate = gate
         self._version = version
         self._clients: dict[str, RawClient] = {}
 
     async def send(self, link: str, data: bytes, *, whole: bool = True) -> None:
         client = self._clients.get(link)
         if client is None or client.closed:
-            client = self._clients[link] = RawClient(self._world, self._version, self._capabilities)
+            client = self._clients[link] = RawClient(self._world, self._version, self._peer)
             self._world.settle()
         client.send_bytes(data)
+        while self._gate is not None and self._world.questions:
+            question = self._world.questions.pop(0)
+            self._world.broker.answer(question.number, self._gate.verdict(question), self._world.now)
+            self._world.settle()
 
     async def receive(self, link: str) -> bytes | None:
         client = self._clients[link]
@@ -164,6 +203,11 @@ class Wire(asyncio.Protocol):
         self.closed = True
         self._news.set()
 
+    async def news(self) -> None:
+        """Wait for a frame or the end, whichever comes next."""
+        self._news.clear()
+        await asyncio.wait_for(self._news.wait(), PATIENCE_S)
+
     async def catch_up(self, *, pinged: bool = False) -> None:
         """Read until the answer to a PINGREQ, or until the broker closes. `pinged`: the script has sent one itself."""
         if self.closed:
@@ -172,8 +216,7 @@ class Wire(asyncio.Protocol):
         if not pinged:
             self.transport.write(PINGREQ)
         while not self.closed and self.frames.count(PINGRESP) == before:
-            self._news.clear()
-            await asyncio.wait_for(self._news.wait(), PATIENCE_S)
+            await self.news()
         if not pinged and self.frames.count(PINGRESP) > before:
             self.frames.remove(PINGRESP)
 
@@ -182,11 +225,12 @@ class SocketStage:
     """A broker in process, and a socket for each link.
 
     What a step causes has happened when the step is over: a PINGREQ goes behind the bytes, and its answer comes behind
-    theirs.
+    theirs. Not behind a CONNECT or AUTH where somebody is asked: there it would not be welcome, and an answer comes.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, gated: bool = False) -> None:
         self._port = port
+        self._gated = gated
         self._links: dict[str, Wire] = {}
 
     async def send(self, link: str, data: bytes, *, whole: bool = True) -> None:
@@ -194,7 +238,9 @@ class SocketStage:
         if wire is None or wire.closed:
             wire = self._links[link] = await self._open()
         wire.transport.write(data)
-        if whole:
+        if self._gated and data[0] in (CONNECT, AUTH):
+            await wire.news()
+        elif whole:
             await wire.catch_up(pinged=data.endswith(PINGREQ))
 
     async def receive(self, link: str) -> bytes | None:
@@ -215,7 +261,7 @@ class SocketStage:
         """Close a socket, and see by another that the broker has come to it."""
         self._links.pop(link).transport.close()
         witness = await self._open()
-        witness.transport.write(on_the_wire('10 ~ "MQTT" 04 02 0000 "witness"', 4))
+        witness.transport.write(on_the_wire('10 ~ "MQTT" 04 c2 0000 "witness" "u" "p"', 4))
         await witness.catch_up()
         witness.transport.write(b"\xe0\x00")
         witness.transport.close()
@@ -235,7 +281,7 @@ class SocketStage:
 
 def on_the_core(row: Row, version: int) -> None:
     """The core waits for nothing, and so needs no loop."""
-    playing = play(row, version, CoreStage(row.limits, version, row.capabilities))
+    playing = play(row, version, CoreStage(row.limits, version, row.capabilities, Gate() if row.gated else None))
     try:
         playing.send(None)
     except StopIteration:
@@ -245,8 +291,9 @@ def on_the_core(row: Row, version: int) -> None:
 
 async def over_a_socket(row: Row, version: int) -> None:
     config = Config(listeners=(ListenerOptions(port=0, capabilities=row.capabilities),), limits=row.limits)
-    async with Broker(config) as broker:
-        stage = SocketStage(broker.port)
+    gate = Gate() if row.gated else None
+    async with Broker(config, authenticator=gate, method_authenticator=gate) as broker:
+        stage = SocketStage(broker.port, gated=row.gated)
         try:
             await play(row, version, stage)
         finally:
