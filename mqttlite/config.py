@@ -37,7 +37,7 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Who may connect to it: the permissions of its file."""
     tls: TlsOptions | None = None
     websocket: WebSocketOptions | bool = False
-    """MQTT over WebSocket; `true` is at `/mqtt`, for programs, not for pages: those need `origins`."""
+    """MQTT over WebSocket; `true` is at `/mqtt`, for programs: pages need `origins`."""
     proxy_protocol: ProxyOptions | None = None
     """Only the proxies it names may connect, and say of each connection whose it is (PROXY protocol)."""
     max_connections: int = 50_000
