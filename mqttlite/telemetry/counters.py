@@ -11,7 +11,7 @@ from mqttlite.core.connection import Connection
 from mqttlite.core.reasons import count
 from mqttlite.core.session import Session
 
-SLICE: Final = 1_000
+SLICE: Final = 500
 """Connections and sessions to look at in one pass of the loop: a millisecond or two."""
 
 _ACK_BYTES: Final = 4
