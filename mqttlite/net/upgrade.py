@@ -23,6 +23,9 @@ SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
 
 _KEY_BYTES: Final = 16
 
+_SHOWN: Final = 200
+"""Characters of a client's text in a line of the log."""
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a listener speaks MQTT over WebSocket, and to the pages of whom."""
@@ -83,7 +86,8 @@ def upgrade(head: bytes, options: Options, *, secure: bool) -> bytes:
         raise Refused(400, "Sec-WebSocket-Key is not 16 bytes in base64.")
     origin = headers.one("origin")
     if origin and not (_is_listed(origin, options) or _is_own(origin, headers.one("host"), secure)):
-        raise Refused(403, f"Pages of {origin} may not connect; the listener's origins do not list it.")
+        shown = ascii(origin[:_SHOWN])[1:-1]
+        raise Refused(403, f"Pages of {shown} may not connect; the listener's origins do not list it.")
     offered = headers.words("sec-websocket-protocol")
     for subprotocol in SUBPROTOCOLS:
         if subprotocol in offered:

@@ -46,6 +46,7 @@ def test_these_are_requests_for_mqtt(data: bytes) -> None:
         (request(Sec_WebSocket_Key="no base64 at all, no"), 400, "16 bytes"),
         (request(Sec_WebSocket_Key="\u00e9"), 400, "16 bytes"),
         (request(origin="null"), 403, "null"),
+        (request(origin="http://\u009b1m" + "x" * 1_000), 403, r"of http://\\xc2\\x9b1mx{189} may"),
         (request(origin="http://a")[:-2] + b"Origin: http://b\r\n\r\n", 400, "origin came twice"),
         (b"GET /mqtt\r\n\r\n", 400, "not HTTP"),
         (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", 400, "not HTTP"),
