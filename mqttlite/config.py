@@ -157,11 +157,28 @@ def load_config(path: str | Path) -> Config:
 def parse_config(raw: dict[str, Any]) -> Config:
     """A config from what a TOML file holds. Raises `ConfigError` with the path of what is wrong."""
     try:
-        return msgspec.convert(raw, Config)
+        config = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$")
         place = where.rstrip("`").lstrip(".") or f"the file (it may have {_KNOWN})"
         raise ConfigError(f"{place}: {message[:1].lower()}{message[1:]}") from None
+    _refuse_unknown(raw, msgspec.inspect.type_info(Config), "")
+    return config
+
+
+def _refuse_unknown(raw: object, kind: msgspec.inspect.Type, place: str) -> None:
+    """Raises `ConfigError` for an option that no section has: msgspec passes over those of our dataclasses."""
+    kinds = kind.types if isinstance(kind, msgspec.inspect.UnionType) else (kind,)
+    for each in kinds:
+        if isinstance(each, (msgspec.inspect.StructType, msgspec.inspect.DataclassType)) and isinstance(raw, dict):
+            fields = {field.encode_name: field.type for field in each.fields}
+            for name, value in raw.items():
+                if name not in fields:
+                    raise ConfigError(f"{place}: object contains unknown field `{name}`")
+                _refuse_unknown(value, fields[name], f"{place}.{name}" if place else name)
+        elif isinstance(each, msgspec.inspect.VarTupleType) and isinstance(raw, list):
+            for number, value in enumerate(raw):
+                _refuse_unknown(value, each.item_type, f"{place}[{number}]")
 
 
 def limits_with(limits: Limits, **changes: Any) -> Limits:
