@@ -1,0 +1,130 @@
+"""`mqttlite serve` as a process: its lines, its signals, its exit codes."""
+
+import asyncio
+import os
+import re
+import resource
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.device import Device
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["uvloop"])]
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Served:
+    def __init__(self, process: asyncio.subprocess.Process, port: int, log: list[str]) -> None:
+        self.process = process
+        self.port = port
+        self.log = log
+
+    async def ends(self, within_s: float) -> int:
+        async with asyncio.timeout(within_s):
+            assert self.process.stderr is not None
+            self.log += (await self.process.stderr.read()).decode().splitlines()
+            return await self.process.wait()
+
+
+async def start(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mqttlite", "serve", *arguments),
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONWARNINGS": "error", "PYTHONDEVMODE": "1"},
+    )
+
+
+@asynccontextmanager
+async def serving(*arguments: str) -> AsyncIterator[Served]:
+    process = await start(*(arguments or ("--port", "0")))
+    log: list[str] = []
+    port = 0
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(20):
+            while not port:
+                line = (await process.stderr.readline()).decode().rstrip()
+                assert line or not process.stderr.at_eof(), log
+                log.append(line)
+                found = re.search(r"listening for MQTT over \w+ on 127\.0\.0\.1:(\d+)", line)
+                port = int(found[1]) if found else 0
+        yield Served(process, port, log)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def fails(*arguments: str) -> tuple[int, str]:
+    """Its exit code and its last line."""
+    process = await start(*arguments)
+    async with asyncio.timeout(20):
+        _, errors = await process.communicate()
+    assert process.returncode is not None
+    assert b"Traceback" not in errors
+    return process.returncode, errors.decode().splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_it_with_a_goodbye_and_exit_code_0(number: signal.Signals) -> None:
+    async with serving() as served:
+        device = await Device.dial(served.port)
+        await device.connect("device")
+        served.process.send_signal(number)
+        assert await device.goodbye() == 0x8B
+        await device.close()
+        assert await served.ends(5) == 0
+        assert any("stopping" in line for line in served.log)
+        assert not any("Traceback" in line or "Warning" in line or "ERROR" in line for line in served.log), served.log
+
+
+async def test_a_frozen_client_and_a_second_signal_do_not_hold_it_up() -> None:
+    async with serving() as served:
+        frozen = await Device.dial(served.port, small_buffers=True)
+        await frozen.connect("frozen")
+        await frozen.subscribe("flood")
+        frozen.freeze()
+        publisher = await Device.dial(served.port)
+        await publisher.connect("publisher")
+        for _ in range(200):
+            publisher.publish("flood", bytes(50_000))
+            await publisher.ping()
+        served.process.send_signal(signal.SIGTERM)
+        assert await publisher.goodbye() == 0x8B
+        await publisher.close()
+        served.process.send_signal(signal.SIGTERM)
+        assert await served.ends(9) == 0
+        assert any("not all clients left within 5 s" in line for line in served.log)
+        await frozen.close()
+
+
+async def test_a_stop_during_a_tls_handshake_is_quick(certs: Path) -> None:
+    files = ("--cert", str(certs / "server.crt"), "--key", str(certs / "server.key"))
+    async with serving("--tls-port", "0", *files) as served:
+        silent = await Device.dial(served.port)
+        served.process.send_signal(signal.SIGTERM)
+        assert await served.ends(3) == 0
+        await silent.close()
+
+
+async def test_it_may_open_as_many_files_as_the_system_allows() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving() as served:
+        assert resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+
+
+async def test_a_port_in_use_is_exit_code_1_and_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert await fails("--port", str(port)) == (
+            1,
+            f"mqttlite serve: cannot listen on 127.0.0.1:{port} (tcp-{port}): the port is in use; stop the program "
+            "that uses it, or choose another port",
+        )

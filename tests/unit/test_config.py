@@ -1,0 +1,189 @@
+"""The config: what a file may say, what is said of one that is wrong, and that the reference knows every option."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from mqttlite.config import Config, ConfigError, ListenerOptions, limits_with, load_config, parse_config
+from mqttlite.core.limits import Limits
+from mqttlite.security.tls import TlsOptions
+from mqttlite.telemetry.dump import Options as TelemetryOptions
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "configuration.md"
+
+
+def load(folder: Path, text: str) -> Config:
+    file = folder / "broker.toml"
+    file.write_text(text, encoding="utf-8")
+    return load_config(file)
+
+
+def test_nothing_at_all_is_mqtt_on_this_machine() -> None:
+    (listener,) = parse_config({}).listeners
+    assert (listener.host, listener.port, listener.tls, listener.title()) == ("127.0.0.1", 1883, None, "tcp-1883")
+
+
+def test_a_file_says_everything(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        """
+        stop_timeout_s = 2
+
+        [[listeners]]
+        port = 1884
+
+        [[listeners]]
+        name = "devices"
+        host = "::"
+        port = 8883
+        max_connections = 10
+        handshake_timeout_s = 3.5
+        tls = { cert_file = "s.crt", key_file = "s.key", ca_file = "ca.crt", require_client_cert = true }
+
+        [limits]
+        max_inflight = 20
+        on_overflow = "drop_oldest"
+
+        [telemetry]
+        directory = "rows"
+        """,
+    )
+    assert config.listeners == (
+        ListenerOptions(port=1884),
+        ListenerOptions(
+            name="devices",
+            host="::",
+            port=8883,
+            max_connections=10,
+            handshake_timeout_s=3.5,
+            tls=TlsOptions("s.crt", "s.key", "ca.crt", True),
+        ),
+    )
+    assert config.limits == Limits(max_inflight=20, on_overflow="drop_oldest")
+    assert config.telemetry == TelemetryOptions(directory="rows")
+    assert config.stop_timeout_s == 2.0
+
+
+WRONG = [
+    ("what is no TOML", "listeners = [", None, "Invalid value"),
+    ("an unknown section", "x = 1\n[limit]\nmax_inflight = 5", None, "unknown field"),
+    ("an unknown option", "\n[limits]\nmax_inflght = 5", 3, "limits: object contains unknown field `max_inflght`"),
+    ("a word for a number", '[limits]\nmax_inflight = "many"', 2, "limits.max_inflight: expected `int`, got `str`"),
+    ("a limit below its least", "[limits]\nmax_inflight = 0", None, "max_inflight is 0: 1 at least"),
+    ("a limit that is no number", "[limits]\nconnect_timeout_s = nan", None, "connect_timeout_s is nan"),
+    ("limits that contradict each other", "[limits]\nmax_queued_messages = 65000", None, "60000 at most"),
+    ("a policy that is none", '[limits]\non_overflow = "panic"', None, "it may be drop_newest"),
+    ("no listener", "listeners = []", None, "listeners is empty: one at least"),
+    ("a port that is none", "[[listeners]]\nport = 65536", None, "listeners[0]: port is 65536: it may be 0 to 65535"),
+    ("no connections", "[[listeners]]\nmax_connections = 0", None, "max_connections is 0: 1 at least"),
+    ("an endless handshake", "[[listeners]]\nhandshake_timeout_s = inf", None, "handshake_timeout_s is inf"),
+    ("a stop that never ends", "stop_timeout_s = inf", None, "stop_timeout_s is inf: 0 at least, and finite"),
+    (
+        "a version of TLS that is none",
+        '[[listeners]]\n[listeners.tls]\ncert_file = "a"\nkey_file = "b"\nmin_version = "1.1"',
+        5,
+        "listeners[0].tls.min_version: invalid enum value '1.1'",
+    ),
+    ("TLS without a key", '[[listeners]]\ntls = { cert_file = "a" }', None, "missing required field `key_file`"),
+    ("telemetry without a folder", "[telemetry]\nrotate_bytes = 1", None, "missing required field `directory`"),
+]
+
+
+@pytest.mark.parametrize(("what", "text", "line", "said"), WRONG, ids=[row[0] for row in WRONG])
+def test_what_is_wrong_is_said_with_its_place(
+    tmp_path: Path, what: str, text: str, line: int | None, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    message = str(caught.value)
+    assert message.startswith(str(tmp_path / "broker.toml"))
+    assert said in message
+    if line is not None:
+        assert f"broker.toml:{line}: " in message
+
+
+def test_a_file_that_is_no_text_is_said_so(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="it is not UTF-8"):
+        load_config(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (ListenerOptions, {"port": -1}),
+        (ListenerOptions, {"max_connections": 0}),
+        (ListenerOptions, {"handshake_timeout_s": 0.0}),
+        (Config, {"listeners": ()}),
+        (Config, {"stop_timeout_s": -1.0}),
+    ],
+)
+def test_what_a_program_makes_is_checked_like_a_file(kind: type[Any], options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        kind(**options)
+
+
+def test_limits_can_be_changed_and_are_checked_again() -> None:
+    assert limits_with(Limits(), max_inflight=3).max_inflight == 3
+    with pytest.raises(ValueError, match="max_inflight"):
+        limits_with(Limits(), max_inflight=0)
+
+
+def options_of(kind: type[Any]) -> dict[str, Any]:
+    """The options of a section and their defaults; None where one must be given."""
+    if dataclasses.is_dataclass(kind):
+        return {
+            field.name: None if field.default is dataclasses.MISSING else field.default
+            for field in dataclasses.fields(kind)
+        }
+    return {
+        field.name: None if field.default is msgspec.NODEFAULT else field.default
+        for field in msgspec.structs.fields(kind)
+    }
+
+
+def sections() -> dict[str, type[Any]]:
+    """Every table that a file may have, by the heading of its chapter."""
+    found: dict[str, type[Any]] = {"The file": Config}
+
+    def visit(kind: type[Any]) -> None:
+        for field in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined]
+            for part in getattr(field.type, "types", (getattr(field.type, "item_type", field.type),)):
+                inner = getattr(part, "cls", None)
+                if inner is not None and isinstance(inner, type) and inner not in found.values():
+                    found[field.encode_name] = inner
+                    visit(inner)
+
+    visit(Config)
+    return found
+
+
+def documented() -> dict[str, dict[str, str]]:
+    """Chapter, option and default as the reference has them."""
+    chapters: dict[str, dict[str, str]] = {}
+    for chapter in re.split(r"^## ", REFERENCE.read_text(encoding="utf-8"), flags=re.M)[1:]:
+        name = chapter.partition("\n")[0].strip().strip("`")
+        rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", chapter, flags=re.M)
+        chapters[name.rpartition(".")[2]] = {option: default.strip() for option, default in rows}
+    return chapters
+
+
+@pytest.mark.parametrize("name", sections())
+def test_the_reference_has_every_option_with_its_default(name: str) -> None:
+    options, written = options_of(sections()[name]), documented().get(name.strip("`"), {})
+    assert sorted(options) == sorted(written)
+    for option, default in options.items():
+        if isinstance(default, bool):
+            assert written[option] == f"`{str(default).lower()}`", option
+        elif isinstance(default, (int, float)):
+            number = written[option].strip("`").replace("_", "")
+            assert (int(number, 0) if number[:2] in ("0x", "0o") else float(number)) == default, option
+        elif isinstance(default, str):
+            assert written[option] == f'`"{default}"`', option
+        elif isinstance(default, tuple) and not default:
+            assert written[option] == "`[]`", option
