@@ -128,9 +128,9 @@ class Publisher:
                 code = REFUSED
         for share in route.shares:
             reached += 1
-            outcome = self._to_share(share, message)
+            outcome, qos = self._to_share(share, message)
             outcomes[outcome] += 1
-            if message.qos and outcome == DROPPED:
+            if qos and outcome == DROPPED:
                 code = REFUSED
         self._turn.pending_bytes += message.size() * reached
         if reached == 0:
@@ -158,7 +158,7 @@ class Publisher:
         share = self._routes.share(delivery.share)
         if share is None or delivery.message.expired(self._turn.now):
             return False
-        return self._to_share(share, delivery.message) != DROPPED
+        return self._to_share(share, delivery.message)[0] != DROPPED
 
     def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> list[Delivery]:
         """What a new subscription gets at once: the retained messages its filter matches [MQTT-3.3.1-9]."""
@@ -270,8 +270,11 @@ class Publisher:
             self._turn.pending_bytes += (len(topic) + len(payloads[0])) * len(payloads)
         return reached
 
-    def _to_share(self, share: Share, message: Message) -> int:
-        """Give a message to the first member that takes it; `DROPPED` where all queues were full."""
+    def _to_share(self, share: Share, message: Message) -> tuple[int, int]:
+        """Give a message to the first member that takes it; what became of it, and its QoS there.
+
+        `DROPPED` where all queues were full, or where the member subscribed at QoS 0 and is away.
+        """
         members = share.candidates(message)
         for member in members:
             subscription = member.subscription
@@ -280,9 +283,9 @@ class Publisher:
             retain = message.retain and subscription.retain_as_published
             delivery = Delivery(message, qos, retain, identifiers, share.name)
             if qos == 0:
-                return member.session.deliver_qos0(delivery)
+                return member.session.deliver_qos0(delivery), 0
             if member.session.has_room(delivery) or member is members[-1]:
-                return member.session.deliver(delivery)
+                return member.session.deliver(delivery), qos
         raise AssertionError(f"{share.name!r} has no members")
 
     def _run_to_share(self, share: Share, topic: bytes, payloads: list[bytes]) -> None:

@@ -147,6 +147,14 @@ def test_a_full_queue_lets_the_next_member_have_it_and_only_full_queues_refuse()
     assert sum(len(payloads(member)) for member in members) == 2
 
 
+def test_a_member_that_is_away_and_wants_qos_0_refuses_nobodys_message() -> None:
+    world = World()
+    (only,) = workers(world, 1, qos=0, expiry=100)
+    only.lose()
+    assert world.publish("jobs/a", "missed", 2) == 0
+    assert world.session("worker-0").drops == {"qos0_offline": 1}
+
+
 def test_what_a_member_has_not_acknowledged_goes_to_another_when_its_session_ends() -> None:
     world = World()
     first, second = workers(world, 2, qos=2)
