@@ -1,12 +1,19 @@
-"""A broker for each test, and each test over TCP and over TLS where it takes a `line`."""
+"""A broker for each test, and each test over TCP and over TLS where it takes a `line`; and Node for MQTT.js."""
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from mqttlite.security import certificates
+from tests.interop.peers import Agent
 from tests.interop.support import Line, RunningBroker
+
+JS: Final = Path(__file__).parent / "js"
+INSTALL_S: Final = 300.0
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +34,29 @@ def broker(certificate_files: Path) -> Iterator[RunningBroker]:
 def line(request: pytest.FixtureRequest, broker: RunningBroker) -> Line:
     found: Line = getattr(broker, request.param)
     return found
+
+
+@pytest.fixture(scope="session")
+def mqttjs() -> Path:
+    """The packages of package-lock.json, installed where they are not."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed; tools/test installs it where it may (Debian: npm)")
+    installed, lock = JS / "node_modules" / ".package-lock.json", JS / "package-lock.json"
+    if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
+        command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+        done = subprocess.run(command, cwd=JS, capture_output=True, text=True, timeout=INSTALL_S, check=False)
+        assert done.returncode == 0, done.stderr
+        installed.touch()
+    return JS / "node_modules" / "mqtt"
+
+
+@pytest.fixture(scope="session")
+def agent(mqttjs: Path) -> Iterator[Agent]:
+    """MQTT.js in a Node that starts once."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed; tools/test installs it where it may (Debian: nodejs)")
+    agent = Agent(node)
+    yield agent
+    agent.close()

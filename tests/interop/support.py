@@ -5,6 +5,7 @@ Invariant: every wait ends, with what it waited for or with an error after `PATI
 
 import asyncio
 import contextlib
+import dataclasses
 import queue
 import shutil
 import ssl
@@ -26,6 +27,7 @@ from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from mqttlite import Broker, Config, ListenerOptions, TlsOptions
+from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.authenticator import Authenticator
 from mqttlite.telemetry.dump import Options as TelemetryOptions
 
@@ -40,10 +42,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A way to the broker: TCP, or TLS with the files that it needs."""
+    """A way to the broker: TCP, or TLS with the files that it needs; on it MQTT, or WebSocket and MQTT on that."""
 
     port: int
     certificates: Path | None = None
+    websocket: bool = False
 
     def context(self, client: str | None = None) -> ssl.SSLContext | None:
         """What a Python client needs for TLS, with the certificate of that client."""
@@ -66,13 +69,20 @@ class Line:
 
 
 class RunningBroker:
-    """Our broker on two ports that the system chose, in a thread with its own loop, as `mqttlite serve` has it."""
+    """Our broker on four ports that the system chose, in a thread with its own loop, as `mqttlite serve` has it.
+
+    Pages of every origin may connect: paho, which is no page, names one of its own.
+    """
 
     def __init__(
         self, certificates: Path, *, authenticator: Authenticator | None = None, telemetry: Path | None = None
     ) -> None:
         tls = TlsOptions(*(str(certificates / name) for name in ("server.crt", "server.key", "ca.crt")))
-        listeners = (ListenerOptions(name="tcp", port=0), ListenerOptions(name="tls", port=0, tls=tls))
+        pages = WebSocketOptions(origins=("*",))
+        listeners = tuple(
+            ListenerOptions(name=name, port=0, tls=tls if name in ("tls", "wss") else None, websocket=websocket)
+            for name, websocket in (("tcp", False), ("tls", False), ("ws", pages), ("wss", pages))
+        )
         dump = None if telemetry is None else TelemetryOptions(directory=str(telemetry))
         self._config: Final = Config(listeners=listeners, telemetry=dump)
         self._authenticator: Final = authenticator
@@ -101,6 +111,14 @@ class RunningBroker:
     @property
     def tls(self) -> Line:
         return Line(self._ports.result()[1], self._certificates)
+
+    @property
+    def ws(self) -> Line:
+        return Line(self._ports.result()[2], websocket=True)
+
+    @property
+    def wss(self) -> Line:
+        return Line(self._ports.result()[3], self._certificates, websocket=True)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something in the broker's loop."""
@@ -136,7 +154,7 @@ class Wire:
 
     @property
     def line(self) -> Line:
-        return Line(self._server.sockets[0].getsockname()[1], self._to.certificates)
+        return dataclasses.replace(self._to, port=self._server.sockets[0].getsockname()[1])
 
     def __enter__(self) -> Self:
         self._server = self._broker.do(asyncio.start_server(self._forward, "127.0.0.1", 0))
@@ -201,6 +219,7 @@ class Paho:
         certificate: str | None = None,
         username: str | None = None,
         max_inflight: int = 20,
+        topic_alias_maximum: int = 0,
     ) -> None:
         self.messages: Final[queue.Queue[paho.MQTTMessage]] = queue.Queue()
         self._welcomes: Final[queue.Queue[Welcome | PahoReasonCode]] = queue.Queue()
@@ -208,8 +227,12 @@ class Paho:
         self._line: Final = line
         self._version: Final = version
         self._keep_session: Final = keep_session
+        self._topic_alias_maximum: Final = topic_alias_maximum
         clean = {} if version == V5 else {"clean_session": not keep_session}
-        self.client: Final = paho.Client(CallbackAPIVersion.VERSION2, client_id, protocol=version, **clean)
+        transport = "websockets" if line.websocket else "tcp"
+        self.client: Final = paho.Client(
+            CallbackAPIVersion.VERSION2, client_id, protocol=version, transport=transport, **clean
+        )
         self.client.reconnect_delay_set(0.05, 0.05)  # type: ignore[arg-type]
         self.client.max_inflight_messages_set(max_inflight)
         context = line.context(certificate)
@@ -254,6 +277,8 @@ class Paho:
             properties = PahoProperties(paho.PacketTypes.CONNECT)
             if self._keep_session:
                 properties.SessionExpiryInterval = 3600
+            if self._topic_alias_maximum:
+                properties.TopicAliasMaximum = self._topic_alias_maximum
             self.client.connect(HOST, self._line.port, clean_start=not self._keep_session, properties=properties)
         else:
             self.client.connect(HOST, self._line.port)
