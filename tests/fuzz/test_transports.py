@@ -52,7 +52,7 @@ async def test_a_websocket_swallows_what_it_cannot_read(
 
 @given(damage)
 def test_a_request_is_answered_or_refused(changes: list[tuple[int, int]]) -> None:
-    head = damaged(request(origin="http://localhost"), changes)
+    head = damaged(request(origin="http://localhost"), changes).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
     with contextlib.suppress(Refused):
         assert upgrade(head, Options(), secure=False).startswith(b"HTTP/1.1 101 ")
 
