@@ -146,8 +146,7 @@ class Device:
                     raise Gone from None
             if not data:
                 raise Gone
-            self.bytes_received += len(data)
-            self._packets += [decode(first, body, self.version) for first, body in self._framer.split(data)]
+            self._take(data)
         return self._packets.pop(0)
 
     async def expect(self, kind: type[P]) -> P:
@@ -182,8 +181,17 @@ class Device:
         self._packets[:0] = seen
 
     def waiting(self) -> list[Packet]:
-        """What was received and not yet asked for."""
+        """What came, as far as the loop knows, and was not yet asked for."""
+        buffer = self._reader._buffer  # type: ignore[attr-defined]
+        if buffer:
+            self._take(bytes(buffer))
+            buffer.clear()
+            self._reader._maybe_resume_transport()  # type: ignore[attr-defined]
         return self._packets
+
+    def _take(self, data: bytes) -> None:
+        self.bytes_received += len(data)
+        self._packets += [decode(first, body, self.version) for first, body in self._framer.split(data)]
 
     # ── leaving ────────────────────────────────────────────────────────────────────────────────────────────────────
 
