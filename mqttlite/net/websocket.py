@@ -218,7 +218,10 @@ class WebSocket(asyncio.Protocol):
         self._deadline.cancel()
         self._deadline = self._loop.call_later(LINGER_S, self._transport.abort)
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:  # the client reset the connection, and the loop has yet to hear of it
+                self._transport.abort()
         else:
             self._transport.close()
 
