@@ -1,4 +1,4 @@
-"""Listening sockets, and the connections they let in: how many, and through which handshakes.
+"""Listening sockets, and the connections they let in: how many, and through which handshakes [MQTT-4.2.0-1].
 
 What a proxy says, and a TLS handshake, come before the core hears of a connection; what goes wrong there is said with
 the client's address.

@@ -112,7 +112,7 @@ def _accept(key: str, subprotocol: str) -> bytes:
         "Upgrade: websocket",
         "Connection: Upgrade",
         f"Sec-WebSocket-Accept: {generate_accept_token(key.encode()).decode()}",
-        f"Sec-WebSocket-Protocol: {subprotocol}",
+        f"Sec-WebSocket-Protocol: {subprotocol}",  # [MQTT-6.0.0-4]
     ]
     return "\r\n".join([*lines, "", ""]).encode()
 

@@ -16,10 +16,11 @@ def check_name(topic: bytes) -> None:
     """Raises `TopicNameInvalid` for a name that is empty, too long, too deep (`MAX_LEVELS`) or has wildcards."""
     if not topic:
         raise TopicNameInvalid("topic name is empty [MQTT-4.7.3-1]")
-    if b"\0" in topic or len(topic) > MAX_STRING_BYTES:  # what comes from a client is decoded, and cannot be either
+    # What comes from a client is decoded, and can be neither [MQTT-4.7.3-3].
+    if b"\0" in topic or len(topic) > MAX_STRING_BYTES:
         raise TopicNameInvalid(f"topic name of {len(topic)} bytes is too long, or has U+0000 [MQTT-4.7.3-2]")
     if b"+" in topic or b"#" in topic:
-        raise TopicNameInvalid(f"topic name {shown(topic)} contains a wildcard [MQTT-3.3.2-2]")
+        raise TopicNameInvalid(f"topic name {shown(topic)} contains a wildcard [MQTT-3.3.2-2]")  # [MQTT-4.7.0-1]
     levels = topic.count(b"/") + 1
     if levels > MAX_LEVELS:
         raise TopicNameInvalid(f"topic name has {levels} levels, at most {MAX_LEVELS} accepted")
@@ -64,7 +65,10 @@ def has_wildcard(topic_filter: bytes) -> bool:
 
 
 def matches(topic_filter: bytes, topic: bytes) -> bool:
-    """Whether a valid filter matches a valid name; a leading wildcard never matches a name that begins with `$`."""
+    """Whether a valid filter matches a valid name, byte by byte [MQTT-4.7.3-4].
+
+    A leading wildcard never matches a name that begins with `$`.
+    """
     if topic.startswith(b"$") and topic_filter[0] in b"+#":
         return False  # [MQTT-4.7.2-1]
     wanted, levels = topic_filter.split(b"/"), topic.split(b"/")

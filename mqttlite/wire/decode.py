@@ -48,18 +48,22 @@ from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import NONE, WILL, Properties, decode_properties
 
 # The flags of the fixed header are given for all but PUBLISH, whose four bits mean something [MQTT-2.1.3-1].
+# PUBREL, SUBSCRIBE, UNSUBSCRIBE have 0010 [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.10.1-1];
+# all others 0, among them DISCONNECT and AUTH [MQTT-3.14.1-1] [MQTT-3.15.1-1].
 _FLAGS_2: Final = frozenset({PUBREL, SUBSCRIBE, UNSUBSCRIBE})
 
 _REASON_CODES: Final[dict[int, frozenset[int]]] = {
+    # [MQTT-3.2.2-8]
     CONNACK: frozenset({0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, *range(0x99, 0x9E), 0x9F}),
-    PUBACK: frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}),
-    PUBREC: frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}),
-    PUBREL: frozenset({0x00, 0x92}),
-    PUBCOMP: frozenset({0x00, 0x92}),
-    SUBACK: frozenset({0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2}),
-    UNSUBACK: frozenset({0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91}),
+    PUBACK: frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}),  # [MQTT-3.4.2-1]
+    PUBREC: frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}),  # [MQTT-3.5.2-1]
+    PUBREL: frozenset({0x00, 0x92}),  # [MQTT-3.6.2-1]
+    PUBCOMP: frozenset({0x00, 0x92}),  # [MQTT-3.7.2-1]
+    SUBACK: frozenset({0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2}),  # [MQTT-3.9.3-2]
+    UNSUBACK: frozenset({0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91}),  # [MQTT-3.11.3-2]
+    # [MQTT-3.14.2-1]
     DISCONNECT: frozenset({0x00, 0x04, *range(0x80, 0x84), 0x87, 0x89, *range(0x8B, 0xA3)} - {0x8C, 0x91, 0x92}),
-    AUTH: frozenset({0x00, 0x18, 0x19}),
+    AUTH: frozenset({0x00, 0x18, 0x19}),  # [MQTT-3.15.2-1]
 }
 """What 5.0 allows as reason code in each packet (its table under the packet); another is a protocol error."""
 
@@ -142,8 +146,8 @@ def _publish(first: int, body: bytes, version: int) -> Publish:
     if dup and qos == 0:
         raise MalformedPacket("PUBLISH at QoS 0 with DUP set [MQTT-3.3.1-2]")
     cursor = Cursor(body)
-    topic = cursor.utf8_bytes()
-    packet_id = cursor.packet_id() if qos else 0
+    topic = cursor.utf8_bytes()  # [MQTT-3.3.2-1]
+    packet_id = cursor.packet_id() if qos else 0  # [MQTT-2.2.1-2]
     properties = _properties(cursor, PUBLISH, version)
     return Publish(topic, cursor.rest(), qos, first & 1 != 0, dup, packet_id, properties)
 
@@ -190,7 +194,7 @@ def _subscribe(cursor: Cursor, version: int) -> Subscribe:
     properties = _properties(cursor, SUBSCRIBE, version)
     requests: list[SubscriptionRequest] = []
     while not cursor.at_end:
-        requests.append(_request(cursor.utf8_bytes(), cursor.u8(), version))
+        requests.append(_request(cursor.utf8_bytes(), cursor.u8(), version))  # [MQTT-3.8.3-1]
     if not requests:
         raise ProtocolError("SUBSCRIBE without a topic filter [MQTT-3.8.3-2]")
     return Subscribe(packet_id, tuple(requests), properties)
@@ -214,7 +218,7 @@ def _unsubscribe(cursor: Cursor, version: int) -> Unsubscribe:
     properties = _properties(cursor, UNSUBSCRIBE, version)
     topic_filters: list[bytes] = []
     while not cursor.at_end:
-        topic_filters.append(cursor.utf8_bytes())
+        topic_filters.append(cursor.utf8_bytes())  # [MQTT-3.10.3-1]
     if not topic_filters:
         raise ProtocolError("UNSUBSCRIBE without a topic filter [MQTT-3.10.3-2]")
     return Unsubscribe(packet_id, tuple(topic_filters), properties)
@@ -269,8 +273,10 @@ def _connect(cursor: Cursor) -> Connect:
         raise MalformedPacket("CONNECT with a password but no user name [3.1.1 MQTT-3.1.2-22]")
     keep_alive = cursor.u16()
     properties = _properties(cursor, CONNECT, version)
-    client_id = cursor.utf8()
-    will = _will(cursor, will_qos, flags & 0x20 != 0, version) if has_will else None
+    # What the flags promise is here, in this order, and nothing else [MQTT-3.1.3-1] [3.1.1 MQTT-3.1.2-11].
+    client_id = cursor.utf8()  # [MQTT-3.1.3-3] [MQTT-3.1.3-4]
+    will = _will(cursor, will_qos, flags & 0x20 != 0, version) if has_will else None  # [MQTT-3.1.2-9]
+    # [MQTT-3.1.2-16] [MQTT-3.1.2-17] [MQTT-3.1.3-12], and the password: [MQTT-3.1.2-18] [MQTT-3.1.2-19]
     username = cursor.utf8() if has_username and not _left_out(cursor, version) else None
     password = cursor.binary() if has_password and not _left_out(cursor, version) else None
     return Connect(client_id, version, flags & 2 != 0, keep_alive, username, password, will, properties)
@@ -283,4 +289,4 @@ def _left_out(cursor: Cursor, version: int) -> bool:
 
 def _will(cursor: Cursor, qos: int, retain: bool, version: int) -> Will:
     properties = decode_properties(cursor, WILL) if version == V5 else NONE
-    return Will(cursor.utf8_bytes(), cursor.binary(), qos, retain, properties)
+    return Will(cursor.utf8_bytes(), cursor.binary(), qos, retain, properties)  # [MQTT-3.1.3-11]

@@ -89,7 +89,7 @@ def check_utf8(raw: bytes) -> str:
     if b"\0" in raw:
         raise MalformedPacket("string contains U+0000 [MQTT-1.5.4-2]")
     try:
-        return raw.decode()
+        return raw.decode()  # U+FEFF stays where it is [MQTT-1.5.4-3]
     except UnicodeDecodeError as error:
         raise MalformedPacket(f"string is not UTF-8: {error.reason} at byte {error.start} [MQTT-1.5.4-1]") from None
 

@@ -220,7 +220,7 @@ def decode_properties(cursor: Cursor, packet: int) -> Properties:
         if packet not in where:
             raise MalformedPacket(f"property {name} may not be in this packet")
         if kind == _PAIR:
-            properties.user_properties.append((block.utf8(), block.utf8()))
+            properties.user_properties.append((block.utf8(), block.utf8()))  # [MQTT-1.5.7-1]
         elif identifier == 0x0B:
             if packet == SUBSCRIBE and properties.subscription_identifiers:
                 raise ProtocolError(f"property {name} comes twice")
@@ -228,7 +228,7 @@ def decode_properties(cursor: Cursor, packet: int) -> Properties:
         elif getattr(properties, name) is not None:
             raise ProtocolError(f"property {name} comes twice")
         elif kind == _UTF8:
-            setattr(properties, name, block.utf8())
+            setattr(properties, name, block.utf8())  # among them [MQTT-3.3.2-13] [MQTT-3.3.2-19]
         elif kind == _BINARY:
             setattr(properties, name, block.binary())
         else:
@@ -261,7 +261,7 @@ def encode_properties(properties: Properties, packet: int) -> bytes:
     receiver would take.
     """
     if properties is NONE:
-        return b"\0"
+        return b"\0"  # [MQTT-2.2.2-1]
     parts: list[bytes] = []
     for identifier, name, kind, where in _TABLE:
         value = getattr(properties, name)
