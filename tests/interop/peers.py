@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 import queue
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -205,6 +206,7 @@ class AiomqttPeer(Peer):
             protocol=aiomqtt.ProtocolVersion.V5 if self.is_5 else aiomqtt.ProtocolVersion.V311,
             tls_context=self.line.context(),
             timeout=PATIENCE_S,
+            socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
             transport="websockets" if self.line.websocket else "tcp",
             will=self.will and aiomqtt.Will(self.will.topic, self.will.payload, self.will.qos, self.will.retain),
             **keep,

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import queue
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -27,7 +28,6 @@ from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from mqttlite import Broker, Config, ListenerOptions, TlsOptions
-from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.authenticator import Authenticator
 from mqttlite.telemetry.dump import Options as TelemetryOptions
 
@@ -69,19 +69,17 @@ class Line:
 
 
 class RunningBroker:
-    """Our broker on four ports that the system chose, in a thread with its own loop, as `mqttlite serve` has it.
-
-    Pages of every origin may connect: paho, which is no page, names one of its own.
-    """
+    """Our broker on four ports that the system chose, in a thread with its own loop, as `mqttlite serve` has it."""
 
     def __init__(
         self, certificates: Path, *, authenticator: Authenticator | None = None, telemetry: Path | None = None
     ) -> None:
         tls = TlsOptions(*(str(certificates / name) for name in ("server.crt", "server.key", "ca.crt")))
-        pages = WebSocketOptions(origins=("*",))
-        listeners = tuple(
-            ListenerOptions(name=name, port=0, tls=tls if name in ("tls", "wss") else None, websocket=websocket)
-            for name, websocket in (("tcp", False), ("tls", False), ("ws", pages), ("wss", pages))
+        listeners = (
+            ListenerOptions(name="tcp", port=0),
+            ListenerOptions(name="tls", port=0, tls=tls),
+            ListenerOptions(name="ws", port=0, websocket=True),
+            ListenerOptions(name="wss", port=0, tls=tls, websocket=True),
         )
         dump = None if telemetry is None else TelemetryOptions(directory=str(telemetry))
         self._config: Final = Config(listeners=listeners, telemetry=dump)
@@ -205,6 +203,12 @@ class Welcome:
     properties: PahoProperties | None
 
 
+def at_once(client: paho.Client, userdata: object, connection: Any) -> None:
+    """Have paho's packets go out as they are written; else each that follows an acknowledgement waits for 40 ms."""
+    connection = getattr(connection, "_socket", connection)  # under paho's WebSocket
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 class Paho:
     """paho-mqtt with its own network thread. Leaving it disconnects."""
 
@@ -242,6 +246,7 @@ class Paho:
             self.client.will_set(*will)
         if username is not None:
             self.client.username_pw_set(username, "secret")
+        self.client.on_socket_open = at_once
         self.client.on_connect = self._on_connect
         self.client.on_message = lambda client, userdata, message: self.messages.put(message)
         self.client.on_subscribe = lambda client, userdata, mid, codes, properties: self._answers.put(

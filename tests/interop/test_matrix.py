@@ -1,6 +1,7 @@
 """Each library over each of its transports, feature by feature; what it cannot do is in docs/reference/interop.md.
 
-A row is `library-version-transport`. The other end is paho over TCP, unless a test is about both ends.
+A row is `library-version-transport`. The other end is paho over TCP, unless a test is about both ends. The quick suite
+has the rows over TCP: one is quick, all of them are not.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.peers import FEATURES, KINDS, ONLY_5, AiomqttPeer, Kind, Message, MqttJsPeer, OurPeer, PahoPeer, Peer
+from tests.interop.peers import FEATURES, KINDS, ONLY_5, Kind, Message, MqttJsPeer, OurPeer, PahoPeer, Peer
 from tests.interop.support import Line, RunningBroker, Wire
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "interop.md"
@@ -18,7 +19,7 @@ PAYLOAD = b"gr\xc3\xbc\xc3\x9fe"
 
 
 def row(kind: Kind, transport: str) -> object:
-    return pytest.param(kind, transport, id=f"{kind}-{transport}")
+    return pytest.param(kind, transport, id=f"{kind}-{transport}", marks=() if transport == "tcp" else pytest.mark.slow)
 
 
 def able(feature: str) -> pytest.MarkDecorator:
@@ -281,7 +282,3 @@ def table() -> Iterable[str]:
 
 def test_the_page_says_what_is_tested() -> None:
     assert "\n".join(table()) in PAGE.read_text()
-
-
-def test_aiomqtt_takes_no_alias_because_it_refuses_a_message_without_a_topic() -> None:
-    assert not any(kind.can("alias_taken") for kind in KINDS if kind.peer is AiomqttPeer)
