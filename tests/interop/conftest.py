@@ -52,11 +52,17 @@ def mqttjs() -> Path:
 
 
 @pytest.fixture(scope="session")
-def agent(mqttjs: Path) -> Iterator[Agent]:
-    """MQTT.js in a Node that starts once."""
-    node = shutil.which("node")
-    if node is None:
+def node(mqttjs: Path) -> str:
+    """Where Node is, beside which MQTT.js is."""
+    found = shutil.which("node")
+    if found is None:
         pytest.skip("node is not installed; tools/test installs it where it may (Debian: nodejs)")
+    return found
+
+
+@pytest.fixture(scope="session")
+def agent(node: str) -> Iterator[Agent]:
+    """MQTT.js in a Node that starts once."""
     agent = Agent(node)
     yield agent
     agent.close()

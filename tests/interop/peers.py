@@ -86,7 +86,8 @@ class Peer(abc.ABC):
     async def connect(self) -> None: ...
 
     @abc.abstractmethod
-    async def disconnect(self) -> None: ...
+    async def disconnect(self) -> None:
+        """Leave; what was not taken yet is in the inbox then."""
 
     @abc.abstractmethod
     async def subscribe(self, *filters: str, qos: int) -> None:
@@ -115,6 +116,14 @@ class Peer(abc.ABC):
     async def take(self, count: int) -> list[bytes]:
         """The payloads of the next messages."""
         return [(await self.next()).payload for _ in range(count)]
+
+    def rest(self) -> list[bytes]:
+        """The payloads that had come when it left."""
+        payloads: list[bytes] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                payloads.append(self.inbox.get_nowait().payload)
+        return payloads
 
     async def until(self, last: bytes) -> list[bytes]:
         """The payloads that come before the last one: whoever publishes that sees that nothing else came."""
@@ -172,6 +181,8 @@ class PahoPeer(Peer):
 
     async def disconnect(self) -> None:
         await asyncio.to_thread(self._paho.__exit__, None, None, None)
+        while not self._paho.messages.empty():
+            self.inbox.put(await self.next())
 
     async def subscribe(self, *filters: str, qos: int) -> None:
         for topic_filter in filters:
@@ -193,6 +204,7 @@ class PahoPeer(Peer):
 
 class AiomqttPeer(Peer):
     async def connect(self) -> None:
+        self._messages: asyncio.Queue[aiomqtt.Message] = asyncio.Queue()
         keep: dict[str, Any] = {"clean_session": not self.keep_session}
         if self.is_5:
             properties = PahoProperties(PacketTypes.CONNECT)
@@ -206,6 +218,7 @@ class AiomqttPeer(Peer):
             protocol=aiomqtt.ProtocolVersion.V5 if self.is_5 else aiomqtt.ProtocolVersion.V311,
             tls_context=self.line.context(),
             timeout=PATIENCE_S,
+            queue_type=lambda maxsize: self._messages,
             socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
             transport="websockets" if self.line.websocket else "tcp",
             will=self.will and aiomqtt.Will(self.will.topic, self.will.payload, self.will.qos, self.will.retain),
@@ -216,6 +229,9 @@ class AiomqttPeer(Peer):
     async def disconnect(self) -> None:
         with contextlib.suppress(aiomqtt.MqttError):
             await self._client.__aexit__(None, None, None)
+        while not self._messages.empty():
+            got = self._messages.get_nowait()
+            self.inbox.put(from_paho(str(got.topic), got))
 
     async def subscribe(self, *filters: str, qos: int) -> None:
         await self._client.subscribe([(topic_filter, qos) for topic_filter in filters])
@@ -322,6 +338,10 @@ class Agent:
         self.inboxes: Final[dict[str, queue.SimpleQueue[Message]]] = {}
         self._reader: Final = threading.Thread(target=self._read, name="agent")
         self._reader.start()
+
+    def kill(self) -> None:
+        """End Node without a goodbye."""
+        self._process.kill()
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -471,6 +491,8 @@ class MosquittoPeer(Peer):
     async def disconnect(self) -> None:
         if self._sub is not None:
             await asyncio.to_thread(self._sub.__exit__, None, None, None)
+            for line in self._sub.rest():
+                self.inbox.put(self._read(line))
             self._sub = None
 
     async def subscribe(self, *filters: str, qos: int) -> None:

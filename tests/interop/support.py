@@ -405,6 +405,10 @@ class MosquittoSub:
     def take(self, count: int) -> list[str]:
         return [self.next() for _ in range(count)]
 
+    def rest(self) -> list[str]:
+        """The lines that nobody took."""
+        return [self._lines.get_nowait() for _ in range(self._lines.qsize())]
+
     def kill(self) -> None:
         """End without a goodbye."""
         self._process.kill()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.peers import FEATURES, KINDS, ONLY_5, Kind, Message, MqttJsPeer, OurPeer, PahoPeer, Peer
+from tests.interop.peers import FEATURES, KINDS, ONLY_5, Agent, Kind, Message, MqttJsPeer, OurPeer, PahoPeer, Peer
 from tests.interop.support import Line, RunningBroker, Wire
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "interop.md"
@@ -114,6 +114,22 @@ async def test_the_will_of_a_client_whose_connection_breaks_is_published(
     assert (message.topic, message.payload, message.qos) == ("m/lost", b"gone", 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.1.1", "5.0"])
+@pytest.mark.parametrize("transport", ["tcp", "tls", "ws", "wss"])
+async def test_the_will_of_a_killed_process_is_published(node: str, line: Line, version: str, far: Peer) -> None:
+    await far.subscribe("m/#", qos=1)
+    agent = Agent(node)
+    lost = MqttJsPeer(line, "lost", version, will=Message(topic="m/lost", payload=b"gone", qos=1))
+    lost.agent = agent
+    try:
+        await lost.connect()
+    finally:
+        agent.kill()
+        agent.close()
+    assert await far.take(1) == [b"gone"]
+
+
 @able("resume")
 async def test_a_session_that_is_resumed_brings_what_was_queued_in_order(kind: Kind, line: Line, far: Peer) -> None:
     async with kind.make(line, "sleeper", keep_session=True) as sleeper:
@@ -129,6 +145,35 @@ async def test_a_session_that_is_resumed_brings_what_was_queued_in_order(kind: K
         got = [await sleeper.next() for _ in sent]
         for qos in (1, 2):  # most libraries hand on QoS 2 when it is released, behind QoS 1 that came later
             assert [message for message in got if message.qos == qos] == sent[qos - 1 :: 2]
+
+
+@able("resume")
+async def test_no_message_of_qos_1_is_lost_when_the_connection_breaks_while_they_come(
+    kind: Kind, line: Line, broker: RunningBroker, far: Peer
+) -> None:
+    sent = [b"%d" % number for number in range(100)]
+
+    async def publish() -> None:
+        for payload in sent:
+            await far.publish(Message(topic="m/x", payload=payload, qos=1))
+
+    with Wire(broker, line) as wire:
+        sleeper = kind.make(wire.line, "sleeper", keep_session=True)
+        await sleeper.connect()
+        await sleeper.subscribe("m/x", qos=1)
+        publishing = asyncio.create_task(publish())
+        got = await sleeper.take(30)
+        await asyncio.to_thread(wire.cut)
+        with contextlib.suppress(Exception):  # what a library says of its own end is not the matter here
+            await sleeper.disconnect()
+        got += sleeper.rest()
+    await publishing
+    async with kind.make(line, "sleeper", keep_session=True) as sleeper:
+        if kind.library == "mosquitto":  # connects to subscribe
+            await sleeper.subscribe("m/x", qos=1)
+        while sent[-1] not in got:
+            got += await sleeper.take(1)
+    assert list(dict.fromkeys(got)) == sent  # each once or more, in order
 
 
 @able("properties")
