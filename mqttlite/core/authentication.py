@@ -81,7 +81,7 @@ class Exchange:
         self.asked = True
 
     def frame(self, reason_code: int, data: bytes | None) -> bytes:
-        """Our AUTH."""
+        """Our AUTH, with neither reason string nor user properties [MQTT-3.15.2-2] [MQTT-3.15.2-3]."""
         return encode(Auth(reason_code, Properties(authentication_method=self.method, authentication_data=data)), V5)
 
 

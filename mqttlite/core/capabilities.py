@@ -27,7 +27,7 @@ class Capabilities:
     """The defaults offer everything. Raises `ValueError` for a maximum QoS that is none."""
 
     maximum_qos: int = 2
-    """A PUBLISH above it closes its connection (0x9B) [MQTT-3.2.2-11]."""
+    """A PUBLISH above it closes its connection (0x9B) [MQTT-3.2.2-11]; a SUBSCRIBE does not [MQTT-3.2.2-10]."""
     retain_available: bool = True
     wildcards_available: bool = True
     shared_subscriptions_available: bool = True
@@ -49,6 +49,7 @@ class Capabilities:
 
 
 EVERYTHING: Final = Capabilities()
+"""All of the standard, and nothing that goes beyond it [3.1.1 MQTT-7.0.0-2]."""
 
 
 def check_connect(capabilities: Capabilities, packet: Connect) -> None:
@@ -61,7 +62,7 @@ def check_connect(capabilities: Capabilities, packet: Connect) -> None:
     will = packet.will
     if will is None:
         return
-    check_publish(capabilities, will.qos, will.retain)
+    check_publish(capabilities, will.qos, will.retain)  # [MQTT-3.2.2-12] [MQTT-3.2.2-13]
     if not payload_is_valid(capabilities, will.payload, will.properties):
         raise PayloadFormatInvalid("the will's payload says that it is UTF-8 and is not [MQTT-3.1.3-11]")
 
@@ -93,5 +94,5 @@ def refuse_subscription(capabilities: Capabilities, request: SubscriptionRequest
     if identifier and not capabilities.subscription_identifiers_available:
         return _IDENTIFIERS_NOT_SUPPORTED
     if not capabilities.wildcards_available and has_wildcard(request.topic_filter):
-        return _WILDCARDS_NOT_SUPPORTED
+        return _WILDCARDS_NOT_SUPPORTED  # [3.1.1 MQTT-3.8.3-2]
     return 0

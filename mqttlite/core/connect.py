@@ -21,7 +21,11 @@ from mqttlite.wire.reason_codes import connack_return_code
 
 
 def check(packet: Connect, peer: Peer) -> None:
-    """Raises a `PeerError` for a CONNECT that is well-formed and still not taken."""
+    """Raises a `PeerError` for a CONNECT that is well-formed and still not taken [MQTT-3.1.4-2].
+
+    Client identifiers are taken whatever they are [MQTT-3.1.3-5]; an empty one of older clients only with clean session
+    [3.1.1 MQTT-3.1.3-9].
+    """
     check_connect(peer.capabilities, packet)
     method = packet.properties.authentication_method
     if method is not None and method not in peer.methods:  # [MQTT-4.12.0-1]
@@ -45,7 +49,7 @@ def expiry_interval(packet: Connect, limits: Limits) -> int:
 
 
 def keep_alive(packet: Connect, limits: Limits) -> int:
-    """The keep-alive in force, in seconds: the client's, or ours where that is shorter [MQTT-3.2.2-21]."""
+    """The keep-alive in force, in seconds: the client's, or ours where that is shorter [MQTT-3.2.2-21] [MQTT-3.2.2-22]."""
     ours = limits.server_keep_alive_s
     if packet.version == V5 and ours and (packet.keep_alive == 0 or packet.keep_alive > ours):
         return ours
@@ -62,7 +66,7 @@ def check_response_topic(properties: Properties) -> None:
 def acceptance(connection: Connection, packet: Connect, limits: Limits, data: bytes | None = None) -> bytes:
     """The CONNACK that lets a client in, with what the server does not leave at the standard's defaults.
 
-    `data` is a method's last word to the client.
+    `data` is a method's last word to the client. It has no reason string and no user properties [MQTT-3.2.2-20].
     """
     properties = NONE
     if packet.version == V5:
@@ -79,20 +83,22 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits, data: by
             authentication_data=data,
             assigned_client_identifier=None if packet.client_id else connection.client_id,
             server_keep_alive=None if packet.keep_alive == connection.keep_alive_s else connection.keep_alive_s,
-            maximum_qos=offered.maximum_qos if offered.maximum_qos < 2 else None,
+            maximum_qos=offered.maximum_qos if offered.maximum_qos < 2 else None,  # [MQTT-3.2.2-9]
             retain_available=None if offered.retain_available else 0,
             wildcard_subscription_available=None if offered.wildcards_available else 0,
             shared_subscription_available=None if offered.shared_subscriptions_available else 0,
             subscription_identifier_available=None if offered.subscription_identifiers_available else 0,
             response_information=response_information if response_information and wants_response_information else None,
         )
-    return encode(Connack(connection.session_present, 0, properties), packet.version)
+    return encode(Connack(connection.session_present, 0, properties), packet.version)  # [MQTT-3.1.4-5]
 
 
 def refusal(version: int, error: PeerError, largest: int) -> bytes:
     """The CONNACK that says why not; empty where the version has no word for it and the connection is just closed.
 
-    `largest` is the client's Maximum Packet Size, 0 for none [MQTT-3.1.2-24].
+    `largest` is the client's Maximum Packet Size, 0 for none [MQTT-3.1.2-24]. It says that there is no session
+    [MQTT-3.2.2-6] [3.1.1 MQTT-3.2.2-4]. Before 5.0 there is no word for what breaks the format
+    [3.1.1 MQTT-3.1.4-1] [3.1.1 MQTT-3.2.2-6].
     """
     if version == V5:
         reference = error.server_reference if isinstance(error, UseAnotherServer) else None

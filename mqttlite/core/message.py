@@ -63,7 +63,11 @@ class Delivery:
         self._tail5 = b""
 
     def parts(self, version: int, now: float) -> tuple[bytes, bytes]:
-        """What stands before and behind the packet identifier; built once for a protocol version."""
+        """What stands before and behind the packet identifier; built once for a protocol version.
+
+        The properties are those that came [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17]
+        [MQTT-3.3.2-18] [MQTT-3.3.2-20], but for the time that is left [MQTT-3.3.2-6].
+        """
         message = self.message
         if version != V5:
             if not self._head3:

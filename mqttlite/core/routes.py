@@ -38,11 +38,11 @@ class Receiver:
         self.has_no_local = False
         identifiers: list[int] = []
         for subscription in subscriptions:
-            self.qos = max(self.qos, subscription.qos)
+            self.qos = max(self.qos, subscription.qos)  # [MQTT-3.3.4-2]
             self.retain_as_published |= subscription.retain_as_published
             self.has_no_local |= subscription.no_local
             if subscription.identifier:
-                identifiers.append(subscription.identifier)
+                identifiers.append(subscription.identifier)  # [MQTT-3.3.4-3] [MQTT-3.3.4-4]
         self.identifiers: Final = tuple(identifiers)
         self.own: Receiver | None = None
         """What the session gets of its own messages, where a No Local subscription is among them [MQTT-3.8.3-3]."""
@@ -213,7 +213,7 @@ class Routes:
     def _make(self, topic: bytes) -> Route:
         by_client: dict[str, list[Subscription]] = {}
         shares: list[Share] = []
-        for found in self._tree.match(topic):
+        for found in self._tree.match(topic):  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
             if isinstance(found, Share):
                 shares.append(found)
             elif found.client_id in by_client:

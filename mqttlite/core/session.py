@@ -116,7 +116,7 @@ class Session:
     def attach(self, outbox: Outbox, receive_maximum: int) -> None:
         """The client is back (or new). Call `resume` once CONNACK is on its way."""
         self.outbox = outbox
-        self._window = min(receive_maximum, self._limits.max_inflight)
+        self._window = min(receive_maximum, self._limits.max_inflight)  # [MQTT-4.9.0-1] [MQTT-3.3.4-9]
         self.quota = self._window - len(self.released)
         self.queue_high_water = len(self._pending)
         self.inflight_high_water = 0
@@ -130,7 +130,7 @@ class Session:
         self.fill()
 
     def detach(self) -> None:
-        """The client is gone; what it was sent and did not acknowledge will be sent again, with DUP."""
+        """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
         self.outbox = None
         self._known.update(self.inflight)
         for packet_id, delivery in self.inflight.items():
@@ -156,7 +156,10 @@ class Session:
     # ------------------------------------------------------------------ messages to the client
 
     def deliver(self, delivery: Delivery) -> int:
-        """Take a QoS 1 or 2 message: send it if window and link allow, else queue it; `SENT`, `QUEUED` or `DROPPED`."""
+        """Take a QoS 1 or 2 message: send it if window and link allow, else queue it; `SENT`, `QUEUED` or `DROPPED`.
+
+        [MQTT-4.5.0-1] [MQTT-4.9.0-2]; where others wait it goes behind them [MQTT-4.6.0-5] [MQTT-4.6.0-6].
+        """
         outbox = self.outbox
         if outbox is None or outbox.blocked or self.quota <= 0 or self._pending or self._burst:
             return QUEUED if self._queue(delivery) else DROPPED
@@ -171,7 +174,10 @@ class Session:
         return not waits or self._fits(delivery.message.size())
 
     def unfinished_shares(self) -> list[Delivery]:
-        """QoS 1 messages from shared subscriptions that the client has not acknowledged, oldest first."""
+        """QoS 1 messages from shared subscriptions that the client has not acknowledged, oldest first.
+
+        Not those of QoS 2, which may go to nobody else [MQTT-4.8.2-5].
+        """
         unfinished = [*self.inflight.values(), *self._queued.values()]
         return [delivery for delivery in unfinished if delivery.share and delivery.qos == 1]
 
@@ -218,7 +224,7 @@ class Session:
                 self.deliver_qos0(delivery)
         while self._pending and room > 0 and self.quota > 0:
             packet_id, delivery = self._unqueue()
-            if delivery.message.expired(turn.now) and packet_id not in self._known:
+            if delivery.message.expired(turn.now) and packet_id not in self._known:  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
                 self._settle(packet_id)
                 count(self.drops, EXPIRED, 1)
                 continue
@@ -231,7 +237,11 @@ class Session:
     # ------------------------------------------------------------------ acknowledgements from the client
 
     def on_puback(self, packet_id: int) -> None:
-        """Forget an acknowledged message; a late or unknown PUBACK is harmless."""
+        """Forget an acknowledged message; a late or unknown PUBACK is harmless.
+
+        Until now it was unacknowledged [MQTT-4.3.2-3]; one that the client refused goes nowhere else
+        [MQTT-4.4.0-2] [MQTT-4.8.2-6].
+        """
         delivery = self.inflight.get(packet_id)
         if delivery is not None and delivery.qos == 1:
             del self.inflight[packet_id]
@@ -249,7 +259,7 @@ class Session:
         delivery = self.inflight.get(packet_id)
         if delivery is not None and delivery.qos == 2:
             del self.inflight[packet_id]
-            if reason_code >= 0x80:
+            if reason_code >= 0x80:  # [MQTT-4.4.0-2] [MQTT-4.8.2-6]
                 self._settle(packet_id)
                 self.quota += 1
                 self.fill()
@@ -299,6 +309,7 @@ class Session:
     # ------------------------------------------------------------------ inside
 
     def _take_packet_id(self, delivery: Delivery) -> int:
+        """An identifier that is not in use [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
         packet_id = self._next_packet_id
         while packet_id in self.inflight or packet_id in self._queued or packet_id in self.released:
             packet_id = packet_id + 1 if packet_id < 65_535 else 1
@@ -312,11 +323,11 @@ class Session:
     def _send(self, outbox: Outbox, packet_id: int, delivery: Delivery) -> None:
         head, tail = delivery.parts(outbox.version, self._turn.now)
         if outbox.max_packet_bytes and outbox.too_large(len(head) + 2 + len(tail)):
-            self._settle(packet_id)
+            self._settle(packet_id)  # [MQTT-3.1.2-25]
             return
         if outbox.topic_alias_maximum:
             head, tail = _put_alias(outbox, delivery, head, tail)
-        if self._known and packet_id in self._known:
+        if self._known and packet_id in self._known:  # else DUP is 0 [MQTT-3.3.1-3] [MQTT-4.3.2-2] [MQTT-4.3.3-2]
             head = (head[0] | 8).to_bytes(1, "big") + head[1:]  # DUP: sent before [MQTT-3.3.1-1]
         self.inflight[packet_id] = delivery
         outbox.send(head + packet_id.to_bytes(2, "big") + tail)

@@ -58,8 +58,10 @@ class Sessions:
         return self._by_client_id.get(client_id)
 
     def open(self, client_id: str, clean_start: bool, expiry_interval: int) -> tuple[Session, bool]:
-        """The session of a client that connects, and whether it was there before [MQTT-3.1.2-4] [MQTT-3.1.2-5].
+        """The session of a client that connects, and whether it was there before [MQTT-3.1.3-2] [MQTT-3.1.4-4].
 
+        A clean start ends the former one [MQTT-3.1.2-4] [MQTT-3.2.2-2]; without, it goes on
+        [MQTT-3.1.2-5] [MQTT-3.2.2-3], or one begins [MQTT-3.1.2-6].
         Its former connection is gone by now. Raises `QuotaExceeded` when there are too many sessions.
         """
         session = self._by_client_id.get(client_id)
@@ -82,13 +84,17 @@ class Sessions:
         return session, present
 
     def leave(self, session: Session, publish_will: bool) -> None:
-        """The connection is over: keep the session for its expiry interval, or end it; see to the will."""
+        """The connection is over: keep the session for its expiry interval, or end it; see to the will [MQTT-3.1.2-8].
+
+        Until now it was there whatever its interval [MQTT-4.1.0-1] [3.1.1 MQTT-4.1.0-2]; now that counts
+        [MQTT-3.1.2-23], or clean session [3.1.1 MQTT-3.1.2-4] [3.1.1 MQTT-3.1.2-6].
+        """
         self._routes.forget_session(session)
         session.detach()
         will = session.will
-        session.will = None
+        session.will = None  # [MQTT-3.1.2-10] [3.1.1 MQTT-3.1.2-10]
         now = self._turn.now
-        if will is not None and publish_will:
+        if will is not None and publish_will:  # [3.1.1 MQTT-3.1.2-12]
             delay = min(will.properties.will_delay_interval or 0, session.expiry_interval)
             if delay:
                 session.will = will
@@ -123,7 +129,10 @@ class Sessions:
         session.expiry_interval = expiry_interval
 
     def end(self, session: Session) -> None:
-        """The session is over, and with it its subscriptions and messages; a will that still waits is published."""
+        """The session is over, and with it its subscriptions and messages; a will that still waits is published.
+
+        What it retained stays [3.1.1 MQTT-3.1.2-7].
+        """
         self._cancel_deadlines(session)
         for subscription in session.subscriptions.values():
             self._routes.remove(subscription)
@@ -153,7 +162,7 @@ class Sessions:
         self._publish_will(session, will)
 
     def on_expiry(self, client_id: str) -> None:
-        """A session's expiry interval is over."""
+        """A session's expiry interval is over [MQTT-4.1.0-2]."""
         session = self._by_client_id[client_id]
         session.expiry = None
         self.expired += 1
@@ -178,7 +187,8 @@ class Sessions:
                 content_type=properties.content_type,
                 response_topic=properties.response_topic,
                 correlation_data=properties.correlation_data,
-                user_properties=properties.user_properties,
+                user_properties=properties.user_properties,  # [MQTT-3.1.3-10]
             )
+        # [MQTT-3.1.2-14] [MQTT-3.1.2-15] [3.1.1 MQTT-3.1.2-9]
         message = Message(will.topic, will.payload, will.qos, will.retain, properties, expires_at)
         self._publisher.publish(message, self._routes.find(will.topic), session)

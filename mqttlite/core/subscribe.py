@@ -43,6 +43,7 @@ class Subscriptions:
     ) -> tuple[bytes, list[Delivery]]:
         """The SUBACK's reason codes, one for each filter, and the retained messages to send after it.
 
+        The filters are taken one by one, and so are their codes [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.9.3-1].
         Raises `TopicFilterInvalid` for a filter that breaks the rules, `ProtocolError` for options that contradict it;
         then nothing of the packet is done.
         """
@@ -55,7 +56,7 @@ class Subscriptions:
         for request in packet.requests:
             code = refuse_subscription(capabilities, request, identifier) or self._refusal(session, request)
             if code == 0:
-                code = request.qos
+                code = request.qos  # [MQTT-3.8.4-7]
                 retained += self._subscribe(session, request, identifier)
             elif version != V5:
                 code = SUBACK_FAILURE
@@ -63,13 +64,17 @@ class Subscriptions:
         return bytes(codes), retained
 
     def unsubscribe(self, session: Session, topic_filters: tuple[bytes, ...]) -> bytes:
-        """The UNSUBACK's reason codes. Raises `TopicFilterInvalid` as `subscribe` does."""
+        """The UNSUBACK's reason codes, in the order of the filters [MQTT-3.10.4-6] [MQTT-3.11.3-1].
+
+        Nothing more is added for them [MQTT-3.10.4-2]; what is in flight or queued stays [MQTT-3.10.4-3]. Raises
+        `TopicFilterInvalid` as `subscribe` does.
+        """
         for topic_filter in topic_filters:
             check_filter(topic_filter)
             split_share(topic_filter)
         codes = bytearray()
         for topic_filter in topic_filters:
-            subscription = session.subscriptions.pop(topic_filter, None)
+            subscription = session.subscriptions.pop(topic_filter, None)  # [MQTT-3.10.4-1]
             if subscription is None:
                 codes.append(_NO_SUBSCRIPTION_EXISTED)
                 continue
@@ -97,14 +102,14 @@ class Subscriptions:
             identifier,
         )
         session.subscriptions[topic_filter] = subscription
-        self._routes.add(subscription, replaced)
+        self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages on their way stay there [MQTT-3.8.4-4]
         if session.durable:
             self._turn.changes.append(SaveSubscription(session.client_id, subscription))
         if split_share(topic_filter) is not None:
             return []  # the retained messages of a group would have no one receiver (5.0 §4.8.2)
         handling = request.retain_handling
         if handling == _RETAIN_NEVER or (handling == _RETAIN_IF_NEW and replaced is not None):
-            return []
+            return []  # [MQTT-3.3.1-10] [MQTT-3.3.1-11]
         return self._publisher.retained_for(topic_filter, request.qos, (identifier,) if identifier else ())
 
 

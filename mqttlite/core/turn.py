@@ -83,7 +83,7 @@ class TopicAliases:
         self._next = 0
 
     def use(self, topic: bytes) -> int:
-        """As `Outbox.topic_alias`."""
+        """As `Outbox.topic_alias`: from 1 to the maximum [MQTT-3.1.2-26] [MQTT-3.3.2-8] [MQTT-3.3.2-11]."""
         alias = self._alias_of.get(topic, 0)
         if alias:
             return alias
@@ -191,7 +191,10 @@ class Outbox:
         self.send(frame)
 
     def send(self, frame: bytes) -> None:
-        """Take a frame that is not dropped: an answer, or a QoS 1 or 2 message that its session accounts for."""
+        """Take a frame that is not dropped: an answer, or a QoS 1 or 2 message that its session accounts for.
+
+        The session's quota holds no answer back [MQTT-3.3.4-10] [MQTT-4.9.0-3].
+        """
         self.chunks.append(frame)
         if self.blocked:
             self._waiting_bytes += len(frame)
