@@ -49,8 +49,8 @@ def expiry_interval(packet: Connect, limits: Limits) -> int:
 
 
 def keep_alive(packet: Connect, limits: Limits) -> int:
-    """The keep-alive in force, in seconds: the client's, or ours where that is shorter [MQTT-3.2.2-21] [MQTT-3.2.2-22]."""
-    ours = limits.server_keep_alive_s
+    """The keep-alive in force, in seconds: the client's, or ours where that is shorter [MQTT-3.2.2-21]."""
+    ours = limits.server_keep_alive_s  # 0 where the client's is always in force [MQTT-3.2.2-22]
     if packet.version == V5 and ours and (packet.keep_alive == 0 or packet.keep_alive > ours):
         return ours
     return packet.keep_alive

@@ -107,8 +107,8 @@ class Publisher:
         self.outcomes = outcomes = [0, 0, 0]
         if route.refused:
             count(self.drops, NOT_AUTHORIZED, 1)
-            return NOT_ALLOWED
-        code = self._retain(message) if message.retain else 0
+            return NOT_ALLOWED  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
+        code = self._retain(message) if message.retain else 0  # [MQTT-3.3.1-8]
         shared: list[Delivery | None] = [None, None, None]
         reached = 0
         for each in route.receivers:
@@ -116,8 +116,9 @@ class Publisher:
             if receiver is None:
                 continue
             reached += 1
-            qos = message.qos if message.qos < receiver.qos else receiver.qos
+            qos = message.qos if message.qos < receiver.qos else receiver.qos  # [MQTT-3.8.4-8]
             delivery = shared[qos]
+            # RETAIN is 0, or as it came [MQTT-3.3.1-12] [MQTT-3.3.1-13].
             if receiver.identifiers or (message.retain and receiver.retain_as_published):
                 delivery = Delivery(message, qos, message.retain and receiver.retain_as_published, receiver.identifiers)
             elif delivery is None:
@@ -161,7 +162,11 @@ class Publisher:
         return self._to_share(share, delivery.message)[0] != DROPPED
 
     def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> list[Delivery]:
-        """What a new subscription gets at once: the retained messages its filter matches [MQTT-3.3.1-9]."""
+        """What a new subscription gets at once: the retained messages its filter matches [MQTT-3.3.1-9].
+
+        [3.1.1 MQTT-3.3.1-6]; they have RETAIN 1 [3.1.1 MQTT-3.3.1-8] and the identifier of the subscription
+        [MQTT-3.3.4-5].
+        """
         deliveries: list[Delivery] = []
         for message in self._kept(topic_filter).match(topic_filter):
             if message.expired(self._turn.now):
@@ -177,9 +182,9 @@ class Publisher:
 
     def _retain(self, message: Message) -> int:
         """Keep the message in the place of an earlier one; without payload, only forget that [MQTT-3.3.1-6]."""
-        self._remove_retained(message.topic)
+        self._remove_retained(message.topic)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
         if not message.payload:
-            return 0
+            return 0  # [MQTT-3.3.1-7]
         if is_own(message.topic):
             if len(self._own) >= MAX_OWN_RETAINED:
                 return REFUSED
@@ -278,7 +283,7 @@ class Publisher:
         members = share.candidates(message)
         for member in members:
             subscription = member.subscription
-            qos = min(message.qos, subscription.qos)
+            qos = min(message.qos, subscription.qos)  # [MQTT-4.8.2-3]
             identifiers = (subscription.identifier,) if subscription.identifier else ()
             retain = message.retain and subscription.retain_as_published
             delivery = Delivery(message, qos, retain, identifiers, share.name)
