@@ -1,7 +1,7 @@
 """The broker: connections, and what comes in on them. The inputs are `open feed close · publish · answer tick`, with
 `block` and `unblock` for a link's back-pressure and `shut_down`; the output is `turn`.
 
-Follow a message: `feed` → `_walk` → `_publish_in_place` → `Publisher.run`. A `PeerError` raised anywhere below is
+Follow a message: `feed` → `_walk` → `Intake.publish_in_place` → `Publisher.run`. A `PeerError` raised anywhere below is
 caught in `feed`, ends its connection and touches no other.
 """
 
@@ -9,56 +9,39 @@ from typing import Final, final
 
 from mqttlite.core import connect
 from mqttlite.core.authentication import Exchange, Verdict, refusal_of
-from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.intake import Intake
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, PASS_BYTES, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.publish import Publisher
-from mqttlite.core.reasons import SCHEMA_INVALID, CloseReason, close_reason_of, count
+from mqttlite.core.reasons import CloseReason, close_reason_of
 from mqttlite.core.restore import restore
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import SESSION_EXPIRY, WILL_DELAY, Sessions
-from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.turn import Authenticate, Turn
 from mqttlite.wire.constants import (
     CONNECT,
     DEFAULT_RECEIVE_MAXIMUM,
     PACKET_NAMES,
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    PUBREL,
     SUBSCRIBE,
     V5,
 )
 from mqttlite.wire.decode import connect_version, decode
-from mqttlite.wire.encode import PINGRESP_FRAME, encode, encode_ack
+from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import (
-    MalformedPacket,
     NotAuthorized,
-    PacketTooLarge,
     PeerError,
     ProtocolError,
     QuotaExceeded,
-    ReceiveMaximumExceeded,
-    TopicAliasInvalid,
 )
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import (
-    Ack,
     Auth,
     Connect,
     Disconnect,
-    Packet,
-    Pingreq,
-    Publish,
-    Suback,
-    Subscribe,
-    Unsuback,
-    Unsubscribe,
 )
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
@@ -85,11 +68,10 @@ class Broker:
         self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {})
         self.publisher: Final = Publisher(self._routes, self.turn, limits)
         self.sessions: Final = Sessions(sessions, self._routes, self.publisher, self._deadlines, self.turn, limits)
-        self._subscriptions: Final = Subscriptions(self._routes, self.publisher, self.turn, limits)
+        self._intake: Final = Intake(self._routes, self.publisher, self.turn, limits, client_id_prefix)
         self._online: Final[dict[str, Connection]] = {}
         self._client_id_prefix: Final = client_id_prefix
         self._opened = 0
-        self._messages = 0
         self._server_reference = ""
 
     def restore(self, changes: list[Change], now: float) -> None:
@@ -287,68 +269,15 @@ class Broker:
             if connection.state == CONNECTED:
                 kind = first & 0xF9
                 if kind == 0x30:  # PUBLISH without DUP and RETAIN
-                    at = self._publish_in_place(connection, data, at, body, stop, end)
+                    at = self._intake.publish_in_place(connection, data, at, body, stop, end)
                     continue
-                if length == 2 and self._ack_in_place(connection, first, data[body] << 8 | data[body + 1]):
+                packet_id = data[body] << 8 | data[body + 1] if length == 2 else 0
+                if packet_id and self._intake.acknowledge_in_place(connection, first, packet_id):
                     at = stop
                     continue
             self._on_packet(connection, first, data[body:stop])
             at = stop
         return at
-
-    def _publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
-        """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins."""
-        first = data[at]
-        topic_at = body + 2
-        if topic_at > stop:
-            raise MalformedPacket("PUBLISH ends in its topic's length")
-        topic_end = topic_at + (data[body] << 8 | data[body + 1])
-        head_end = topic_end if first == 0x30 else topic_end + 2
-        if connection.version == V5:
-            head_end += 1
-        if head_end > stop or topic_at == topic_end or (connection.version == V5 and data[head_end - 1]):
-            # Too short, without a topic, or with properties: not for the short way.
-            self._on_packet(connection, first, data[body:stop])
-            return stop
-        topic = data[topic_at:topic_end]
-        route = self._routes.cache.get(topic)
-        if route is None:
-            decode(first, data[body:stop], connection.version)  # the first of its topic is looked at closely
-            route = self._routes.find(topic)
-        if first == 0x30:
-            size = stop - at
-            if stop < end:
-                prefix = data[at:head_end]
-                while stop + size <= end and data.startswith(prefix, stop):
-                    stop += size
-            connection.received_qos0 += (stop - at) // size
-            self.publisher.run(route, topic, data, at, stop, size, head_end - at, connection)
-            return stop
-        packet_id = data[topic_end] << 8 | data[topic_end + 1]
-        qos = first >> 1 & 3
-        if packet_id == 0 or qos == 3:
-            decode(first, data[body:stop], connection.version)  # raises
-        check_publish(connection.peer.capabilities, qos, False)
-        self._receive(connection, Message(topic, data[head_end:stop], qos), packet_id)
-        return stop
-
-    def _ack_in_place(self, connection: Connection, first: int, packet_id: int) -> bool:
-        """Handle an acknowledgement without reason code; False: it is something else, decode it."""
-        session = connection.session
-        assert session is not None
-        if packet_id == 0:
-            return False
-        if first == 0x40:
-            session.on_puback(packet_id)
-        elif first == 0x50:
-            session.on_pubrec(packet_id, 0)
-        elif first == 0x62:
-            self._on_pubrel(connection, session, packet_id)
-        elif first == 0x70:
-            session.on_pubcomp(packet_id)
-        else:
-            return False
-        return True
 
     def _on_packet(self, connection: Connection, first: int, body: bytes) -> None:
         packet_type = first >> 4
@@ -364,141 +293,12 @@ class Broker:
             self._on_connect(connection, packet)
         elif isinstance(packet, Auth):
             self._on_auth(connection, packet)
-        elif connection.session is not None:
-            self._on_session_packet(connection, connection.session, packet)
-        else:
+        elif connection.session is None:
             self._end(connection, CloseReason.CLIENT_DISCONNECTED, 0, "the client left instead of authenticating")
-
-    def _on_session_packet(self, connection: Connection, session: Session, packet: Packet) -> None:
-        outbox = connection.outbox
-        if isinstance(packet, Publish):
-            self._on_publish(connection, packet)
-        elif isinstance(packet, Ack):
-            if packet.packet_type == PUBACK:
-                session.on_puback(packet.packet_id)
-            elif packet.packet_type == PUBREC:
-                session.on_pubrec(packet.packet_id, packet.reason_code)
-            elif packet.packet_type == PUBREL:
-                self._on_pubrel(connection, session, packet.packet_id)
-            else:
-                session.on_pubcomp(packet.packet_id)
-        elif isinstance(packet, Subscribe):
-            codes, retained = self._subscriptions.subscribe(
-                session, packet, connection.version, connection.peer.capabilities
-            )
-            outbox.awaits_commit = outbox.awaits_commit or session.durable
-            frame = encode(Suback(packet.packet_id, codes), connection.version)
-            self._check_size(connection, frame, "SUBACK")
-            outbox.answer(frame)
-            if retained:
-                session.deliver_retained(retained)
-        elif isinstance(packet, Unsubscribe):
-            codes = self._subscriptions.unsubscribe(session, packet.topic_filters)
-            outbox.awaits_commit = outbox.awaits_commit or session.durable
-            frame = encode(Unsuback(packet.packet_id, codes), connection.version)
-            self._check_size(connection, frame, "UNSUBACK")
-            outbox.answer(frame)
-        elif isinstance(packet, Pingreq):
-            outbox.answer(PINGRESP_FRAME)
+        elif isinstance(packet, Disconnect):
+            self._on_disconnect(connection, connection.session, packet)
         else:
-            assert isinstance(packet, Disconnect), "other packets are not welcome"
-            self._on_disconnect(connection, session, packet)
-
-    # ------------------------------------------------------------------ PUBLISH from a client
-
-    def _on_publish(self, connection: Connection, packet: Publish) -> None:
-        topic = packet.topic
-        properties = packet.properties
-        expires_at = 0.0
-        if properties is not NONE:
-            if properties.subscription_identifiers:
-                raise ProtocolError("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
-            if properties.topic_alias is not None:
-                topic = self._unalias(connection, topic, properties.topic_alias)
-                properties.topic_alias = None
-            if properties.message_expiry_interval is not None:
-                expires_at = self.turn.now + properties.message_expiry_interval
-            connect.check_response_topic(properties)
-        if not topic:
-            raise ProtocolError("PUBLISH with neither a topic name nor a topic alias (§3.3.2.1)")
-        capabilities = connection.peer.capabilities
-        check_publish(capabilities, packet.qos, packet.retain)
-        valid = payload_is_valid(capabilities, packet.payload, properties)
-        message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
-        if packet.qos:
-            self._receive(connection, message, packet.packet_id, valid)
-        elif not valid:
-            connection.received_qos0 += 1
-            count(self.publisher.drops, SCHEMA_INVALID, 1)
-        else:
-            connection.received_qos0 += 1
-            self.publisher.publish(message, self._routes.find(topic), connection.session)
-
-    def _unalias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
-        if alias > self.limits.topic_alias_maximum:
-            raise TopicAliasInvalid(f"topic alias {alias}: {self.limits.topic_alias_maximum} at most [MQTT-3.3.2-9]")
-        if topic:
-            connection.aliases[alias] = topic
-            return topic
-        if alias not in connection.aliases:
-            raise ProtocolError(f"topic alias {alias} was never introduced (§3.3.2.3.4)")
-        return connection.aliases[alias]
-
-    def _receive(self, connection: Connection, message: Message, packet_id: int, valid: bool = True) -> None:
-        """A QoS 1 or 2 message: distribute it, once, and acknowledge it; one that is not valid only the latter."""
-        session = connection.session
-        assert session is not None
-        outbox = connection.outbox
-        changes = self.turn.changes
-        before = len(changes)
-        answer = PUBACK if message.qos == 1 else PUBREC
-        if message.qos == 1:
-            connection.received_qos1 += 1
-        else:
-            connection.received_qos2 += 1
-            if packet_id in session.received:  # the same message again [MQTT-4.3.3-10]
-                outbox.send(encode_ack(answer, packet_id, connection.version))
-                return
-            if len(session.received) >= self.limits.receive_maximum and connection.version == V5:
-                raise ReceiveMaximumExceeded(
-                    f"more than {self.limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
-                )
-        if valid:
-            code = self.publisher.publish(message, self._routes.find(message.topic), session)
-        else:
-            code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
-            count(self.publisher.drops, SCHEMA_INVALID, 1)
-        if message.qos == 2 and (code < 0x80 or connection.version != V5):
-            session.take_received(packet_id)
-        if len(changes) > before:
-            outbox.awaits_commit = True
-        if valid and connection.version == V5 and connection.peer.capabilities.tell_delivery:
-            outbox.send(self._detailed_ack(connection, answer, packet_id, code))
-        else:
-            outbox.send(encode_ack(answer, packet_id, connection.version, code))
-
-    def _detailed_ack(self, connection: Connection, answer: int, packet_id: int, code: int) -> bytes:
-        """An acknowledgement that says what became of the message, where the client wants to know and has room."""
-        self._messages += 1
-        dropped, queued, sent = self.publisher.outcomes
-        details = [
-            ("message-id", f"{self._client_id_prefix}{self._messages:x}"),
-            ("delivered-to", str(sent)),
-            ("queued-for", str(queued)),
-            ("dropped-for", str(dropped)),
-        ]
-        if connection.problem_information:  # [MQTT-3.1.2-29]
-            frame = encode_ack(answer, packet_id, V5, code, Properties(user_properties=details))
-            if not 0 < connection.outbox.max_packet_bytes < len(frame):
-                return frame
-        return encode_ack(answer, packet_id, V5, code)
-
-    def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
-        known = session.release_received(packet_id)
-        code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
-        if known and session.durable:  # else a crash would take the identifier's next message for this one
-            connection.outbox.awaits_commit = True
-        connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))
+            self._intake.take(connection, connection.session, packet)
 
     # ------------------------------------------------------------------ CONNECT and the end
 
@@ -572,7 +372,7 @@ class Broker:
 
     def _send_auth(self, connection: Connection, exchange: Exchange, verdict: Verdict) -> None:
         frame = exchange.frame(verdict.reason_code, verdict.data)
-        self._check_size(connection, frame, "AUTH")
+        connection.check_size(frame, "AUTH")
         connection.outbox.answer(frame)
 
     def _on_endless_exchange(self, connection: Connection) -> None:
@@ -596,7 +396,7 @@ class Broker:
         connection.session_expiry_s = expiry
         connection.keep_alive_s = connect.keep_alive(packet, limits)
         if packet.properties.maximum_packet_size is not None:
-            self._check_size(connection, connect.acceptance(connection, packet, limits, data), "CONNACK")
+            connection.check_size(connect.acceptance(connection, packet, limits, data), "CONNACK")
         former = self._online.get(client_id)
         if former is not None:  # [MQTT-3.1.4-3]
             detail = "another connection uses this client identifier"
@@ -625,14 +425,6 @@ class Broker:
         outbox.answer(connect.acceptance(connection, packet, limits, data))
         self.turn.connected.append(connection.number)
         session.resume()
-
-    def _check_size(self, connection: Connection, frame: bytes, name: str) -> None:
-        """An answer that the client does not take is none that can be left out: it is served no longer."""
-        if 0 < connection.outbox.max_packet_bytes < len(frame):
-            raise PacketTooLarge(
-                f"{name} takes {len(frame)} bytes, and Maximum Packet Size is {connection.outbox.max_packet_bytes} "
-                "[MQTT-3.1.2-24]"
-            )
 
     def _new_client_id(self, connection: Connection) -> str:
         """An identifier that no session has, not even one whose client chose it to look like ours [MQTT-3.2.2-16]."""

@@ -25,6 +25,7 @@ from mqttlite.wire.constants import (
     SUBSCRIBE,
     UNSUBSCRIBE,
 )
+from mqttlite.wire.errors import PacketTooLarge
 from mqttlite.wire.framer import Framer
 from mqttlite.wire.packets import Connect
 
@@ -164,6 +165,14 @@ class Connection:
     def accepted(self) -> bool:
         """Whether its CONNECT was accepted, ended or not."""
         return self.connected_at > 0.0
+
+    def check_size(self, frame: bytes, name: str) -> None:
+        """An answer that the client does not take is none that can be left out: it is served no longer."""
+        if 0 < self.outbox.max_packet_bytes < len(frame):
+            raise PacketTooLarge(
+                f"{name} takes {len(frame)} bytes, and Maximum Packet Size is {self.outbox.max_packet_bytes} "
+                "[MQTT-3.1.2-24]"
+            )
 
     def __repr__(self) -> str:
         return (

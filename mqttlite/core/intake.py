@@ -1,0 +1,245 @@
+"""What a connected client sends: messages, acknowledgements, subscriptions.
+
+`publish_in_place` and `acknowledge_in_place` are the short way, for the packets of which there are many: they look at
+the bytes where they lie and make an object of none that needs it not. `take` is the long way, for all others.
+Invariant: both ways do the same with the same packet.
+"""
+
+from typing import Final, final
+
+from mqttlite.core import connect
+from mqttlite.core.capabilities import check_publish, payload_is_valid
+from mqttlite.core.connection import Connection
+from mqttlite.core.limits import Limits
+from mqttlite.core.message import Message
+from mqttlite.core.publish import Publisher
+from mqttlite.core.reasons import SCHEMA_INVALID, count
+from mqttlite.core.routes import Routes
+from mqttlite.core.session import Session
+from mqttlite.core.subscribe import Subscriptions
+from mqttlite.core.turn import Turn
+from mqttlite.wire.constants import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+)
+from mqttlite.wire.decode import decode
+from mqttlite.wire.encode import PINGRESP_FRAME, encode, encode_ack
+from mqttlite.wire.errors import (
+    MalformedPacket,
+    ProtocolError,
+    ReceiveMaximumExceeded,
+    TopicAliasInvalid,
+)
+from mqttlite.wire.packets import (
+    Ack,
+    Packet,
+    Pingreq,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.reason_codes import ReasonCode
+
+
+@final
+class Intake:
+    __slots__ = ("_limits", "_message_id_prefix", "_messages", "_publisher", "_routes", "_subscriptions", "_turn")
+
+    def __init__(
+        self, routes: Routes, publisher: Publisher, turn: Turn, limits: Limits, message_id_prefix: str
+    ) -> None:
+        self._routes: Final = routes
+        self._publisher: Final = publisher
+        self._turn: Final = turn
+        self._limits: Final = limits
+        self._subscriptions: Final = Subscriptions(routes, publisher, turn, limits)
+        self._message_id_prefix: Final = message_id_prefix
+        self._messages = 0
+
+    def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
+        """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins."""
+        first = data[at]
+        topic_at = body + 2
+        if topic_at > stop:
+            raise MalformedPacket("PUBLISH ends in its topic's length")
+        topic_end = topic_at + (data[body] << 8 | data[body + 1])
+        head_end = topic_end if first == 0x30 else topic_end + 2
+        if connection.version == V5:
+            head_end += 1
+        if head_end > stop or topic_at == topic_end or (connection.version == V5 and data[head_end - 1]):
+            # Too short, without a topic, or with properties: not for the short way.
+            packet = decode(first, data[body:stop], connection.version)
+            assert isinstance(packet, Publish)
+            self._on_publish(connection, packet)
+            return stop
+        topic = data[topic_at:topic_end]
+        route = self._routes.cache.get(topic)
+        if route is None:
+            decode(first, data[body:stop], connection.version)  # the first of its topic is looked at closely
+            route = self._routes.find(topic)
+        if first == 0x30:
+            size = stop - at
+            if stop < end:
+                prefix = data[at:head_end]
+                while stop + size <= end and data.startswith(prefix, stop):
+                    stop += size
+            connection.received_qos0 += (stop - at) // size
+            self._publisher.run(route, topic, data, at, stop, size, head_end - at, connection)
+            return stop
+        packet_id = data[topic_end] << 8 | data[topic_end + 1]
+        qos = first >> 1 & 3
+        if packet_id == 0 or qos == 3:
+            decode(first, data[body:stop], connection.version)  # raises
+        check_publish(connection.peer.capabilities, qos, False)
+        self._receive(connection, Message(topic, data[head_end:stop], qos), packet_id)
+        return stop
+
+    def acknowledge_in_place(self, connection: Connection, first: int, packet_id: int) -> bool:
+        """Handle an acknowledgement without reason code; False: it is something else, decode it."""
+        session = connection.session
+        assert session is not None
+        if first == 0x40:
+            session.on_puback(packet_id)
+        elif first == 0x50:
+            session.on_pubrec(packet_id, 0)
+        elif first == 0x62:
+            self._on_pubrel(connection, session, packet_id)
+        elif first == 0x70:
+            session.on_pubcomp(packet_id)
+        else:
+            return False
+        return True
+
+    def take(self, connection: Connection, session: Session, packet: Packet) -> None:
+        """Handle any packet of a connected client that does not end its connection."""
+        outbox = connection.outbox
+        if isinstance(packet, Publish):
+            self._on_publish(connection, packet)
+        elif isinstance(packet, Ack):
+            if packet.packet_type == PUBACK:
+                session.on_puback(packet.packet_id)
+            elif packet.packet_type == PUBREC:
+                session.on_pubrec(packet.packet_id, packet.reason_code)
+            elif packet.packet_type == PUBREL:
+                self._on_pubrel(connection, session, packet.packet_id)
+            else:
+                session.on_pubcomp(packet.packet_id)
+        elif isinstance(packet, Subscribe):
+            codes, retained = self._subscriptions.subscribe(
+                session, packet, connection.version, connection.peer.capabilities
+            )
+            outbox.awaits_commit = outbox.awaits_commit or session.durable
+            frame = encode(Suback(packet.packet_id, codes), connection.version)
+            connection.check_size(frame, "SUBACK")
+            outbox.answer(frame)
+            if retained:
+                session.deliver_retained(retained)
+        elif isinstance(packet, Unsubscribe):
+            codes = self._subscriptions.unsubscribe(session, packet.topic_filters)
+            outbox.awaits_commit = outbox.awaits_commit or session.durable
+            frame = encode(Unsuback(packet.packet_id, codes), connection.version)
+            connection.check_size(frame, "UNSUBACK")
+            outbox.answer(frame)
+        else:
+            assert isinstance(packet, Pingreq), "other packets are not welcome"
+            outbox.answer(PINGRESP_FRAME)
+
+    def _on_publish(self, connection: Connection, packet: Publish) -> None:
+        topic = packet.topic
+        properties = packet.properties
+        expires_at = 0.0
+        if properties is not NONE:
+            if properties.subscription_identifiers:
+                raise ProtocolError("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
+            if properties.topic_alias is not None:
+                topic = self._unalias(connection, topic, properties.topic_alias)
+                properties.topic_alias = None
+            if properties.message_expiry_interval is not None:
+                expires_at = self._turn.now + properties.message_expiry_interval
+            connect.check_response_topic(properties)
+        if not topic:
+            raise ProtocolError("PUBLISH with neither a topic name nor a topic alias (§3.3.2.1)")
+        capabilities = connection.peer.capabilities
+        check_publish(capabilities, packet.qos, packet.retain)
+        valid = payload_is_valid(capabilities, packet.payload, properties)
+        message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
+        if packet.qos:
+            self._receive(connection, message, packet.packet_id, valid)
+        elif not valid:
+            connection.received_qos0 += 1
+            count(self._publisher.drops, SCHEMA_INVALID, 1)
+        else:
+            connection.received_qos0 += 1
+            self._publisher.publish(message, self._routes.find(topic), connection.session)
+
+    def _unalias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
+        if alias > self._limits.topic_alias_maximum:
+            raise TopicAliasInvalid(f"topic alias {alias}: {self._limits.topic_alias_maximum} at most [MQTT-3.3.2-9]")
+        if topic:
+            connection.aliases[alias] = topic
+            return topic
+        if alias not in connection.aliases:
+            raise ProtocolError(f"topic alias {alias} was never introduced (§3.3.2.3.4)")
+        return connection.aliases[alias]
+
+    def _receive(self, connection: Connection, message: Message, packet_id: int, valid: bool = True) -> None:
+        """A QoS 1 or 2 message: distribute it, once, and acknowledge it; one that is not valid only the latter."""
+        session = connection.session
+        assert session is not None
+        outbox = connection.outbox
+        changes = self._turn.changes
+        before = len(changes)
+        answer = PUBACK if message.qos == 1 else PUBREC
+        if message.qos == 1:
+            connection.received_qos1 += 1
+        else:
+            connection.received_qos2 += 1
+            if packet_id in session.received:  # the same message again [MQTT-4.3.3-10]
+                outbox.send(encode_ack(answer, packet_id, connection.version))
+                return
+            if len(session.received) >= self._limits.receive_maximum and connection.version == V5:
+                raise ReceiveMaximumExceeded(
+                    f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
+                )
+        if valid:
+            code = self._publisher.publish(message, self._routes.find(message.topic), session)
+        else:
+            code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
+            count(self._publisher.drops, SCHEMA_INVALID, 1)
+        if message.qos == 2 and (code < 0x80 or connection.version != V5):
+            session.take_received(packet_id)
+        if len(changes) > before:
+            outbox.awaits_commit = True
+        if valid and connection.version == V5 and connection.peer.capabilities.tell_delivery:
+            outbox.send(self._detailed_ack(connection, answer, packet_id, code))
+        else:
+            outbox.send(encode_ack(answer, packet_id, connection.version, code))
+
+    def _detailed_ack(self, connection: Connection, answer: int, packet_id: int, code: int) -> bytes:
+        """An acknowledgement that says what became of the message, where the client wants to know and has room."""
+        self._messages += 1
+        dropped, queued, sent = self._publisher.outcomes
+        details = [
+            ("message-id", f"{self._message_id_prefix}{self._messages:x}"),
+            ("delivered-to", str(sent)),
+            ("queued-for", str(queued)),
+            ("dropped-for", str(dropped)),
+        ]
+        if connection.problem_information:  # [MQTT-3.1.2-29]
+            frame = encode_ack(answer, packet_id, V5, code, Properties(user_properties=details))
+            if not 0 < connection.outbox.max_packet_bytes < len(frame):
+                return frame
+        return encode_ack(answer, packet_id, V5, code)
+
+    def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
+        known = session.release_received(packet_id)
+        code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+        if known and session.durable:  # else a crash would take the identifier's next message for this one
+            connection.outbox.awaits_commit = True
+        connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))
