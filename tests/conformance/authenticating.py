@@ -11,6 +11,18 @@ from tests.conformance.script import ONLY_3, ONLY_5, Row
 
 PASSWORDS: Final = [
     Row(
+        "MQTT-3.1.3-1 MQTT-3.1.2-9 MQTT-3.1.2-17 MQTT-3.1.2-19",
+        "client identifier, will, user name and password come in their order, and are each taken for what they are",
+        """
+        b> 10 ~ "MQTT" VV c2 0000 {} "b" "u" "p" => connack 0 00
+        b> 82 ~ 0001 {} "w" 02 => 90 ~ 0001 {} 02
+        a> 10 ~ "MQTT" VV f6 0000 {} "a" {} "w" "x" "u" "p" => connack 0 00
+        a-
+        b< 34 ~ "w" 0001 {} 'x'
+    """,
+        gated=True,
+    ),
+    Row(
         "MQTT-3.1.4-2 MQTT-3.1.4-5 MQTT-3.2.2-7",
         "who has the password comes in, and who has not does not",
         """

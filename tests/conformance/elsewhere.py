@@ -14,6 +14,12 @@ _CUT: Final = (f"{_MALFORMED}::test_a_connect_that_is_cut_short_is_malformed",)
 _TCP: Final = ("tests/conformance/test_statements.py::test_over_a_socket",)
 _CODES: Final = (f"{_MALFORMED}::test_a_code_is_one_of_its_packet",)
 _VARINT: Final = ("tests/properties/test_wire.py::test_a_variable_byte_integer_is_read_as_it_was_written",)
+_UNIQUE: Final = ("tests/unit/core/test_connect.py::test_a_client_without_an_identifier_is_given_one_that_nobody_has",)
+_UNUSED: Final = ("tests/unit/core/test_session.py::test_identifiers_go_round_and_skip_those_in_use",)
+_REFUSED: Final = (
+    "tests/conformance/test_malformed.py::test_on_the_core",
+    "tests/conformance/test_malformed.py::test_over_a_socket",
+)
 _WEB: Final = {
     "6.0.0-1": (
         f"{_WEBSOCKET}::test_the_close_code_says_what_was_wrong",
@@ -40,8 +46,11 @@ ELSEWHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
         "3.3.2-1": _UTF8,
         "3.8.3-1": _UTF8,
         "3.10.3-1": _UTF8,
+        "3.1.3-6": _UNIQUE,
+        "2.3.1-4": _UNUSED,
         "3.9.3-2": _CODES,
         "4.7.3-3": _LONGEST,
+        "4.8.0-1": _REFUSED,
         "4.8.0-2": ("tests/rooms/test_embedding.py::test_too_much_before_connack_ends_the_connection",),
         **_WEB,
         "7.0.0-2": ("tests/interop/test_paho.py::test_a_message_arrives_as_it_was_sent",),
@@ -53,7 +62,9 @@ ELSEWHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
         "1.5.5-1": _VARINT,
         "2.1.3-1": _FLAGS,
         "3.1.2-9": _CUT,
+        "2.2.1-4": _UNUSED,
         "3.2.2-8": _CODES,
+        "3.2.2-16": _UNIQUE,
         "3.4.2-1": _CODES,
         "3.5.2-1": _CODES,
         "3.6.2-1": _CODES,
@@ -64,6 +75,7 @@ ELSEWHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
         "3.15.2-1": _CODES,
         "4.2.0-1": _TCP,
         "4.7.3-3": _LONGEST,
+        "4.13.1-1": _REFUSED,
         **_WEB,
     },
 }

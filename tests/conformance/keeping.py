@@ -38,7 +38,7 @@ SESSIONS: Final = [
     """,
         SINCE_3_1,
     ),
-    Row("MQTT-3.1.2-6", "without a session to go on with a new one begins", "back a new"),
+    Row("MQTT-3.1.2-6 MQTT-3.2.2-3", "without a session to go on with a new one begins", "back a new"),
     Row(
         "MQTT-3.2.2-2",
         "after a clean start there is no session present",
@@ -252,7 +252,7 @@ SESSIONS: Final = [
 
 AGAIN: Final = [
     Row(
-        "MQTT-4.4.0-1 MQTT-3.3.1-1 3.1.1 MQTT-4.6.0-1",
+        "MQTT-4.4.0-1 MQTT-3.3.1-1 MQTT-4.3.2-3 MQTT-4.3.3-3 3.1.1 MQTT-4.6.0-1",
         "what was not acknowledged is sent again, with DUP and in its order",
         """
         stay a
@@ -294,7 +294,7 @@ AGAIN: Final = [
     """,
     ),
     Row(
-        "MQTT-4.3.3-6",
+        "MQTT-4.3.3-6 MQTT-4.3.3-5",
         "a PUBREL that was not answered is sent again, and not its PUBLISH",
         """
         stay a
@@ -369,7 +369,7 @@ AGAIN: Final = [
         ONLY_5,
     ),
     Row(
-        "MQTT-3.3.4-9",
+        "MQTT-3.3.4-9 MQTT-4.9.0-1 MQTT-4.9.0-2",
         "no more than the client's Receive Maximum is sent unacknowledged",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 21 0002 } "a" => connack 0 00

@@ -32,7 +32,7 @@ QOS: Final = [
         SINCE_3_1,
     ),
     Row(
-        "MQTT-4.3.3-8 MQTT-4.3.3-1 MQTT-4.3.3-2 MQTT-4.3.3-11 MQTT-2.2.1-5",
+        "MQTT-3.3.4-1 MQTT-4.3.3-8 MQTT-4.3.3-1 MQTT-4.3.3-2 MQTT-4.3.3-4 MQTT-4.3.3-11 MQTT-2.2.1-5",
         "a QoS 2 message is answered with PUBREC, and its PUBREL with PUBCOMP",
         """
         hello a b
@@ -123,7 +123,7 @@ QOS: Final = [
     """,
     ),
     Row(
-        "MQTT-4.3.3-4",
+        "MQTT-4.4.0-2",
         "a PUBREC of 0x80 or more ends the delivery",
         """
         hello a b
