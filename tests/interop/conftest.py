@@ -1,6 +1,5 @@
 """A broker for each test, and each test over TCP and over TLS where it takes a `line`; and Node for MQTT.js."""
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,8 @@ import pytest
 
 from mqttlite.security import certificates
 from tests.interop.peers import Agent
-from tests.interop.support import Line, RunningBroker
+from tests.interop.support import JS, Line, RunningBroker, tool
 
-JS: Final = Path(__file__).parent / "js"
 INSTALL_S: Final = 300.0
 
 
@@ -39,9 +37,7 @@ def line(request: pytest.FixtureRequest, broker: RunningBroker) -> Line:
 @pytest.fixture(scope="session")
 def mqttjs() -> Path:
     """The packages of package-lock.json, installed where they are not."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed; tools/test installs it where it may (Debian: npm)")
+    npm = tool("npm", package="npm")
     installed, lock = JS / "node_modules" / ".package-lock.json", JS / "package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
@@ -54,10 +50,7 @@ def mqttjs() -> Path:
 @pytest.fixture(scope="session")
 def node(mqttjs: Path) -> str:
     """Where Node is, beside which MQTT.js is."""
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("node is not installed; tools/test installs it where it may (Debian: nodejs)")
-    return found
+    return tool("node", package="nodejs")
 
 
 @pytest.fixture(scope="session")

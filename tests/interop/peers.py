@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import aiomqtt
@@ -28,7 +27,7 @@ from paho.mqtt.client import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 
 from mqttlite import client as ours
-from tests.interop.support import HOST, PATIENCE_S, READY, V5, V311, Line, MosquittoSub, Paho, mosquitto, published
+from tests.interop.support import HOST, JS, PATIENCE_S, READY, V5, V311, Line, MosquittoSub, Paho, mosquitto, published
 
 EXPIRY_S: Final = 3600
 ALIASES: Final = 5
@@ -330,9 +329,8 @@ class Agent:
     """Node with js/agent.mjs, and the clients of MQTT.js in it."""
 
     def __init__(self, node: str) -> None:
-        script = Path(__file__).parent / "js" / "agent.mjs"
         self._process: Final = subprocess.Popen(
-            [node, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [node, str(JS / "agent.mjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
         self._answers: Final[dict[int, Future[Any]]] = {}
         self.inboxes: Final[dict[str, queue.SimpleQueue[Message]]] = {}

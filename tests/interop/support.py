@@ -33,6 +33,7 @@ from mqttlite.telemetry.dump import Options as TelemetryOptions
 
 PATIENCE_S: Final = 10.0
 HOST: Final = "localhost"
+JS: Final = Path(__file__).parent / "js"
 
 V311: Final = MQTTProtocolVersion.MQTTv311
 V5: Final = MQTTProtocolVersion.MQTTv5
@@ -340,6 +341,14 @@ class Paho:
         self._welcomes.put(code if code.is_failure else Welcome(flags.session_present, properties))
 
 
+def tool(*names: str, package: str) -> str:
+    """Where a program is; skips the test where it is not."""
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    pytest.skip(f"{names[0]} is not installed; tools/test installs it where it may (Debian: {package})")
+
+
 # mosquitto's own clients
 
 READY: Final = "ready"
@@ -347,11 +356,8 @@ READY: Final = "ready"
 
 
 def mosquitto(name: str) -> str:
-    """Where mosquitto_pub or mosquitto_sub is; skips the test where it is not."""
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed; tools/test installs it where it may (Debian: mosquitto-clients)")
-    return found
+    """Where mosquitto_pub, mosquitto_sub or mosquitto_rr is; skips the test where it is not."""
+    return tool(name, package="mosquitto-clients")
 
 
 def mosquitto_pub(line: Line, *arguments: str, client: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""mosquitto_pub and mosquitto_sub, 3.1.1 and 5.0."""
+"""mosquitto_pub and mosquitto_sub, 3.1.1 and 5.0: what goes beyond the matrix of all clients."""
 
 import json
 
@@ -15,26 +15,11 @@ def _ready(broker: RunningBroker) -> None:
 
 
 @VERSIONS
-@pytest.mark.parametrize("qos", ["0", "1", "2"])
-def test_a_message_arrives_as_it_was_sent(line: Line, version: str, qos: str) -> None:
-    with MosquittoSub(line, "a/+", "-q", "2", "-V", version, format="%t %q %r %p") as reader:
-        published(line, "-t", "a/b", "-m", "hello", "-q", qos, "-V", version)
-        assert reader.next() == f"a/b {qos} 0 hello"
-
-
-@VERSIONS
 def test_messages_that_are_repeated_arrive_as_often_and_in_order(line: Line, version: str) -> None:
     with MosquittoSub(line, "lines", "-q", "1", "-V", version) as reader:
         for number in range(5):
             published(line, "-t", "lines", "-m", str(number), "--repeat", "3", "-q", "1", "-V", version)
         assert reader.take(15) == [str(number) for number in range(5) for _ in range(3)]
-
-
-@VERSIONS
-def test_a_retained_message_waits_for_its_subscribers(line: Line, version: str) -> None:
-    published(line, "-t", "light", "-m", "on", "-r", "-q", "1", "-V", version)
-    with MosquittoSub(line, "light", "-V", version, format="%r %p") as reader:
-        assert reader.next() == "1 on"
 
 
 @VERSIONS
@@ -46,31 +31,6 @@ def test_the_will_of_a_killed_client_is_published(line: Line, version: str) -> N
             lost.kill()
             message = watcher.next()
             assert (message.topic, message.payload, message.qos) == ("wills/lost", b"gone", 1)
-
-
-@VERSIONS
-def test_a_session_that_is_resumed_brings_what_was_queued(line: Line, version: str) -> None:
-    keep = ("-i", "sleeper", "-c", "-q", "2", "-V", version)
-    with MosquittoSub(line, "night", *keep):
-        pass
-    for number in range(5):
-        published(line, "-t", "night", "-m", str(number), "-q", "2", "-V", version)
-    with MosquittoSub(line, "night", *keep) as sleeper:
-        assert sleeper.take(5) == ["0", "1", "2", "3", "4"]
-
-
-def test_properties_arrive_as_they_were_sent(line: Line) -> None:
-    with MosquittoSub(line, "rich", "-V", "mqttv5", format="%C|%R|%D|%F|%P|%p") as reader:
-        sent = [
-            *("-D", "publish", "content-type", "text/plain"),
-            *("-D", "publish", "response-topic", "answers/1"),
-            *("-D", "publish", "correlation-data", "seven"),
-            *("-D", "publish", "payload-format-indicator", "1"),
-            *("-D", "publish", "user-property", "a", "1"),
-            *("-D", "publish", "user-property", "a", "2"),
-        ]
-        published(line, "-V", "mqttv5", "-t", "rich", "-m", "text", *sent)
-        assert reader.next() == "text/plain|answers/1|seven|1|a:1 a:2|text"
 
 
 def test_a_large_message_arrives_whole(line: Line) -> None:

@@ -9,9 +9,7 @@ import http.server
 import json
 import os
 import queue
-import shutil
 import signal
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -22,12 +20,11 @@ import pytest
 from mqttlite import Broker, Config, ListenerOptions, TlsOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.wire.packets import Ack, Publish
+from tests.interop.support import JS, tool
 from tests.support.device import Device, until
 
 pytestmark = pytest.mark.slow
 
-JS: Final = Path(__file__).parent / "js"
-INSTALL_S: Final = 300.0
 BROWSER_S: Final = 90.0
 """A browser that starts for the first time on a busy machine takes its time."""
 
@@ -44,27 +41,6 @@ FLAGS: Final = [
     "--disable-component-update",
     "--disable-sync",
 ]
-
-
-def tool(*names: str, package: str) -> str:
-    """Where a program is; skips the test where it is not."""
-    for name in names:
-        if found := shutil.which(name):
-            return found
-    pytest.skip(f"{names[0]} is not installed; tools/test installs it where it may (Debian: {package})")
-
-
-@pytest.fixture(scope="session")
-def mqttjs() -> Path:
-    """The packages of package-lock.json, installed where they are not."""
-    npm = tool("npm", package="npm")
-    installed, lock = JS / "node_modules" / ".package-lock.json", JS / "package-lock.json"
-    if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-        command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        done = subprocess.run(command, cwd=JS, capture_output=True, text=True, timeout=INSTALL_S, check=False)
-        assert done.returncode == 0, done.stderr
-        installed.touch()
-    return JS / "node_modules" / "mqtt"
 
 
 class Site:

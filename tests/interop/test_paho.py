@@ -1,4 +1,4 @@
-"""paho-mqtt, 3.1.1 and 5.0."""
+"""paho-mqtt, 3.1.1 and 5.0: what goes beyond the matrix of all clients."""
 
 import pytest
 from paho.mqtt.client import PacketTypes
@@ -9,6 +9,14 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from tests.interop.support import V5, V311, Line, Paho, RunningBroker, Wire, eventually
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"])
+
+
+@pytest.fixture(
+    params=["tcp", "tls", pytest.param("ws", marks=pytest.mark.slow), pytest.param("wss", marks=pytest.mark.slow)]
+)
+def line(request: pytest.FixtureRequest, broker: RunningBroker) -> Line:
+    found: Line = getattr(broker, request.param)
+    return found
 
 
 def properties(packet: int, **values: object) -> Properties:
@@ -45,58 +53,6 @@ def test_a_large_message_arrives_whole(line: Line, version: MQTTProtocolVersion)
         client.subscribe("large", 1)
         client.publish("large", payload, 1)
         assert client.next().payload == payload
-
-
-@VERSIONS
-def test_a_retained_message_waits_for_subscribers_until_it_is_cleared(line: Line, version: MQTTProtocolVersion) -> None:
-    with Paho(line, "writer", version) as writer:
-        writer.publish("light", b"on", 1, retain=True)
-        with Paho(line, "reader", version) as reader:
-            reader.subscribe("light", 1)
-            message = reader.next()
-            assert (message.payload, message.retain) == (b"on", 1)
-        writer.publish("light", b"", 1, retain=True)
-        with Paho(line, "late", version) as late:
-            late.subscribe("light", 1)
-            writer.publish("light", b"off", 1)
-            assert late.until(b"off") == []
-
-
-@VERSIONS
-def test_the_will_of_a_lost_client_is_published_and_that_of_a_polite_one_is_not(
-    broker: RunningBroker, version: MQTTProtocolVersion
-) -> None:
-    with Paho(broker.tcp, "watcher", version) as watcher, Wire(broker, broker.tls) as wire:
-        watcher.subscribe("wills/#", 1)
-        with Paho(broker.tls, "polite", version, will=("wills/polite", b"gone", 1, False)):
-            pass
-        with Paho(wire.line, "lost", version, will=("wills/lost", b"gone", 1, True)):
-            wire.cut()
-            message = watcher.next()
-            assert (message.topic, message.payload, message.qos) == ("wills/lost", b"gone", 1)
-        with Paho(broker.tcp, "late", version) as late:
-            late.subscribe("wills/#")
-            assert late.next().retain
-            late.publish("wills/end", b"end", 1)
-            assert watcher.until(b"end") == []
-
-
-@VERSIONS
-@pytest.mark.parametrize("qos", [1, 2])
-def test_a_session_that_is_resumed_brings_what_was_queued_in_order(
-    line: Line, version: MQTTProtocolVersion, qos: int
-) -> None:
-    first = Paho(line, "sleeper", version, keep_session=True)
-    assert not first.connect().session_present
-    with first.connected():
-        first.subscribe("night/#", qos)
-    with Paho(line, "writer", version) as writer:
-        for number in range(50):
-            writer.publish("night/count", b"%d" % number, qos)
-    second = Paho(line, "sleeper", version, keep_session=True)
-    assert second.connect().session_present
-    with second.connected():
-        assert second.take(50) == [b"%d" % number for number in range(50)]
 
 
 @VERSIONS
@@ -188,22 +144,6 @@ def test_properties_arrive_as_they_were_sent(line: Line) -> None:
         assert got.UserProperty == [("a", "1"), ("b", "2"), ("a", "3")]
 
 
-def test_a_request_is_answered_where_it_asks_to_be(line: Line) -> None:
-    with Paho(line, "asker", V5) as asker, Paho(line, "server", V5) as server:
-        asker.subscribe("answers/asker", 1)
-        server.subscribe("questions", 1)
-        asked = properties(PacketTypes.PUBLISH, ResponseTopic="answers/asker", CorrelationData=b"7")
-        asker.publish("questions", b"6 * 7", 1, properties=asked)
-        question = server.next()
-        assert question.properties is not None
-        answer = properties(PacketTypes.PUBLISH, CorrelationData=question.properties.CorrelationData)
-        server.publish(question.properties.ResponseTopic, b"42", 1, properties=answer)
-        message = asker.next()
-        assert message.payload == b"42"
-        assert message.properties is not None
-        assert message.properties.CorrelationData == b"7"
-
-
 def test_no_local_and_retain_as_published_are_kept(line: Line) -> None:
     with Paho(line, "both", V5) as both, Paho(line, "other", V5) as other:
         both.subscribe("room/#", options=SubscribeOptions(1, noLocal=True, retainAsPublished=True))
@@ -213,32 +153,6 @@ def test_no_local_and_retain_as_published_are_kept(line: Line) -> None:
         assert (message.payload, message.retain) == (b"heard", 1)
         other.publish("room/other", b"end", 1)
         assert both.until(b"end") == []
-
-
-def test_a_shared_subscription_gives_each_message_to_one(line: Line) -> None:
-    with Paho(line, "left", V5) as left, Paho(line, "right", V5) as right, Paho(line, "writer", V5) as writer:
-        for worker in (left, right):
-            worker.subscribe("$share/workers/jobs", 1)
-            worker.subscribe("evening", 1)
-        for number in range(20):
-            writer.publish("jobs", b"%d" % number, 1)
-        writer.publish("evening", b"end", 1)
-        done = [worker.until(b"end") for worker in (left, right)]
-        assert sorted(done[0] + done[1], key=int) == [b"%d" % number for number in range(20)]
-        assert all(done)
-
-
-def test_topic_aliases_stand_for_their_topics(line: Line) -> None:
-    with Paho(line, "reader", V5) as reader, Paho(line, "writer", V5) as writer:
-        reader.subscribe("long/topic/name", 1)
-        alias = properties(PacketTypes.PUBLISH, TopicAlias=1)
-        writer.publish("long/topic/name", b"1", 1, properties=alias)
-        writer.publish("", b"2", 1, properties=alias)
-        messages = [reader.next(), reader.next()]
-        assert [(message.topic, message.payload) for message in messages] == [
-            ("long/topic/name", b"1"),
-            ("long/topic/name", b"2"),
-        ]
 
 
 def test_a_message_that_nobody_subscribes_to_is_acknowledged_as_such(line: Line) -> None:
