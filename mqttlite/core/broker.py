@@ -92,7 +92,7 @@ class Broker:
     def feed(self, connection: Connection, chunk: bytes, now: float) -> None:
         """Bytes came in, cut anywhere."""
         if connection.state == CLOSED:
-            return
+            return  # [MQTT-3.1.4-6]
         self.turn.now = now
         connection.bytes_received += len(chunk)
         try:
@@ -390,7 +390,7 @@ class Broker:
         """Let the client in: take over from a former connection, find its session, say so, go on where it was."""
         now = self.turn.now
         limits = self.limits
-        client_id = packet.client_id or self._new_client_id(connection)
+        client_id = packet.client_id or self._new_client_id(connection)  # [MQTT-3.1.3-6] [3.1.1 MQTT-3.1.3-6]
         expiry = connect.expiry_interval(packet, limits)
         connection.client_id = client_id
         connection.session_expiry_s = expiry
@@ -403,7 +403,7 @@ class Broker:
             self._end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
         before = len(self.turn.changes)
         session, present = self.sessions.open(client_id, packet.clean_start, expiry)
-        session.will = packet.will
+        session.will = packet.will  # [MQTT-3.1.2-7]
         connection.clean_start = packet.clean_start
         connection.session = session
         connection.session_present = present
@@ -422,7 +422,7 @@ class Broker:
         outbox.awaits_commit = len(self.turn.changes) > before  # that a session begins, or that one is gone
         session.attach(outbox, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         self._routes.forget_session(session)
-        outbox.answer(connect.acceptance(connection, packet, limits, data))
+        outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
         self.turn.connected.append(connection.number)
         session.resume()
 
@@ -441,7 +441,7 @@ class Broker:
                 raise ProtocolError("DISCONNECT gives a session an expiry that CONNECT did not (§3.14.2.2.2)")
             self.sessions.change_expiry(session, interval)
         if packet.reason_code == 0:
-            self._end(connection, CloseReason.CLIENT_DISCONNECTED, 0, "")
+            self._end(connection, CloseReason.CLIENT_DISCONNECTED, 0, "")  # [MQTT-3.14.4-3]
         else:
             detail = packet.properties.reason_string or ""
             self._end(connection, CloseReason.CLIENT_DISCONNECTED_WITH_WILL, packet.reason_code, detail)
@@ -477,7 +477,10 @@ class Broker:
                 self._end(connection, CloseReason.BUFFER_FULL, ReasonCode.QUOTA_EXCEEDED, detail)
 
     def _fail(self, connection: Connection, error: PeerError) -> None:
-        """The peer broke a rule: say so as its version allows, and close."""
+        """The peer broke a rule: say so as its version allows, and close [MQTT-4.13.1-1] [3.1.1 MQTT-4.8.0-2].
+
+        Before CONNECT is accepted, with CONNACK [MQTT-3.1.4-1] [MQTT-3.2.2-7] [MQTT-3.14.0-1] [3.1.1 MQTT-3.2.2-5].
+        """
         assert connection.state != CLOSED, "nothing more is looked at"
         if connection.state != CONNECTED:
             frame = connect.refusal(connection.version, error, connection.outbox.max_packet_bytes)
@@ -486,7 +489,7 @@ class Broker:
         self._end(connection, close_reason_of(error), error.reason_code, str(error))
 
     def _end(self, connection: Connection, reason: CloseReason, code: int, detail: str) -> None:
-        """The one way in which a connection ends. Ended already: nothing happens."""
+        """The one way in which a connection ends [MQTT-3.14.4-1] [MQTT-3.14.4-2]. Ended already: nothing happens."""
         if connection.state == CLOSED:
             return
         was_connected = connection.state == CONNECTED
@@ -525,7 +528,10 @@ class Broker:
         self.turn.closed.append(connection.number)
 
     def _farewell(self, connection: Connection, code: int, detail: str) -> bytes:
-        """A DISCONNECT, with a reason string where the client wants them and its packets may be that large."""
+        """A DISCONNECT, with a reason string where the client wants them and its packets may be that large.
+
+        It has no session expiry interval and no user properties [MQTT-3.14.2-2] [MQTT-3.14.2-4].
+        """
         properties = Properties(
             reason_string=detail if connection.problem_information and detail else None,
             server_reference=self._server_reference if code == ReasonCode.USE_ANOTHER_SERVER else None,

@@ -81,7 +81,7 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits, data: by
             topic_alias_maximum=limits.topic_alias_maximum,
             authentication_method=packet.properties.authentication_method,  # [MQTT-4.12.0-5] [MQTT-4.12.0-6]
             authentication_data=data,
-            assigned_client_identifier=None if packet.client_id else connection.client_id,
+            assigned_client_identifier=None if packet.client_id else connection.client_id,  # [MQTT-3.1.3-7]
             server_keep_alive=None if packet.keep_alive == connection.keep_alive_s else connection.keep_alive_s,
             maximum_qos=offered.maximum_qos if offered.maximum_qos < 2 else None,  # [MQTT-3.2.2-9]
             retain_available=None if offered.retain_available else 0,

@@ -136,6 +136,7 @@ class Connection:
         self.problem_information = True
         """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
         self.aliases: dict[int, bytes] = {}
+        """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
         self.deadline: Deadline | None = None
         self.opened_at: Final = now
         self.last_heard = now

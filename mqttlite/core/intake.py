@@ -63,7 +63,10 @@ class Intake:
         self._messages = 0
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
-        """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins."""
+        """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins.
+
+        What is passed on at QoS 0 has the bytes it came with: QoS 0, DUP 0 [MQTT-4.3.1-1].
+        """
         first = data[at]
         topic_at = body + 2
         if topic_at > stop:
@@ -135,6 +138,7 @@ class Intake:
                 session, packet, connection.version, connection.peer.capabilities
             )
             outbox.awaits_commit = outbox.awaits_commit or session.durable
+            # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]; it explains nothing [MQTT-3.9.2-1] [MQTT-3.9.2-2]
             frame = encode(Suback(packet.packet_id, codes), connection.version)
             connection.check_size(frame, "SUBACK")
             outbox.answer(frame)
@@ -143,12 +147,13 @@ class Intake:
         elif isinstance(packet, Unsubscribe):
             codes = self._subscriptions.unsubscribe(session, packet.topic_filters)
             outbox.awaits_commit = outbox.awaits_commit or session.durable
+            # [MQTT-3.10.4-4] [MQTT-3.10.4-5]; it explains nothing [MQTT-3.11.2-1] [MQTT-3.11.2-2]
             frame = encode(Unsuback(packet.packet_id, codes), connection.version)
             connection.check_size(frame, "UNSUBACK")
             outbox.answer(frame)
         else:
             assert isinstance(packet, Pingreq), "other packets are not welcome"
-            outbox.answer(PINGRESP_FRAME)
+            outbox.answer(PINGRESP_FRAME)  # [MQTT-3.12.4-1]
 
     def _on_publish(self, connection: Connection, packet: Publish) -> None:
         topic = packet.topic
@@ -182,22 +187,25 @@ class Intake:
         if alias > self._limits.topic_alias_maximum:
             raise TopicAliasInvalid(f"topic alias {alias}: {self._limits.topic_alias_maximum} at most [MQTT-3.3.2-9]")
         if topic:
-            connection.aliases[alias] = topic
+            connection.aliases[alias] = topic  # [MQTT-3.3.2-12]
             return topic
         if alias not in connection.aliases:
             raise ProtocolError(f"topic alias {alias} was never introduced (§3.3.2.3.4)")
         return connection.aliases[alias]
 
     def _receive(self, connection: Connection, message: Message, packet_id: int, valid: bool = True) -> None:
-        """A QoS 1 or 2 message: distribute it, once, and acknowledge it; one that is not valid only the latter."""
+        """A QoS 1 or 2 message: distribute it, once, and acknowledge it; one that is not valid only the latter.
+
+        The answer is what its QoS demands [MQTT-3.3.4-1], with its identifier [MQTT-2.2.1-5].
+        """
         session = connection.session
         assert session is not None
         outbox = connection.outbox
         changes = self._turn.changes
         before = len(changes)
-        answer = PUBACK if message.qos == 1 else PUBREC
+        answer = PUBACK if message.qos == 1 else PUBREC  # [MQTT-4.3.2-4] [MQTT-4.3.3-8]
         if message.qos == 1:
-            connection.received_qos1 += 1
+            connection.received_qos1 += 1  # and nothing is remembered of it [MQTT-4.3.2-5]
         else:
             connection.received_qos2 += 1
             if packet_id in session.received:  # the same message again [MQTT-4.3.3-10]
@@ -212,7 +220,7 @@ class Intake:
         else:
             code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
             count(self._publisher.drops, SCHEMA_INVALID, 1)
-        if message.qos == 2 and (code < 0x80 or connection.version != V5):
+        if message.qos == 2 and (code < 0x80 or connection.version != V5):  # [MQTT-4.3.3-9]
             session.take_received(packet_id)
         if len(changes) > before:
             outbox.awaits_commit = True
@@ -222,7 +230,11 @@ class Intake:
             outbox.send(encode_ack(answer, packet_id, connection.version, code))
 
     def _detailed_ack(self, connection: Connection, answer: int, packet_id: int, code: int) -> bytes:
-        """An acknowledgement that says what became of the message, where the client wants to know and has room."""
+        """An acknowledgement that says what became of the message, where the client wants to know and has room.
+
+        No other acknowledgement explains itself [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
+        [MQTT-3.7.2-2] [MQTT-3.7.2-3].
+        """
         self._messages += 1
         dropped, queued, sent = self._publisher.outcomes
         details = [
@@ -233,13 +245,13 @@ class Intake:
         ]
         if connection.problem_information:  # [MQTT-3.1.2-29]
             frame = encode_ack(answer, packet_id, V5, code, Properties(user_properties=details))
-            if not 0 < connection.outbox.max_packet_bytes < len(frame):
+            if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
                 return frame
         return encode_ack(answer, packet_id, V5, code)
 
     def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
-        known = session.release_received(packet_id)
+        known = session.release_received(packet_id)  # [MQTT-4.3.3-12]; expiry plays no part [MQTT-4.3.3-13]
         code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True
-        connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))
+        connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
