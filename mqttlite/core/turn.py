@@ -149,7 +149,7 @@ class Outbox:
         self.max_packet_bytes = 0
         """The client's Maximum Packet Size; 0: none."""
         self.topic_alias_maximum = 0
-        """How many topic aliases the client takes, and we give; 0 to any that is not 5.0."""
+        """How many topic aliases the client takes, and we give [MQTT-3.1.2-27]; 0 to any that is not 5.0."""
         self._aliases: TopicAliases | None = None
         self.chunks: list[bytes] = []
         self._backlog: deque[tuple[bytes, int]] = deque()
