@@ -1,1 +1,1 @@
-"""Clients that we did not write, against our broker: paho-mqtt, aiomqtt, mosquitto_pub and mosquitto_sub."""
+"""Clients that we did not write, against our broker: paho-mqtt, aiomqtt, gmqtt, MQTT.js and those of mosquitto."""
