@@ -122,7 +122,7 @@ class Session:
         self.inflight_high_water = 0
 
     def resume(self) -> None:
-        """Send again what the client has not acknowledged, in the original order [MQTT-4.4.0-1] [3.1.1 MQTT-4.6.0-1]."""
+        """Send again what was not acknowledged, in the original order [MQTT-4.4.0-1] [3.1.1 MQTT-4.6.0-1]."""
         outbox = self.outbox
         assert outbox is not None
         for packet_id in self.released:  # and not their PUBLISH [MQTT-4.3.3-6]
