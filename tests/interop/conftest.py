@@ -14,6 +14,13 @@ from tests.interop.support import JS, Line, RunningBroker, tool
 INSTALL_S: Final = 300.0
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Other people's programs take their time, however little there is to say."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, a server certificate, and clients `device` and `sensor`."""

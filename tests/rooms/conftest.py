@@ -2,6 +2,7 @@
 
 import asyncio
 import selectors
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -66,6 +67,9 @@ class Rig:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    def close_at_end(self, opened: socket.socket) -> None:
+        self._stack.callback(opened.close)
 
     async def broker(self, config: Config | None = None, **options: object) -> Broker:
         """A broker on a port of its own; `limits` makes a config of them."""

@@ -61,6 +61,7 @@ async def test_a_chosen_port_that_is_taken_on_the_other_address_is_chosen_again(
 ) -> None:
     _resolve(monkeypatch, "127.0.0.1", "::1")
     taken = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    rig.close_at_end(taken)
     port = taken.getsockname()[1]
     loop = asyncio.get_running_loop()
     create_server, asked = loop.create_server, []
@@ -71,7 +72,6 @@ async def test_a_chosen_port_that_is_taken_on_the_other_address_is_chosen_again(
 
     monkeypatch.setattr(loop, "create_server", first_choose_the_taken_one)
     broker = await rig.broker(Config(listeners=(ListenerOptions(host="both.example", port=0),)))
-    taken.close()
     assert broker.port != port
     assert len(asked) == 4
     assert len(broker.listeners[0].addresses) == 2
