@@ -57,6 +57,8 @@ class Told:
     """Messages are numbered as the broker sees them."""
     epoch: int
     """How often the broker had been restarted when it was first published."""
+    expired_at: float = 0.0
+    """When the last of those copies that expire does."""
     times: int = 0
     codes: set[int] = field(default_factory=set)
     """What its publisher was answered."""
@@ -296,6 +298,7 @@ class Book:
                 topic, qos, retain, expires_at, publisher, version, len(self.told) + 1, self.epoch
             )
         told.times += 1
+        told.expired_at = max(told.expired_at, expires_at)
         told.expires_at = max(told.expires_at, expires_at) if told.expires_at and expires_at else 0.0
         if retain:
             self.retained[topic] = payload, expires_at

@@ -77,6 +77,7 @@ class Person:
     def hello(self, polite: bool) -> tuple[int, Connect]:
         """Protocol version and CONNECT."""
         rng = self.rng
+        self.deferred = []
         version = V5 if self.max_packet or rng.random() < 0.6 else V311
         clean = not polite and rng.random() < 0.2
         keep_alive = 0 if polite else rng.choice([0, 0, 10, 60, 1_000])
@@ -145,6 +146,8 @@ class Person:
         qos = rng.choice([0, 1, 1, 2, 2])
         packet_id = 0
         if qos:
+            if len(self.unfinished) >= 50:
+                return None
             if len(self.unfinished) >= self.receive_maximum and rng.random() >= self.habits.guesses:
                 return None
             packet_id = self._packet_id()
