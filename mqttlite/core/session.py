@@ -178,7 +178,7 @@ class Session:
 
         Not those of QoS 2, which may go to nobody else [MQTT-4.8.2-5].
         """
-        unfinished = [*self.inflight.values(), *self._queued.values()]
+        unfinished = [*self.inflight.values(), *[self._queued[packet_id] for packet_id in self._pending]]
         return [delivery for delivery in unfinished if delivery.share and delivery.qos == 1]
 
     def deliver_qos0(self, delivery: Delivery) -> int:

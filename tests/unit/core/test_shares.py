@@ -170,6 +170,19 @@ def test_what_a_member_has_not_acknowledged_goes_to_another_when_its_session_end
     assert payloads(third) == [b"qos1-1"]  # QoS 2 never [MQTT-4.8.2-5]
 
 
+def test_what_goes_to_another_keeps_its_order() -> None:
+    world = World()
+    first, second = workers(world, 2, receive_maximum=1)
+    second.lose()
+    for number in range(3):
+        world.publish("jobs/a", str(number), 1)
+    assert payloads(first) == [b"0"]  # in flight, and the others behind it in the queue
+    third = world.connect("worker-2")
+    third.subscribe(JOBS, qos=1)
+    first.lose()
+    assert payloads(third) == [b"0", b"1", b"2"]  # [MQTT-4.6.0-6]
+
+
 def test_a_session_that_is_kept_keeps_its_messages() -> None:
     world = World()
     first, second = workers(world, 2, expiry=100)
