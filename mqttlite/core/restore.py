@@ -28,7 +28,7 @@ def restore(changes: list[Change], sessions: Sessions, publisher: Publisher, now
         elif isinstance(change, ReleaseMessage):
             _session(sessions, change.client_id).released[change.packet_id] = None
         elif isinstance(change, SaveReceived):
-            _session(sessions, change.client_id).received.add(change.packet_id)
+            _session(sessions, change.client_id).received[change.packet_id] = None
         else:
             raise TypeError(f"{type(change).__name__} says what goes, and so is nothing to restore")
 

@@ -36,6 +36,10 @@ _ALIAS_BYTES: Final = 8
 
 _NO_SUCH_PACKET_ID: Final = 0x92
 
+_NOTHING_PENDING: Final[deque[int]] = deque()
+_NO_BURST: Final[deque[Delivery]] = deque()
+"""Never added to: they stand for those that are not there yet."""
+
 
 @final
 class Session:
@@ -78,16 +82,17 @@ class Session:
         """Sent on this connection and not yet acknowledged (QoS 1) or received (QoS 2)."""
         self.released: dict[int, None] = {}
         """QoS 2 identifiers whose message arrived, and whose PUBCOMP has not."""
-        self.received: set[int] = set()
+        self.received: dict[int, None] = {}  # as a set, and a third of its size while empty
         """QoS 2 identifiers of the client's own messages, until it releases them."""
         self.quota = 0
         """How many more messages the client's Receive Maximum allows now."""
         self._window = 0
         self._queued: dict[int, Delivery] = {}
-        self._pending: deque[int] = deque()  # the identifiers in `_queued`, in order
+        # A deque takes 600 bytes, and most sessions never queue anything: theirs is one that is always empty.
+        self._pending: deque[int] = _NOTHING_PENDING  # the identifiers in `_queued`, in order
         self._queued_bytes = 0
-        self._burst: deque[Delivery] = deque()  # retained messages for a new subscription
-        self._known: set[int] = set()  # identifiers sent on an earlier connection: again means DUP
+        self._burst: deque[Delivery] = _NO_BURST  # retained messages for a new subscription
+        self._known: dict[int, None] = {}  # identifiers sent on an earlier connection: again means DUP
         self._next_packet_id = 1
         self.will: Will | None = None
         self.expiry: Deadline | None = None
@@ -132,13 +137,16 @@ class Session:
     def detach(self) -> None:
         """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
         self.outbox = None
-        self._known.update(self.inflight)
         for packet_id, delivery in self.inflight.items():
+            self._known[packet_id] = None
             self._queued[packet_id] = delivery
             self._queued_bytes += delivery.message.size()
-        self._pending.extendleft(reversed(self.inflight))
-        self.inflight = {}
-        burst, self._burst = self._burst, deque()
+        if self.inflight:
+            if self._pending is _NOTHING_PENDING:
+                self._pending = deque()
+            self._pending.extendleft(reversed(self.inflight))
+            self.inflight = {}
+        burst, self._burst = self._burst, _NO_BURST
         for delivery in burst:
             if delivery.qos:
                 self._queue(delivery)
@@ -147,10 +155,8 @@ class Session:
 
     def restore_message(self, packet_id: int, delivery: Delivery) -> None:
         """Put back a message from a store; it may have been sent before."""
-        self._queued[packet_id] = delivery
-        self._pending.append(packet_id)
-        self._queued_bytes += delivery.message.size()
-        self._known.add(packet_id)
+        self._put_last(packet_id, delivery)
+        self._known[packet_id] = None
         self._next_packet_id = packet_id + 1 if packet_id < 65_535 else 1
 
     # ------------------------------------------------------------------ messages to the client
@@ -199,6 +205,8 @@ class Session:
         room = self._limits.max_retained_messages + MAX_OWN_RETAINED - len(self._burst)
         if len(deliveries) > room:
             count(self.drops, QUEUE_FULL, len(deliveries) - room)
+        if self._burst is _NO_BURST:
+            self._burst = deque()
         self._burst.extend(deliveries[:room])
         self.fill()
 
@@ -264,7 +272,7 @@ class Session:
                 self.quota += 1
                 self.fill()
                 return
-            self._known.discard(packet_id)
+            self._known.pop(packet_id, None)
             self.released[packet_id] = None
             if self.durable:
                 self._turn.changes.append(ReleaseMessage(self.client_id, packet_id))
@@ -293,7 +301,7 @@ class Session:
     # ------------------------------------------------------------------ the client's own QoS 2 identifiers
 
     def take_received(self, packet_id: int) -> None:
-        self.received.add(packet_id)
+        self.received[packet_id] = None
         if self.durable:
             self._turn.changes.append(SaveReceived(self.client_id, packet_id))
 
@@ -301,7 +309,7 @@ class Session:
         """The client lets an identifier go. False: it was not taken."""
         if packet_id not in self.received:
             return False
-        self.received.discard(packet_id)
+        del self.received[packet_id]
         if self.durable:
             self._turn.changes.append(RemoveReceived(self.client_id, packet_id))
         return True
@@ -357,12 +365,17 @@ class Session:
                 self._turn.overflowed.append(self.outbox.number)
             return False
         packet_id = self._take_packet_id(delivery)
-        self._queued[packet_id] = delivery
-        self._pending.append(packet_id)
-        self._queued_bytes += size
+        self._put_last(packet_id, delivery)
         if len(self._pending) > self.queue_high_water:
             self.queue_high_water = len(self._pending)
         return True
+
+    def _put_last(self, packet_id: int, delivery: Delivery) -> None:
+        if self._pending is _NOTHING_PENDING:
+            self._pending = deque()
+        self._queued[packet_id] = delivery
+        self._pending.append(packet_id)
+        self._queued_bytes += delivery.message.size()
 
     def _sent_before(self) -> int:
         """How many at the front of the queue were sent on an earlier connection: those are not dropped."""
@@ -385,7 +398,7 @@ class Session:
 
     def _settle(self, packet_id: int) -> None:
         """A message that is in neither table any more is done with."""
-        self._known.discard(packet_id)
+        self._known.pop(packet_id, None)
         if self.durable:
             self._turn.changes.append(SettleMessage(self.client_id, packet_id))
 

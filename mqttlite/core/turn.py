@@ -105,6 +105,10 @@ class TopicAliases:
         return -alias
 
 
+_NO_BACKLOG: Final[deque[tuple[bytes, int]]] = deque()
+"""Never added to: it stands for that of a link that was never blocked, for a deque of its own takes 600 bytes."""
+
+
 @final
 class Outbox:
     """The frames that wait to be written to one link, and the count of what went through.
@@ -152,7 +156,7 @@ class Outbox:
         """How many topic aliases the client takes, and we give [MQTT-3.1.2-27]; 0 to any that is not 5.0."""
         self._aliases: TopicAliases | None = None
         self.chunks: list[bytes] = []
-        self._backlog: deque[tuple[bytes, int]] = deque()
+        self._backlog: deque[tuple[bytes, int]] = _NO_BACKLOG
         self._backlog_bytes = 0
         self._backlog_messages = 0
         self._waiting_bytes = 0
@@ -258,7 +262,7 @@ class Outbox:
         for piece, messages in self._backlog:
             self.chunks.append(piece)
             self.sent_qos0 += messages
-        self._backlog.clear()
+        self._backlog = _NO_BACKLOG
         self._backlog_bytes = 0
         self._backlog_messages = 0
         self._waiting_bytes = 0
@@ -270,7 +274,7 @@ class Outbox:
         """The connection ends: QoS 0 messages that still wait for the link are dropped, and counted."""
         for _piece, messages in self._backlog:
             count(self.drops, BUFFER_FULL, messages)
-        self._backlog.clear()
+        self._backlog = _NO_BACKLOG
         self._waiting_bytes -= self._backlog_bytes
         self._backlog_bytes = 0
         self._backlog_messages = 0
@@ -288,6 +292,8 @@ class Outbox:
             piece = piece[(messages - room) * size :] if drop_oldest else piece[: room * size]
             messages = room
         if messages:
+            if self._backlog is _NO_BACKLOG:
+                self._backlog = deque()
             if drop_oldest:
                 self._drop_oldest(len(piece), messages)
             self._backlog.append((piece, messages))

@@ -229,7 +229,7 @@ def test_acknowledgements_are_understood_in_both_forms(form: str) -> None:
     assert (session.inflight, session.released) == ({}, {})
     client.publish("u", "c", 2, packet_id=5)
     acknowledge(PUBREL, 5)
-    assert session.received == set()
+    assert session.received == {}
 
 
 @pytest.mark.parametrize(("version", "closed"), [(V5, True), (V311, False)])

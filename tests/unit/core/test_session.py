@@ -620,4 +620,22 @@ def test_the_clients_own_identifiers_are_kept_until_it_releases_them() -> None:
     assert not bench.session.release_received(5)
     assert bench.changes(SaveReceived) == [5]
     assert bench.changes(RemoveReceived) == [5]
-    assert bench.session.received == set()
+    assert bench.session.received == {}
+
+
+# ── what a session does not use ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_sessions_that_have_nothing_queued_share_no_queue_with_those_that_have() -> None:
+    """An idle one takes no memory for its queues, whatever another does with its own."""
+    busy, idle = Bench(), Bench()
+    busy.session.detach()
+    busy.deliver("x")
+    busy.connect(receive_maximum=1)
+    busy.deliver("y")
+    busy.session.deliver_retained(retained("r", qos=1))
+    busy.session.detach()
+    busy.deliver("z")
+    assert (busy.session.queued, idle.session.queued) == (4, 0)
+    idle.session.fill()
+    assert idle.sent() == []
