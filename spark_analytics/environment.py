@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GET_JAVA: Final = "on Debian and Ubuntu: apt-get install openjdk-17-jre-headless"
-_GET_PYSPARK: Final = "pip install 'mqttlite[spark]'"
+_GET_PYSPARK: Final = "pip install 'pyspark>=3.5'"
 
 # A report shuffles a few thousand groups; Spark's 200 partitions would spend their time on starting tasks.
 _LOCAL_SHUFFLE_PARTITIONS: Final = "4"

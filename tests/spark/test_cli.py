@@ -93,7 +93,7 @@ def test_without_pyspark_one_sentence_says_what_to_install(
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     assert cli.main(["report", "--input", "in", "--out", "out"]) == 3
-    assert capsys.readouterr().err == "error: Reports need pyspark: pip install 'mqttlite[spark]'\n"
+    assert capsys.readouterr().err == "error: Reports need pyspark: pip install 'pyspark>=3.5'\n"
 
 
 # ── with Spark ───────────────────────────────────────────────────────────────────────────────────────────────────────
