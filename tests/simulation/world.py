@@ -334,6 +334,8 @@ class World:
         elif reason == CloseReason.PACKET_TOO_LARGE:
             assert call.person is not None
             assert call.person.max_packet is not None
+        elif reason == CloseReason.QUOTA_EXCEEDED:
+            assert line.held is not None, "it was sent no more than it may"
         else:
             raise AssertionError(f"line {line.number} was closed: {reason} {call.connection.close_detail}")
 
@@ -658,6 +660,8 @@ class World:
                 for reason, messages in real.drops.items():
                     self.drops[name, reason] += messages
         for each in self.calls.values():
+            for reason, messages in each.connection.drops.items():
+                self.drops[each.connection.client_id, reason] += messages
             for reason, messages in each.connection.outbox.drops.items():
                 self.drops[each.connection.client_id, reason] += messages
         self.calls = {}
