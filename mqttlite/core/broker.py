@@ -13,7 +13,7 @@ from mqttlite.core.changes import Change
 from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.intake import Intake
-from mqttlite.core.limits import KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, PASS_BYTES, Limits
+from mqttlite.core.limits import DEADLINES_PER_PASS, KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, PASS_BYTES, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.publish import Publisher
 from mqttlite.core.reasons import CloseReason, close_reason_of
@@ -156,8 +156,9 @@ class Broker:
                 break
             connection = self.connections.get(number)
             if connection is not None and connection.session is not None:
+                connection.outbox.hungry = False
                 connection.session.fill()
-        while True:
+        for _ in range(DEADLINES_PER_PASS):
             deadline = self._deadlines.pop(now)
             if deadline is None:
                 break

@@ -112,6 +112,10 @@ take longer than the keep-alive allows between packets."""
 PASS_BYTES: Final = 1_048_576
 """What all sessions together send from their queues in one pass: SUBSCRIBEs in one chunk may ask for far more."""
 
+DEADLINES_PER_PASS: Final = 1_000
+"""Deadlines to see to in one pass, some ten microseconds each: after a network cut, or a restart with many sessions,
+100 000 may be due in the same second, and whoever is still there is not to wait for them all."""
+
 RETAINED_SWEEP_S: Final = 60.0
 """How often, at most, full room for retained messages is searched for expired ones: the search looks at each."""
 

@@ -239,7 +239,8 @@ class Session:
             room -= delivery.message.size() + 8
             self._send(outbox, packet_id, delivery)
         turn.pending_bytes += offered - room
-        if room <= 0 and (self._burst or (self._pending and self.quota > 0)):
+        if room <= 0 and not outbox.hungry and (self._burst or (self._pending and self.quota > 0)):
+            outbox.hungry = True
             turn.hungry.append(outbox.number)
 
     # ------------------------------------------------------------------ acknowledgements from the client

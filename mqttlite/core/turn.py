@@ -135,6 +135,7 @@ class Outbox:
         "drops",
         "high_water_bytes",
         "high_water_messages",
+        "hungry",
         "max_packet_bytes",
         "number",
         "sent_qos0",
@@ -163,6 +164,8 @@ class Outbox:
         self.blocked = False
         self.dirty = False
         self.awaits_commit = False
+        self.hungry = False
+        """Whether it is in `Turn.hungry`, which holds nobody twice: each call would win its session another turn."""
         self.sent_qos0 = 0
         self.sent_qos1 = 0
         self.sent_qos2 = 0

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqttlite.core.changes import RemoveReceived, SaveReceived
-from mqttlite.core.limits import DISCONNECT, FILL_BYTES, PASS_BYTES, Limits
+from mqttlite.core.limits import DEADLINES_PER_PASS, DISCONNECT, FILL_BYTES, PASS_BYTES, Limits
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, CloseReason
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.encode import encode
@@ -20,6 +20,7 @@ from mqttlite.wire.packets import (
     Publish,
     Suback,
     Subscribe,
+    SubscriptionRequest,
     Unsubscribe,
     Will,
 )
@@ -602,6 +603,39 @@ def test_a_long_backlog_leaves_in_passes_and_everybody_has_a_turn() -> None:
     assert all(first or second for first, second in zip(first_pass, second_pass, strict=True))
     settle()
     assert [len(client.payloads()) for client in again] == [12] * 6
+
+
+def test_who_asks_again_and_again_has_no_more_turns_than_others() -> None:
+    world = World()
+    greedy, other = world.connect("greedy"), world.connect("other")
+    for number in range(2):
+        world.publish(f"r/{number}", "x" * FILL_BYTES, 0, True)
+    world.settle = lambda: None  # type: ignore[method-assign]
+    for _ in range(20):
+        greedy.send(Subscribe(1, (SubscriptionRequest(b"r/#", 0),)))
+    other.send(Subscribe(1, (SubscriptionRequest(b"r/#", 0),)))
+    turn = world.broker.turn
+    assert turn.hungry == [greedy.connection.number, other.connection.number]
+    turn.pending_bytes = 0
+    world.broker.tick(world.now)
+    assert turn.hungry == [greedy.connection.number, other.connection.number], "each had one turn, and wants another"
+
+
+@pytest.mark.parametrize("above", [-1, 0, 1])
+def test_more_deadlines_than_one_pass_should_see_to_wait_for_the_next(above: int) -> None:
+    """After a network cut, say: all those clients are silent at the same moment."""
+    world = World()
+    for number in range(DEADLINES_PER_PASS + above):
+        world.connect(f"c{number}", keep_alive=10)
+    now = world.now + 15
+    due_at = world.broker.tick(now)
+    left = max(0, above)
+    assert len(world.broker.connections) == left
+    if left:
+        assert due_at is not None
+        assert due_at <= now
+        world.broker.tick(now)
+    assert not world.broker.connections
 
 
 def test_a_hungry_client_that_leaves_is_forgotten() -> None:
