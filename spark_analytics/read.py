@@ -88,7 +88,10 @@ def _inspect(lines: DataFrame, directory: str) -> tuple[dict[str, int], int, int
     except (PySparkException, Py4JJavaError) as error:
         raise InputUnusable(f"Cannot read {directory}: {_first_line(error)}") from error
     if not found:
-        raise InputUnusable(f"There are no session rows under {directory}/table=sessions yet.")
+        raise InputUnusable(
+            f"There are no session rows under {directory}/table=sessions yet: a broker completes a file a minute after"
+            " its first row, or when it stops."
+        )
     broken: dict[str, int] = {}
     for row in found:
         version = row["schema_version"]

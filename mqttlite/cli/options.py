@@ -16,6 +16,7 @@ import click
 
 from mqttlite.cli.property_options import GivenProperties, gather_properties, read_properties
 from mqttlite.client import Client, MqttError, Will
+from mqttlite.client.dial import is_distrust
 from mqttlite.client.options import Version
 from mqttlite.wire.constants import NEVER_EXPIRES
 
@@ -176,6 +177,8 @@ class Shared:
         host, port, username, password, tls = self._place()
         if self.client_id is not None and self.id_prefix is not None:
             raise click.UsageError("-i and -I exclude each other.")
+        if self.keep_session and self.client_id is None:
+            raise click.UsageError("-c keeps a session for a client identifier: name it with -i.")
         prefixed = None if self.id_prefix is None else f"{self.id_prefix}{os.getpid()}"
         expiry = self.session_expiry
         if expiry is None and self.keep_session and self.version == "5.0":
@@ -253,9 +256,11 @@ class Shared:
 
 
 def sentence(error: Exception) -> str:
-    """An error's words with a capital and a full stop."""
+    """An error's words with a capital and a full stop; what begins with a path or another name keeps it as it is."""
     words = str(error)
-    return words[:1].upper() + words[1:] + ("" if words.endswith((".", "?", "!")) else ".")
+    if words.partition(" ")[0].isalpha():
+        words = words[:1].upper() + words[1:]
+    return words + ("" if words.endswith((".", "?", "!")) else ".")
 
 
 def run(shared: Shared, work: Coroutine[Any, Any, int]) -> None:
@@ -273,7 +278,7 @@ def run(shared: Shared, work: Coroutine[Any, Any, int]) -> None:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             code = runner.run(work)
     except MqttError as error:
-        trusted = f" Trusted is {shared.cafile or 'what the system trusts'}." if _is_distrust(error) else ""
+        trusted = f" Trusted is {shared.cafile or 'what the system trusts'}." if is_distrust(error) else ""
         shared.complain(f"Error: {error}{trusted}")
     except BrokenPipeError:
         _forget_stdout()
@@ -284,10 +289,6 @@ def run(shared: Shared, work: Coroutine[Any, Any, int]) -> None:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     sys.exit(code)
-
-
-def _is_distrust(error: MqttError) -> bool:
-    return isinstance(error.__cause__, ssl.SSLCertVerificationError)
 
 
 def _forget_stdout() -> None:

@@ -27,6 +27,10 @@ from mqttlite.wire.packets import Auth, Connack
 
 _PLAIN_ANSWERS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
 """What OpenSSL says when the other side's first bytes are not TLS."""
+_OUT_OF_DATE: Final = frozenset({9, 10})
+"""OpenSSL's codes for a certificate that is not yet valid and one that has expired."""
+_OTHER_NAME: Final = frozenset({62, 64})
+"""OpenSSL's codes for a host name and an address that are not in the certificate."""
 
 
 async def dial(options: Options, client_id: str, *, clean_start: bool) -> tuple[Connection, Connack]:
@@ -109,16 +113,31 @@ def _explain(cause: OSError | MqttError, options: Options) -> str:
         return f"The host {options.hostname!r} was not found ({cause.strerror}); is the name right?"
     if isinstance(cause, ssl.SSLCertVerificationError):
         why = cause.verify_message.rstrip(".")
-        return f"The certificate of {where} was not accepted ({why}); is this the CA that signed it?"
+        return f"The certificate of {where} was not accepted ({why}); {_hint(cause)}"
     if isinstance(cause, ssl.SSLError):
         return _explain_tls(cause, where)
     if _is(cause, errno.ECONNREFUSED):
         return f"Nobody listens on {where} (connection refused); is a broker running there?"
     if isinstance(cause, ConnectionLost | ConnectionError):
         if options.tls is not None:
-            return f"{where} closed the connection during the TLS handshake or at once after; is it a TLS port?"
+            said = f"{where} closed the connection during the TLS handshake or at once after; "
+            return said + "is it a TLS port, and does it want a client certificate?"
         return f"{where} closed the connection instead of answering CONNECT; does it expect TLS or another version?"
     return f"{where} cannot be reached: {getattr(cause, 'strerror', None) or cause}."
+
+
+def _hint(cause: ssl.SSLCertVerificationError) -> str:
+    if cause.verify_code in _OTHER_NAME:
+        return "dial a name that it has, or have one made with this name."
+    if cause.verify_code in _OUT_OF_DATE:
+        return "is the clock right?"
+    return "is this the CA that signed it?"
+
+
+def is_distrust(error: MqttError) -> bool:
+    """Whether the server's certificate is of no authority that is trusted."""
+    cause = error.__cause__
+    return isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_code not in _OTHER_NAME | _OUT_OF_DATE
 
 
 def _explain_tls(cause: ssl.SSLError, where: str) -> str:

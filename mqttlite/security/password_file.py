@@ -150,7 +150,8 @@ def _lines(path: Path) -> list[str]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise PasswordFileError(f"{path}: cannot be read: {error.strerror}") from None
+        hint = "; 'mqttlite passwd --create' makes it" if isinstance(error, FileNotFoundError) else ""
+        raise PasswordFileError(f"{path}: cannot be read: {error.strerror}{hint}") from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
