@@ -119,6 +119,12 @@ DEADLINES_PER_PASS: Final = 1_000
 RETAINED_SWEEP_S: Final = 60.0
 """How often, at most, full room for retained messages is searched for expired ones: the search looks at each."""
 
+RETAINED_WAITING: Final = 1_000
+RETAINED_COPIES: Final = 8
+"""Retained messages that wait for one session before a filter that asks for more is refused with 0x97: so many, or so
+many times all there are. Overlapping filters find a message several times; a SUBSCRIBE that says `#` again and again,
+which needs four bytes for each, could otherwise have any number of them made ready at once."""
+
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
 

@@ -112,6 +112,11 @@ class Session:
         return len(self._pending) + len(self._burst)
 
     @property
+    def retained_waiting(self) -> int:
+        """Those of them that were found retained by a new subscription."""
+        return len(self._burst)
+
+    @property
     def queued_bytes(self) -> int:
         """How much of topics and payloads the queue holds, but for retained messages on their way."""
         return self._queued_bytes

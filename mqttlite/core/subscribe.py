@@ -7,7 +7,7 @@ from typing import Final
 
 from mqttlite.core.capabilities import Capabilities, refuse_subscription
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import RETAINED_COPIES, RETAINED_WAITING, Limits
 from mqttlite.core.message import Delivery
 from mqttlite.core.publish import Publisher
 from mqttlite.core.routes import Routes
@@ -54,7 +54,8 @@ class Subscriptions:
         codes = bytearray()
         retained: list[Delivery] = []
         for request in packet.requests:
-            code = refuse_subscription(capabilities, request, identifier) or self._refusal(session, request)
+            code = refuse_subscription(capabilities, request, identifier)
+            code = code or self._refusal(session, request, session.retained_waiting + len(retained))
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
                 retained += self._subscribe(session, request, identifier)
@@ -84,14 +85,19 @@ class Subscriptions:
             codes.append(0)
         return bytes(codes)
 
-    def _refusal(self, session: Session, request: SubscriptionRequest) -> int:
+    def _refusal(self, session: Session, request: SubscriptionRequest, waiting: int) -> int:
         known = request.topic_filter in session.subscriptions
         if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
             return _QUOTA_EXCEEDED
+        if waiting >= RETAINED_WAITING and _wants_retained(session, request):
+            publisher = self._publisher
+            if waiting >= RETAINED_COPIES * (publisher.retained + publisher.own_retained):
+                return _QUOTA_EXCEEDED
         return 0
 
     def _subscribe(self, session: Session, request: SubscriptionRequest, identifier: int) -> list[Delivery]:
         topic_filter = request.topic_filter
+        wants_retained = _wants_retained(session, request)
         replaced = session.subscriptions.get(topic_filter)
         subscription = Subscription(
             session.client_id,
@@ -105,12 +111,18 @@ class Subscriptions:
         self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages on their way stay there [MQTT-3.8.4-4]
         if session.durable:
             self._turn.changes.append(SaveSubscription(session.client_id, subscription))
-        if split_share(topic_filter) is not None:
-            return []  # the retained messages of a group would have no one receiver (5.0 §4.8.2)
-        handling = request.retain_handling
-        if handling == _RETAIN_NEVER or (handling == _RETAIN_IF_NEW and replaced is not None):
-            return []  # [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+        if not wants_retained:
+            return []
         return self._publisher.retained_for(topic_filter, request.qos, (identifier,) if identifier else ())
+
+
+def _wants_retained(session: Session, request: SubscriptionRequest) -> bool:
+    """Whether a subscription is to be sent what is retained."""
+    if split_share(request.topic_filter) is not None:
+        return False  # the retained messages of a group would have no one receiver (5.0 §4.8.2)
+    if request.retain_handling == _RETAIN_IF_NEW:  # [MQTT-3.3.1-10]
+        return request.topic_filter not in session.subscriptions
+    return request.retain_handling != _RETAIN_NEVER  # [MQTT-3.3.1-11]
 
 
 def _check(request: SubscriptionRequest) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import RETAINED_COPIES, RETAINED_WAITING, Limits
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Disconnect, Publish, Subscribe, Unsuback, Unsubscribe
 from tests.support.core_driver import World, publishes, request
@@ -111,3 +111,35 @@ def test_only_subscriptions_that_outlive_the_connection_are_kept_in_the_store() 
     changes = [change for change in world.changes if isinstance(change, SaveSubscription | RemoveSubscription)]
     assert [type(change) for change in changes] == [SaveSubscription, RemoveSubscription]
     assert all(change.client_id == "lasting" for change in changes)
+
+
+@pytest.mark.parametrize(
+    ("retained", "granted"),
+    [
+        pytest.param(100, RETAINED_WAITING // 100, id="few: until so many wait"),
+        pytest.param(250, RETAINED_COPIES, id="many: until all of them wait so many times"),
+    ],
+)
+@pytest.mark.parametrize(("version", "refused"), [(V5, 0x97), (V311, 0x80)])
+def test_who_asks_for_everything_again_and_again_is_refused_until_it_was_sent(
+    version: int, refused: int, retained: int, granted: int
+) -> None:
+    world = World()
+    for number in range(retained):
+        world.publish(f"r/{number}", "x", retain=True)
+    client = world.connect("c", version)
+    asked = [request("r/#")] * (granted + 2)
+    assert client.subscribe(*asked) == bytes([0] * granted + [refused] * 2)
+    assert len(client.payloads()) == granted * retained
+    assert client.subscribe("r/#") == b"\0"
+    assert len(client.payloads()) == retained
+
+
+def test_who_wants_nothing_retained_is_not_refused_for_what_waits() -> None:
+    world = World()
+    for number in range(100):
+        world.publish(f"r/{number}", "x", retain=True)
+    client = world.connect("c")
+    asked = [request("r/#")] * (RETAINED_WAITING // 100)
+    others = [request("r/#", retain_handling=1), request("r/#", retain_handling=2), request("$share/g/r/#")]
+    assert client.subscribe(*asked, *others, request("r/0")) == bytes([0] * (len(asked) + len(others)) + [0x97])
