@@ -156,8 +156,10 @@ class World:
             self._wait(rng.choice([400.0, 5_000.0, 1e6]), late=rng.random() < 0.3)
         elif dice < 0.975:
             self._publish_inside()
-        elif dice < 0.985:
+        elif dice < 0.982:
             self._inspect()
+        elif dice < 0.985:
+            self._go_round(person)
         elif dice < 0.99:
             self._kill(call)
         else:
@@ -610,6 +612,13 @@ class World:
             assert self._queue_full() == before or self.limits.on_overflow == DROP_OLDEST
         self._notice_closed()
         self._settle()
+
+    def _go_round(self, person: Person) -> None:
+        """After 65 535 messages the identifiers begin anew: those in use are passed over."""
+        session = self.broker.sessions.get(person.name)
+        if session is not None:
+            session._next_packet_id = self.rng.choice([1, 1, 65_534])
+            self.tell(f"the identifiers for {person.name} go on at {session._next_packet_id}")
 
     def _inspect(self) -> None:
         """Somebody new subscribes and finds all that is retained, and only that."""

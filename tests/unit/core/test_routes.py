@@ -184,3 +184,15 @@ def test_a_cached_route_always_equals_a_new_one(steps: list[tuple[str, int, int,
             assert plan(route) == plan(routes._make(topic)), topic
         assert routes._cached_bytes == sum(route.size for route in routes.cache.values()) <= max_bytes
         assert sum(len(bucket) for bucket in routes._by_first_level.values()) == len(routes.cache)
+
+
+def test_who_comes_back_is_on_the_short_way_again() -> None:
+    world = World()
+    away = world.connect("away", expiry=100)
+    away.subscribe("a")
+    away.lose()
+    world.publish("a", "missed")
+    assert [receiver.session.client_id for receiver in world.broker._routes.cache[b"a"].others] == ["away"]
+    world.connect("away", expiry=100, clean_start=False)
+    world.publish("a", "there")
+    assert world.broker._routes.cache[b"a"].others == []

@@ -147,6 +147,12 @@ def test_a_full_queue_lets_the_next_member_have_it_and_only_full_queues_refuse()
     assert sum(len(payloads(member)) for member in members) == 2
 
 
+def test_a_member_whose_queue_is_full_is_passed_over_even_by_a_topic_that_is_its_own() -> None:
+    world = World(Limits(max_inflight=1, max_queued_messages=1), share_policies={"*": HASH_TOPIC})
+    workers(world, 2)
+    assert [world.publish("jobs/a", str(number), 1) for number in range(5)] == [0, 0, 0, 0, 0x97]
+
+
 def test_a_member_that_is_away_and_wants_qos_0_refuses_nobodys_message() -> None:
     world = World()
     (only,) = workers(world, 1, qos=0, expiry=100)
