@@ -157,13 +157,33 @@ def load_config(path: str | Path) -> Config:
 def parse_config(raw: dict[str, Any]) -> Config:
     """A config from what a TOML file holds. Raises `ConfigError` with the path of what is wrong."""
     try:
-        config = msgspec.convert(raw, Config)
+        config = msgspec.convert(_with_defaults(raw), Config)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$")
         place = where.rstrip("`").lstrip(".") or f"the file (it may have {_KNOWN})"
         raise ConfigError(f"{place}: {message[:1].lower()}{message[1:]}") from None
     _refuse_unknown(raw, msgspec.inspect.type_info(Config), "")
     return config
+
+
+def _with_defaults(raw: dict[str, Any]) -> dict[str, Any]:
+    """The same with all options of the sections that are the core's: msgspec makes their objects without `__init__`,
+    and where the core is compiled, what nobody has set is 0 and not the default."""
+
+    def whole(section: object, defaults: Limits | Capabilities) -> object:
+        return {**dataclasses.asdict(defaults), **section} if isinstance(section, dict) else section
+
+    raw = dict(raw)
+    if "limits" in raw:
+        raw["limits"] = whole(raw["limits"], Limits())
+    if isinstance(listeners := raw.get("listeners"), list):
+        raw["listeners"] = [
+            {**listener, "capabilities": whole(listener["capabilities"], EVERYTHING)}
+            if isinstance(listener, dict) and "capabilities" in listener
+            else listener
+            for listener in listeners
+        ]
+    return raw
 
 
 def _refuse_unknown(raw: object, kind: msgspec.inspect.Type, place: str) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions, limits_with, load_config, parse_config
+from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.security.tls import TlsOptions
 from mqttlite.telemetry.dump import Options as TelemetryOptions
@@ -43,6 +44,7 @@ def test_a_file_says_everything(tmp_path: Path) -> None:
         max_connections = 10
         handshake_timeout_s = 3.5
         tls = { cert_file = "s.crt", key_file = "s.key", ca_file = "ca.crt", require_client_cert = true }
+        capabilities = { maximum_qos = 1 }
 
         [limits]
         max_inflight = 20
@@ -61,6 +63,7 @@ def test_a_file_says_everything(tmp_path: Path) -> None:
             max_connections=10,
             handshake_timeout_s=3.5,
             tls=TlsOptions("s.crt", "s.key", "ca.crt", True),
+            capabilities=Capabilities(maximum_qos=1),
         ),
     )
     assert config.limits == Limits(max_inflight=20, on_overflow="drop_oldest")
