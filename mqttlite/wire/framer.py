@@ -1,12 +1,16 @@
 """Cuts a byte stream into packets. Keeps the start of a packet until the rest has come; knows no packet's inside.
 
-Invariant: what is kept is shorter than one packet of `max_packet_size` bytes, and is copied at most twice.
+Invariant: what is kept is shorter than one packet of `max_packet_size` bytes, takes little more memory than that,
+however small the pieces in which it comes, and is copied three times at most.
 """
 
 from collections.abc import Iterator
-from typing import final
+from typing import Final, final
 
 from mqttlite.wire.errors import MalformedPacket, PacketTooLarge
+
+PIECES: Final = 1_000
+"""Pieces of a packet that may lie side by side before they are made one: of two bytes each takes forty."""
 
 
 @final
@@ -17,11 +21,12 @@ class Framer:
     between the two; `split` does all three for those who want packets one by one.
     """
 
-    __slots__ = ("_have", "_kept", "_need", "max_packet_size")
+    __slots__ = ("_have", "_kept", "_need", "_pieces", "max_packet_size")
 
     def __init__(self, max_packet_size: int) -> None:
         self.max_packet_size = max_packet_size
         self._kept: list[bytes] = []
+        self._pieces = 0  # at the end of it, not yet made one
         self._have = 0
         self._need = 0
 
@@ -42,10 +47,14 @@ class Framer:
         self._kept.append(chunk)
         self._have += len(chunk)
         if self._have < self._need:
+            self._pieces += 1
+            if self._pieces == PIECES:
+                self._kept[-PIECES:] = [b"".join(self._kept[-PIECES:])]
+                self._pieces = 0
             return b""
         data = b"".join(self._kept)
         self._kept = []
-        self._have = self._need = 0
+        self._have = self._need = self._pieces = 0
         return data
 
     def keep(self, data: bytes, at: int) -> None:

@@ -1,10 +1,13 @@
 """A stream becomes packets; where it is cut does not matter, and how much is kept is bounded."""
 
+import tracemalloc
+
 import pytest
 
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH
 from mqttlite.wire.errors import MalformedPacket, PacketTooLarge
-from mqttlite.wire.framer import Framer, packet_size
+from mqttlite.wire.framer import PIECES, Framer, packet_size
+from mqttlite.wire.primitives import encode_varint
 from tests.support.packets import raw
 
 TWO = raw("40 02 0001 c0 00")
@@ -47,6 +50,30 @@ def test_a_long_packet_is_not_looked_at_before_it_is_whole() -> None:
     assert framer.kept_bytes == 406
     assert framer.join(97 * b"x") == raw("30 f403 0001 'a'") + 497 * b"x"
     assert framer.kept_bytes == 0
+
+
+@pytest.mark.parametrize("pieces", [PIECES - 1, PIECES, PIECES + 1, 3 * PIECES])
+def test_a_packet_may_come_in_any_number_of_pieces(pieces: int) -> None:
+    body = bytes(range(256)) * (2 * pieces // 256) + bytes(range(2 * pieces % 256))
+    framer = Framer(100_000)
+    assert list(framer.split(b"\x30" + encode_varint(len(body)))) == []
+    for at in range(0, len(body) - 2, 2):
+        assert list(framer.split(body[at : at + 2])) == []
+    assert list(framer.split(body[-2:])) == [(0x30, body)]
+    assert framer.kept_bytes == 0
+
+
+def test_a_packet_in_small_pieces_takes_no_more_memory_than_it_is_long() -> None:
+    framer = Framer(100_000)
+    framer.keep(b"\x30" + encode_varint(90_000), 0)
+    tracemalloc.start()
+    try:
+        for number in range(40_000):
+            framer.join(number.to_bytes(2, "big"))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < 2 * 80_000
 
 
 def test_a_length_that_is_not_whole_yet_is_looked_at_again() -> None:
