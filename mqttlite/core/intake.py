@@ -204,6 +204,7 @@ class Intake:
         changes = self._turn.changes
         before = len(changes)
         answer = PUBACK if message.qos == 1 else PUBREC  # [MQTT-4.3.2-4] [MQTT-4.3.3-8]
+        route = self._routes.find(message.topic)  # first: a name that breaks the rules does so the second time too
         if message.qos == 1:
             connection.received_qos1 += 1  # and nothing is remembered of it [MQTT-4.3.2-5]
         else:
@@ -216,7 +217,7 @@ class Intake:
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
         if valid:
-            code = self._publisher.publish(message, self._routes.find(message.topic), session)
+            code = self._publisher.publish(message, route, session)
         else:
             code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
             count(self._publisher.drops, SCHEMA_INVALID, 1)

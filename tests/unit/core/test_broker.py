@@ -682,3 +682,13 @@ def test_a_3_1_1_suback_says_failure_in_the_only_way_it_can() -> None:
     client = World(Limits(max_subscriptions=1)).connect("c", V311)
     client.send(Subscribe(1, (request("a"), request("b"))))
     assert client.received() == [Suback(1, b"\0\x80")]
+
+
+@pytest.mark.parametrize("dup", [False, True])
+def test_a_topic_name_that_breaks_the_rules_does_so_under_an_identifier_that_is_taken_too(dup: bool) -> None:
+    world = World()
+    client = world.connect("rude")
+    client.publish("a", qos=2, packet_id=1)
+    client.publish("a/+", qos=2, packet_id=1, dup=dup)
+    assert client.closed
+    assert client.connection.reason_code == 0x90
