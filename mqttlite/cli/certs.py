@@ -19,8 +19,9 @@ def command() -> None:
 
 
 @command.command(
+    short_help="Make an authority, a server certificate and client certificates.",
     epilog="Exit codes: 0, the set is complete, whether made or kept; 1, refused or failed, and nothing was changed; "
-    "2, wrong usage."
+    "2, wrong usage.",
 )
 @click.argument("directory", metavar="[DIR]", default="certs", type=click.Path(path_type=Path))
 @click.option("--client", "clients", metavar="NAME", multiple=True, help="Also a client certificate; repeatable.")
