@@ -234,8 +234,7 @@ class Broker:
 
     def has_subscribers(self, topic: bytes) -> bool:
         """Whether a message of the broker's own would reach anybody. Raises `TopicNameInvalid`."""
-        route = self._routes.find_own(topic)
-        return bool(route.receivers or route.shares)
+        return self._routes.reaches(topic)
 
     # ------------------------------------------------------------------ the bytes of one connection
 

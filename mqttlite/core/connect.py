@@ -1,5 +1,7 @@
 """CONNECT: what we take, what we answer (5.0 §3.1, §3.2). The session and the sockets are other rooms' business."""
 
+from typing import Final
+
 from mqttlite.core.capabilities import check_connect
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.limits import Limits
@@ -16,8 +18,11 @@ from mqttlite.wire.errors import (
     UseAnotherServer,
 )
 from mqttlite.wire.packets import Connack, Connect
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import connack_return_code
+
+_ACCEPTANCES: Final = {present: encode(Connack(present, 0), V311) for present in (False, True)}
+"""The CONNACKs of 3.1.1, which say nothing else."""
 
 
 def check(packet: Connect, peer: Peer) -> None:
@@ -68,29 +73,29 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits, data: by
 
     `data` is a method's last word to the client. It has no reason string and no user properties [MQTT-3.2.2-20].
     """
-    properties = NONE
-    if packet.version == V5:
-        asked = packet.properties.session_expiry_interval or 0
-        offered = connection.peer.capabilities
-        wants_response_information = packet.properties.request_response_information == 1  # [MQTT-3.1.2-28]
-        response_information = offered.response_information.replace("%c", connection.client_id)
-        properties = Properties(
-            session_expiry_interval=None if asked == connection.session_expiry_s else connection.session_expiry_s,
-            receive_maximum=limits.receive_maximum,
-            maximum_packet_size=limits.max_packet_bytes,
-            topic_alias_maximum=limits.topic_alias_maximum,
-            authentication_method=packet.properties.authentication_method,  # [MQTT-4.12.0-5] [MQTT-4.12.0-6]
-            authentication_data=data,
-            assigned_client_identifier=None if packet.client_id else connection.client_id,  # [MQTT-3.1.3-7]
-            server_keep_alive=None if packet.keep_alive == connection.keep_alive_s else connection.keep_alive_s,
-            maximum_qos=offered.maximum_qos if offered.maximum_qos < 2 else None,  # [MQTT-3.2.2-9]
-            retain_available=None if offered.retain_available else 0,
-            wildcard_subscription_available=None if offered.wildcards_available else 0,
-            shared_subscription_available=None if offered.shared_subscriptions_available else 0,
-            subscription_identifier_available=None if offered.subscription_identifiers_available else 0,
-            response_information=response_information if response_information and wants_response_information else None,
-        )
-    return encode(Connack(connection.session_present, 0, properties), packet.version)  # [MQTT-3.1.4-5]
+    if packet.version != V5:
+        return _ACCEPTANCES[connection.session_present]
+    asked = packet.properties.session_expiry_interval or 0
+    offered = connection.peer.capabilities
+    wants_response_information = packet.properties.request_response_information == 1  # [MQTT-3.1.2-28]
+    response_information = offered.response_information.replace("%c", connection.client_id)
+    properties = Properties(
+        session_expiry_interval=None if asked == connection.session_expiry_s else connection.session_expiry_s,
+        receive_maximum=limits.receive_maximum,
+        maximum_packet_size=limits.max_packet_bytes,
+        topic_alias_maximum=limits.topic_alias_maximum,
+        authentication_method=packet.properties.authentication_method,  # [MQTT-4.12.0-5] [MQTT-4.12.0-6]
+        authentication_data=data,
+        assigned_client_identifier=None if packet.client_id else connection.client_id,  # [MQTT-3.1.3-7]
+        server_keep_alive=None if packet.keep_alive == connection.keep_alive_s else connection.keep_alive_s,
+        maximum_qos=offered.maximum_qos if offered.maximum_qos < 2 else None,  # [MQTT-3.2.2-9]
+        retain_available=None if offered.retain_available else 0,
+        wildcard_subscription_available=None if offered.wildcards_available else 0,
+        shared_subscription_available=None if offered.shared_subscriptions_available else 0,
+        subscription_identifier_available=None if offered.subscription_identifiers_available else 0,
+        response_information=response_information if response_information and wants_response_information else None,
+    )
+    return encode(Connack(connection.session_present, 0, properties), V5)  # [MQTT-3.1.4-5]
 
 
 def refusal(version: int, error: PeerError, largest: int) -> bytes:

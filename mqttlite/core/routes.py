@@ -134,6 +134,11 @@ class Routes:
         check_name(topic)
         return self._make(topic)
 
+    def reaches(self, topic: bytes) -> bool:
+        """Whether anybody subscribes to it; raises as `find` does."""
+        check_name(topic)
+        return bool(self._tree.match(topic))
+
     def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
         """Enter a subscription in the place of an earlier one of the same session and filter, if there was one."""
         topic_filter = subscription.topic_filter

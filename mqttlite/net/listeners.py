@@ -64,9 +64,8 @@ class Listener:
         )
         self._max_connections: Final = max_connections
         self._handshake_timeout_s: Final = handshake_timeout_s
-        self._must_authenticate: Final = must_authenticate
-        self._methods: Final = methods
-        self._capabilities: Final = capabilities
+        self._anonymous: Final = Peer(None, must_authenticate, capabilities, methods)
+        """Whoever shows no certificate."""
         self._identity_of: Final = identity_of
         self._broker: Final = broker
         self._turns: Final = turns
@@ -173,8 +172,9 @@ class Listener:
         if self._stopping:  # accepted at the last moment
             self._loop.call_soon(link.abort)
         certificate = link.peer_certificate()
-        identity = None if certificate is None else self._identity_of(certificate)
-        peer = Peer(identity, self._must_authenticate, self._capabilities, self._methods)
+        peer = self._anonymous
+        if certificate is not None:
+            peer = Peer(self._identity_of(certificate), peer.must_authenticate, peer.capabilities, peer.methods)
         return self._broker.open(peer, self._loop.time())
 
     def _on_upgrade(self, upgrade: WebSocket) -> None:
