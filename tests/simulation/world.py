@@ -130,7 +130,7 @@ class World:
         elif dice < 0.43 and person.deferred:
             deferred, person.deferred = person.deferred, []
             self._say(call, list(deferred))
-        elif dice < 0.43 + person.habits.guesses:
+        elif dice < 0.43 + person.habits.guesses and call.line.session is not None:
             self._say(call, [person.guess()], alone=True)
         elif dice < 0.55:
             self._feed(call)
@@ -210,6 +210,9 @@ class World:
             for packet in held:
                 if not line.over:
                     self.book.on_packet(line, packet)
+            real = self.broker.sessions.get(call.connection.client_id)
+            if line.over and line.session is not None and real is not None:
+                line.session.received &= set(real.received)  # of these some may have been refused before it left
             for packet in held:
                 if isinstance(packet, Publish) and packet.qos == 2 and not line.over and line.version == V5:
                     assert line.session is not None
