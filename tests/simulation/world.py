@@ -454,7 +454,7 @@ class World:
         if not payload:
             return
         told = self.book.told[payload]
-        assert topic == told.topic, where
+        assert topic == told.topic or told.times > 1, where  # an alias of before stood for another the first time
         line.written[payload] += 1
         shared = topic.startswith(SHARED_TOPIC)
         identifiers = tuple(sorted(packet.properties.subscription_identifiers))
