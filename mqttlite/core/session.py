@@ -256,7 +256,7 @@ class Session:
         Until now it was unacknowledged [MQTT-4.3.2-3]; one that the client refused goes nowhere else
         [MQTT-4.4.0-2] [MQTT-4.8.2-6].
         """
-        delivery = self.inflight.get(packet_id)
+        delivery = self.inflight.get(packet_id) or self._sent_before_resuming(packet_id)
         if delivery is not None and delivery.qos == 1:
             del self.inflight[packet_id]
             self._settle(packet_id)
@@ -270,7 +270,7 @@ class Session:
         """A QoS 2 message arrived: release its identifier, or forget it where the client refused it [MQTT-4.3.3-4]."""
         outbox = self.outbox
         assert outbox is not None
-        delivery = self.inflight.get(packet_id)
+        delivery = self.inflight.get(packet_id) or self._sent_before_resuming(packet_id)
         if delivery is not None and delivery.qos == 2:
             del self.inflight[packet_id]
             if reason_code >= 0x80:  # [MQTT-4.4.0-2] [MQTT-4.8.2-6]
@@ -391,6 +391,17 @@ class Session:
         while at < len(self._pending) and self._pending[at] in self._known:
             at += 1
         return at
+
+    def _sent_before_resuming(self, packet_id: int) -> Delivery | None:
+        """A message that waits to be sent again, and that the client answers from its former connection: in flight."""
+        if packet_id not in self._known or packet_id not in self._queued:
+            return None
+        self._pending.remove(packet_id)
+        delivery = self._queued.pop(packet_id)
+        self._queued_bytes -= delivery.message.size()
+        self.inflight[packet_id] = delivery
+        self.quota -= 1
+        return delivery
 
     def _unqueue(self) -> tuple[int, Delivery]:
         packet_id = self._pending.popleft()
