@@ -454,9 +454,8 @@ class Broker:
         if connection.state == CONNECTED:
             interval = KEEP_ALIVE_FACTOR * connection.keep_alive_s
             due = connection.last_heard + interval
-            outbox = connection.outbox
-            if due <= now and outbox.dirty and outbox not in self.turn.dirty:  # it is held back for a commit
-                due = now + interval  # and while it is the link may not even be read
+            if connection.unread:
+                due = now + interval
             if due > now:
                 self._deadlines.again(deadline, due)
                 return

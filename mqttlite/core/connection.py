@@ -109,6 +109,7 @@ class Connection:
         "session_present",
         "state",
         "subscriptions",
+        "unread",
         "username",
         "version",
         "will_published",
@@ -138,6 +139,8 @@ class Connection:
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
         self.deadline: Deadline | None = None
+        self.unread = False
+        """Whether the link is not read just now: then silence is not the client's."""
         self.opened_at: Final = now
         self.last_heard = now
         self.connected_at = 0.0

@@ -29,6 +29,15 @@ class Passes(Protocol):
         """Where a link enters itself under its connection's number."""
         ...
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether a commit takes so long that whoever makes more changes is to wait for it."""
+        ...
+
+    def hold_up(self, link: "Link") -> None:
+        """Let a link wait for that commit."""
+        ...
+
     def wake(self) -> None:
         """Something came in: write when this pass of the loop is over."""
         ...
@@ -109,8 +118,12 @@ class Link(asyncio.Protocol):
         self._turns.wake()
 
     def data_received(self, data: bytes) -> None:
+        turn = self._broker.turn
+        changes = len(turn.changes)
         self._broker.feed(self.connection, data, self._loop.time())
-        if self._broker.turn.pending_bytes > PASS_BYTES:
+        if self._turns.is_stalled and len(turn.changes) > changes:
+            self._turns.hold_up(self)
+        if turn.pending_bytes > PASS_BYTES:
             self._turns.run()
         else:
             self._turns.wake()
@@ -141,6 +154,7 @@ class Link(asyncio.Protocol):
     def hold(self) -> None:
         """Neither read nor written to until `release`, as if the socket took nothing."""
         self._held = True
+        self.connection.unread = True
         if not self._transport.is_closing():
             self._transport.pause_reading()
         self._broker.block(self.connection, self._loop.time())
@@ -148,6 +162,8 @@ class Link(asyncio.Protocol):
     def release(self) -> None:
         """The opposite of `hold`; harmless when the link is gone."""
         self._held = False
+        self.connection.unread = False
+        self.connection.last_heard = self._loop.time()  # what it sent meanwhile is yet to be read
         if self.gone:
             return
         if not self._transport.is_closing():

@@ -21,8 +21,9 @@ RETRY_COMMIT_S: Final = 1.0
 
 STALL_BYTES: Final = 16 * 1_048_576
 STALL_CHANGES: Final = 10_000
-"""What may pass through, or gather, during one commit before those who wait for it are no longer read nor written to.
-Bounds what a slow or full disk costs in memory; a healthy one commits that much in some tens of milliseconds."""
+"""What may pass through, or gather, during one commit before those who wait for it, and those who make more changes,
+are no longer read nor written to. Bounds what a slow or full disk costs in memory; a healthy one commits that much in
+some tens of milliseconds."""
 
 _log = logging.getLogger("mqttlite.store")
 
@@ -59,7 +60,7 @@ class Turns:
         self._late: list[Outbox] = []
         """Wait for the next commit."""
         self._bytes_meanwhile = 0
-        self._stalled: list[Link] | None = None
+        self._stalled: dict[Link, None] | None = None
         """Links that are held up because a commit takes too long; None while none does."""
         self._closing: list[int] = []
 
@@ -111,6 +112,18 @@ class Turns:
         if self._closing:
             self._close_links()
         self._arm()
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether a commit takes so long that whoever makes more changes is to wait for it."""
+        return self._stalled is not None
+
+    def hold_up(self, link: Link) -> None:
+        """Let a link wait for that commit: it sends what nobody acknowledges, and must be kept."""
+        assert self._stalled is not None
+        if not link.gone and link not in self._stalled:
+            link.hold()
+            self._stalled[link] = None
 
     async def settled(self) -> None:
         """Wait until everything up to now is committed, and handed to the links."""
@@ -250,15 +263,13 @@ class Turns:
     def _stall(self) -> None:
         """The commit takes long: hold up everyone who waits for it, and who will."""
         if self._stalled is None:
-            self._stalled = []
+            self._stalled = {}
             for outbox, _frames in self._held:
                 self._hold_up(outbox)
             for outbox in self._late:
                 self._hold_up(outbox)
 
     def _hold_up(self, outbox: Outbox) -> None:
-        assert self._stalled is not None
         link = self.links.get(outbox.number)
-        if link is not None and not link.gone:
-            link.hold()
-            self._stalled.append(link)
+        if link is not None:
+            self.hold_up(link)

@@ -305,6 +305,37 @@ async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(
     assert [(await receiver.message())[1] for _ in range(200)] == [b"%d" % number for number in range(200)]
 
 
+async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_read_and_not_silent(
+    rig: Rig, store: SlowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing waits for such a message, and still it is a change that is to be committed."""
+    monkeypatch.setattr(turns, "STALL_CHANGES", 10)
+    broker = await rig.broker(store=store)
+    publisher = await rig.device(broker.port, "publisher", keep_alive=1)
+    other = await rig.device(broker.port, "other")
+    store.patient = True
+    for number in range(12):
+        publisher.publish("kept", b"%d" % number, retain=True)
+        await other.ping()
+    await until(lambda: broker._turns._stalled is not None)
+    publisher.publish("kept", b"the last that is read", retain=True)
+    await until(lambda: len(broker._turns._stalled or ()) == 1)
+    gathered = len(broker._turns._uncommitted)
+    for number in range(200):
+        publisher.publish("kept", b"%d" % number, retain=True)
+    await publisher.writer.drain()
+    for _ in range(5):
+        await other.ping()
+    assert len(broker._turns._uncommitted) == gathered
+    now = asyncio.get_running_loop().time()
+    broker._core.tick(now + 2)  # it could not be heard for longer than its keep-alive allows
+    assert any(each.client_id == "publisher" for each in broker._core.connections.values())
+    store.hurry()
+    await publisher.ping()
+    await other.subscribe("kept")
+    assert await other.message() == ("kept", b"199")
+
+
 async def test_a_durable_subscriber_that_waits_keeps_no_more_than_its_outbox_may(
     rig: Rig, store: SlowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

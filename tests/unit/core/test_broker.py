@@ -410,19 +410,16 @@ def test_a_silent_client_is_closed_however_much_it_is_sent() -> None:
     assert client.closed
 
 
-def test_a_client_whose_answers_are_held_back_for_a_commit_has_more_time() -> None:
+def test_a_client_whose_link_is_not_read_is_not_silent() -> None:
     world = World()
-    client = world.connect("c", keep_alive=10, expiry=10)
-    outbox = client.connection.outbox
-    world.broker.feed(client.connection, encode(Publish(b"t", b"x", 2, packet_id=1), V5), world.now)
-    assert outbox.dirty
-    world.broker.turn.dirty.clear()  # the shell holds it back
-    world.broker.tick(world.now + 15)
+    client = world.connect("c", keep_alive=10)
+    client.connection.unread = True
+    world.advance(15)
     assert not client.closed
-    outbox.take()
-    world.now += 29.9
-    world.broker.tick(world.now)
-    world.settle()
+    world.advance(14)
+    client.connection.unread = False
+    client.connection.last_heard = world.now
+    world.advance(14.9)
     assert not client.closed
     world.advance(0.1)
     assert client.closed
