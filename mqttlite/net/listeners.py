@@ -282,4 +282,6 @@ def explain_handshake(error: OSError) -> str:
     """Why a handshake failed, in words where the TLS library's own are not."""
     if isinstance(error, ssl.SSLError) and error.reason in _EXPLANATIONS:
         return f"{_EXPLANATIONS[error.reason]} ({error.reason})"
+    if isinstance(error, ConnectionResetError) and not error.args:  # what asyncio makes of a client that just leaves
+        return "the client hung up; does it trust our certificate's CA, and did it dial a name in the certificate?"
     return str(error) or type(error).__name__
