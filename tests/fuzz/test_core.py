@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,8 @@ from mqttlite.wire.packets import Ack, Disconnect, Packet, Pingreq, Publish, Sub
 from mqttlite.wire.properties import NONE, Properties
 from tests.fuzz.test_wire import FRAMES, hurt
 from tests.support.core_driver import Client, World, request
+
+CORPUS = [line for line in Path(__file__).with_name("corpus.txt").read_text().splitlines() if not line.startswith("#")]
 
 LIMITS = Limits(max_packet_bytes=4_096, receive_maximum=5, max_queued_messages=50, max_outbox_bytes=20_000)
 
@@ -97,6 +100,14 @@ def try_out(state: int, chunks: list[bytes]) -> None:
 @given(st.integers(0, len(STATES) - 1), st.lists(st.binary(max_size=40), max_size=4))
 def test_any_bytes_are_answered_or_end_their_connection(state: int, chunks: list[bytes]) -> None:
     try_out(state, chunks)
+
+
+@pytest.mark.parametrize("stream", CORPUS)
+def test_bytes_that_once_were_trouble_are_none(stream: str) -> None:
+    raw = bytes.fromhex(stream)
+    for state in range(len(STATES)):
+        try_out(state, [raw])
+        try_out(state, [raw[at : at + 1] for at in range(len(raw))])
 
 
 def hurt_session(seed: int) -> None:
