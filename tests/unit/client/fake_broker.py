@@ -128,5 +128,5 @@ def message(topic: str, payload: bytes = b"", qos: int = 0, packet_id: int = 0, 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until something is so."""
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event to set
+        while not condition():
             await asyncio.sleep(0)
