@@ -167,6 +167,7 @@ for name in sys.argv[1:]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.slow
 def test_every_module_imports_alone() -> None:
     result = subprocess.run(
         [sys.executable, "-c", IMPORT_EACH_ALONE, *MODULES], cwd=ROOT, capture_output=True, text=True, check=False

@@ -38,6 +38,13 @@ def pytest_asyncio_loop_factories(
     return {"asyncio": JumpingLoop, "uvloop": uvloop.new_event_loop}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each test is quick on one loop; on the other it is one of the slow ones."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and "uvloop" in item.name:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def jump() -> Callable[[float], None]:
     """Make it later. Only on asyncio's own loop."""

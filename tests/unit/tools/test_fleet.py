@@ -14,6 +14,8 @@ from tools.devices.fleet import command, progress, report, summary
 from tools.devices.simulation import Fleet, Plan
 from tools.devices.target import Target
 
+pytestmark = pytest.mark.slow  # a broker process and a fleet for each
+
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(command, arguments)
