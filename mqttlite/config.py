@@ -201,11 +201,6 @@ def _refuse_unknown(raw: object, kind: msgspec.inspect.Type, place: str) -> None
                 _refuse_unknown(value, each.item_type, f"{place}[{number}]")
 
 
-def limits_with(limits: Limits, **changes: Any) -> Limits:
-    """Limits with some of them changed. Raises `ValueError` where they contradict each other."""
-    return dataclasses.replace(limits, **changes)
-
-
 def _line_of(text: str, error: str) -> str:
     """`:12` where the file's line 12 is, as far as can be told, the one an error speaks of; else nothing.
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mqttlite.config import Config, ConfigError, ListenerOptions, limits_with, load_config, parse_config
+from mqttlite.config import Config, ConfigError, ListenerOptions, load_config, parse_config
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.security.tls import TlsOptions
@@ -129,12 +129,6 @@ def test_a_file_that_is_no_text_is_said_so(tmp_path: Path) -> None:
 def test_what_a_program_makes_is_checked_like_a_file(kind: type[Any], options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         kind(**options)
-
-
-def test_limits_can_be_changed_and_are_checked_again() -> None:
-    assert limits_with(Limits(), max_inflight=3).max_inflight == 3
-    with pytest.raises(ValueError, match="max_inflight"):
-        limits_with(Limits(), max_inflight=0)
 
 
 def options_of(kind: type[Any]) -> dict[str, Any]:
