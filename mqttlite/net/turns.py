@@ -25,6 +25,12 @@ STALL_CHANGES: Final = 10_000
 are no longer read nor written to. Bounds what a slow or full disk costs in memory; a healthy one commits that much in
 some tens of milliseconds."""
 
+LATE_S: Final = 0.05
+"""A timer that rings so late shows that the loop, or the whole process, was held up."""
+
+CATCH_UP_S: Final = 0.001
+"""How long a late timer waits then: the loop reads every socket before it rings again."""
+
 _log = logging.getLogger("mqttlite.store")
 
 
@@ -51,6 +57,7 @@ class Turns:
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._catching_up = False
         self._uncommitted: list[Change] = []
         self._committing: list[Change] = []
         self._commit: asyncio.Task[None] | None = None
@@ -170,6 +177,12 @@ class Turns:
     # ------------------------------------------------------------------ time
 
     def _on_timer(self) -> None:
+        if self._loop.time() - self._timer_at > LATE_S and not self._catching_up:
+            # Clients are not silent that nobody listened to: what they sent meanwhile is yet to be read.
+            self._catching_up = True
+            self._timer = self._loop.call_later(CATCH_UP_S, self._on_timer)
+            return
+        self._catching_up = False
         self._timer = None
         try:
             self.broker.tick(self._loop.time())

@@ -21,7 +21,7 @@ from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Connect, Disconnect, Packet, Pingreq, Publish, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import NONE, Properties
 from tests.fuzz.test_wire import FRAMES, hurt
-from tests.support.device import Device
+from tests.support.device import Device, Gone
 
 LIMITS = Limits(
     max_packet_bytes=65_536,
@@ -51,15 +51,20 @@ class Report:
     growth_bytes: int = 0
     errors: list[str] = field(default_factory=list)
     """What was logged as an error, or reached the loop's handler."""
+    of_the_polite: list[str] = field(default_factory=list)
+    """What was logged of the polite pair: why it was sent away, if it was."""
 
 
-class _Errors(logging.Handler):
-    def __init__(self, errors: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._errors = errors
+class _Listener(logging.Handler):
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.INFO)
+        self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._errors.append(self.format(record))
+        if record.levelno >= logging.ERROR:
+            self._report.errors.append(self.format(record))
+        elif "polite-" in (said := self.format(record)):
+            self._report.of_the_polite.append(said)
 
 
 def session(rng: random.Random) -> bytes:
@@ -169,11 +174,12 @@ async def be_polite(port: int, until: float, report: Report) -> None:
 async def fuzz(seconds: float, seed: int) -> Report:
     """Be rude for that long."""
     report = Report()
-    handler = _Errors(report.errors)
+    handler = _Listener(report)
     logger = logging.getLogger("mqttlite")
     logger.addHandler(handler)
     level, propagates = logger.level, logger.propagate
-    logger.setLevel(logging.ERROR)  # what rude clients are told is logged, and there is much of it
+    logger.setLevel(logging.INFO)
+    logger.propagate = False  # what rude clients are told is logged, and there is much of it
     loop = asyncio.get_running_loop()
     former = loop.get_exception_handler()
     loop.set_exception_handler(lambda _loop, context: report.errors.append(str(context)))
@@ -191,7 +197,11 @@ async def fuzz(seconds: float, seed: int) -> Report:
             rude = [asyncio.create_task(keep_on(random.Random(rng.random()))) for _ in range(AT_ONCE)]
             await asyncio.sleep(seconds / 4)
             before = rss_bytes()
-            await asyncio.gather(polite, *rude)
+            try:
+                await asyncio.gather(polite, *rude)
+            except (Gone, AssertionError, TimeoutError) as error:
+                said = "\n".join(report.of_the_polite)
+                raise AssertionError(f"after {report.connections} rude connections: {error!r}\n{said}") from error
             report.growth_bytes = rss_bytes() - before
     finally:
         logger.removeHandler(handler)

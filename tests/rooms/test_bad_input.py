@@ -1,6 +1,9 @@
 """What no client should send: each has its answer and its line in the log, and the others carry on."""
 
+import asyncio
 import logging
+import socket
+import time
 from collections.abc import Callable
 
 import pytest
@@ -190,3 +193,26 @@ async def carries_on(neighbour: Device) -> None:
     await neighbour.subscribe("still/here", 1)
     neighbour.publish("still/here", b"yes", qos=0)
     assert await neighbour.message() == ("still/here", b"yes")
+
+
+class HoldsUpTheLoop(asyncio.Protocol):
+    """A client that, when it is answered, lets a second one send and then nobody do anything for a while."""
+
+    def __init__(self, second: socket.socket) -> None:
+        self._second = second
+
+    def data_received(self, data: bytes) -> None:
+        self._second.sendall(raw(V5_CONNECT))
+        time.sleep(0.3)
+
+
+async def test_a_client_is_not_silent_while_nobody_listens(rig: Rig) -> None:
+    broker = await rig.broker(limits=Limits(connect_timeout_s=0.2))
+    with socket.create_connection(("127.0.0.1", broker.port)) as second:
+        await until(lambda: len(broker._core.connections) == 1)
+        loop = asyncio.get_running_loop()
+        transport, _protocol = await loop.create_connection(lambda: HoldsUpTheLoop(second), "127.0.0.1", broker.port)
+        transport.write(raw(V5_CONNECT.replace("rude", "held")))
+        answer = await asyncio.to_thread(second.recv, 4)
+        transport.close()
+    assert answer[:1] == b"\x20"
