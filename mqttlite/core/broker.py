@@ -12,6 +12,7 @@ from mqttlite.core.authentication import Exchange, Verdict, refusal_of
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.forwards import Forward, Interest, Move, Outcome
 from mqttlite.core.intake import Intake
 from mqttlite.core.limits import DEADLINES_PER_PASS, KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, PASS_BYTES, Limits
 from mqttlite.core.message import Message
@@ -22,6 +23,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import SESSION_EXPIRY, WILL_DELAY, Sessions
 from mqttlite.core.turn import Authenticate, Turn
+from mqttlite.core.workers import Workers
 from mqttlite.wire.constants import (
     CONNECT,
     DEFAULT_RECEIVE_MAXIMUM,
@@ -58,20 +60,27 @@ class Broker:
     """All state of one broker. Not thread-safe: one loop owns it. Assigned client ids begin with `client_id_prefix`."""
 
     def __init__(
-        self, limits: Limits, client_id_prefix: str = "auto-", share_policies: dict[str, str] | None = None
+        self,
+        limits: Limits,
+        client_id_prefix: str = "auto-",
+        share_policies: dict[str, str] | None = None,
+        worker: int = 0,
+        workers: int = 1,
     ) -> None:
         self.limits: Final = limits
         self.turn: Final = Turn()
+        self._workers: Final = Workers(worker, workers, self.turn) if workers > 1 else None
         self.connections: Final[dict[int, Connection]] = {}
         sessions: dict[str, Session] = {}
         self._deadlines: Final = Deadlines()
-        self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {})
-        self.publisher: Final = Publisher(self._routes, self.turn, limits)
+        self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, self._workers)
+        self.publisher: Final = Publisher(self._routes, self.turn, limits, self._workers)
         self.sessions: Final = Sessions(sessions, self._routes, self.publisher, self._deadlines, self.turn, limits)
-        self._intake: Final = Intake(self._routes, self.publisher, self.turn, limits, client_id_prefix)
+        self._intake: Final = Intake(self._routes, self.publisher, self.turn, limits, client_id_prefix, self._workers)
         self._online: Final[dict[str, Connection]] = {}
         self._client_id_prefix: Final = client_id_prefix
         self._opened = 0
+        self._moved = 0
         self._server_reference = ""
 
     def restore(self, changes: list[Change], now: float) -> None:
@@ -204,6 +213,36 @@ class Broker:
         if self.turn.overflowed:
             self._cut_overflowed()
 
+    def on_interest(self, worker: int, interest: Interest) -> None:
+        """Another worker has subscribers, or has none any more."""
+        self._routes.on_interest(worker, interest)
+
+    def on_run(self, version: int, head: int, size: int, data: bytes, start: int, end: int, now: float) -> None:
+        """A `Run` from another worker, in `data[start:end]`."""
+        self.turn.now = now
+        at = start + 1
+        while data[at] > 127:
+            at += 1
+        topic_at = at + 3
+        topic = data[topic_at : topic_at + (data[at + 1] << 8 | data[at + 2])]
+        self.publisher.run(self._routes.find(topic), topic, data, start, end, size, head, version, None)
+        if self.turn.overflowed:
+            self._cut_overflowed()
+
+    def on_forward(self, forward: Forward, now: float) -> None:
+        """A message from another worker."""
+        self.turn.now = now
+        self.publisher.take(forward)
+        if self.turn.overflowed:
+            self._cut_overflowed()
+
+    def on_outcome(self, outcome: Outcome, now: float) -> None:
+        """Another worker tells what became of a message from here."""
+        self.turn.now = now
+        self._intake.on_outcome(outcome)
+        if self.turn.overflowed:
+            self._cut_overflowed()
+
     def shut_down(self, now: float) -> None:
         """Close every connection with 0x8B; sessions and what is retained stay as they are."""
         self.turn.now = now
@@ -215,8 +254,8 @@ class Broker:
 
     @property
     def opened(self) -> int:
-        """Connections that were ever opened."""
-        return self._opened
+        """Connections that were ever opened, but for those that moved to another worker."""
+        return self._opened - self._moved
 
     @property
     def online(self) -> int:
@@ -266,6 +305,8 @@ class Broker:
             stop = body + length
             if stop > end or stop - at > largest:
                 return at
+            if connection.state == AWAITING_CONNECT and self._moves(connection, data, at, body, stop):
+                return end
             if connection.state == CONNECTED:
                 kind = first & 0xF9
                 if kind == 0x30:  # PUBLISH without DUP and RETAIN
@@ -278,6 +319,26 @@ class Broker:
             self._on_packet(connection, first, data[body:stop])
             at = stop
         return at
+
+    def _moves(self, connection: Connection, data: bytes, at: int, body: int, stop: int) -> bool:
+        """Whether a connection goes on at another worker, where its client is at home; then it is none of ours."""
+        workers = self._workers
+        if workers is None:
+            return False
+        packet_bytes = data[body:stop]
+        packet = decode(data[at], packet_bytes, connect_version(packet_bytes))
+        assert isinstance(packet, Connect)
+        home = workers.home(packet.client_id) if packet.client_id else workers.index
+        if home == workers.index:
+            return False
+        assert connection.deadline is not None, "that of its CONNECT"
+        self._deadlines.cancel(connection.deadline)
+        connection.deadline = None
+        connection.state = CLOSED
+        del self.connections[connection.number]
+        self._moved += 1
+        self.turn.moved.append(Move(connection.number, home, data[at:]))
+        return True
 
     def _on_packet(self, connection: Connection, first: int, body: bytes) -> None:
         packet_type = first >> 4
@@ -429,7 +490,10 @@ class Broker:
     def _new_client_id(self, connection: Connection) -> str:
         """An identifier that no session has, not even one whose client chose it to look like ours [MQTT-3.2.2-16]."""
         client_id = f"{self._client_id_prefix}{connection.number}"
-        while self.sessions.get(client_id) is not None:
+        workers = self._workers
+        while self.sessions.get(client_id) is not None or (
+            workers is not None and workers.home(client_id) != workers.index
+        ):
             client_id += "x"
         return client_id
 

@@ -3,12 +3,14 @@
 Its outgoing half is the `Outbox`. Nothing is decided here but which packets a state welcomes.
 """
 
+from collections import deque
 from typing import Final, final
 
 from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.limits import Limits
+from mqttlite.core.message import Message
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
 from mqttlite.core.turn import Outbox, Turn
@@ -69,6 +71,31 @@ class Peer:
 
 
 @final
+class Postponed:
+    """An acknowledgement that waits for other workers, or behind one that does."""
+
+    __slots__ = ("answer", "code", "connection", "frame", "message", "outcomes", "packet_id", "session", "unanswered")
+
+    def __init__(
+        self, connection: "Connection", session: Session, message: Message, answer: int, packet_id: int, code: int
+    ) -> None:
+        self.connection = connection
+        self.session: Final = session
+        self.message: Final = message
+        self.answer: Final = answer
+        self.packet_id: Final = packet_id
+        self.code = code
+        self.outcomes: list[int] = [0, 0, 0]
+        self.unanswered = 0
+        self.frame = b""
+        """What to send; empty until that is known."""
+
+
+_NOTHING_POSTPONED: Final[deque[Postponed]] = deque()
+"""Never added to: it stands for that of a connection whose messages all stay with its worker."""
+
+
+@final
 class Connection:
     """Made by `Broker.open`; the link that owns the socket keeps it and hands it back with each input."""
 
@@ -96,6 +123,7 @@ class Connection:
         "opened_at",
         "outbox",
         "peer",
+        "postponed",
         "problem_information",
         "queue_high_water",
         "reason_code",
@@ -156,6 +184,8 @@ class Connection:
         self.requests = 0
         """Packets of the client that are neither messages nor acknowledgements."""
         self.request_bytes = 0
+        self.postponed: deque[Postponed] = _NOTHING_POSTPONED
+        """Acknowledgements that wait for other workers, and those behind them, in order."""
         self.blocked_at = 0.0
         self.backpressure_s = 0.0
         self.backpressure_count = 0
@@ -164,6 +194,12 @@ class Connection:
         self.queue_high_water = 0
         self.inflight_high_water = 0
         self.subscriptions = 0
+
+    def postpone(self, postponed: Postponed) -> None:
+        """Let an acknowledgement wait for its turn."""
+        if self.postponed is _NOTHING_POSTPONED:
+            self.postponed = deque()
+        self.postponed.append(postponed)
 
     @property
     def accepted(self) -> bool:

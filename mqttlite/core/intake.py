@@ -9,7 +9,8 @@ from typing import Final, final
 
 from mqttlite.core import connect
 from mqttlite.core.capabilities import check_publish, payload_is_valid
-from mqttlite.core.connection import Connection
+from mqttlite.core.connection import Connection, Postponed
+from mqttlite.core.forwards import Outcome
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.publish import Publisher
@@ -18,6 +19,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.turn import Turn
+from mqttlite.core.workers import Workers
 from mqttlite.wire.constants import (
     PUBACK,
     PUBCOMP,
@@ -49,11 +51,27 @@ from mqttlite.wire.reason_codes import ReasonCode
 
 @final
 class Intake:
-    __slots__ = ("_limits", "_message_id_prefix", "_messages", "_publisher", "_routes", "_subscriptions", "_turn")
+    __slots__ = (
+        "_limits",
+        "_message_id_prefix",
+        "_messages",
+        "_publisher",
+        "_routes",
+        "_subscriptions",
+        "_turn",
+        "_workers",
+    )
 
     def __init__(
-        self, routes: Routes, publisher: Publisher, turn: Turn, limits: Limits, message_id_prefix: str
+        self,
+        routes: Routes,
+        publisher: Publisher,
+        turn: Turn,
+        limits: Limits,
+        message_id_prefix: str,
+        workers: Workers | None = None,
     ) -> None:
+        self._workers: Final = workers
         self._routes: Final = routes
         self._publisher: Final = publisher
         self._turn: Final = turn
@@ -93,7 +111,9 @@ class Intake:
                 while stop + size <= end and data.startswith(prefix, stop):
                     stop += size
             connection.received_qos0 += (stop - at) // size
-            self._publisher.run(route, topic, data, at, stop, size, head_end - at, connection)
+            self._publisher.run(
+                route, topic, data, at, stop, size, head_end - at, connection.version, connection.session
+            )
             return stop
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         qos = first >> 1 & 3
@@ -137,7 +157,7 @@ class Intake:
             codes, retained = self._subscriptions.subscribe(
                 session, packet, connection.version, connection.peer.capabilities
             )
-            outbox.awaits_commit = outbox.awaits_commit or session.durable
+            outbox.awaits_commit = outbox.awaits_commit or session.durable or bool(self._turn.interests)
             # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]; it explains nothing [MQTT-3.9.2-1] [MQTT-3.9.2-2]
             frame = encode(Suback(packet.packet_id, codes), connection.version)
             connection.check_size(frame, "SUBACK")
@@ -210,14 +230,25 @@ class Intake:
         else:
             connection.received_qos2 += 1
             if packet_id in session.received:  # the same message again [MQTT-4.3.3-10]
-                outbox.send(encode_ack(answer, packet_id, connection.version))
+                undecided = None if self._workers is None else self._workers.undecided(session, packet_id)
+                if undecided is not None:
+                    undecided.connection = connection
+                    connection.postpone(undecided)
+                else:
+                    outbox.send(encode_ack(answer, packet_id, connection.version))
                 return
             if len(session.received) >= self._limits.receive_maximum and connection.version == V5:
                 raise ReceiveMaximumExceeded(
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
+        if len(connection.postponed) >= self._limits.receive_maximum and connection.version == V5:
+            raise ReceiveMaximumExceeded(
+                f"more than {self._limits.receive_maximum} messages not acknowledged [MQTT-3.3.4-7]"
+            )
+        asked = 0
         if valid:
-            code = self._publisher.publish(message, route, session)
+            code = self._publisher.publish(message, route, session, self._workers is not None)
+            asked = 0 if self._workers is None else self._workers.asked
         else:
             code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
             count(self._publisher.drops, SCHEMA_INVALID, 1)
@@ -225,19 +256,66 @@ class Intake:
             session.take_received(packet_id)
         if len(changes) > before:
             outbox.awaits_commit = True
-        if valid and connection.version == V5 and connection.peer.capabilities.tell_delivery:
-            outbox.send(self._detailed_ack(connection, answer, packet_id, code))
+        if not asked and not connection.postponed:
+            outbox.send(self._ack(connection, answer, packet_id, code, self._publisher.outcomes if valid else None))
+            return
+        assert self._workers is not None
+        postponed = Postponed(connection, session, message, answer, packet_id, code)
+        postponed.outcomes = self._publisher.outcomes
+        postponed.unanswered = asked
+        if asked:
+            self._workers.postponed[self._workers.tag] = postponed
         else:
-            outbox.send(encode_ack(answer, packet_id, connection.version, code))
+            outcomes = postponed.outcomes if valid else None
+            postponed.frame = self._ack(connection, answer, packet_id, code, outcomes)
+        connection.postpone(postponed)
 
-    def _detailed_ack(self, connection: Connection, answer: int, packet_id: int, code: int) -> bytes:
+    def on_outcome(self, outcome: Outcome) -> None:
+        """Another worker tells what became of a message: when the last has, its acknowledgement is on its way."""
+        workers = self._workers
+        assert workers is not None
+        postponed = workers.postponed.get(outcome.tag)
+        assert postponed is not None, "who tells was asked"
+        postponed.unanswered -= 1
+        outcomes = postponed.outcomes
+        for at, told in enumerate((outcome.dropped, outcome.queued, outcome.sent)):
+            outcomes[at] += told
+        code = outcome.code
+        for name in outcome.untaken:
+            self._publisher.outcomes = outcomes
+            code = code or self._publisher.share_again(name, postponed.message, outcome.worker, outcome.tag)
+            postponed.unanswered += workers.asked
+        if code:
+            postponed.code = code
+        if postponed.unanswered:
+            return
+        del workers.postponed[outcome.tag]
+        connection = postponed.connection
+        if postponed.answer == PUBREC and postponed.code >= 0x80 and connection.version == V5:
+            postponed.session.release_received(postponed.packet_id)
+        postponed.frame = self._ack(
+            connection, postponed.answer, postponed.packet_id, postponed.code, postponed.outcomes
+        )
+        while connection.postponed and connection.postponed[0].frame:
+            frame = connection.postponed.popleft().frame
+            if connection.session is not None:
+                connection.outbox.send(frame)
+
+    def _ack(self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int] | None) -> bytes:
+        if outcomes is not None and connection.version == V5 and connection.peer.capabilities.tell_delivery:
+            return self._detailed_ack(connection, answer, packet_id, code, outcomes)
+        return encode_ack(answer, packet_id, connection.version, code)
+
+    def _detailed_ack(
+        self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int]
+    ) -> bytes:
         """An acknowledgement that says what became of the message, where the client wants to know and has room.
 
         No other acknowledgement explains itself [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
         [MQTT-3.7.2-2] [MQTT-3.7.2-3].
         """
         self._messages += 1
-        dropped, queued, sent = self._publisher.outcomes
+        dropped, queued, sent = outcomes
         details = [
             ("message-id", f"{self._message_id_prefix}{self._messages:x}"),
             ("delivered-to", str(sent)),

@@ -119,6 +119,9 @@ DEADLINES_PER_PASS: Final = 1_000
 RETAINED_SWEEP_S: Final = 60.0
 """How often, at most, full room for retained messages is searched for expired ones: the search looks at each."""
 
+STAMPS_S: Final = 60.0
+"""How long a worker remembers when a topic's retained message came or went, seconds: until each worker has heard it."""
+
 RETAINED_WAITING: Final = 1_000
 RETAINED_COPIES: Final = 8
 """Retained messages that wait for one session before a filter that asks for more is refused with 0x97: so many, or so

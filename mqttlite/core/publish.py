@@ -7,7 +7,7 @@ a `Message` first. Invariant: whoever a route names gets the message, or it is c
 from typing import Final, final
 
 from mqttlite.core.changes import RemoveRetained, SaveRetained
-from mqttlite.core.connection import Connection
+from mqttlite.core.forwards import Forward, Outcome, Run
 from mqttlite.core.limits import MAX_OWN_RETAINED, RETAINED_SWEEP_S, Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE, count
@@ -15,6 +15,7 @@ from mqttlite.core.routes import Receiver, Route, Routes
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.shares import ROUND_ROBIN, Member, Share
 from mqttlite.core.turn import Outbox, Turn
+from mqttlite.core.workers import Workers
 from mqttlite.topics.names import is_own
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import V5, V311
@@ -43,11 +44,14 @@ class Publisher:
         "_retained_bytes",
         "_routes",
         "_turn",
+        "_workers",
         "drops",
         "outcomes",
+        "refused",
     )
 
-    def __init__(self, routes: Routes, turn: Turn, limits: Limits) -> None:
+    def __init__(self, routes: Routes, turn: Turn, limits: Limits, workers: Workers | None = None) -> None:
+        self._workers: Final = workers
         self._routes: Final = routes
         self._turn: Final = turn
         self._limits: Final = limits
@@ -60,17 +64,29 @@ class Publisher:
         """Messages that met no subscriber or were refused, or whose session ended before they were sent."""
         self.outcomes: list[int] = [0, 0, 0]
         """For how many receivers the latest message was `DROPPED`, `QUEUED` and `SENT`."""
+        self.refused = False
+        """Whether the queue of one of those was full who subscribe by themselves."""
 
     def run(
-        self, route: Route, topic: bytes, data: bytes, start: int, end: int, size: int, head: int, publisher: Connection
+        self,
+        route: Route,
+        topic: bytes,
+        data: bytes,
+        start: int,
+        end: int,
+        size: int,
+        head: int,
+        version: int,
+        publisher: Session | None,
     ) -> None:
         """Forward `data[start:end]`: QoS 0 packets of one topic, of `size` bytes each, the payload `head` bytes in.
 
-        Receivers of the publisher's protocol version get the bytes as they are.
+        Receivers of the publisher's protocol version get the bytes as they are. Without a publisher they come from
+        another worker, which sees to all that is not plainly subscribed here.
         """
         piece = data[start:end]
         messages = (end - start) // size
-        if publisher.version == V5:
+        if version == V5:
             same, different = route.plain5, route.plain3
         else:
             same, different = route.plain3, route.plain5
@@ -86,29 +102,119 @@ class Publisher:
                 dirty.append(outbox)
         self._turn.pending_bytes += len(piece) * len(same)
         reached = len(same) + len(different) + len(route.shares) + len(route.aliased)
+        if publisher is not None and route.remotes:
+            assert self._workers is not None
+            reached += len(route.remotes)
+            run = Run(route.remotes, version, head, size, piece)
+            self._workers.send(run, len(piece) * len(route.remotes))
         if different or route.others or route.shares or route.aliased:
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
-                self._translate(different, topic, payloads, V311 if publisher.version == V5 else V5)
+                self._translate(different, topic, payloads, V311 if version == V5 else V5)
             for outbox in route.aliased:
                 self._run_aliased(outbox, topic, payloads)
             if route.others:
-                reached += self._one_by_one(route.others, topic, payloads, publisher.session)
-            for share in route.shares:
-                self._run_to_share(share, topic, payloads)
-        if reached == 0:
+                reached += self._one_by_one(route.others, topic, payloads, publisher)
+            if publisher is not None:
+                for share in route.shares:
+                    self._run_to_share(share, topic, payloads)
+        if reached == 0 and publisher is not None:
             count(self.drops, NOT_AUTHORIZED if route.refused else NO_SUBSCRIBERS, messages)
 
-    def publish(self, message: Message, route: Route, publisher: Session | None) -> int:
+    def publish(self, message: Message, route: Route, publisher: Session | None, asks: bool = False) -> int:
         """Retain and distribute a message; 0, `NOBODY`, `REFUSED` or `NOT_ALLOWED`.
 
-        `publisher` matters for No Local.
+        `publisher` matters for No Local. Who `asks` is told later what became of it at other workers.
         """
         self.outcomes = outcomes = [0, 0, 0]
+        workers = self._workers
+        if workers is not None:
+            workers.asked = 0
         if route.refused:
             count(self.drops, NOT_AUTHORIZED, 1)
             return NOT_ALLOWED  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
         code = self._retain(message) if message.retain else 0  # [MQTT-3.3.1-8]
+        kept = message.retain and code == 0
+        reached = self._deliver(message, route, publisher)
+        if self.refused:
+            code = REFUSED
+        chosen: dict[int, list[bytes]] = {}
+        for share in route.shares:
+            reached += 1
+            if share.elsewhere:
+                assert workers is not None
+                worker = share.worker_for(message, workers.index)
+                if worker != workers.index:
+                    chosen.setdefault(worker, []).append(share.name)
+                    continue
+            outcome, qos = self._to_share(share, message)
+            outcomes[outcome] += 1
+            if qos and outcome == DROPPED:
+                code = REFUSED
+        reached += len(route.remotes)
+        if workers is not None and (kept or chosen or route.remotes):
+            workers.forward(message, route.remotes, chosen, kept, asks)
+        self._turn.pending_bytes += message.size() * reached
+        if reached == 0:
+            if not is_own(message.topic):  # the broker says what it has to say, whether or not anybody listens
+                count(self.drops, NO_SUBSCRIBERS, 1)
+            return code or NOBODY
+        return code
+
+    def take(self, forward: Forward) -> None:
+        """A message that came in at another worker: keep it and hand it on as that says, and tell what became of it."""
+        workers = self._workers
+        assert workers is not None
+        message = forward.message
+        self.outcomes = outcomes = [0, 0, 0]
+        code = 0
+        if forward.retain and workers.is_latest(message.topic, forward.stamp, forward.worker):
+            self._replace_retained(message)  # whether or not there is room: all workers keep the same
+        if forward.plain:
+            self._deliver(message, self._routes.find_own(message.topic), None)
+            if self.refused:
+                code = REFUSED
+        untaken: list[bytes] = []
+        for name in forward.shares:
+            share = self._routes.share(name)
+            if share is None or len(share) == 0:
+                untaken.append(name)
+                continue
+            outcome, qos = self._to_share(share, message)
+            outcomes[outcome] += 1
+            if qos and outcome == DROPPED:
+                code = REFUSED
+        self._turn.pending_bytes += message.size() * sum(outcomes)
+        if forward.tag:
+            workers.send(Outcome(forward.worker, forward.tag, code, outcomes[0], outcomes[1], outcomes[2], untaken), 0)
+
+    def share_again(self, name: bytes, message: Message, worker: int, tag: int) -> int:
+        """Another worker has no members of a group any more: let the next have a message.
+
+        0 or `REFUSED`; `workers.asked` says whether it is for a third worker to tell.
+        """
+        workers = self._workers
+        assert workers is not None
+        workers.asked = 0
+        share = self._routes.share(name)
+        if share is None:
+            return 0
+        share.elsewhere.pop(worker, None)
+        if len(share) == 0 and not share.elsewhere:
+            return 0  # it is about to be told, and forgotten
+        chosen = share.worker_for(message, workers.index)
+        if chosen != workers.index:
+            workers.send(Forward(chosen, tag, message, False, False, 0.0, [name]), message.size())
+            workers.asked = 1
+            return 0
+        outcome, qos = self._to_share(share, message)
+        self.outcomes[outcome] += 1
+        return REFUSED if qos and outcome == DROPPED else 0
+
+    def _deliver(self, message: Message, route: Route, publisher: Session | None) -> int:
+        """Hand a message to everyone here who subscribes by himself; how many. `refused`: a queue was full."""
+        self.refused = False
+        outcomes = self.outcomes
         shared: list[Delivery | None] = [None, None, None]
         reached = 0
         for each in route.receivers:
@@ -126,19 +232,8 @@ class Publisher:
             outcome = receiver.session.deliver(delivery) if qos else receiver.session.deliver_qos0(delivery)
             outcomes[outcome] += 1
             if qos and outcome == DROPPED:
-                code = REFUSED
-        for share in route.shares:
-            reached += 1
-            outcome, qos = self._to_share(share, message)
-            outcomes[outcome] += 1
-            if qos and outcome == DROPPED:
-                code = REFUSED
-        self._turn.pending_bytes += message.size() * reached
-        if reached == 0:
-            if not is_own(message.topic):  # the broker says what it has to say, whether or not anybody listens
-                count(self.drops, NO_SUBSCRIBERS, 1)
-            return code or NOBODY
-        return code
+                self.refused = True
+        return reached
 
     @property
     def retained(self) -> int:
@@ -159,6 +254,12 @@ class Publisher:
         share = self._routes.share(delivery.share)
         if share is None or delivery.message.expired(self._turn.now):
             return False
+        if share.elsewhere:
+            assert self._workers is not None
+            worker = share.worker_for(delivery.message, self._workers.index)
+            if worker != self._workers.index:
+                self._workers.forward(delivery.message, [], {worker: [share.name]}, False, False)
+                return True
         return self._to_share(share, delivery.message)[0] != DROPPED
 
     def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> list[Delivery]:
@@ -182,6 +283,8 @@ class Publisher:
 
     def _retain(self, message: Message) -> int:
         """Keep the message in the place of an earlier one; without payload, only forget that [MQTT-3.3.1-6]."""
+        if self._workers is not None:
+            self._workers.stamp(message.topic)
         self._remove_retained(message.topic)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
         if not message.payload:
             return 0  # [MQTT-3.3.1-7]
@@ -199,6 +302,15 @@ class Publisher:
         self.restore(message)
         self._turn.changes.append(SaveRetained(message))
         return 0
+
+    def _replace_retained(self, message: Message) -> None:
+        self._remove_retained(message.topic)
+        if message.payload:
+            if is_own(message.topic):
+                self._own.put(message.topic, message)
+            else:
+                self.restore(message)
+                self._turn.changes.append(SaveRetained(message))
 
     def _kept(self, topic: bytes) -> RetainedMessages[Message]:
         """Where the retained messages of a topic, or of a filter, are."""
@@ -295,7 +407,16 @@ class Publisher:
 
     def _run_to_share(self, share: Share, topic: bytes, payloads: list[bytes]) -> None:
         """QoS 0 messages of one topic and size, dealt out to the members."""
-        if share.policy == ROUND_ROBIN:
+        if share.elsewhere:
+            assert self._workers is not None
+            for payload in payloads:
+                message = Message(topic, payload)
+                worker = share.worker_for(message, self._workers.index)
+                if worker == self._workers.index:
+                    self._to_share(share, message)
+                else:
+                    self._workers.forward(message, [], {worker: [share.name]}, False, False)
+        elif share.policy == ROUND_ROBIN:
             members = share.candidates(None)
             for at, member in enumerate(members[: len(payloads)]):
                 mine = payloads[at :: len(members)]

@@ -6,10 +6,12 @@ session's connection can affect is not in the cache afterwards.
 
 from typing import Final, final
 
+from mqttlite.core.forwards import Interest
 from mqttlite.core.session import Session
 from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Outbox
+from mqttlite.core.workers import Workers
 from mqttlite.topics.names import check_name, has_wildcard, is_own, matches, split_share
 from mqttlite.topics.tree import SubscriptionTree
 from mqttlite.wire.constants import V5
@@ -23,6 +25,16 @@ _COMPARISONS_PER_ROUTE: Final = 4
 _ROUTE_BYTES: Final = 600
 _RECEIVER_BYTES: Final = 150
 """About what a cached route, and each receiver in it, takes; for `max_route_cache_bytes`."""
+
+
+@final
+class Remote:
+    """Another worker, in the place of its subscriptions of a filter."""
+
+    __slots__ = ("worker",)
+
+    def __init__(self, worker: int) -> None:
+        self.worker: Final = worker
 
 
 @final
@@ -60,14 +72,23 @@ class Receiver:
 class Route:
     """The delivery plan of one topic, its receivers grouped by what a QoS 0 copy for them looks like."""
 
-    __slots__ = ("aliased", "others", "plain3", "plain5", "receivers", "refused", "shares", "size")
+    __slots__ = ("aliased", "others", "plain3", "plain5", "receivers", "refused", "remotes", "shares", "size")
 
-    def __init__(self, topic: bytes, receivers: list[Receiver], shares: list[Share], refused: bool = False) -> None:
+    def __init__(
+        self,
+        topic: bytes,
+        receivers: list[Receiver],
+        shares: list[Share],
+        remotes: list[int],
+        refused: bool = False,
+    ) -> None:
         self.refused: Final = refused
         """Clients may not publish here; such a route has no receivers, so that only who finds none needs to ask."""
         self.receivers: Final = receivers
         self.shares: Final = shares
         """Groups of which one member gets a copy."""
+        self.remotes: Final = remotes
+        """Workers that have subscribers too."""
         self.plain3: Final[list[Outbox]] = []
         """Connected 3.1.1 clients: the frame alone decides."""
         self.plain5: Final[list[Outbox]] = []
@@ -97,19 +118,29 @@ class Routes:
         "_comparisons",
         "_max_bytes",
         "_policies",
+        "_remotes",
         "_sessions",
         "_shares",
         "_tree",
+        "_workers",
         "cache",
         "shared_subscriptions",
         "subscriptions",
     )
 
-    def __init__(self, sessions: dict[str, Session], max_cache_bytes: int, share_policies: dict[str, str]) -> None:
+    def __init__(
+        self,
+        sessions: dict[str, Session],
+        max_cache_bytes: int,
+        share_policies: dict[str, str],
+        workers: Workers | None = None,
+    ) -> None:
+        self._workers: Final = workers
+        self._remotes: Final = [Remote(worker) for worker in range(workers.count if workers is not None else 0)]
         self._sessions: Final = sessions
         self._max_bytes: Final = max_cache_bytes
         self._policies: Final = share_policies
-        self._tree: Final[SubscriptionTree[Subscription | Share]] = SubscriptionTree()
+        self._tree: Final[SubscriptionTree[Subscription | Share | Remote]] = SubscriptionTree()
         self._shares: Final[dict[bytes, Share]] = {}
         self.cache: Final[dict[bytes, Route]] = {}
         self._by_first_level: Final[dict[bytes, dict[bytes, None]]] = {}
@@ -123,7 +154,7 @@ class Routes:
         route = self.cache.get(topic)
         if route is None:
             check_name(topic)
-            route = Route(topic, [], [], True) if is_own(topic) else self._make(topic)
+            route = Route(topic, [], [], [], True) if is_own(topic) else self._make(topic)
             self._remember(topic, route)
         return route
 
@@ -150,6 +181,8 @@ class Routes:
         self.subscriptions += replaced is None
         if replaced is not None:
             self._tree.remove(topic_filter, replaced)
+        elif self._workers is not None:
+            self._workers.want(topic_filter)
         self._tree.add(topic_filter, subscription)
         self.forget(topic_filter)
 
@@ -159,15 +192,32 @@ class Routes:
         if shared is None:
             self.subscriptions -= 1
             self._tree.remove(topic_filter, subscription)
+            if self._workers is not None:
+                self._workers.unwant(topic_filter)
             self.forget(topic_filter)
             return
         self.shared_subscriptions -= 1
         share = self._shares[topic_filter]
         share.remove(subscription)
-        if len(share) == 0:
-            del self._shares[topic_filter]
-            self._tree.remove(shared[1], share)
-            self.forget(shared[1])
+        self._tell_share(share)
+        self._forget_empty(share, shared[1])
+
+    def on_interest(self, worker: int, interest: Interest) -> None:
+        """Another worker has subscribers of a filter, or has none any more; or so many members of a group."""
+        shared = split_share(interest.topic_filter)
+        if shared is None:
+            if interest.members:
+                self._tree.add(interest.topic_filter, self._remotes[worker])
+            else:
+                self._tree.remove(interest.topic_filter, self._remotes[worker])
+            self.forget(interest.topic_filter)
+        elif interest.members:
+            share = self._share_of(interest.topic_filter, *shared)
+            share.elsewhere[worker] = (interest.members, interest.online)
+        else:
+            share = self._shares[interest.topic_filter]
+            del share.elsewhere[worker]
+            self._forget_empty(share, shared[1])
 
     def share(self, name: bytes) -> Share | None:
         """The shared subscription of that name, `$share/group/filter`, while it has members."""
@@ -177,6 +227,9 @@ class Routes:
         """The session came or went: its outbox in the cached routes is no longer the right one."""
         for topic_filter in session.subscriptions:
             self.forget(topic_filter)
+            share = self._shares.get(topic_filter) if self._workers is not None else None
+            if share is not None:
+                self._tell_share(share)
 
     def forget(self, topic_filter: bytes) -> None:
         """Drop the cached routes of the topics that a filter matches."""
@@ -206,27 +259,45 @@ class Routes:
                     self._drop(topic)
 
     def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
-        name = subscription.topic_filter
+        share = self._share_of(subscription.topic_filter, group, topic_filter)
+        share.add(self._sessions[subscription.client_id], subscription)
+        self._tell_share(share)
+
+    def _share_of(self, name: bytes, group: bytes, topic_filter: bytes) -> Share:
         share = self._shares.get(name)
         if share is None:
             default = self._policies.get("*", ROUND_ROBIN)
             share = self._shares[name] = Share(name, self._policies.get(group.decode(), default))
             self._tree.add(topic_filter, share)
             self.forget(topic_filter)
-        share.add(self._sessions[subscription.client_id], subscription)
+        return share
+
+    def _forget_empty(self, share: Share, topic_filter: bytes) -> None:
+        if len(share) == 0 and not share.elsewhere:
+            del self._shares[share.name]
+            self._tree.remove(topic_filter, share)
+            self.forget(topic_filter)
+
+    def _tell_share(self, share: Share) -> None:
+        if self._workers is not None:
+            self._workers.tell_share(share.name, len(share), share.online)
 
     def _make(self, topic: bytes) -> Route:
         by_client: dict[str, list[Subscription]] = {}
         shares: list[Share] = []
+        remotes: list[int] = []
         for found in self._tree.match(topic):  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
             if isinstance(found, Share):
                 shares.append(found)
+            elif isinstance(found, Remote):
+                if found.worker not in remotes:  # it has several filters that match
+                    remotes.append(found.worker)
             elif found.client_id in by_client:
                 by_client[found.client_id].append(found)
             else:
                 by_client[found.client_id] = [found]
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in by_client.items()]
-        return Route(topic, receivers, shares)
+        return Route(topic, receivers, shares, remotes)
 
     def _remember(self, topic: bytes, route: Route) -> None:
         if self._cached_bytes + route.size > self._max_bytes:

@@ -36,7 +36,7 @@ class Member:
 class Share:
     """The members of one share name and filter."""
 
-    __slots__ = ("_members", "_turn", "name", "policy")
+    __slots__ = ("_members", "_turn", "elsewhere", "name", "policy")
 
     def __init__(self, name: bytes, policy: str) -> None:
         self.name: Final = name
@@ -44,9 +44,35 @@ class Share:
         self.policy: Final = policy
         self._members: list[Member] = []
         self._turn = 0
+        self.elsewhere: dict[int, tuple[int, int]] = {}
+        """Workers that have members too: how many, and how many of them are connected."""
 
     def __len__(self) -> int:
         return len(self._members)
+
+    @property
+    def online(self) -> int:
+        """Members that are connected."""
+        return sum([member.session.outbox is not None for member in self._members])
+
+    def worker_for(self, message: Message, own: int) -> int:
+        """The worker whose member is to get the next message, each worker in proportion to its members.
+
+        Connected members come first here too. All workers agree on whose a key is, as far as they know the same.
+        """
+        counts = sorted([*self.elsewhere.items(), (own, (len(self._members), self.online))])
+        connected = sum([online for _worker, (_members, online) in counts])
+        total = connected or sum([members for _worker, (members, _online) in counts])
+        if self.policy in (HASH_TOPIC, HASH_KEY):
+            at = zlib.crc32(_key_of(message, self.policy)) % total
+        else:
+            at = self._turn % total
+            self._turn += 1
+        for worker, (members, online) in counts:
+            at -= online if connected else members
+            if at < 0:
+                return worker
+        raise AssertionError("it is one of the total")
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Let a session in, in the place of its earlier subscription if it has one."""

@@ -9,6 +9,7 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.changes import Change
+from mqttlite.core.forwards import Interest, Move, Outgoing
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ONCE_SEEN, Limits
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, count
 
@@ -43,7 +44,10 @@ class Turn:
         "connected",
         "dirty",
         "hungry",
+        "interests",
+        "moved",
         "now",
+        "outgoing",
         "overflowed",
         "pending_bytes",
         "questions",
@@ -61,6 +65,12 @@ class Turn:
         """Connections whose CONNECT was accepted."""
         self.closed: list[int] = []
         """Connections to close after a last write."""
+        self.interests: list[Interest] = []
+        """For all other workers to know before those dirty outboxes that say `awaits_commit` are written."""
+        self.moved: list[Move] = []
+        """Connections that go on at another worker, and are none of ours any more."""
+        self.outgoing: list[Outgoing] = []
+        """For other workers, in order."""
         self.hungry: list[int] = []
         """Connections whose session has more to send than one pass should: `Broker.tick` goes on with them."""
         self.overflowed: list[int] = []

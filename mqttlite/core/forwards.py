@@ -1,0 +1,93 @@
+"""What the workers of one broker say to each other: connections that move, messages, and what became of them.
+
+How it travels is the business of a room above, which delivers it in order, once.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.message import Message
+
+
+@final
+class Interest:
+    """How many subscriptions there are here of a filter (0 or 1: some), or how many members of a shared subscription,
+    and how many of them are connected."""
+
+    __slots__ = ("members", "online", "topic_filter")
+
+    def __init__(self, topic_filter: bytes, members: int, online: int) -> None:
+        self.topic_filter: Final = topic_filter
+        self.members: Final = members
+        self.online: Final = online
+
+
+@final
+class Move:
+    """A connection that goes on at its client's home, beginning with these bytes."""
+
+    __slots__ = ("data", "home", "number")
+
+    def __init__(self, number: int, home: int, data: bytes) -> None:
+        self.number: Final = number
+        self.home: Final = home
+        self.data: Final = data
+
+
+@final
+class Run:
+    """QoS 0 packets of one topic, of `size` bytes each, the payload `head` bytes in; for these workers."""
+
+    __slots__ = ("head", "packets", "size", "version", "workers")
+
+    def __init__(self, workers: list[int], version: int, head: int, size: int, packets: bytes) -> None:
+        self.workers: Final = workers
+        self.version: Final = version
+        self.head: Final = head
+        self.size: Final = size
+        self.packets: Final = packets
+
+
+@final
+class Forward:
+    """A message for another worker. On the way out `worker` is its receiver; for that it is the sender."""
+
+    __slots__ = ("message", "plain", "retain", "shares", "stamp", "tag", "worker")
+
+    def __init__(
+        self, worker: int, tag: int, message: Message, plain: bool, retain: bool, stamp: float, shares: list[bytes]
+    ) -> None:
+        self.worker: Final = worker
+        self.tag: Final = tag
+        """What the outcome is to be told under; 0: nobody asks."""
+        self.message: Final = message
+        self.plain: Final = plain
+        """For those who subscribe by themselves."""
+        self.retain: Final = retain
+        """To be kept as the retained message of its topic."""
+        self.stamp: Final = stamp
+        """When it was retained: the latest wins, at every worker."""
+        self.shares: Final = shares
+        """For a member of each of these shared subscriptions."""
+
+
+@final
+class Outcome:
+    """What became of a `Forward` with a tag, told to the worker that it came from."""
+
+    __slots__ = ("code", "dropped", "queued", "sent", "tag", "untaken", "worker")
+
+    def __init__(
+        self, worker: int, tag: int, code: int, dropped: int, queued: int, sent: int, untaken: list[bytes]
+    ) -> None:
+        self.worker: Final = worker
+        self.tag: Final = tag
+        self.code: Final = code
+        """0, or 0x97 where a queue was full."""
+        self.dropped: Final = dropped
+        self.queued: Final = queued
+        self.sent: Final = sent
+        self.untaken: Final = untaken
+        """Shared subscriptions whose members had left."""
+
+
+Outgoing = Run | Forward | Outcome
