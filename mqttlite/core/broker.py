@@ -93,7 +93,10 @@ class Broker:
         """A link is up. It has `connect_timeout_s` to send its CONNECT."""
         self.turn.now = now
         self._opened += 1
-        connection = Connection(self._opened, peer, self.turn, self.limits, now)
+        number = self._opened
+        if self._workers is not None:  # no two workers give the same
+            number = number * self._workers.count + self._workers.index
+        connection = Connection(number, peer, self.turn, self.limits, now)
         connection.deadline = self._deadlines.add(now + self.limits.connect_timeout_s, _LINK, connection.number)
         self.connections[connection.number] = connection
         return connection

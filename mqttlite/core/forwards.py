@@ -74,7 +74,7 @@ class Forward:
 class Outcome:
     """What became of a `Forward` with a tag, told to the worker that it came from."""
 
-    __slots__ = ("code", "dropped", "queued", "sent", "tag", "untaken", "worker")
+    __slots__ = ("awaits_commit", "code", "dropped", "queued", "sent", "tag", "untaken", "worker")
 
     def __init__(
         self, worker: int, tag: int, code: int, dropped: int, queued: int, sent: int, untaken: list[bytes]
@@ -88,6 +88,8 @@ class Outcome:
         self.sent: Final = sent
         self.untaken: Final = untaken
         """Shared subscriptions whose members had left."""
+        self.awaits_commit = False
+        """Whether the message is in changes that come before this: who is told could acknowledge it."""
 
 
 Outgoing = Run | Forward | Outcome

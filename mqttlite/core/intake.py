@@ -241,10 +241,6 @@ class Intake:
                 raise ReceiveMaximumExceeded(
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
-        if len(connection.postponed) >= self._limits.receive_maximum and connection.version == V5:
-            raise ReceiveMaximumExceeded(
-                f"more than {self._limits.receive_maximum} messages not acknowledged [MQTT-3.3.4-7]"
-            )
         asked = 0
         if valid:
             code = self._publisher.publish(message, route, session, self._workers is not None)

@@ -166,6 +166,7 @@ class Publisher:
         workers = self._workers
         assert workers is not None
         message = forward.message
+        changes = len(self._turn.changes)
         self.outcomes = outcomes = [0, 0, 0]
         code = 0
         if forward.retain and workers.is_latest(message.topic, forward.stamp, forward.worker):
@@ -180,13 +181,15 @@ class Publisher:
             if share is None or len(share) == 0:
                 untaken.append(name)
                 continue
-            outcome, qos = self._to_share(share, message)
-            outcomes[outcome] += 1
-            if qos and outcome == DROPPED:
+            became, qos = self._to_share(share, message)
+            outcomes[became] += 1
+            if qos and became == DROPPED:
                 code = REFUSED
         self._turn.pending_bytes += message.size() * sum(outcomes)
         if forward.tag:
-            workers.send(Outcome(forward.worker, forward.tag, code, outcomes[0], outcomes[1], outcomes[2], untaken), 0)
+            outcome = Outcome(forward.worker, forward.tag, code, outcomes[0], outcomes[1], outcomes[2], untaken)
+            outcome.awaits_commit = len(self._turn.changes) > changes
+            workers.send(outcome, 0)
 
     def share_again(self, name: bytes, message: Message, worker: int, tag: int) -> int:
         """Another worker has no members of a group any more: let the next have a message.

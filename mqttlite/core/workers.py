@@ -98,7 +98,7 @@ class Workers:
     def undecided(self, session: Session, packet_id: int) -> Postponed | None:
         """The acknowledgement that is still to be decided for a client's own QoS 2 identifier, if there is one."""
         for postponed in self.postponed.values():
-            if postponed.session is session and postponed.packet_id == packet_id:
+            if postponed.session is session and postponed.packet_id == packet_id and postponed.message.qos == 2:
                 return postponed
         return None
 

@@ -71,6 +71,8 @@ class Person:
     aliases: dict[bytes, int] = field(default_factory=dict)
     alias_maximum: int = 0
     receive_maximum: int = 65_535
+    guessed: bool = False
+    """Whether it ever acknowledged what it may not have got."""
 
     # ------------------------------------------------------------------ what it says
 
@@ -181,6 +183,7 @@ class Person:
 
     def guess(self) -> Packet:
         """Something that it has no reason to say."""
+        self.guessed = True
         rng = self.rng
         return rng.choice(
             [

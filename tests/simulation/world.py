@@ -35,6 +35,7 @@ from mqttlite.wire.packets import (
 )
 from tests.simulation.book import PINGRESP, SHARED_TOPIC, SUBACK, UNSUBACK, Book, BookSession, Line, matches
 from tests.simulation.person import POLITE, TOPICS, Habits, Person
+from tests.support.team import Team
 
 START = 1_000_000.0
 STORY = 40
@@ -74,7 +75,8 @@ class Call:
 
 
 class World:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, workers: int = 1) -> None:
+        self.workers = workers
         self.rng = rng = random.Random(seed)
         self.now = START + rng.random()
         roomy = rng.random() < 0.5
@@ -97,7 +99,7 @@ class World:
         self.story: list[str] = [f"limits {self.limits}"]
         self.policies = {"*": rng.choice(["round_robin", "least_inflight", "hash_topic"])}
         self.store = MemoryStore()
-        self.broker = Broker(self.limits, share_policies=self.policies)
+        self.broker = self._new_broker()
         self.book = Book(self.limits)
         self.book.now = self.now
         self.calls: dict[int, Call] = {}
@@ -110,8 +112,15 @@ class World:
         self.lost_drops = 0
         """Of those whose sessions or brokers are gone."""
         self.own = 0
+        self.undecided: list[tuple[BookSession, Publish, int]] = []
+        """QoS 2 messages that may yet find a full queue."""
         self.acked: list[tuple[bytes, Line]] = []
         """Messages acknowledged to their publisher since the last step began."""
+
+    def _new_broker(self) -> Broker | Team:
+        if self.workers == 1:
+            return Broker(self.limits, share_policies=self.policies)
+        return Team(self.rng, self.workers, self.limits, self.policies)
 
     # ------------------------------------------------------------------ one step
 
@@ -270,6 +279,7 @@ class World:
         self.tell(f"line {line.number} brings {[*whole]}" + (" and a half packet" if call.half else ""))
         before = self._queue_full()
         self.broker.feed(call.connection, bytes(chunk), self.now)
+        self._follow(call)
         if whole and line.held is None:
             line.last_heard = self.now
         for packet in whole:
@@ -294,10 +304,23 @@ class World:
         if line.over:
             assert call.connection.state == CLOSED, f"line {line.number} should be over: {whole[-1:]}"
 
+    def _follow(self, call: Call) -> None:
+        """The connection may have moved to another worker."""
+        if isinstance(self.broker, Team):
+            connection = self.broker.now_of(call.connection)
+            if connection is not call.connection:
+                del self.calls[call.line.number]
+                self.tell(f"line {call.line.number} moves, and is line {connection.number}")
+                call.connection = connection
+                call.line.number = connection.number
+                self.calls[connection.number] = call
+
     def _notice_refusal(self, session: BookSession, packet: Publish, before: int) -> None:
         """A QoS 2 message that found a full queue is acknowledged with 0x97, and its identifier is free."""
         real = self.broker.sessions.get(session.client_id)
         if real is None or packet.packet_id in real.received:
+            if isinstance(self.broker, Team):  # another worker may not have decided yet
+                self.undecided.append((session, packet, before))
             return
         assert self._queue_full() > before, "a QoS 2 identifier was not taken and nothing was dropped"
         session.received.discard(packet.packet_id)
@@ -359,9 +382,17 @@ class World:
     def _turn(self) -> None:
         turn = self.broker.turn
         assert not turn.overflowed
-        if turn.changes:
+        while turn.changes:
             self.store.commit(list(turn.changes))
             turn.changes.clear()
+            if isinstance(self.broker, Team):
+                self.broker.on_committed(self.now)
+                self._notice_closed()
+        undecided, self.undecided = self.undecided, []
+        for session, packet, before in undecided:
+            if packet.packet_id in session.received:
+                self._notice_refusal(session, packet, before)
+        self.undecided.clear()
         dirty, turn.dirty = turn.dirty, []
         turn.pending_bytes = 0
         for outbox in dirty:
@@ -611,7 +642,7 @@ class World:
         code = self.broker.publish(topic, payload, qos, False, self.now)
         if code == 0x97:
             assert self._queue_full() > before
-        else:
+        elif self.workers == 1:  # the others are not waited for
             assert self._queue_full() == before or self.limits.on_overflow == DROP_OLDEST
         self._notice_closed()
         self._settle()
@@ -677,8 +708,9 @@ class World:
             for reason, messages in each.connection.outbox.drops.items():
                 self.drops[each.connection.client_id, reason] += messages
         self.calls = {}
+        self.undecided.clear()
         self.book = before
-        self.broker = Broker(self.limits, share_policies=self.policies)
+        self.broker = self._new_broker()
         kept = self.store.load()
         for change in kept:
             if isinstance(change, SaveRetained):  # the object that the dead broker had, and may have marked
@@ -811,6 +843,8 @@ class World:
                 continue
             if 0.0 < told.expired_at <= self.now and payload not in session.seen:
                 continue
+            if told.epoch < self.book.epoch and person.guessed:
+                continue  # what was queued when the broker was killed counts as sent: a guess may have hit it
             missing.append(payload)
             assert payload not in session.seen, f"{person.name} never read {payload!r}, which was in flight"
         assert len(missing) <= full, f"{person.name} lacks {missing}; {full} were dropped"
@@ -835,7 +869,11 @@ class World:
         for topic in list(self.book.retained):
             self.broker.publish(topic, b"", 1, True, self.now)
         self._settle()
-        broker = self.broker
+        for broker in self.broker.workers if isinstance(self.broker, Team) else [self.broker]:
+            self._check_is_empty(broker)
+        assert self.store.load() == []
+
+    def _check_is_empty(self, broker: Broker) -> None:
         assert not broker.connections
         assert not broker._online
         assert len(broker.sessions) == 0
@@ -846,12 +884,14 @@ class World:
         assert len(broker._deadlines) <= SLACK
         assert not any(not deadline.cancelled for _, _, deadline in broker._deadlines._heap)
         assert broker.publisher._retained_bytes == 0
-        assert self.store.load() == []
+        if broker._workers is not None:
+            assert not broker._workers.postponed
+            assert not broker._workers._wanted
 
 
-def live(seed: int, steps: int = 200) -> None:
+def live(seed: int, steps: int = 200, workers: int = 1) -> None:
     """A whole life of the world with that seed. Raises `AssertionError` with the seed and the story."""
-    world = World(seed)
+    world = World(seed, workers)
     try:
         for number in range(steps):
             world.tell(f"— {number} at {world.now - START:.1f}")
