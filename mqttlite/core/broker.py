@@ -274,6 +274,11 @@ class Broker:
     def shared_subscriptions(self) -> int:
         return self._routes.shared_subscriptions
 
+    @property
+    def postponed(self) -> int:
+        """Messages from here that wait for other workers to say what became of them."""
+        return 0 if self._workers is None else len(self._workers.postponed)
+
     def has_subscribers(self, topic: bytes) -> bool:
         """Whether a message of the broker's own would reach anybody. Raises `TopicNameInvalid`."""
         return self._routes.reaches(topic)

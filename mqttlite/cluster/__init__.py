@@ -1,0 +1,1 @@
+"""Several workers as one broker: how what they have for each other travels."""

@@ -1,0 +1,178 @@
+"""How workers write down what they have for each other.
+
+An envelope is its kind (1 byte), the length of its body (4 bytes) and the body, integers little-endian. Both ends are
+the same program, so nothing is versioned, and nothing is checked. Messages are written as MQTT 5.0 writes them.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from mqttlite.core.forwards import Forward, Interest, Outcome, Run
+from mqttlite.core.message import Message
+from mqttlite.wire.constants import V5
+from mqttlite.wire.decode import decode
+from mqttlite.wire.encode import encode
+from mqttlite.wire.framer import packet_size
+from mqttlite.wire.packets import Publish
+
+RUN: Final = 1
+FORWARD: Final = 2
+OUTCOME: Final = 3
+INTERESTS: Final = 4
+TOLD: Final = 5
+STATUS: Final = 6
+READY: Final = 7
+
+_HEAD: Final = struct.Struct("<BI")
+_RUN: Final = struct.Struct("<BIH")
+_FORWARD: Final = struct.Struct("<QBddH")
+_OUTCOME: Final = struct.Struct("<QBIIIH")
+_INTEREST: Final = struct.Struct("<IIH")
+_SERIAL: Final = struct.Struct("<Q")
+_LENGTH: Final = struct.Struct("<H")
+
+_PLAIN: Final = 1
+_RETAIN: Final = 2
+
+
+class Receiver(Protocol):
+    """What is done with what comes from a worker."""
+
+    def on_run(self, version: int, head: int, size: int, data: bytes, start: int, end: int) -> None:
+        """The packets lie in `data[start:end]`."""
+        ...
+
+    def on_forward(self, forward: Forward) -> None: ...
+
+    def on_outcome(self, outcome: Outcome) -> None: ...
+
+    def on_interests(self, serial: int, interests: list[Interest]) -> None: ...
+
+    def on_told(self, serial: int) -> None: ...
+
+    def on_status(self, status: bytes) -> None: ...
+
+    def on_ready(self) -> None: ...
+
+
+def envelope(kind: int, body: bytes = b"") -> bytes:
+    return _HEAD.pack(kind, len(body)) + body
+
+
+def write_run(run: Run) -> list[bytes]:
+    """In pieces, not to copy the packets."""
+    head = _HEAD.pack(RUN, _RUN.size + len(run.packets)) + _RUN.pack(run.version, run.size, run.head)
+    return [head, run.packets]
+
+
+def write_forward(forward: Forward) -> bytes:
+    message = forward.message
+    flags = (_PLAIN if forward.plain else 0) | (_RETAIN if forward.retain else 0)
+    packet = Publish(
+        message.topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        packet_id=1 if message.qos else 0,
+        properties=message.properties,
+    )
+    body = [
+        _FORWARD.pack(forward.tag, flags, forward.stamp, message.expires_at, len(forward.shares)),
+        *_names(forward.shares),
+        encode(packet, V5),
+    ]
+    return envelope(FORWARD, b"".join(body))
+
+
+def write_outcome(outcome: Outcome) -> bytes:
+    numbers = outcome.tag, outcome.code, outcome.dropped, outcome.queued, outcome.sent, len(outcome.untaken)
+    return envelope(OUTCOME, b"".join([_OUTCOME.pack(*numbers), *_names(outcome.untaken)]))
+
+
+def write_interests(serial: int, interests: list[Interest]) -> bytes:
+    body = [_SERIAL.pack(serial)]
+    for interest in interests:
+        body.append(_INTEREST.pack(interest.members, interest.online, len(interest.topic_filter)))
+        body.append(interest.topic_filter)
+    return envelope(INTERESTS, b"".join(body))
+
+
+def write_told(serial: int) -> bytes:
+    return envelope(TOLD, _SERIAL.pack(serial))
+
+
+def read(worker: int, data: bytes, receiver: Receiver) -> int:
+    """Hand on every whole envelope from a worker; where the first incomplete one begins."""
+    at = 0
+    end = len(data)
+    while end - at >= _HEAD.size:
+        kind, length = _HEAD.unpack_from(data, at)
+        body = at + _HEAD.size
+        if end - body < length:
+            break
+        at = body + length
+        if kind == RUN:
+            version, size, head = _RUN.unpack_from(data, body)
+            receiver.on_run(version, head, size, data, body + _RUN.size, at)
+        else:
+            _READERS[kind](worker, data[body:at], receiver)
+    return at
+
+
+def _read_forward(worker: int, body: bytes, receiver: Receiver) -> None:
+    tag, flags, stamp, expires_at, names = _FORWARD.unpack_from(body)
+    shares, at = _read_names(body, _FORWARD.size, names)
+    packet = decode(body[at], body[len(body) - _body_bytes(body, at) :], V5)
+    assert isinstance(packet, Publish)
+    message = Message(packet.topic, packet.payload, packet.qos, packet.retain, packet.properties, expires_at)
+    plain, retain = bool(flags & _PLAIN), bool(flags & _RETAIN)
+    receiver.on_forward(Forward(worker, tag, message, plain, retain, stamp, shares))
+
+
+def _body_bytes(body: bytes, at: int) -> int:
+    """How much of the packet at `at` is behind its fixed header."""
+    size = packet_size(body, at)
+    length_at = at + 1
+    while body[length_at] > 127:
+        length_at += 1
+    return size - (length_at + 1 - at)
+
+
+def _read_outcome(worker: int, body: bytes, receiver: Receiver) -> None:
+    tag, code, dropped, queued, sent, names = _OUTCOME.unpack_from(body)
+    untaken, _at = _read_names(body, _OUTCOME.size, names)
+    receiver.on_outcome(Outcome(worker, tag, code, dropped, queued, sent, untaken))
+
+
+def _read_interests(_worker: int, body: bytes, receiver: Receiver) -> None:
+    interests: list[Interest] = []
+    at = _SERIAL.size
+    while at < len(body):
+        members, online, length = _INTEREST.unpack_from(body, at)
+        at += _INTEREST.size + length
+        interests.append(Interest(body[at - length : at], members, online))
+    receiver.on_interests(_SERIAL.unpack_from(body)[0], interests)
+
+
+def _names(names: list[bytes]) -> list[bytes]:
+    return [_LENGTH.pack(len(name)) + name for name in names]
+
+
+def _read_names(body: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+    names: list[bytes] = []
+    for _ in range(count):
+        length = _LENGTH.unpack_from(body, at)[0]
+        at += _LENGTH.size + length
+        names.append(body[at - length : at])
+    return names, at
+
+
+_READERS: Final[dict[int, Callable[[int, bytes, Receiver], None]]] = {
+    FORWARD: _read_forward,
+    OUTCOME: _read_outcome,
+    INTERESTS: _read_interests,
+    TOLD: lambda _worker, body, receiver: receiver.on_told(_SERIAL.unpack(body)[0]),
+    STATUS: lambda _worker, body, receiver: receiver.on_status(body),
+    READY: lambda _worker, _body, receiver: receiver.on_ready(),
+}

@@ -1,0 +1,227 @@
+"""What workers tell each other, over a Unix socket for each pair: in order, and each thing once.
+
+What is for one worker in one pass of the loop leaves with one write. A worker that reads slowly is no reason to keep
+more and more for it: `is_jammed` asks not to be given more. Invariant: `tell` is done when every other worker has
+noted it, or is gone.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final, cast
+
+from mqttlite.cluster.envelope import (
+    READY,
+    STATUS,
+    envelope,
+    read,
+    write_forward,
+    write_interests,
+    write_outcome,
+    write_run,
+    write_told,
+)
+from mqttlite.cluster.membership import Membership
+from mqttlite.core.broker import Broker
+from mqttlite.core.forwards import Forward, Interest, Outcome, Outgoing, Run
+
+WRITE_BUFFER_BYTES: Final = 1_048_576
+"""What may wait for another worker before whoever sends to it is held up."""
+
+MAX_POSTPONED: Final = 10_000
+"""Messages whose outcome at another worker may be waited for before no more are taken."""
+
+_log = logging.getLogger("mqttlite.cluster")
+
+
+class Fabric:
+    """One worker's end. `on_change` is called when something came in or is no longer jammed, `on_lost` when another
+    worker is gone, `on_status` with what another says of itself."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        core: Broker,
+        *,
+        on_change: Callable[[], None],
+        on_status: Callable[[int, bytes], None],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self.index: Final = membership.index
+        self.core: Final = core
+        self.on_change: Final = on_change
+        self.on_status: Final = on_status
+        self._on_lost: Final = on_lost
+        self._sockets: Final = membership.fabric
+        self._loop: Final = asyncio.get_running_loop()
+        self._peers: Final[dict[int, Peer]] = {}
+        self._serial = 0
+        self._told: Final[dict[int, tuple[asyncio.Future[None], set[int]]]] = {}
+        """Who has yet to note what was told, by serial number."""
+        self._ready: Final[set[int]] = set()
+        self._all_ready: Final = asyncio.Event()
+
+    async def start(self) -> None:
+        """Take the sockets."""
+        for worker, sock in self._sockets.items():
+            peer = Peer(worker, self, self._loop)
+            self._peers[worker] = peer
+            await self._take(sock, peer)
+
+    async def _take(self, sock: socket.socket, peer: "Peer") -> None:
+        await self._loop.create_unix_connection(lambda: peer, sock=sock)
+
+    def stop(self) -> None:
+        """Close the sockets once what was sent is written."""
+        for peer in list(self._peers.values()):
+            peer.close()
+
+    # ------------------------------------------------------------------ out
+
+    def tell(self, interests: list[Interest]) -> asyncio.Future[None]:
+        """Tell every other worker; done when all have noted it."""
+        self._serial += 1
+        done: asyncio.Future[None] = self._loop.create_future()
+        waiting = set(self._peers)
+        if waiting:
+            self._told[self._serial] = done, waiting
+        else:
+            done.set_result(None)
+        data = write_interests(self._serial, interests)
+        for peer in self._peers.values():
+            peer.write([data])
+        return done
+
+    def send(self, outgoing: list[Outgoing]) -> None:
+        """Send to those whom it is for."""
+        pieces: dict[int, list[bytes]] = {worker: [] for worker in self._peers}
+        for each in outgoing:
+            if isinstance(each, Run):
+                run = write_run(each)
+                for worker in each.workers:
+                    pieces[worker] += run
+            elif isinstance(each, Forward):
+                pieces[each.worker].append(write_forward(each))
+            else:
+                pieces[each.worker].append(write_outcome(each))
+        for worker, data in pieces.items():
+            if data:
+                self._peers[worker].write(data)
+
+    def send_status(self, worker: int, status: bytes) -> None:
+        if worker in self._peers:
+            self._peers[worker].write([envelope(STATUS, status)])
+
+    async def all_ready(self) -> None:
+        """Say that we are ready, and wait until all are."""
+        for peer in self._peers.values():
+            peer.write([envelope(READY)])
+        self._note_ready(self.index)
+        await self._all_ready.wait()
+
+    @property
+    def is_jammed(self) -> bool:
+        """Whether whoever sends to other workers should wait."""
+        if self.core.postponed > MAX_POSTPONED:
+            return True
+        return any([peer.is_full for peer in self._peers.values()])
+
+    # ------------------------------------------------------------------ in
+
+    def on_told(self, worker: int, serial: int) -> None:
+        done, waiting = self._told[serial]
+        waiting.discard(worker)
+        if not waiting:
+            del self._told[serial]
+            if not done.done():  # who waited may have been cancelled
+                done.set_result(None)
+
+    def on_ready(self, worker: int) -> None:
+        self._note_ready(worker)
+
+    def on_lost(self, worker: int) -> None:
+        """A worker is gone, and takes no more notes."""
+        del self._peers[worker]
+        for serial, (_done, waiting) in list(self._told.items()):
+            if worker in waiting:
+                self.on_told(worker, serial)
+        self._on_lost(worker)
+
+    def _note_ready(self, worker: int) -> None:
+        self._ready.add(worker)
+        if len(self._ready) == len(self._sockets) + 1:
+            self._all_ready.set()
+
+
+class Peer(asyncio.Protocol):
+    """The socket to one other worker."""
+
+    def __init__(self, worker: int, fabric: Fabric, loop: asyncio.AbstractEventLoop) -> None:
+        self._worker: Final = worker
+        self._fabric: Final = fabric
+        self._loop: Final = loop
+        self._transport: asyncio.Transport
+        self._tail = b""
+        self._answers: Final[list[bytes]] = []
+        self.is_full = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES // 4)
+
+    def write(self, pieces: list[bytes]) -> None:
+        self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self._tail:
+            data = self._tail + data
+        try:
+            at = read(self._worker, data, self)
+        except Exception:  # both ends are ours: what one of us cannot read, nobody should go on with
+            _log.exception("what worker %d sent cannot be read", self._worker)
+            self._transport.abort()
+            return
+        self._tail = data[at:]
+        if self._answers:
+            self.write(self._answers)
+            self._answers.clear()
+        self._fabric.on_change()
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self._fabric.on_change()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._fabric.on_lost(self._worker)
+
+    # ------------------------------------------------------------------ as a `Receiver`
+
+    def on_run(self, version: int, head: int, size: int, data: bytes, start: int, end: int) -> None:
+        self._fabric.core.on_run(version, head, size, data, start, end, self._loop.time())
+
+    def on_forward(self, forward: Forward) -> None:
+        self._fabric.core.on_forward(forward, self._loop.time())
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        self._fabric.core.on_outcome(outcome, self._loop.time())
+
+    def on_interests(self, serial: int, interests: list[Interest]) -> None:
+        for interest in interests:
+            self._fabric.core.on_interest(self._worker, interest)
+        self._answers.append(write_told(serial))
+
+    def on_told(self, serial: int) -> None:
+        self._fabric.on_told(self._worker, serial)
+
+    def on_status(self, status: bytes) -> None:
+        self._fabric.on_status(self._worker, status)
+
+    def on_ready(self) -> None:
+        self._fabric.on_ready(self._worker)

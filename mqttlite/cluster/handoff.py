@@ -1,0 +1,122 @@
+"""Connections that move from one worker to another: the socket itself goes, with what was read from it (SCM_RIGHTS).
+
+A handoff is two lengths (4 bytes each), a description of the connection as JSON, and the bytes already read; the file
+descriptor travels with its first byte. Invariant: a descriptor is closed here as soon as it is there, or cannot be.
+"""
+
+import asyncio
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+MAX_WAITING: Final = 4_096
+"""Connections that may wait for another worker to take them; one more is closed."""
+
+_READ_BYTES: Final = 262_144
+_MAX_DESCRIPTORS: Final = 253
+"""As many as the kernel passes at once."""
+
+_HEAD: Final = struct.Struct("<II")
+
+_log = logging.getLogger("mqttlite.cluster")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What is known of a connection where it came in. `listener` is the number of its listener in the config."""
+
+    listener: int
+    address: str
+    identity: str | None
+    tls_version: str | None
+    tls_cipher: str | None
+
+
+class Handoff:
+    """The socket to one other worker; `on_arrival` is given what comes."""
+
+    def __init__(self, sock: socket.socket, on_arrival: Callable[[socket.socket, Origin, bytes], None]) -> None:
+        self._sock: Final = sock
+        self._on_arrival: Final = on_arrival
+        self._loop: Final = asyncio.get_running_loop()
+        self._waiting: Final[deque[tuple[socket.socket | None, bytes]]] = deque()
+        self._tail = b""
+        self._descriptors: Final[deque[int]] = deque()
+        self._origins: Final = msgspec.json.Decoder(Origin)
+        self._loop.add_reader(sock.fileno(), self._read)
+
+    def send(self, sock: socket.socket, origin: Origin, data: bytes) -> None:
+        """Let a connection go, which is no longer ours afterwards."""
+        if len(self._waiting) >= MAX_WAITING:
+            _log.warning("%s: too many connections wait for another worker: closed", origin.address)
+            sock.close()
+            return
+        described = msgspec.json.encode(origin)
+        self._waiting.append((sock, _HEAD.pack(len(described), len(data)) + described + data))
+        if len(self._waiting) == 1:
+            self._write()
+
+    def close(self) -> None:
+        """What has not arrived is closed."""
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        for sock, _data in self._waiting:
+            if sock is not None:
+                sock.close()
+        self._waiting.clear()
+        for descriptor in self._descriptors:
+            socket.socket(fileno=descriptor).close()
+        self._descriptors.clear()
+        self._sock.close()
+
+    def _write(self) -> None:
+        while self._waiting:
+            sock, data = self._waiting[0]
+            try:
+                if sock is not None:
+                    sent = socket.send_fds(self._sock, [data], [sock.fileno()])
+                    sock.close()
+                else:
+                    sent = self._sock.send(data)
+            except (BlockingIOError, InterruptedError):
+                self._loop.add_writer(self._sock.fileno(), self._write)
+                return
+            except OSError:  # the other worker is gone, and the broker about to end
+                self._waiting.clear()
+                break
+            if sent < len(data):
+                self._waiting[0] = None, data[sent:]
+            else:
+                self._waiting.popleft()
+        self._loop.remove_writer(self._sock.fileno())
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data, descriptors, _flags, _address = socket.recv_fds(self._sock, _READ_BYTES, _MAX_DESCRIPTORS)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                data, descriptors = b"", []
+            if not data:
+                self._loop.remove_reader(self._sock.fileno())
+                return
+            self._descriptors.extend(descriptors)
+            self._take(self._tail + data)
+
+    def _take(self, data: bytes) -> None:
+        at = 0
+        while len(data) - at >= _HEAD.size:
+            described, read = _HEAD.unpack_from(data, at)
+            body = at + _HEAD.size
+            end = body + described + read
+            if end > len(data):
+                break
+            sock = socket.socket(fileno=self._descriptors.popleft())
+            self._on_arrival(sock, self._origins.decode(data[body : body + described]), data[body + described : end])
+            at = end
+        self._tail = data[at:]
