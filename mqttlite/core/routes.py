@@ -95,6 +95,7 @@ class Routes:
         "_by_first_level",
         "_cached_bytes",
         "_comparisons",
+        "_groups",
         "_max_bytes",
         "_policies",
         "_sessions",
@@ -111,6 +112,7 @@ class Routes:
         self._policies: Final = share_policies
         self._tree: Final[SubscriptionTree[Subscription | Share]] = SubscriptionTree()
         self._shares: Final[dict[bytes, Share]] = {}
+        self._groups: Final[dict[str, int]] = {}
         self.cache: Final[dict[bytes, Route]] = {}
         self._by_first_level: Final[dict[bytes, dict[bytes, None]]] = {}
         self._cached_bytes = 0
@@ -144,7 +146,9 @@ class Routes:
         topic_filter = subscription.topic_filter
         shared = split_share(topic_filter)
         if shared is not None:
-            self.shared_subscriptions += replaced is None
+            if replaced is None:
+                self.shared_subscriptions += 1
+                self._groups[subscription.client_id] = self._groups.get(subscription.client_id, 0) + 1
             self._add_to_share(subscription, *shared)
             return
         self.subscriptions += replaced is None
@@ -162,12 +166,19 @@ class Routes:
             self.forget(topic_filter)
             return
         self.shared_subscriptions -= 1
+        groups = self._groups.pop(subscription.client_id) - 1
+        if groups:
+            self._groups[subscription.client_id] = groups
         share = self._shares[topic_filter]
         share.remove(subscription)
         if len(share) == 0:
             del self._shares[topic_filter]
             self._tree.remove(shared[1], share)
             self.forget(shared[1])
+
+    def groups_of(self, session: Session) -> int:
+        """How many shared subscriptions it has."""
+        return self._groups.get(session.client_id, 0)
 
     def share(self, name: bytes) -> Share | None:
         """The shared subscription of that name, `$share/group/filter`, while it has members."""
