@@ -14,6 +14,7 @@ if not __package__:  # run as a folder, `python path/to/bench`, which works from
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import brokers, build, cases, machine, measure, report, results
+from bench.guard import command as guard
 
 OUR_OWN: Final = "mqttlite"
 EPILOG: Final = """\
@@ -102,6 +103,10 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
+def _guard(options: argparse.Namespace) -> int:
+    return guard.run(accept=options.accept)
+
+
 def _print(machines: Sequence[machine.Machine], found: Sequence[measure.Result], reference: str) -> None:
     parts = [*map(report.heading, machines), report.details(found, reference), report.summary(found, reference)]
     print("\n\n".join(parts))
@@ -126,6 +131,14 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("files", nargs="+", type=Path, metavar="FILE")
     _reference_option(compare)
     compare.set_defaults(run=_compare)
+    guarding = commands.add_parser(
+        "guard",
+        help="count the core's instructions and compare them with those accepted last",
+        description="Counts the core's instructions under valgrind and compares them with those accepted last; "
+        "the exit code is 1 if something got dearer.",
+    )
+    guarding.add_argument("--accept", action="store_true", help="from now on it may cost what it costs now")
+    guarding.set_defaults(run=_guard)
     return parser
 
 

@@ -125,7 +125,7 @@ class Fabric:
         """Whether whoever sends to other workers should wait."""
         if self.core.postponed > MAX_POSTPONED:
             return True
-        return any([peer.is_full for peer in self._peers.values()])
+        return any(peer.is_full for peer in self._peers.values())
 
     # ------------------------------------------------------------------ in
 

@@ -40,6 +40,9 @@ class Limits:
     """What happens at the two limits above and at the queue's: `drop_newest`, `drop_oldest` or `disconnect`."""
     max_subscriptions: int = 100_000
     """Topic filters of one session; one more is refused with 0x97."""
+    max_shared_subscriptions: int = 100
+    """Those of them that are shared: overlapping filters get one copy of a message together, but each group gets its
+    own, so that one client in many groups of `#` makes a message cost as much as for so many clients."""
     max_sessions: int = 1_000_000
     """Sessions, connected or not; a client that would begin one more is refused with 0x97."""
     max_retained_messages: int = 1_000_000
@@ -84,6 +87,7 @@ _LEAST: Final[dict[str, int]] = {
     "max_outbox_bytes": 1_024,
     "max_outbox_messages": 1,
     "max_subscriptions": 1,
+    "max_shared_subscriptions": 0,
     "max_sessions": 1,
     "max_retained_messages": 0,
     "max_retained_bytes": 0,

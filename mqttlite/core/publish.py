@@ -395,18 +395,18 @@ class Publisher:
 
         `DROPPED` where all queues were full, or where the member subscribed at QoS 0 and is away.
         """
-        members = share.candidates(message)
-        for member in members:
-            subscription = member.subscription
-            qos = min(message.qos, subscription.qos)  # [MQTT-4.8.2-3]
-            identifiers = (subscription.identifier,) if subscription.identifier else ()
-            retain = message.retain and subscription.retain_as_published
-            delivery = Delivery(message, qos, retain, identifiers, share.name)
-            if qos == 0:
-                return member.session.deliver_qos0(delivery), 0
-            if member.session.has_room(delivery) or member is members[-1]:
-                return member.session.deliver(delivery), qos
-        raise AssertionError(f"{share.name!r} has no members")
+        first = share.first(message)
+        delivery = _shared(share, first, message)
+        if delivery.qos and not first.session.has_room(delivery):
+            for member in share.others(first):
+                other = _shared(share, member, message)
+                if other.qos == 0:
+                    return member.session.deliver_qos0(other), 0
+                if member.session.has_room(other):
+                    return member.session.deliver(other), other.qos
+        if delivery.qos:
+            return first.session.deliver(delivery), delivery.qos
+        return first.session.deliver_qos0(delivery), 0
 
     def _run_to_share(self, share: Share, topic: bytes, payloads: list[bytes]) -> None:
         """QoS 0 messages of one topic and size, dealt out to the members."""
@@ -420,8 +420,8 @@ class Publisher:
                 else:
                     self._workers.forward(message, [], {worker: [share.name]}, False, False)
         elif share.policy == ROUND_ROBIN:
-            members = share.candidates(None)
-            for at, member in enumerate(members[: len(payloads)]):
+            members = share.deal(len(payloads))
+            for at, member in enumerate(members):
                 mine = payloads[at :: len(members)]
                 outbox = member.session.outbox
                 if outbox is None or member.subscription.identifier or outbox.max_packet_bytes:
@@ -436,3 +436,10 @@ class Publisher:
     def _to_member(self, member: Member, share: Share, message: Message) -> None:
         identifier = member.subscription.identifier
         member.session.deliver_qos0(Delivery(message, 0, False, (identifier,) if identifier else (), share.name))
+
+
+def _shared(share: Share, member: Member, message: Message) -> Delivery:
+    subscription = member.subscription
+    identifiers = (subscription.identifier,) if subscription.identifier else ()
+    qos = min(message.qos, subscription.qos)  # [MQTT-4.8.2-3]
+    return Delivery(message, qos, message.retain and subscription.retain_as_published, identifiers, share.name)

@@ -116,6 +116,7 @@ class Routes:
         "_by_first_level",
         "_cached_bytes",
         "_comparisons",
+        "_groups",
         "_max_bytes",
         "_policies",
         "_remotes",
@@ -142,6 +143,7 @@ class Routes:
         self._policies: Final = share_policies
         self._tree: Final[SubscriptionTree[Subscription | Share | Remote]] = SubscriptionTree()
         self._shares: Final[dict[bytes, Share]] = {}
+        self._groups: Final[dict[str, int]] = {}
         self.cache: Final[dict[bytes, Route]] = {}
         self._by_first_level: Final[dict[bytes, dict[bytes, None]]] = {}
         self._cached_bytes = 0
@@ -175,7 +177,9 @@ class Routes:
         topic_filter = subscription.topic_filter
         shared = split_share(topic_filter)
         if shared is not None:
-            self.shared_subscriptions += replaced is None
+            if replaced is None:
+                self.shared_subscriptions += 1
+                self._groups[subscription.client_id] = self._groups.get(subscription.client_id, 0) + 1
             self._add_to_share(subscription, *shared)
             return
         self.subscriptions += replaced is None
@@ -197,6 +201,9 @@ class Routes:
             self.forget(topic_filter)
             return
         self.shared_subscriptions -= 1
+        groups = self._groups.pop(subscription.client_id) - 1
+        if groups:
+            self._groups[subscription.client_id] = groups
         share = self._shares[topic_filter]
         share.remove(subscription)
         self._tell_share(share)
@@ -218,6 +225,10 @@ class Routes:
             share = self._shares[interest.topic_filter]
             del share.elsewhere[worker]
             self._forget_empty(share, shared[1])
+
+    def groups_of(self, session: Session) -> int:
+        """How many shared subscriptions it has."""
+        return self._groups.get(session.client_id, 0)
 
     def share(self, name: bytes) -> Share | None:
         """The shared subscription of that name, `$share/group/filter`, while it has members."""
@@ -280,6 +291,7 @@ class Routes:
 
     def _tell_share(self, share: Share) -> None:
         if self._workers is not None:
+            share.count_online()
             self._workers.tell_share(share.name, len(share), share.online)
 
     def _make(self, topic: bytes) -> Route:

@@ -38,6 +38,7 @@ _NO_SUCH_PACKET_ID: Final = 0x92
 
 _NOTHING_PENDING: Final[deque[int]] = deque()
 _NO_BURST: Final[deque[Delivery]] = deque()
+_NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 """Never added to: they stand for those that are not there yet."""
 
 
@@ -65,6 +66,7 @@ class Session:
         "received",
         "released",
         "subscriptions",
+        "watchers",
         "will",
         "will_delay",
     )
@@ -78,6 +80,8 @@ class Session:
         self.outbox: Outbox | None = None
         """Where to send; None while the client is away."""
         self.subscriptions: dict[bytes, Subscription] = {}
+        self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
+        """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
         self.inflight: dict[int, Delivery] = {}
         """Sent on this connection and not yet acknowledged (QoS 1) or received (QoS 2)."""
         self.released: dict[int, None] = {}
@@ -130,6 +134,13 @@ class Session:
         self.quota = self._window - len(self.released)
         self.queue_high_water = len(self._pending)
         self.inflight_high_water = 0
+        self._tell_watchers()
+
+    def watch(self, group: bytes, improved: "list[Session]") -> None:
+        """Put the session on that list, once, when it is connected again or has caught up."""
+        if self.watchers is _NO_WATCHERS:
+            self.watchers = {}
+        self.watchers[group] = improved
 
     def resume(self) -> None:
         """Send again what was not acknowledged, in the original order [MQTT-4.4.0-1] [3.1.1 MQTT-4.6.0-1]."""
@@ -247,6 +258,8 @@ class Session:
         if room <= 0 and not outbox.hungry and (self._burst or (self._pending and self.quota > 0)):
             outbox.hungry = True
             turn.hungry.append(outbox.number)
+        if self.watchers and not self._pending and not self._burst:
+            self._tell_watchers()
 
     # ------------------------------------------------------------------ acknowledgements from the client
 
@@ -321,6 +334,11 @@ class Session:
         return True
 
     # ------------------------------------------------------------------ inside
+
+    def _tell_watchers(self) -> None:
+        for improved in self.watchers.values():
+            improved.append(self)
+        self.watchers = _NO_WATCHERS
 
     def _take_packet_id(self, delivery: Delivery) -> int:
         """An identifier that is not in use [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
@@ -401,6 +419,8 @@ class Session:
         self._queued_bytes -= delivery.message.size()
         self.inflight[packet_id] = delivery
         self.quota -= 1
+        if not self._pending:
+            self._tell_watchers()
         return delivery
 
     def _unqueue(self) -> tuple[int, Delivery]:

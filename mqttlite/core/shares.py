@@ -1,7 +1,12 @@
 """Shared subscriptions (5.0 §4.8.2): each message that the filter matches goes to one of the group's members.
 
 Who gets the next one is decided here, by the group's policy; what becomes of it is the member's session's business.
-Invariant: a member that is connected and reads comes before one that does not, and that one before one that is away.
+Invariants, whatever else comes to choose among members:
+
+- a member that is connected and reads comes before one that does not, and that one before one that is away;
+- a message costs what it is offered to, not what the group has members. So members stand in rings by what they were
+  when last looked at. One that turns out to be worse is moved then; one that may have become better is heard of, for
+  its session puts itself on the group's list (`Session.watchers`).
 """
 
 import zlib
@@ -20,40 +25,96 @@ SHARE_POLICIES: Final = (ROUND_ROBIN, LEAST_INFLIGHT, HASH_TOPIC, HASH_KEY)
 
 _ORDERING_KEY: Final = "ordering-key"
 
+_READY: Final = 0
+_SLOW: Final = 1
+_AWAY: Final = 2
+"""A member reads and has caught up; is connected; is neither."""
+
+_PROBES: Final = 8
+"""Places that a key tries, where their members are away, before it takes the next one: so their keys are spread."""
+
 
 @final
 class Member:
     """A session in a group, with its subscription."""
 
-    __slots__ = ("session", "subscription")
+    __slots__ = ("at", "dealt", "session", "standing", "subscription")
 
     def __init__(self, session: Session, subscription: Subscription) -> None:
         self.session: Final = session
-        self.subscription: Final = subscription
+        self.subscription = subscription
+        self.standing = _READY
+        """As the group knows it, which is in the ring of that number."""
+        self.at = 0
+        self.dealt = 0
+
+
+@final
+class _Ring:
+    """Members in turn: before `turn` are those that had theirs in this round, from there those that did not."""
+
+    __slots__ = ("members", "turn")
+
+    def __init__(self) -> None:
+        self.members: Final[list[Member]] = []
+        self.turn = 0
+
+    def add(self, member: Member) -> None:
+        member.at = len(self.members)
+        self.members.append(member)
+
+    def remove(self, member: Member) -> None:
+        """Close the gap with the last of its part of the round, and that one's with the last of all."""
+        at = member.at
+        if at < self.turn:
+            self.turn -= 1
+            self._put(self.members[self.turn], at)
+            at = self.turn
+        last = self.members.pop()
+        if at < len(self.members):
+            self._put(last, at)
+
+    def next(self) -> Member:
+        if self.turn >= len(self.members):
+            self.turn = 0
+        member = self.members[self.turn]
+        self.turn += 1
+        return member
+
+    def in_turn(self) -> list[Member]:
+        """All of them, whose turn is next first."""
+        return self.members[self.turn :] + self.members[: self.turn]
+
+    def _put(self, member: Member, at: int) -> None:
+        self.members[at] = member
+        member.at = at
 
 
 @final
 class Share:
     """The members of one share name and filter."""
 
-    __slots__ = ("_members", "_turn", "elsewhere", "name", "policy")
+    __slots__ = ("_deals", "_improved", "_members", "_rings", "_workers_turn", "elsewhere", "name", "online", "policy")
 
     def __init__(self, name: bytes, policy: str) -> None:
         self.name: Final = name
         """The whole `$share/group/filter`."""
         self.policy: Final = policy
-        self._members: list[Member] = []
-        self._turn = 0
-        self.elsewhere: dict[int, tuple[int, int]] = {}
+        self._members: Final[dict[str, Member]] = {}
+        self._rings: Final = (_Ring(), _Ring(), _Ring())
+        self._improved: Final[list[Session]] = []
+        self._deals = 0
+        self.elsewhere: Final[dict[int, tuple[int, int]]] = {}
         """Workers that have members too: how many, and how many of them are connected."""
+        self.online = 0
+        """Members here that are connected, when they were last counted."""
+        self._workers_turn = 0
 
     def __len__(self) -> int:
         return len(self._members)
 
-    @property
-    def online(self) -> int:
-        """Members that are connected."""
-        return sum([member.session.outbox is not None for member in self._members])
+    def count_online(self) -> None:
+        self.online = sum([member.session.outbox is not None for member in self._members.values()])
 
     def worker_for(self, message: Message, own: int) -> int:
         """The worker whose member is to get the next message, each worker in proportion to its members.
@@ -66,8 +127,8 @@ class Share:
         if self.policy in (HASH_TOPIC, HASH_KEY):
             at = zlib.crc32(_key_of(message, self.policy)) % total
         else:
-            at = self._turn % total
-            self._turn += 1
+            at = self._workers_turn % total
+            self._workers_turn += 1
         for worker, (members, online) in counts:
             at -= online if connected else members
             if at < 0:
@@ -76,53 +137,141 @@ class Share:
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Let a session in, in the place of its earlier subscription if it has one."""
-        for at, member in enumerate(self._members):
-            if member.session is session:
-                self._members[at] = Member(session, subscription)
-                return
-        self._members.append(Member(session, subscription))
+        member = self._members.get(session.client_id)
+        if member is None:
+            member = self._members[session.client_id] = Member(session, subscription)
+            self._rings[_READY].add(member)
+        member.subscription = subscription
 
     def remove(self, subscription: Subscription) -> None:
-        self._members = [member for member in self._members if member.subscription is not subscription]
+        member = self._members.pop(subscription.client_id)
+        self._rings[member.standing].remove(member)
+        member.session.watchers.pop(self.name, None)
 
-    def candidates(self, message: Message | None) -> list[Member]:
-        """Whom to offer the next message, in this order. None stands for many, to be dealt out among all of these."""
-        ready: list[Member] = []
-        slow: list[Member] = []
-        away: list[Member] = []
-        for member in self._members:
-            outbox = member.session.outbox
-            if outbox is None:
-                away.append(member)
-            elif outbox.blocked or member.session.queued:
-                slow.append(member)
-            else:
-                ready.append(member)
-        if not ready and not slow:
-            return self._ordered(away, message)  # offline members only when nobody is connected
-        if message is None:
-            return self._ordered(ready or slow, None)
+    def first(self, message: Message) -> Member:
+        """Whom to offer a message first. The group has members."""
         if self.policy in (HASH_TOPIC, HASH_KEY):  # whoever is slow keeps its keys: elsewhere they would overtake
-            connected = [member for member in self._members if member.session.outbox is not None]
-            return self._ordered(connected, message)
-        return self._ordered(ready, message) + slow if ready else self._ordered(slow, message)
+            return self._by_key(message)
+        self._look_again()
+        return self._least() if self.policy == LEAST_INFLIGHT else self._in_turn()
 
-    def _ordered(self, members: list[Member], message: Message | None) -> list[Member]:
-        """By policy: whom to offer it first."""
-        if len(members) < 2:
-            return members
-        if self.policy == LEAST_INFLIGHT:
-            return sorted(members, key=_unacknowledged)
-        if self.policy == ROUND_ROBIN or message is None:
-            first = self._turn % len(members)
-            self._turn += 1
+    def others(self, first: Member) -> list[Member]:
+        """Whom to offer it when that one has no room, in this order: all that are connected, or all if none is."""
+        if self.policy in (HASH_TOPIC, HASH_KEY):
+            everybody = self._rings[_READY].members
+            members = everybody[first.at + 1 :] + everybody[: first.at]
         else:
-            first = zlib.crc32(_key_of(message, self.policy)) % len(members)
-        return members[first:] + members[:first]
+            members = [member for ring in self._rings for member in ring.in_turn() if member is not first]
+            members.sort(key=_preference if self.policy == LEAST_INFLIGHT else _standing_of)
+        if first.session.outbox is None:
+            return members
+        return [member for member in members if member.session.outbox is not None]
+
+    def deal(self, messages: int) -> list[Member]:
+        """Among whom to deal out so many messages: each of these, in this order, has the next one, and again."""
+        self._look_again()
+        self._deals += 1
+        member = self._in_turn()
+        standing = member.standing
+        ring = self._rings[standing]
+        members: list[Member] = []
+        while member.dealt != self._deals:  # where a gap was closed somebody may have moved into our way again
+            if _standing(member.session) == standing:
+                member.dealt = self._deals
+                members.append(member)
+            else:
+                self._move(member)
+            if len(members) >= messages or len(members) >= len(ring.members):
+                break
+            member = ring.next()
+        return members
+
+    def _look_again(self) -> None:
+        """Put those into their rings that were passed over and may have become better since."""
+        while self._improved:
+            session = self._improved.pop()
+            member = self._members.get(session.client_id)
+            if member is not None and member.session is session:
+                self._move(member)
+
+    def _in_turn(self) -> Member:
+        for ring in self._rings:
+            while ring.members:
+                member = ring.next()
+                if _standing(member.session) == member.standing:
+                    return member
+                self._move(member)
+        raise AssertionError(f"{self.name!r} has no members")
+
+    def _least(self) -> Member:
+        """Of those who stand best, who has the fewest unacknowledged; of equals, whose turn it is."""
+        for ring in self._rings:
+            misplaced: list[Member] = []
+            least: Member | None = None
+            fewest = 0
+            size = len(ring.members)
+            for step in range(size):
+                at = ring.turn + step
+                member = ring.members[at if at < size else at - size]
+                if _standing(member.session) != member.standing:
+                    misplaced.append(member)
+                    continue
+                unacknowledged = _unacknowledged(member)
+                if least is None or unacknowledged < fewest:
+                    least, fewest = member, unacknowledged
+                    if fewest == 0:
+                        break
+            if least is not None:
+                ring.turn = least.at + 1
+            for member in misplaced:
+                self._move(member)
+            if least is not None:
+                return least
+        raise AssertionError(f"{self.name!r} has no members")
+
+    def _by_key(self, message: Message) -> Member:
+        """The member whose place the key names, and while that one is away another: always the same two."""
+        members = self._rings[_READY].members
+        number = zlib.crc32(_key_of(message, self.policy))
+        first = number % len(members)
+        at = first
+        for _probe in range(_PROBES):
+            if members[at].session.outbox is not None:
+                return members[at]
+            number = zlib.crc32(number.to_bytes(4, "big"))
+            at = number % len(members)
+        for _member in members:
+            at = at + 1 if at + 1 < len(members) else 0
+            if members[at].session.outbox is not None:
+                return members[at]
+        return members[first]
+
+    def _move(self, member: Member) -> None:
+        """Into the ring where it belongs now; while that is not the best one its session tells of changes."""
+        self._rings[member.standing].remove(member)
+        member.standing = _standing(member.session)
+        self._rings[member.standing].add(member)
+        if member.standing != _READY:
+            member.session.watch(self.name, self._improved)
+
+
+def _standing(session: Session) -> int:
+    outbox = session.outbox
+    if outbox is None:
+        return _AWAY
+    return _SLOW if outbox.blocked or session.queued else _READY
 
 
 def _unacknowledged(member: Member) -> int:
     return len(member.session.inflight) + member.session.queued
+
+
+def _standing_of(member: Member) -> int:
+    return _standing(member.session)
+
+
+def _preference(member: Member) -> tuple[int, int]:
+    return _standing(member.session), _unacknowledged(member)
 
 
 def _key_of(message: Message, policy: str) -> bytes:

@@ -89,6 +89,8 @@ class Subscriptions:
         known = request.topic_filter in session.subscriptions
         if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
             return _QUOTA_EXCEEDED
+        if not known and split_share(request.topic_filter) is not None:
+            return _QUOTA_EXCEEDED if self._routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
         if waiting >= RETAINED_WAITING and _wants_retained(session, request):
             publisher = self._publisher
             if waiting >= RETAINED_COPIES * (publisher.retained + publisher.own_retained):

@@ -11,15 +11,19 @@ from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 MAX_LEVELS: Final = 200
 """Levels in a topic name or filter: what a tree of nodes costs is paid by whoever subscribes, so it has an end."""
 
+_PLUS: Final = 0x2B
+_HASH: Final = 0x23
+"""As numbers: whether `bytes` hold other bytes is looked for ten times as slowly as whether they hold a byte."""
+
 
 def check_name(topic: bytes) -> None:
     """Raises `TopicNameInvalid` for a name that is empty, too long, too deep (`MAX_LEVELS`) or has wildcards."""
     if not topic:
         raise TopicNameInvalid("topic name is empty [MQTT-4.7.3-1]")
     # What comes from a client is decoded, and can be neither [MQTT-4.7.3-3].
-    if b"\0" in topic or len(topic) > MAX_STRING_BYTES:
+    if 0 in topic or len(topic) > MAX_STRING_BYTES:
         raise TopicNameInvalid(f"topic name of {len(topic)} bytes is too long, or has U+0000 [MQTT-4.7.3-2]")
-    if b"+" in topic or b"#" in topic:
+    if _PLUS in topic or _HASH in topic:
         raise TopicNameInvalid(f"topic name {shown(topic)} contains a wildcard [MQTT-3.3.2-2]")  # [MQTT-4.7.0-1]
     levels = topic.count(b"/") + 1
     if levels > MAX_LEVELS:
@@ -33,10 +37,10 @@ def check_filter(topic_filter: bytes) -> None:
     levels = topic_filter.split(b"/")
     if len(levels) > MAX_LEVELS:
         raise TopicFilterInvalid(f"topic filter has {len(levels)} levels, at most {MAX_LEVELS} accepted")
-    if b"#" in topic_filter[:-1] or (topic_filter[-1] == 35 and levels[-1] != b"#"):
+    if _HASH in topic_filter[:-1] or (topic_filter[-1] == _HASH and levels[-1] != b"#"):
         raise TopicFilterInvalid(f"'#' in {shown(topic_filter)} is not a whole last level [MQTT-4.7.1-1]")
     for level in levels:
-        if b"+" in level and level != b"+":
+        if _PLUS in level and level != b"+":
             raise TopicFilterInvalid(f"'+' in {shown(topic_filter)} is not a whole level [MQTT-4.7.1-2]")
 
 
@@ -48,7 +52,7 @@ def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
     if not topic_filter.startswith(b"$share/"):
         return None
     _share, name, *rest = topic_filter.split(b"/", 2)
-    if not name or b"+" in name or b"#" in name:
+    if not name or _PLUS in name or _HASH in name:
         raise TopicFilterInvalid(f"share name in {shown(topic_filter)} is empty or has a wildcard [MQTT-4.8.2-1]")
     if not rest or not rest[0]:
         raise TopicFilterInvalid(f"{shown(topic_filter)} has no filter behind its share name [MQTT-4.8.2-2]")
@@ -61,7 +65,7 @@ def is_own(topic: bytes) -> bool:
 
 
 def has_wildcard(topic_filter: bytes) -> bool:
-    return b"+" in topic_filter or topic_filter.endswith(b"#")
+    return _PLUS in topic_filter or topic_filter.endswith(b"#")
 
 
 def matches(topic_filter: bytes, topic: bytes) -> bool:

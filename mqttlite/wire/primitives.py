@@ -8,6 +8,8 @@ from typing import Final, final
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, MAX_STRING_BYTES
 from mqttlite.wire.errors import MalformedPacket
 
+_TOO_SHORT: Final = "packet ends in the middle of a field"
+
 
 @final
 class Cursor:
@@ -28,15 +30,23 @@ class Cursor:
         """The next `count` bytes. Raises `MalformedPacket` when there are fewer, as every read here does."""
         start = self._at
         if count > self._end - start:
-            raise MalformedPacket("packet ends in the middle of a field")
+            raise MalformedPacket(_TOO_SHORT)
         self._at = start + count
         return self._data[start : start + count]
 
     def u8(self) -> int:
-        return self.take(1)[0]
+        at = self._at
+        if at >= self._end:
+            raise MalformedPacket(_TOO_SHORT)
+        self._at = at + 1
+        return self._data[at]
 
     def u16(self) -> int:
-        return int.from_bytes(self.take(2), "big")
+        at = self._at
+        if at + 2 > self._end:
+            raise MalformedPacket(_TOO_SHORT)
+        self._at = at + 2
+        return self._data[at] << 8 | self._data[at + 1]
 
     def u32(self) -> int:
         return int.from_bytes(self.take(4), "big")
@@ -86,7 +96,7 @@ class Cursor:
 
 def check_utf8(raw: bytes) -> str:
     """The text of `raw`. Raises `MalformedPacket` for ill-formed UTF-8 and for U+0000."""
-    if b"\0" in raw:
+    if 0 in raw:
         raise MalformedPacket("string contains U+0000 [MQTT-1.5.4-2]")
     try:
         return raw.decode()  # U+FEFF stays where it is [MQTT-1.5.4-3]

@@ -395,6 +395,11 @@ class Book:
             if not known and len(session.subscriptions) >= self.limits.max_subscriptions:
                 codes.append(0x97 if line.version == V5 else 0x80)
                 continue
+            groups = sum(each.startswith(b"$share/") for each in session.subscriptions)
+            shared = topic_filter.startswith(b"$share/")
+            if not known and shared and groups >= self.limits.max_shared_subscriptions:
+                codes.append(0x97 if line.version == V5 else 0x80)
+                continue
             codes.append(request.qos)
             session.subscriptions[topic_filter] = request, identifier
             if topic_filter.startswith(b"$share/"):

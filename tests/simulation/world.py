@@ -92,6 +92,7 @@ class World:
             max_outbox_messages=rng.choice([1, 3, 1_000]),
             on_overflow=rng.choice(OVERFLOW_POLICIES),
             max_subscriptions=rng.choice([3, 1_000]),
+            max_shared_subscriptions=rng.choice([0, 1, 100, 100]),
             max_route_cache_bytes=rng.choice([0, 2_000, 1_000_000]),
             server_keep_alive_s=rng.choice([0, 0, 30]),
             max_session_expiry_s=rng.choice([0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 100]),
@@ -881,6 +882,7 @@ class World:
         assert (tree._exact, tree._several, tree._wild) == ({}, {}, 0)
         assert tree._root.is_empty()
         assert not broker._routes._shares
+        assert not broker._routes._groups
         assert len(broker._deadlines) <= SLACK
         assert not any(not deadline.cancelled for _, _, deadline in broker._deadlines._heap)
         assert broker.publisher._retained_bytes == 0

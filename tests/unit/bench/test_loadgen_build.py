@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.build import BuildError, loadgen
+from bench.build import BuildError, compiled
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
@@ -24,33 +24,33 @@ def build(tmp_path: Path) -> Path:
 
 @needs_cc
 def test_a_source_is_compiled_once(source: Path, build: Path) -> None:
-    binary = loadgen(source, build)
+    binary = compiled(source, build)
     first = binary.stat().st_mtime_ns
-    assert loadgen(source, build) == binary
+    assert compiled(source, build) == binary
     assert binary.stat().st_mtime_ns == first
     assert list(build.iterdir()) == [binary]
 
 
 @needs_cc
 def test_a_changed_source_is_compiled_again_and_the_old_binary_goes(source: Path, build: Path) -> None:
-    old = loadgen(source, build)
+    old = compiled(source, build)
     source.write_text("int main(void) { return 1; }\n")
-    new = loadgen(source, build)
+    new = compiled(source, build)
     assert new != old
     assert list(build.iterdir()) == [new]
 
 
 def test_an_up_to_date_binary_needs_no_compiler(source: Path, build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BuildError, match="no C compiler: `no-such-cc` is not on PATH"):
-        loadgen(source, build, compiler="no-such-cc")
+        compiled(source, build, compiler="no-such-cc")
     if shutil.which("cc"):
-        binary = loadgen(source, build)
-        assert loadgen(source, build, compiler="no-such-cc") == binary
+        binary = compiled(source, build)
+        assert compiled(source, build, compiler="no-such-cc") == binary
 
 
 @needs_cc
 def test_a_broken_source_is_reported_in_the_words_of_the_compiler(source: Path, build: Path) -> None:
     source.write_text("int main(void) { return nowhere; }\n")
     with pytest.raises(BuildError, match=r"tiny\.c does not compile:\n(.|\n)*nowhere"):
-        loadgen(source, build)
+        compiled(source, build)
     assert list(build.iterdir()) == []

@@ -22,6 +22,7 @@ LEAST = {
     "max_outbox_bytes": 1_024,
     "max_outbox_messages": 1,
     "max_subscriptions": 1,
+    "max_shared_subscriptions": 0,
     "max_sessions": 1,
     "max_retained_messages": 0,
     "max_retained_bytes": 0,

@@ -67,7 +67,7 @@ def test_a_bad_topic_name_is_not_routed_and_not_cached() -> None:
 
 
 def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
-    size = Route(b"00", [], []).size
+    size = Route(b"00", [], [], []).size
     routes = Routes({}, 3 * size, {})
     for number in range(10, 20):
         routes.find(b"%d" % number)
@@ -78,7 +78,7 @@ def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
 
 @pytest.mark.parametrize(("limit", "cached"), [(-1, False), (0, True)])
 def test_a_route_is_cached_if_it_fits_the_limit(limit: int, cached: bool) -> None:
-    routes = Routes({}, Route(b"a", [], []).size + limit, {})
+    routes = Routes({}, Route(b"a", [], [], []).size + limit, {})
     assert routes.find(b"a").receivers == []
     assert (b"a" in routes.cache) is cached
 

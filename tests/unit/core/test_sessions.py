@@ -377,5 +377,6 @@ def test_clients_that_come_and_go_leave_nothing_behind(clean_start: bool) -> Non
     assert broker._routes._tree._root.is_empty()
     assert not broker._routes._tree._exact
     assert not broker._routes._shares
+    assert not broker._routes._groups
     assert world.store.load() == []
     assert world.clients == {}

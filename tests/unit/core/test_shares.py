@@ -3,12 +3,16 @@
 import itertools
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mqttlite.core.limits import Limits
-from mqttlite.core.message import Message
+from mqttlite.core.message import Delivery, Message
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.shares import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, Share
+from mqttlite.core.shares import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN, SHARE_POLICIES, Share
+from mqttlite.core.subscription import Subscription
+from mqttlite.core.turn import Outbox, Turn
 from mqttlite.topics.names import split_share
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.errors import TopicFilterInvalid
@@ -289,4 +293,244 @@ def test_a_share_without_members_is_no_more() -> None:
     sessions: dict[str, Session] = {}
     routes = Routes(sessions, 1000, {})
     assert routes.share(b"$share/a/b") is None
-    assert Share(b"$share/a/b", HASH_TOPIC).candidates(Message(b"b", b"")) == []
+
+
+def sessions_of(count: int) -> list[Session]:
+    """Sessions that are connected and have nothing to do."""
+    turn, limits = Turn(), Limits(max_inflight=1)
+    sessions = [Session(f"s{number}", 100, turn, limits) for number in range(count)]
+    for number, session in enumerate(sessions):
+        session.attach(Outbox(number, turn, limits), 10)
+    return sessions
+
+
+def share_of(sessions: list[Session], policy: str) -> Share:
+    share = Share(b"$share/g/t", policy)
+    for session in sessions:
+        share.add(session, Subscription(session.client_id, share.name, 1))
+    return share
+
+
+def send_to(share: Share, topic: bytes) -> str:
+    """Whom a message goes to first."""
+    return share.first(Message(topic, b"")).session.client_id
+
+
+@pytest.mark.parametrize("leaving", range(5))
+@pytest.mark.parametrize("had", range(6))
+def test_in_one_round_everybody_has_one_turn_even_if_somebody_leaves_and_another_comes(had: int, leaving: int) -> None:
+    sessions = sessions_of(6)
+    share = share_of(sessions[:5], ROUND_ROBIN)
+    round_ = [send_to(share, b"t") for _ in range(had)]
+    share.remove(Subscription(f"s{leaving}", share.name, 1))
+    share.add(sessions[5], Subscription("s5", share.name, 1))
+    remaining = {"s0", "s1", "s2", "s3", "s4", "s5"} - {f"s{leaving}"} - set(round_)
+    assert {send_to(share, b"t") for _ in remaining} == remaining
+    assert len({send_to(share, b"t") for _ in range(5)}) == 5
+
+
+def test_who_is_slow_is_passed_over_once_and_not_again_by_each_message() -> None:
+    sessions = sessions_of(200)
+    share = share_of(sessions, ROUND_ROBIN)
+    for session in sessions[1:]:
+        assert session.outbox is not None
+        session.outbox.block()
+    assert {send_to(share, b"t") for _ in range(2)} == {"s0"}
+    assert [len(ring.members) for ring in share._rings] == [1, 199, 0]
+    assert all(session.watchers for session in sessions[1:])
+    for session in sessions[1:]:
+        assert session.outbox is not None
+        session.outbox.unblock()
+        session.fill()
+        assert not session.watchers
+    assert len({send_to(share, b"t") for _ in range(200)}) == 200
+
+
+def test_who_left_a_group_that_passed_it_over_is_not_called_back() -> None:
+    sessions = sessions_of(2)
+    share = share_of(sessions, ROUND_ROBIN)
+    sessions[0].detach()
+    assert send_to(share, b"t") == "s1"
+    share.remove(Subscription("s0", share.name, 1))
+    assert not sessions[0].watchers
+    share.add(sessions[0], Subscription("s0", share.name, 1))
+    assert send_to(share, b"t") == send_to(share, b"t") == "s1"
+    sessions[0].attach(Outbox(7, Turn(), Limits()), 10)
+    share.remove(Subscription("s0", share.name, 1))
+    assert send_to(share, b"t") == "s1"
+    again = Session("s0", 0, Turn(), Limits())
+    share.add(again, Subscription("s0", share.name, 1))
+    assert send_to(share, b"t") == "s1"
+
+
+def test_nobody_is_dealt_two_of_a_run_while_others_turn_out_to_be_away() -> None:
+    for away in itertools.product([False, True], repeat=4):
+        for before in range(4):
+            sessions = sessions_of(4)
+            share = share_of(sessions, ROUND_ROBIN)
+            for _ in range(before):
+                send_to(share, b"t")
+            for session, is_away in zip(sessions, away, strict=True):
+                if is_away:
+                    session.detach()
+            dealt = [member.session.client_id for member in share.deal(10)]
+            here = {session.client_id for session in sessions if session.outbox is not None}
+            assert len(set(dealt)) == len(dealt) >= 1
+            assert set(dealt) <= (here or set(dealt))
+            settled = [member.session.client_id for member in share.deal(10)]
+            assert sorted(settled) == sorted(here or {session.client_id for session in sessions})
+            assert len(share.deal(2)) == min(2, len(settled))
+
+
+@pytest.mark.parametrize("policy", [HASH_TOPIC, HASH_KEY])
+def test_a_key_keeps_its_member_while_others_come_back_and_go(policy: str) -> None:
+    sessions = sessions_of(50)
+    share = share_of(sessions, policy)
+    topics = [b"t/%d" % number for number in range(300)]
+    before = {topic: send_to(share, topic) for topic in topics}
+    for session in sessions[:25]:
+        session.detach()
+    meanwhile = {topic: send_to(share, topic) for topic in topics}
+    here = {session.client_id for session in sessions[25:]}
+    assert set(meanwhile.values()) <= here
+    assert all(meanwhile[topic] == before[topic] for topic in topics if before[topic] in here)
+    moved = [meanwhile[topic] for topic in topics if before[topic] not in here]
+    assert len(set(moved)) > 12  # and not all to the same
+    for session in sessions[:25]:
+        session.attach(Outbox(0, Turn(), Limits()), 10)
+    assert {topic: send_to(share, topic) for topic in topics} == before
+
+
+@pytest.mark.parametrize("here", [0, 1, 98, 99])
+def test_a_key_finds_the_only_member_that_is_connected(here: int) -> None:
+    sessions = sessions_of(100)
+    share = share_of(sessions, HASH_TOPIC)
+    for number, session in enumerate(sessions):
+        if number != here:
+            session.detach()
+    assert {send_to(share, b"t/%d" % number) for number in range(50)} == {f"s{here}"}
+    sessions[here].detach()
+    assert len({send_to(share, b"t/%d" % number) for number in range(50)}) > 10
+
+
+def test_who_acknowledges_on_the_new_connection_what_waits_from_the_old_one_is_ready_again() -> None:
+    turn, limits = Turn(), Limits()
+    session, other = Session("s0", 100, turn, limits), sessions_of(2)[1]
+    session.attach(Outbox(0, turn, limits), 2)
+    share = share_of([session, other], ROUND_ROBIN)
+    for _ in range(2):
+        session.deliver(Delivery(Message(b"x", b"x"), 1, False))
+    session.detach()
+    session.attach(Outbox(1, turn, limits), 1)
+    session.resume()  # one is sent again, the other waits for its answer
+    assert {send_to(share, b"t") for _ in range(3)} == {"s1"}
+    session.on_puback(2)
+    assert {send_to(share, b"t") for _ in range(2)} == {"s0", "s1"}
+
+
+def test_the_least_busy_is_found_behind_the_busy() -> None:
+    sessions = sessions_of(4)
+    for session, busy in zip(sessions, [3, 1, 2, 2], strict=True):
+        assert session.outbox is not None
+        session.attach(session.outbox, 10)
+        session.quota = 10
+        for _ in range(busy):
+            session.deliver(Delivery(Message(b"x", b"x"), 1, False))
+    share = share_of(sessions, LEAST_INFLIGHT)
+    assert [send_to(share, b"t") for _ in range(3)] == ["s1"] * 3
+
+
+def test_a_member_with_qos_0_takes_what_a_full_queue_does_not() -> None:
+    world = World(Limits(max_inflight=1, max_queued_messages=0))
+    full = world.connect("full", auto_ack=False)
+    full.subscribe(JOBS, qos=1)
+    other = world.connect("other")
+    other.subscribe(JOBS, qos=0)
+    for number in range(4):
+        assert world.publish("jobs/a", str(number), 1) == 0
+    assert payloads(full) == [b"0"]
+    assert payloads(other) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("policy", [ROUND_ROBIN, LEAST_INFLIGHT])
+def test_the_slow_come_before_the_away_and_those_where_nobody_is_there(policy: str) -> None:
+    sessions = sessions_of(4)
+    share = share_of(sessions, policy)
+    sessions[0].detach()
+    for session in sessions[1:]:
+        assert session.outbox is not None
+        session.outbox.block()
+    assert {send_to(share, b"t") for _ in range(9)} == {"s1", "s2", "s3"}
+    sessions[2].detach()
+    assert {send_to(share, b"t") for _ in range(9)} == {"s1", "s3"}
+    first = share.first(Message(b"t", b""))
+    assert [member.session.client_id for member in share.others(first)] == [
+        "s3" if first.session is sessions[1] else "s1"
+    ]
+    for session in (sessions[1], sessions[3]):
+        session.detach()
+    assert {send_to(share, b"t") for _ in range(9)} == {"s0", "s1", "s2", "s3"}
+    assert len(share.others(share.first(Message(b"t", b"")))) == 3
+
+
+def test_of_the_equally_busy_each_has_its_turn() -> None:
+    share = share_of(sessions_of(5), LEAST_INFLIGHT)
+    assert sorted(send_to(share, b"t") for _ in range(5)) == ["s0", "s1", "s2", "s3", "s4"]
+
+
+_actions = st.tuples(
+    st.sampled_from(["come", "lose", "block", "unblock", "deliver", "answer", "move"]), st.integers(0, 4)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(SHARE_POLICIES), st.lists(_actions, max_size=40))
+def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: list[tuple[str, int]]) -> None:
+    """Ready, slow or away, as a look at every member would find it: no change of a session escapes its groups."""
+    turn, limits = Turn(), Limits(max_inflight=1)
+    sessions = sessions_of(5)
+    share = share_of(sessions, policy)
+
+    def standing(session: Session) -> tuple[int, int]:
+        if session.outbox is None:
+            at = 2
+        elif policy in (HASH_TOPIC, HASH_KEY):
+            at = 0
+        else:
+            at = 1 if session.outbox.blocked or session.queued else 0
+        busy = len(session.inflight) + session.queued if policy == LEAST_INFLIGHT else 0
+        return at, busy
+
+    for number, (action, who) in enumerate(actions):
+        session = sessions[who]
+        outbox = session.outbox
+        if action == "come" and outbox is None:
+            session.attach(Outbox(number, turn, limits), 10)
+            session.resume()
+        elif action == "move":
+            share.remove(Subscription(session.client_id, share.name, 1))
+            share.add(session, Subscription(session.client_id, share.name, 1))
+        elif action == "deliver":
+            session.deliver(Delivery(Message(b"x", b"x"), 1, False))
+        elif outbox is not None and action == "lose":
+            session.detach()
+        elif outbox is not None and action == "block":
+            outbox.block()
+        elif outbox is not None and action == "unblock":
+            outbox.unblock()
+            session.fill()
+        elif outbox is not None and action == "answer":
+            for packet_id in [*session.inflight, *session._known][:1]:
+                session.on_puback(packet_id)
+        best = min(standing(each) for each in sessions)
+        for topic in (b"t", b"u"):
+            first = share.first(Message(topic, b""))
+            assert standing(first.session) == best
+            others = [member.session for member in share.others(first)]
+            assert {first.session.client_id, *(each.client_id for each in others)} == {
+                each.client_id for each in sessions if best[0] == 2 or each.outbox is not None
+            }
+            if policy not in (HASH_TOPIC, HASH_KEY):
+                assert [standing(each) for each in others] == sorted(standing(each) for each in others)
+        dealt = [member.session for member in share.deal(3)] if policy == ROUND_ROBIN else []
+        assert all(standing(each) == best for each in dealt)

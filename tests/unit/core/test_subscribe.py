@@ -71,6 +71,18 @@ def test_as_many_subscriptions_as_allowed_are_granted_and_one_more_is_refused(ve
     assert client.subscribe("c") == b"\0"
 
 
+@pytest.mark.parametrize(("version", "refused"), [(V5, 0x97), (V311, 0x80)])
+def test_as_many_of_them_are_shared_as_allowed_and_one_more_is_refused(version: int, refused: int) -> None:
+    world = World(Limits(max_shared_subscriptions=2))
+    client = world.connect("c", version)
+    names = [f"$share/{group}/#" for group in "abc"]
+    assert client.subscribe(*names, names[1], "plain") == bytes([0, 0, refused, 0, 0])
+    assert world.connect("another").subscribe(*names) == bytes([0, 0, 0x97])
+    client.send(Unsubscribe(9, (names[0].encode(),)))
+    client.received()
+    assert client.subscribe(names[2], names[0]) == bytes([0, refused])
+
+
 @pytest.mark.parametrize(
     ("handling", "first", "again"), [(0, ["x"], ["x"]), (1, ["x"], []), (2, [], [])], ids=["always", "if new", "never"]
 )

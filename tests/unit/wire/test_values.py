@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.wire import errors
-from mqttlite.wire.constants import MAX_STRING_BYTES, PUBACK, PUBREC, PUBREL
+from mqttlite.wire.constants import MAX_STRING_BYTES, PUBACK, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.errors import PeerError
 from mqttlite.wire.packets import (
     Ack,
@@ -76,6 +76,39 @@ def test_an_ack_tells_what_it_is() -> None:
     assert repr(Ack(PUBREL, 5, 0x92)) == "Ack(PUBREL, packet_id=5, reason_code=0x92, properties=Properties())"
 
 
+def test_a_connect_is_equal_to_its_like() -> None:
+    connect = Connect("a", V5, False, 10, "u", b"p", Will(b"w", b""), Properties(receive_maximum=1))
+    assert connect == Connect("a", V5, False, 10, "u", b"p", Will(b"w", b""), Properties(receive_maximum=1))
+    assert hash(connect) == hash(Connect("a", V5, False, 10, "u", b"p", Will(b"w", b""), Properties(receive_maximum=1)))
+    assert connect not in [
+        Connect("b", V5, False, 10, "u", b"p", Will(b"w", b""), Properties(receive_maximum=1)),
+        Connect("a", V311, False, 10, "u", b"p", Will(b"w", b""), Properties(receive_maximum=1)),
+        Connect("a", V5, True, 10, "u", b"p", Will(b"w", b""), Properties(receive_maximum=1)),
+        Connect("a", V5, False, 11, "u", b"p", Will(b"w", b""), Properties(receive_maximum=1)),
+        Connect("a", V5, False, 10, "v", b"p", Will(b"w", b""), Properties(receive_maximum=1)),
+        Connect("a", V5, False, 10, "u", b"q", Will(b"w", b""), Properties(receive_maximum=1)),
+        Connect("a", V5, False, 10, "u", b"p", Will(b"w", b"x"), Properties(receive_maximum=1)),
+        Connect("a", V5, False, 10, "u", b"p", Will(b"w", b"")),
+    ]
+    assert connect != "a"
+
+
+def test_a_connect_tells_all_but_its_password() -> None:
+    assert repr(Connect("a", username="u", password=b"secret")) == (
+        "Connect(client_id='a', version=5, clean_start=True, keep_alive=0, username='u', will=None, "
+        "properties=Properties())"
+    )
+
+
+def test_a_disconnect_is_equal_to_its_like() -> None:
+    disconnect = Disconnect(0x8B, Properties(reason_string="no"))
+    assert disconnect == Disconnect(0x8B, Properties(reason_string="no"))
+    assert hash(disconnect) == hash(Disconnect(0x8B, Properties(reason_string="no")))
+    assert disconnect not in [Disconnect(0x8C, Properties(reason_string="no")), Disconnect(0x8B)]
+    assert disconnect != 0x8B
+    assert repr(Disconnect(4)) == "Disconnect(reason_code=0x04, properties=Properties())"
+
+
 def test_properties_are_equal_to_their_like() -> None:
     properties = Properties(reason_string="", user_properties=[("k", "v")])
     assert properties == Properties(user_properties=[("k", "v")], reason_string="")
@@ -93,7 +126,6 @@ def test_properties_tell_what_is_present() -> None:
 
 
 FROZEN = [
-    Connect("a", will=Will(b"w", b"")),
     Will(b"w", b""),
     Connack(True),
     SubscriptionRequest(b"a"),
@@ -103,7 +135,6 @@ FROZEN = [
     Unsuback(1),
     Pingreq(),
     Pingresp(),
-    Disconnect(),
     Auth(),
 ]
 

@@ -1,0 +1,48 @@
+"""`python -m bench guard`: count, compare, say it; `--accept` keeps what was counted."""
+
+import filecmp
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from bench.guard import counting, judge
+
+NATIVE: Final = counting.ROOT / "build" / "native"
+"""Where `tools/native` leaves the compiled build."""
+GROUND_FLOOR: Final = ("wire", "topics", "core")
+
+
+def run(*, accept: bool, kept: Path = judge.KEPT) -> int:
+    """Judge the pure core and, if there is one of the same sources, the compiled one; 1 if either got dearer."""
+    dearer = False
+    for source in _builds():
+        name = counting.interpreter(source)
+        try:
+            shares = counting.shares(source)
+        except counting.CannotCount as trouble:
+            print(f"Instructions were not counted: {trouble}", file=sys.stderr)
+            return 1 if accept else 0
+        if accept:
+            judge.accept(name, shares, kept)
+            print(f"{name}: kept {len(shares)} figures in {kept}")
+            continue
+        verdict = judge.judge(name, shares, judge.load(kept))
+        dearer |= verdict.dearer
+        print("\n".join(f"{name}: {sentence}" for sentence in verdict.sentences))
+    return 1 if dearer else 0
+
+
+def _builds() -> Iterator[Path]:
+    yield counting.ROOT
+    if counting.build(NATIVE) == "compiled" and same_sources(counting.ROOT, NATIVE):
+        yield NATIVE
+    else:
+        print("The compiled build was not looked at: tools/native makes it.", file=sys.stderr)
+
+
+def same_sources(one: Path, other: Path) -> bool:
+    """Whether what is compiled there was made of what lies here."""
+    files = [path.relative_to(one) for room in GROUND_FLOOR for path in sorted((one / "mqttlite" / room).glob("*.py"))]
+    _match, mismatch, errors = filecmp.cmpfiles(one, other, [str(path) for path in files], shallow=False)
+    return not mismatch and not errors
