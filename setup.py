@@ -1,4 +1,5 @@
-"""Compiles the ground floor (`wire`, `topics`, `core`) with mypyc when the package is built and a C compiler is there.
+"""Compiles the ground floor (`wire`, `topics`, `core`) with mypyc when the package is built and a C compiler is there,
+and with it the two modules above it through which every byte passes (docs/design/008).
 
 Otherwise, or with MQTTLITE_PURE=1, the same files are installed as they are: they are ordinary Python.
 """
@@ -10,6 +11,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HERE = Path(__file__).resolve().parent
+ON_TOP = ("mqttlite/net/link.py", "mqttlite/net/turns.py")
 
 
 def ground_floor() -> list[Extension]:
@@ -22,7 +24,7 @@ def ground_floor() -> list[Extension]:
     # The rooms above are only looked at for their types, and what they import need not be installed here.
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
     try:
-        extensions: list[Extension] = mypycify([*options, *files], opt_level="3")
+        extensions: list[Extension] = mypycify([*options, *files, *ON_TOP], opt_level="3")
     except SystemExit as error:  # how mypyc says that it cannot
         print(f"mqttlite is not compiled: {error}")
         return []

@@ -338,16 +338,17 @@ class Broker:
 
     def _on_connected(self, link: Link) -> None:
         connection = link.connection
-        _log.info(
-            "%s client %r connected: MQTT %s on %s, %s, keep-alive %d s%s",
-            link.address,
-            connection.client_id,
-            VERSION_NAMES[connection.version],
-            link.listener,
-            "session resumed" if connection.session_present else "new session",
-            connection.keep_alive_s,
-            f", as {connection.username!r}" if connection.username else "",
-        )
+        if _log.isEnabledFor(logging.INFO):
+            _log.info(
+                "%s client %r connected: MQTT %s on %s, %s, keep-alive %d s%s",
+                link.address,
+                connection.client_id,
+                VERSION_NAMES[connection.version],
+                link.listener,
+                "session resumed" if connection.session_present else "new session",
+                connection.keep_alive_s,
+                f", as {connection.username!r}" if connection.username else "",
+            )
         if self._status is not None:
             self._status.on_connected()
         if self._presence is not None:
@@ -367,13 +368,14 @@ class Broker:
             detail = connection.close_detail or "the client left before CONNECT"
             _log.log(level, "%s on %s refused: %s", link.address, link.listener, _printable(detail))
             return
-        _log.info(
-            "%s client %r disconnected: %s%s",
-            link.address,
-            connection.client_id,
-            connection.close_reason,
-            f": {_printable(connection.close_detail)}" if connection.close_detail else "",
-        )
+        if _log.isEnabledFor(logging.INFO):
+            _log.info(
+                "%s client %r disconnected: %s%s",
+                link.address,
+                connection.client_id,
+                connection.close_reason,
+                f": {_printable(connection.close_detail)}" if connection.close_detail else "",
+            )
         if connection.drops:
             _log.warning(
                 "%s client %r lost messages: %s",

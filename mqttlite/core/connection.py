@@ -206,6 +206,11 @@ class Connection:
         """Whether its CONNECT was accepted, ended or not."""
         return self.connected_at > 0.0
 
+    @property
+    def said_goodbye(self) -> bool:
+        """Whether the client itself ended it, and so waits for no word of ours."""
+        return self.close_reason in (CloseReason.CLIENT_DISCONNECTED, CloseReason.CLIENT_DISCONNECTED_WITH_WILL)
+
     def check_size(self, frame: bytes, name: str) -> None:
         """An answer that the client does not take is none that can be left out: it is served no longer."""
         if 0 < self.outbox.max_packet_bytes < len(frame):

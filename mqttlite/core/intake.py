@@ -100,7 +100,7 @@ class Intake:
             self._on_publish(connection, packet)
             return stop
         topic = data[topic_at:topic_end]
-        route = self._routes.cache.get(topic)
+        route = self._routes.cached(topic)
         if route is None:
             decode(first, data[body:stop], connection.version)  # the first of its topic is looked at closely
             route = self._routes.find(topic)

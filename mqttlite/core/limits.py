@@ -138,6 +138,20 @@ MAX_AUTHENTICATION_STEPS: Final = 8
 MAX_OWN_RETAINED: Final = 1_000
 """Retained messages of the broker's own, which do not count as anybody's: it has a hundred to say, others may add."""
 
+TOPICS_COMPARED: Final = 500
+"""Cached topics to hold against one changed wildcard filter, some hundred microseconds. Where it may match more, their
+routes are looked at when they are next asked for."""
+
+CHANGES_KEPT: Final = 1_000
+"""Such filters to remember, so that a route that none of them affects need not be made anew."""
+
+ROUTES_SWEPT: Final = 100
+"""Cached routes to look at with each of them, so that those that nobody asks for any more go as well."""
+
+COMPARED_FOR_A_SESSION: Final = 5_000
+"""Cached topics to hold against the filters of a session that comes or goes, some milliseconds. Where there are more,
+for it has 100 000 filters perhaps, every route is made anew when it is next asked for."""
+
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""
 

@@ -1,30 +1,43 @@
 """Who gets what is published to a topic: the subscription tree, and before it a cache keyed by the topic's raw bytes.
 
-A cached route means: the name is valid, the tree is walked. Invariant: a route that a change of subscriptions or of a
-session's connection can affect is not in the cache afterwards.
+A cached route means: the name is valid, the tree is walked. Invariant: a route whose `stamp` is that of `Routes` is
+what the tree would say now; whoever keeps a route asks for that before using it again. A change of subscriptions or of
+a session's connection makes the routes that it can affect differ in their stamps: one by one where its filter can match
+few of the cached topics, else all, and then each route is held against the filters changed since when it is next asked
+for. So a change costs little, however many topics are cached, and leaves the routes in place that it does not affect.
 """
 
 from typing import Final, final
 
 from mqttlite.core.forwards import Interest
+from mqttlite.core.limits import CHANGES_KEPT, COMPARED_FOR_A_SESSION, ROUTES_SWEPT, TOPICS_COMPARED
 from mqttlite.core.session import Session
 from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Outbox
 from mqttlite.core.workers import Workers
+from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_name, has_wildcard, is_own, matches, split_share
 from mqttlite.topics.tree import SubscriptionTree
 from mqttlite.wire.constants import V5
 
-_SCAN_LIMIT: Final = 5_000
-"""Cached topics to hold against one changed wildcard filter: some milliseconds. Where there are more, all go."""
-
-_COMPARISONS_PER_ROUTE: Final = 4
-"""Such comparisons that a cached route is worth: after so many it costs less to route anew than to go on comparing."""
-
-_ROUTE_BYTES: Final = 600
+_TOPIC_BYTES: Final = 200
+_ROUTE_BYTES: Final = 150
 _RECEIVER_BYTES: Final = 150
-"""About what a cached route, and each receiver in it, takes; for `max_route_cache_bytes`."""
+"""About what a cached topic, its route, and each receiver in it take; for `max_route_cache_bytes`."""
+
+_CHANGES_COMPARED: Final = 8
+"""Changed filters to hold against the topic of a route before it costs less to make the route anew; each receiver in it
+makes one more worth while. Those that come and go are mostly the same few."""
+
+_FINDING_THEM: Final = 4
+"""Comparisons that it costs to find the cached topics to compare with a filter."""
+
+_NO_OUTBOXES: Final[list[Outbox]] = []
+_NO_RECEIVERS: Final[list["Receiver"]] = []
+_NO_SHARES: Final[list[Share]] = []
+_NO_WORKERS: Final[list[int]] = []
+"""Never added to: most lists of most routes are empty, and a list of their own takes as much as a receiver."""
 
 
 @final
@@ -72,16 +85,13 @@ class Receiver:
 class Route:
     """The delivery plan of one topic, its receivers grouped by what a QoS 0 copy for them looks like."""
 
-    __slots__ = ("aliased", "others", "plain3", "plain5", "receivers", "refused", "remotes", "shares", "size")
+    __slots__ = ("aliased", "others", "plain3", "plain5", "receivers", "refused", "remotes", "shares", "size", "stamp")
 
     def __init__(
-        self,
-        topic: bytes,
-        receivers: list[Receiver],
-        shares: list[Share],
-        remotes: list[int],
-        refused: bool = False,
+        self, receivers: list[Receiver], shares: list[Share], remotes: list[int], stamp: int, refused: bool = False
     ) -> None:
+        self.stamp = stamp
+        """As of which change it is."""
         self.refused: Final = refused
         """Clients may not publish here; such a route has no receivers, so that only who finds none needs to ask."""
         self.receivers: Final = receivers
@@ -89,43 +99,63 @@ class Route:
         """Groups of which one member gets a copy."""
         self.remotes: Final = remotes
         """Workers that have subscribers too."""
-        self.plain3: Final[list[Outbox]] = []
+        self.plain3 = _NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
-        self.plain5: Final[list[Outbox]] = []
+        self.plain5 = _NO_OUTBOXES
         """Connected 5.0 clients without subscription identifiers or a Maximum Packet Size."""
-        self.aliased: Final[list[Outbox]] = []
+        self.aliased = _NO_OUTBOXES
         """The same, that take topic aliases."""
-        self.others: Final[list[Receiver]] = []
+        self.others = _NO_RECEIVERS
         """Those that must be looked at one by one."""
-        self.size: Final = _ROUTE_BYTES + len(topic) + _RECEIVER_BYTES * (len(receivers) + len(shares))
+        self.size: Final = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(shares))
         for receiver in receivers:
             outbox = receiver.session.outbox
             if outbox is None or receiver.identifiers or receiver.has_no_local or outbox.max_packet_bytes:
+                if self.others is _NO_RECEIVERS:
+                    self.others = []
                 self.others.append(receiver)
             elif outbox.topic_alias_maximum:
+                if self.aliased is _NO_OUTBOXES:
+                    self.aliased = []
                 self.aliased.append(outbox)
             elif outbox.version == V5:
+                if self.plain5 is _NO_OUTBOXES:
+                    self.plain5 = []
                 self.plain5.append(outbox)
             else:
+                if self.plain3 is _NO_OUTBOXES:
+                    self.plain3 = []
                 self.plain3.append(outbox)
+
+
+_OUT_OF_DATE: Final = -1
+_NO_ROUTE: Final = Route([], [], [], _OUT_OF_DATE)
+"""Stands in the cache for a route that was let go, so that its topic stays known."""
 
 
 @final
 class Routes:
+    """`cache` is to be asked through `cached` and `find`. What follows a message to its receivers may be added to a
+    `Route` when it is made, and must then be forgotten by `forget` when it changes."""
+
     __slots__ = (
-        "_by_first_level",
         "_cached_bytes",
-        "_comparisons",
+        "_changes",
         "_groups",
+        "_known",
         "_max_bytes",
+        "_oldest_change",
         "_policies",
         "_remotes",
         "_sessions",
         "_shares",
+        "_swept",
+        "_topics",
         "_tree",
         "_workers",
         "cache",
         "shared_subscriptions",
+        "stamp",
         "subscriptions",
     )
 
@@ -145,19 +175,32 @@ class Routes:
         self._shares: Final[dict[bytes, Share]] = {}
         self._groups: Final[dict[str, int]] = {}
         self.cache: Final[dict[bytes, Route]] = {}
-        self._by_first_level: Final[dict[bytes, dict[bytes, None]]] = {}
+        self._topics: Final[list[bytes]] = []  # those in the cache, in the order in which `_sweep` goes round
+        self._known: Final = KnownTopics(TOPICS_COMPARED)
+        self._swept = 0
         self._cached_bytes = 0
-        self._comparisons = 0
+        self.stamp = 0
+        """How many changes there were that may affect any route."""
+        self._changes: Final[dict[bytes, int]] = {}  # their filters, and when each last changed; the latest is last
+        self._oldest_change = 0  # no route that is older is held against them: there may have been others
         self.subscriptions = 0
         self.shared_subscriptions = 0
 
+    def cached(self, topic: bytes) -> Route | None:
+        """The route of a client's message, if it is known to hold."""
+        route = self.cache.get(topic)
+        return route if route is not None and route.stamp == self.stamp else None
+
     def find(self, topic: bytes) -> Route:
         """The route of a client's message. Raises `TopicNameInvalid` for a name that breaks the rules."""
-        route = self.cache.get(topic)
-        if route is None:
+        known = self.cache.get(topic)
+        if known is not None:
+            if known.stamp == self.stamp or self._still_holds(topic, known):
+                return known
+        else:
             check_name(topic)
-            route = Route(topic, [], [], [], True) if is_own(topic) else self._make(topic)
-            self._remember(topic, route)
+        route = Route(_NO_RECEIVERS, _NO_SHARES, _NO_WORKERS, self.stamp, True) if is_own(topic) else self._make(topic)
+        self._remember(topic, route, known)
         return route
 
     def find_own(self, topic: bytes) -> Route:
@@ -191,23 +234,29 @@ class Routes:
         self.forget(topic_filter)
 
     def remove(self, subscription: Subscription) -> None:
-        topic_filter = subscription.topic_filter
-        shared = split_share(topic_filter)
-        if shared is None:
-            self.subscriptions -= 1
-            self._tree.remove(topic_filter, subscription)
-            if self._workers is not None:
-                self._workers.unwant(topic_filter)
-            self.forget(topic_filter)
+        """Take out a subscription that was entered."""
+        shared = split_share(subscription.topic_filter)
+        if shared is not None:
+            self._remove_from_share(subscription, shared[1])
             return
-        self.shared_subscriptions -= 1
-        groups = self._groups.pop(subscription.client_id) - 1
-        if groups:
-            self._groups[subscription.client_id] = groups
-        share = self._shares[topic_filter]
-        share.remove(subscription)
-        self._tell_share(share)
-        self._forget_empty(share, shared[1])
+        self._remove(subscription)
+        self.forget(subscription.topic_filter)
+
+    def remove_all(self, session: Session) -> None:
+        """Take out all subscriptions of a session that ends."""
+        for subscription in session.subscriptions.values():
+            shared = split_share(subscription.topic_filter)
+            if shared is not None:
+                self._remove_from_share(subscription, shared[1])
+            else:
+                self._remove(subscription)
+        self.forget_session(session)
+
+    def _remove(self, subscription: Subscription) -> None:
+        self.subscriptions -= 1
+        self._tree.remove(subscription.topic_filter, subscription)
+        if self._workers is not None:
+            self._workers.unwant(subscription.topic_filter)
 
     def on_interest(self, worker: int, interest: Interest) -> None:
         """Another worker has subscribers of a filter, or has none any more; or so many members of a group."""
@@ -223,7 +272,7 @@ class Routes:
             share.elsewhere[worker] = (interest.members, interest.online)
         else:
             share = self._shares[interest.topic_filter]
-            del share.elsewhere[worker]
+            share.elsewhere.pop(worker, None)
             self._forget_empty(share, shared[1])
 
     def groups_of(self, session: Session) -> int:
@@ -236,38 +285,39 @@ class Routes:
 
     def forget_session(self, session: Session) -> None:
         """The session came or went: its outbox in the cached routes is no longer the right one."""
-        for topic_filter in session.subscriptions:
-            self.forget(topic_filter)
-            share = self._shares.get(topic_filter) if self._workers is not None else None
-            if share is not None:
-                self._tell_share(share)
-
-    def forget(self, topic_filter: bytes) -> None:
-        """Drop the cached routes of the topics that a filter matches."""
+        if self._workers is not None and session.client_id in self._groups:
+            for topic_filter in session.subscriptions:
+                share = self._shares.get(topic_filter)
+                if share is not None:
+                    self._tell_share(share)
         if not self.cache:
             return
+        compared = 0
+        for topic_filter in session.subscriptions:  # of a shared one no route knows the session
+            compared += self.forget(topic_filter)
+            if compared > COMPARED_FOR_A_SESSION:
+                self._forget_all()
+                return
+
+    def forget(self, topic_filter: bytes) -> int:
+        """No cached route of a topic that a filter matches holds any longer.
+
+        Returns what it cost, in comparisons of a filter with a topic.
+        """
+        if not self.cache:
+            return 0
         if not has_wildcard(topic_filter):
             if topic_filter in self.cache:
                 self._drop(topic_filter)
-            return
-        first = _first_level(topic_filter)
-        if first in (b"+", b"#"):
-            buckets = list(self._by_first_level.values())
-        elif first in self._by_first_level:
-            buckets = [self._by_first_level[first]]
-        else:
-            return
-        comparisons = 0
-        for bucket in buckets:
-            comparisons += len(bucket)
-        self._comparisons += comparisons
-        if comparisons > _SCAN_LIMIT or self._comparisons > _COMPARISONS_PER_ROUTE * max(len(self.cache), 100):
-            self._clear()
-            return
-        for bucket in buckets:
-            for topic in list(bucket):
-                if matches(topic_filter, topic):
-                    self._drop(topic)
+            return 0
+        topics = self._known.candidates(topic_filter)
+        if topics is None:
+            self._changed(topic_filter)
+            return ROUTES_SWEPT
+        for topic in topics:
+            if matches(topic_filter, topic):
+                self._drop(topic)
+        return len(topics) + _FINDING_THEM
 
     def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
         share = self._share_of(subscription.topic_filter, group, topic_filter)
@@ -294,48 +344,104 @@ class Routes:
             share.count_online()
             self._workers.tell_share(share.name, len(share), share.online)
 
+    def _remove_from_share(self, subscription: Subscription, topic_filter: bytes) -> None:
+        self.shared_subscriptions -= 1
+        groups = self._groups.pop(subscription.client_id) - 1
+        if groups:
+            self._groups[subscription.client_id] = groups
+        share = self._shares[subscription.topic_filter]
+        share.remove(subscription)
+        self._tell_share(share)
+        self._forget_empty(share, topic_filter)
+
     def _make(self, topic: bytes) -> Route:
         by_client: dict[str, list[Subscription]] = {}
-        shares: list[Share] = []
-        remotes: list[int] = []
+        shares = _NO_SHARES
+        remotes = _NO_WORKERS
         for found in self._tree.match(topic):  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
             if isinstance(found, Share):
+                if shares is _NO_SHARES:
+                    shares = []
                 shares.append(found)
             elif isinstance(found, Remote):
                 if found.worker not in remotes:  # it has several filters that match
-                    remotes.append(found.worker)
+                    remotes = [*remotes, found.worker]
             elif found.client_id in by_client:
                 by_client[found.client_id].append(found)
             else:
                 by_client[found.client_id] = [found]
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in by_client.items()]
-        return Route(topic, receivers, shares, remotes)
+        return Route(receivers, shares, remotes, self.stamp)
 
-    def _remember(self, topic: bytes, route: Route) -> None:
-        if self._cached_bytes + route.size > self._max_bytes:
+    def _remember(self, topic: bytes, route: Route, known: Route | None) -> None:
+        size = route.size + _TOPIC_BYTES + len(topic) if known is None else route.size - _size(known)
+        if self._cached_bytes + size > self._max_bytes:
             self._clear()  # dropping all at once costs less, over time, than finding the oldest each time
-            if route.size > self._max_bytes:
+            known = None
+            size = route.size + _TOPIC_BYTES + len(topic)
+            if size > self._max_bytes:
                 return
+            route.stamp = self.stamp
         self.cache[topic] = route
-        self._cached_bytes += route.size
-        if self._comparisons > 0:
-            self._comparisons -= _COMPARISONS_PER_ROUTE
-        self._by_first_level.setdefault(_first_level(topic), {})[topic] = None
+        self._cached_bytes += size
+        if known is None:
+            self._topics.append(topic)
+            self._known.add(topic)
+
+    def _still_holds(self, topic: bytes, route: Route) -> bool:
+        """Whether none of the changes since it was found to hold affects it. If so, it is known to hold now."""
+        if route.stamp < self._oldest_change:
+            return False
+        room = _CHANGES_COMPARED + len(route.receivers) + len(route.shares)
+        for topic_filter in reversed(self._changes):
+            if self._changes[topic_filter] <= route.stamp:
+                break
+            if room == 0 or matches(topic_filter, topic):
+                return False
+            room -= 1
+        route.stamp = self.stamp
+        return True
+
+    def _changed(self, topic_filter: bytes) -> None:
+        """Any route may be affected: which ones are, is seen when they are next asked for."""
+        self.stamp += 1
+        self._changes.pop(topic_filter, None)
+        self._changes[topic_filter] = self.stamp
+        if len(self._changes) > CHANGES_KEPT:
+            self._oldest_change = self._changes.pop(next(iter(self._changes)))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Let some routes go that hold no longer, for they keep sessions alive that may have ended."""
+        for _ in range(min(ROUTES_SWEPT, len(self._topics))):
+            if self._swept >= len(self._topics):
+                self._swept = 0
+            topic = self._topics[self._swept]
+            self._swept += 1
+            route = self.cache[topic]
+            if route.stamp != self.stamp and not self._still_holds(topic, route):
+                self._drop(topic)
+
+    def _forget_all(self) -> None:
+        self.stamp += 1
+        self._changes.clear()
+        self._oldest_change = self.stamp
 
     def _clear(self) -> None:
+        self._forget_all()  # who keeps one of these routes would not hear of changes
         self.cache.clear()
-        self._by_first_level.clear()
+        self._topics.clear()
+        self._known.clear()
+        self._swept = 0
         self._cached_bytes = 0
-        self._comparisons = 0
 
     def _drop(self, topic: bytes) -> None:
-        self._cached_bytes -= self.cache.pop(topic).size
-        first = _first_level(topic)
-        bucket = self._by_first_level[first]
-        del bucket[topic]
-        if not bucket:
-            del self._by_first_level[first]
+        route = self.cache[topic]
+        self._cached_bytes -= _size(route)
+        route.stamp = _OUT_OF_DATE
+        self.cache[topic] = _NO_ROUTE
 
 
-def _first_level(topic: bytes) -> bytes:
-    return topic.split(b"/", 1)[0]
+def _size(route: Route) -> int:
+    """What a route adds to the room of its topic."""
+    return 0 if route is _NO_ROUTE else route.size

@@ -134,8 +134,7 @@ class Sessions:
         What it retained stays [3.1.1 MQTT-3.1.2-7].
         """
         self._cancel_deadlines(session)
-        for subscription in session.subscriptions.values():
-            self._routes.remove(subscription)
+        self._routes.remove_all(session)
         session.subscriptions.clear()
         del self._by_client_id[session.client_id]
         drops = self._publisher.drops

@@ -17,6 +17,10 @@ from mqttlite.net.link import format_address
 BACKLOG: Final = 4_096
 """Connections the kernel may hold for us while the loop is busy; it cuts this to its own limit."""
 
+ACCEPTS_PER_PASS: Final = 8
+"""Connections to accept from one address in one pass of uvloop, which takes one for each server that listens, while
+asyncio's loop takes all: where many come at once, most of a connection's time is that of its pass."""
+
 _PORT_ATTEMPTS: Final = 10
 """How often a port that the system chose for one address of a host may be taken on another of them."""
 
@@ -47,8 +51,8 @@ class TcpEndpoint:
         except OSError as error:
             where = format_address((self._host or "*", self.port))
             raise CannotListen(f"cannot listen on {where} ({name}): {_explain(error, _PORT_WAYS_OUT)}") from None
-        names = [server.sockets[0].getsockname() for server in self._servers]
-        self.port = names[0][1]
+        names = dict.fromkeys(server.sockets[0].getsockname() for server in self._servers)
+        self.port = next(iter(names))[1]
         self.addresses = [format_address(name) for name in names]
 
     async def _bind(self, hosts: list[str], factory: Callable[[], asyncio.BaseProtocol]) -> list[asyncio.Server]:
@@ -64,12 +68,25 @@ class TcpEndpoint:
                     # SO_REUSEADDR is asyncio's default; a second broker on the port is still refused.
                     servers.append(await loop.create_server(factory, host, port, backlog=BACKLOG))
                     port = servers[0].sockets[0].getsockname()[1]
-                return servers
+                return servers + await self._repeat(servers, factory)
             except OSError as error:
                 for server in servers:
                     server.close()
                 if self.port or not servers or attempt == _PORT_ATTEMPTS or error.errno != errno.EADDRINUSE:
                     raise
+
+    async def _repeat(
+        self, servers: list[asyncio.Server], factory: Callable[[], asyncio.BaseProtocol]
+    ) -> list[asyncio.Server]:
+        """More servers of the same sockets, where the loop lets each accept only one connection in a pass."""
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, asyncio.BaseEventLoop):
+            return []
+        return [
+            await loop.create_server(factory, sock=server.sockets[0].dup(), backlog=BACKLOG)
+            for server in servers
+            for _ in range(ACCEPTS_PER_PASS - 1)
+        ]
 
     def close(self) -> None:
         """Accept no more; harmless when it does not listen."""

@@ -1,12 +1,14 @@
 """One socket of the broker: bytes in to the core, bytes out from it. A link grows no `if` about MQTT.
 
 Invariant: `connection` is handed back to the core with every input, and the core hears exactly once that it is gone.
+This module and `turns` are compiled with the ground floor (docs/design/008).
 """
 
 import asyncio
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Final, cast, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection
@@ -21,34 +23,32 @@ LINGER_S: Final = 5.0
 """How long a closed link may take to send its last bytes to a client that does not read them, and to see it leave."""
 
 
-class Passes(Protocol):
+class Passes(ABC):
     """What a link needs of the `Turns` that empties its outbox."""
 
-    @property
-    def links(self) -> "dict[int, Link]":
+    def __init__(self) -> None:
+        self.links: Final[dict[int, Link]] = {}
         """Where a link enters itself under its connection's number."""
-        ...
-
-    @property
-    def is_stalled(self) -> bool:
+        self.is_stalled = False
         """Whether a commit takes so long that whoever makes more changes is to wait for it."""
-        ...
 
+    @abstractmethod
     def hold_up(self, link: "Link") -> None:
-        """Let a link wait for that commit."""
-        ...
+        """Let a link wait for that commit: it sends what nobody acknowledges, and must be kept."""
 
+    @abstractmethod
     def wake(self) -> None:
-        """Something came in: write when this pass of the loop is over."""
-        ...
+        """Something came in: run once when this pass of the loop is over."""
 
+    @abstractmethod
     def run(self) -> None:
-        """Write now."""
-        ...
+        """Do everything in the turn now."""
 
 
-class Link(asyncio.Protocol):
-    """Made by a listener for each connection that it accepts."""
+@final
+class Link:
+    """Made by a listener for each connection that it accepts. An `asyncio.Protocol` by its methods: a class that is
+    compiled cannot inherit from one that is not."""
 
     __slots__ = (
         "_broker",
@@ -138,6 +138,9 @@ class Link(asyncio.Protocol):
             self._broker.unblock(self.connection, self._loop.time())
             self._turns.wake()
 
+    def eof_received(self) -> None:
+        """The client sends no more: the transport closes, as for every protocol that does not ask it to stay."""
+
     def connection_lost(self, error: Exception | None) -> None:
         self.gone = True
         if self._linger is not None:
@@ -179,6 +182,9 @@ class Link(asyncio.Protocol):
         if self.gone:
             return
         transport = self._transport
+        if self.connection.said_goodbye and transport.can_write_eof() and transport.get_write_buffer_size() == 0:
+            transport.close()  # it sends no more, and waits for no more
+            return
         self._linger = self._loop.call_later(LINGER_S, transport.abort)
         if transport.is_closing():
             return

@@ -130,7 +130,7 @@ class Listener:
             link.abort()
 
     def _plain(self) -> asyncio.BaseProtocol:
-        return self._spoken_to(self._link()) if self._admit() else _Closed()
+        return cast(asyncio.BaseProtocol, self._spoken_to(self._link())) if self._admit() else _Closed()
 
     def _guarded(self) -> asyncio.BaseProtocol:
         return _Gate(self._begin_handshake) if self._admit() else _Closed()
@@ -223,7 +223,9 @@ class Listener:
         try:
             if self._proxies is not None:
                 await self._ask_proxy(link, accepted)
-            await self._loop.connect_accepted_socket(lambda: protocol, accepted, **self._tls)
+            await self._loop.connect_accepted_socket(
+                lambda: cast(asyncio.BaseProtocol, protocol), accepted, **self._tls
+            )
             if not protocol.made:
                 raise ConnectionResetError("the client closed the connection")
         except BadHeader as error:

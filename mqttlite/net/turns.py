@@ -8,13 +8,13 @@ in one place, `Turn.dirty`, `_held` or `_late`; a closed connection's link is cl
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
 from mqttlite.core.ports import Store
 from mqttlite.core.turn import Authenticate, Outbox
-from mqttlite.net.link import Link
+from mqttlite.net.link import Link, Passes
 
 RETRY_COMMIT_S: Final = 1.0
 """How long to wait before a failed commit is tried again: long enough not to hammer a full disk."""
@@ -34,8 +34,9 @@ CATCH_UP_S: Final = 0.001
 _log = logging.getLogger("mqttlite.store")
 
 
-class Turns:
-    """One for each broker. `links` maps the numbers of connections to the links that carry them."""
+@final
+class Turns(Passes):
+    """One for each broker."""
 
     def __init__(
         self,
@@ -46,8 +47,11 @@ class Turns:
         on_closed: Callable[[Link], None],
         on_question: Callable[[Link, Authenticate], None],
     ) -> None:
+        super().__init__()
         self.broker: Final = broker
-        self.links: Final[dict[int, Link]] = {}
+        self.retry_commit_s = RETRY_COMMIT_S
+        self.stall_bytes = STALL_BYTES
+        self.stall_changes = STALL_CHANGES
         self._store: Final = store
         self._on_connected: Final = on_connected
         self._on_closed: Final = on_closed
@@ -67,18 +71,16 @@ class Turns:
         self._late: list[Outbox] = []
         """Wait for the next commit."""
         self._bytes_meanwhile = 0
-        self._stalled: dict[Link, None] | None = None
-        """Links that are held up because a commit takes too long; None while none does."""
+        self._stalled: dict[Link, None] = {}
+        """Links that are held up because a commit takes too long."""
         self._closing: list[int] = []
 
     def wake(self) -> None:
-        """Something came in: run once when this pass of the loop is over."""
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Do everything in the turn."""
         self._woken = False
         turn = self.broker.turn
         begun = self._commits_begun
@@ -103,7 +105,7 @@ class Turns:
             link = links.get(outbox.number)
             if link is not None:
                 link.write(outbox.take())
-        if committing and (self._bytes_meanwhile > STALL_BYTES or len(self._uncommitted) > STALL_CHANGES):
+        if committing and (self._bytes_meanwhile > self.stall_bytes or len(self._uncommitted) > self.stall_changes):
             self._stall()
         if turn.connected:
             connected, turn.connected = turn.connected, []
@@ -120,14 +122,7 @@ class Turns:
             self._close_links()
         self._arm()
 
-    @property
-    def is_stalled(self) -> bool:
-        """Whether a commit takes so long that whoever makes more changes is to wait for it."""
-        return self._stalled is not None
-
     def hold_up(self, link: Link) -> None:
-        """Let a link wait for that commit: it sends what nobody acknowledges, and must be kept."""
-        assert self._stalled is not None
         if not link.gone and link not in self._stalled:
             link.hold()
             self._stalled[link] = None
@@ -233,7 +228,7 @@ class Turns:
                 detail = failure if isinstance(failure, OSError) else repr(failure)
                 _log.error("commit of %d changes failed (attempt %d), trying again: %s", len(changes), attempts, detail)
             attempts += 1
-            await asyncio.sleep(RETRY_COMMIT_S)
+            await asyncio.sleep(self.retry_commit_s)
             failure = None
             try:
                 under_way = self._store.commit(changes)
@@ -253,7 +248,7 @@ class Turns:
             self._held.append((outbox, len(outbox.chunks)))
         else:
             self._late.append(outbox)
-        if self._stalled is not None:
+        if self.is_stalled:
             self._hold_up(outbox)
 
     def _release(self) -> None:
@@ -268,15 +263,16 @@ class Turns:
                 if outbox.dirty:
                     dirty.append(outbox)
         dirty += late
-        if self._stalled is not None:
-            stalled, self._stalled = self._stalled, None
+        if self.is_stalled:
+            self.is_stalled = False
+            stalled, self._stalled = self._stalled, {}
             for link in stalled:
                 link.release()
 
     def _stall(self) -> None:
         """The commit takes long: hold up everyone who waits for it, and who will."""
-        if self._stalled is None:
-            self._stalled = {}
+        if not self.is_stalled:
+            self.is_stalled = True
             for outbox, _frames in self._held:
                 self._hold_up(outbox)
             for outbox in self._late:

@@ -138,7 +138,9 @@ async def be_rude(port: int, rng: random.Random) -> None:
         elif way < 0.65:
             async with asyncio.timeout(ENDS_WITHIN_S):  # half open it may stay, but it has an answer
                 await reader.read(65_536)
-    except ConnectionError:
+    except TimeoutError:
+        raise
+    except OSError:  # it was reset, for it said more behind its DISCONNECT: nothing can be done with such a socket
         pass
     finally:
         writer.close()

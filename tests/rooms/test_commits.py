@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.changes import SaveMessage
-from mqttlite.net import turns
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Connack, Disconnect, Publish, Suback, Subscribe, SubscriptionRequest
@@ -25,9 +25,18 @@ def store() -> SlowStore:
     return store
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "RETRY_COMMIT_S", 0.001)
+@pytest.fixture
+def rig(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """Its brokers try a commit again at once."""
+    start = rig.broker
+
+    async def broker(*arguments: Any, **options: Any) -> Broker:
+        started = await start(*arguments, **options)
+        started._turns.retry_commit_s = 0.001
+        return started
+
+    monkeypatch.setattr(rig, "broker", broker)
+    return rig
 
 
 async def keeper(rig: Rig, port: int, *filters: str) -> Device:
@@ -277,11 +286,9 @@ async def test_a_program_that_publishes_qos_0_does_not_wait_for_the_store(rig: R
     assert await waiting == 0
 
 
-async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(
-    rig: Rig, store: SlowStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "STALL_CHANGES", 10)
+async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
+    broker._turns.stall_changes = 10
     receiver = await keeper(rig, broker.port, "kept")
     publisher = await rig.device(broker.port, "publisher")
     watcher = await rig.device(broker.port, "watcher")
@@ -291,7 +298,7 @@ async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(
     await until(lambda: store.busy)
     for number in range(1, 12):
         publisher.publish("kept", b"%d" % number, 1)
-    await until(lambda: broker._turns._stalled is not None)
+    await until(lambda: broker._turns.is_stalled)
     gathered = len(broker._turns._uncommitted)
     for number in range(12, 200):
         publisher.publish("kept", b"%d" % number, 1)
@@ -306,20 +313,20 @@ async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(
 
 
 async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_read_and_not_silent(
-    rig: Rig, store: SlowStore, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, store: SlowStore
 ) -> None:
     """Nothing waits for such a message, and still it is a change that is to be committed."""
-    monkeypatch.setattr(turns, "STALL_CHANGES", 10)
     broker = await rig.broker(store=store)
+    broker._turns.stall_changes = 10
     publisher = await rig.device(broker.port, "publisher", keep_alive=1)
     other = await rig.device(broker.port, "other")
     store.patient = True
     for number in range(12):
         publisher.publish("kept", b"%d" % number, retain=True)
         await other.ping()
-    await until(lambda: broker._turns._stalled is not None)
+    await until(lambda: broker._turns.is_stalled)
     publisher.publish("kept", b"the last that is read", retain=True)
-    await until(lambda: len(broker._turns._stalled or ()) == 1)
+    await until(lambda: len(broker._turns._stalled) == 1)
     gathered = len(broker._turns._uncommitted)
     for number in range(200):
         publisher.publish("kept", b"%d" % number, retain=True)
@@ -336,11 +343,9 @@ async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_r
     assert await other.message() == ("kept", b"199")
 
 
-async def test_a_durable_subscriber_that_waits_keeps_no_more_than_its_outbox_may(
-    rig: Rig, store: SlowStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "STALL_BYTES", 100_000)
+async def test_a_durable_subscriber_that_waits_keeps_no_more_than_its_outbox_may(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
+    broker._turns.stall_bytes = 100_000
     receiver = await keeper(rig, broker.port, "#")
     publisher = await rig.device(broker.port, "publisher")
     store.patient = True

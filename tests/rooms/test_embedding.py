@@ -8,6 +8,7 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.limits import Limits
+from mqttlite.net.link import Link
 from mqttlite.security.authenticator import Credentials
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
@@ -244,15 +245,16 @@ async def test_an_exception_in_what_is_told_of_a_connection_costs_nobody_a_messa
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
+
+    def fail(_broker: Broker, link: Link) -> None:
+        if link.connection.client_id != "neighbour":
+            raise KeyError("a bug")
+
+    monkeypatch.setattr(Broker, "_on_connected", fail)
+    monkeypatch.setattr(Broker, "_on_closed", fail)
     broker = await rig.broker()
     neighbour = await rig.device(broker.port, "neighbour")
     await neighbour.subscribe("a")
-
-    def fail(_link: object) -> None:
-        raise KeyError("a bug")
-
-    monkeypatch.setattr(broker._turns, "_on_connected", fail)
-    monkeypatch.setattr(broker._turns, "_on_closed", fail)
     devices = [await rig.device(broker.port, f"device-{number}") for number in range(3)]
     for device in devices:
         await device.disconnect()

@@ -226,6 +226,17 @@ async def test_many_connections_leave_nothing_behind(rig: Rig) -> None:
     assert not [each for each in gc.get_objects() if isinstance(each, Link)]
 
 
+async def test_who_said_goodbye_is_not_waited_for(rig: Rig) -> None:
+    broker = await rig.broker()
+    (listener,) = broker.listeners
+    device = await rig.device(broker.port, "device")
+    device.publish("a", b"", 1)
+    device.send(Disconnect())
+    await until(lambda: listener._open == 0)  # though it leaves its end open
+    assert isinstance(await device.next(), Ack)
+    assert await device.goodbye() is None
+
+
 async def test_one_connection_more_than_the_limit_is_turned_away(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0, max_connections=3, name="door"),)))
     inside = [await rig.device(broker.port, f"inside-{number}") for number in range(3)]

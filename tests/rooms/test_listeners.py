@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.net.endpoints import ACCEPTS_PER_PASS
 from mqttlite.server import Broker
 from tests.rooms.conftest import Rig
 
@@ -125,6 +126,17 @@ async def test_whatever_the_system_says_is_a_sentence(
     with pytest.raises(OSError) as caught:  # noqa: PT011
         await Broker(host="127.0.0.1", port=883).start()
     assert str(caught.value).startswith(f"cannot listen on 127.0.0.1:883 (tcp-883): {sentence}")
+
+
+@pytest.mark.asyncio(loop_factories=["uvloop"])
+async def test_connections_that_come_at_once_are_accepted_in_few_passes_of_the_loop(rig: Rig) -> None:
+    broker = await rig.broker()
+    (listener,) = broker.listeners
+    for _ in range(2 * ACCEPTS_PER_PASS):
+        rig.close_at_end(socket.create_connection(("127.0.0.1", broker.port)))
+    for _ in range(3):  # the first may end without looking at its sockets
+        await asyncio.sleep(0)
+    assert listener._open == 2 * ACCEPTS_PER_PASS
 
 
 def _resolve(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
