@@ -12,11 +12,14 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+from mqttlite.cluster.membership import Membership
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.connection import Connection
+from mqttlite.core.forwards import Move
 from mqttlite.core.ports import Store
 from mqttlite.core.turn import Authenticate
+from mqttlite.crew import SPOKESMAN, Crew
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
@@ -62,7 +65,8 @@ class Broker:
     `config` says everything; `host` and `port` are a short way to one plain listener. `authenticator` is asked for
     every CONNECT and `method_authenticator` for those with an authentication method, but on listeners that have a
     password file; without any of them everybody may come in. `store` keeps sessions and retained messages; by default
-    they live as long as this object.
+    they live as long as this object. `membership` is the place of one of several workers, which are one
+    broker together: `mqttlite serve --workers` starts them.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Broker:
         authenticator: Authenticator | None = None,
         method_authenticator: MethodAuthenticator | None = None,
         store: Store | None = None,
+        membership: Membership | None = None,
     ) -> None:
         if host is not None or port is not None:
             if config is not None:
@@ -87,6 +92,10 @@ class Broker:
         self._gate: Final = Gate(authenticator, method_authenticator)
         self._gates: dict[Listener, Gate] = {}
         self._store: Final[Store] = MemoryStore() if store is None else store
+        self._membership: Final = membership
+        self._crew: Crew | None = None
+        self.lost_worker: Final = asyncio.Event()
+        """Set when another worker is gone without having been told to go."""
         self._core: Core
         self._turns: Turns
         self._dump: SessionDump | None = None
@@ -119,7 +128,11 @@ class Broker:
         loop = asyncio.get_running_loop()
         self.broker_id = secrets.token_hex(8)
         self._clock_offset = datetime.now(UTC) - datetime.fromtimestamp(loop.time(), UTC)
-        self._core = Core(self.config.limits, f"mqttlite-{self.broker_id}-", {**self.config.share_policies})
+        place = self._membership
+        index, count = (0, 1) if place is None else (place.index, place.count)
+        self._core = Core(
+            self.config.limits, f"mqttlite-{self.broker_id}-", {**self.config.share_policies}, index, count
+        )
         self._core.restore(self._store.load(), loop.time())
         self._turns = Turns(
             self._core,
@@ -127,19 +140,29 @@ class Broker:
             on_connected=self._on_connected,
             on_closed=self._on_closed,
             on_question=self._on_question,
+            on_moved=self._on_moved,
         )
         self._gates.clear()
         self.listeners = [self._listener(number, options) for number, options in enumerate(self.config.listeners)]
         self._running = True
-        self._report()
         try:
+            if place is not None:
+                self._crew = Crew(place, self._core, self._turns, self.listeners, self._on_status, self.lost_worker.set)
+                await self._crew.start()
+                self._turns.fabric = self._crew.fabric
+            self._report()
             for listener in self.listeners:
-                await listener.start()
+                if listener.port or self.is_spokesman:
+                    await listener.start()
             if self.config.telemetry is not None:
                 self._dump = SessionDump(self.config.telemetry, self.broker_id)
         except BaseException:
             await self.stop()
             raise
+        if self._crew is not None:
+            await self._crew.fabric.all_ready()
+        if not self.is_spokesman:
+            return
         for listener in self.listeners:
             kind = _TRANSPORT_NAMES[listener.transport]
             for address in listener.addresses:
@@ -154,6 +177,8 @@ class Broker:
             if not self._running:
                 return
             self._running = False
+            if self._crew is not None:
+                self._crew.is_leaving()
             self._stop = asyncio.get_running_loop().create_task(self._end())
         await asyncio.shield(self._stop)
 
@@ -164,6 +189,8 @@ class Broker:
         """
         if not self._running:
             return
+        if self._crew is not None:
+            self._crew.is_leaving()
         options = self.config.lame_duck
         loop = asyncio.get_running_loop()
         for listener in self.listeners:
@@ -199,10 +226,13 @@ class Broker:
                 _log.error("some connections could not be closed")
             self._turns.run()
             await self._turns.stop()
+            if self._crew is not None:
+                self._crew.stop()
             if self._dump is not None:
                 await asyncio.to_thread(self._dump.close, max(_DUMP_S, self.config.stop_timeout_s))
         finally:
             self._reporting = None
+            self._crew = None
             self._dump = None
             self._stop = None
 
@@ -267,9 +297,24 @@ class Broker:
             def connections() -> list[Connection]:
                 return [link.connection for link in turns.links.values()]
 
-            self._status = Status(self._core, connections, turns.wake, options.interval_s, loop.time())
+            crew = self._crew
+            report = None if crew is None or self.is_spokesman else crew.report
+            self._status = Status(self._core, connections, turns.wake, options.interval_s, loop.time(), report)
             self._reporting = loop.create_task(self._status.run())
         self._presence = Presence(self._core, turns.wake, self._clock_offset) if options.presence else None
+
+    @property
+    def is_spokesman(self) -> bool:
+        """Whether it speaks for all workers, or is the only one."""
+        return self._membership is None or self._membership.index == SPOKESMAN
+
+    def _on_status(self, worker: int, status: bytes) -> None:
+        if self._status is not None:
+            self._status.on_report(worker, status)
+
+    def _on_moved(self, link: Link, move: Move) -> None:
+        assert self._crew is not None
+        self._crew.move(link, move)
 
     def _listener(self, number: int, options: ListenerOptions) -> Listener:
         try:
@@ -279,7 +324,7 @@ class Broker:
         gate = self._gate_of(number, options)
         listener = Listener(
             options.title(),
-            TcpEndpoint(options.host, options.port)
+            TcpEndpoint(options.host, options.port, self._membership is not None)
             if options.path is None
             else UnixEndpoint(options.path, options.mode),
             transport=options.transport(),

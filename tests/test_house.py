@@ -27,7 +27,8 @@ BELOW: Final[dict[str, set[str]]] = {
     **{room: set(GROUND) for room in FIRST_FLOOR},
     "client": {"sasl", "wire"},
     "config": FIRST_FLOOR | set(GROUND),
-    "server": FIRST_FLOOR | set(GROUND) | {"config"},
+    "crew": FIRST_FLOOR | set(GROUND),
+    "server": FIRST_FLOOR | set(GROUND) | {"config", "crew"},
     "cli": FIRST_FLOOR | set(GROUND) | {"client", "config", "server"},
     "__main__": {"cli"},
     "": FIRST_FLOOR | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names

@@ -15,6 +15,9 @@ import click
 import msgspec
 
 from mqttlite.cli.main import build
+from mqttlite.cli.workers import run as run_workers
+from mqttlite.cli.workers import workers_of
+from mqttlite.cluster.membership import MAX_WORKERS, Membership
 from mqttlite.config import Config, ConfigError, ListenerOptions, load_config
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
@@ -53,6 +56,7 @@ Exit codes:
 @click.option("--require-client-cert", is_flag=True, help="Let nobody in over TLS without a certificate of --cafile.")
 @click.option("--password-file", metavar="FILE", help="Let in who is in this file; see 'mqttlite passwd'.")
 @click.option("--telemetry", metavar="DIR", help="Write session telemetry into this folder.")
+@click.option("--workers", metavar="N|auto", help="Processes that share the work and the ports.  [default: 1]")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 def command(
     config_path: str | None,
@@ -69,6 +73,7 @@ def command(
     require_client_cert: bool,
     password_file: str | None,
     telemetry: str | None,
+    workers: str | None,
     log_level: str,
 ) -> None:
     """Run the broker: with no flags at all, MQTT 3.1.1 and 5.0 on 127.0.0.1:1883."""
@@ -85,7 +90,12 @@ def command(
             config = _replace(config, password_file=password_file)
         if telemetry is not None:
             config = _replace(config, telemetry=TelemetryOptions(directory=telemetry))
+        if workers is not None:
+            config = _replace(config, workers=_workers(workers))
         _allow_many_files()
+        count = workers_of(config)
+        if count > 1:
+            sys.exit(run_workers(config, count, _serve_as_worker))
         _run(Broker(config))
     except ConfigError as error:
         _fail(2, str(error))
@@ -145,6 +155,26 @@ def _listeners(
     return tuple(listeners)
 
 
+def _workers(text: str) -> int | str:
+    """What `--workers` says."""
+    if text == "auto":
+        return text
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
+        raise ConfigError(f"--workers is {text}: it may be 1 to {MAX_WORKERS}, or auto")
+    return int(text)
+
+
+def _serve_as_worker(config: Config, membership: Membership) -> int:
+    """The exit code of one worker."""
+    try:
+        _run(Broker(config, membership=membership))
+    except ConfigError as error:
+        _fail(2, str(error))
+    except OSError as error:
+        _fail(1, str(error))
+    return 0
+
+
 def _run(broker: Broker) -> None:
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(_serve(broker))
@@ -157,9 +187,10 @@ async def _serve(broker: Broker) -> None:
     for name, event in (("SIGTERM", stop), ("SIGINT", stop), ("SIGUSR1", leave)):
         with contextlib.suppress(NotImplementedError, AttributeError):  # Windows: Ctrl-C is a KeyboardInterrupt
             loop.add_signal_handler(getattr(signal, name), event.set)
-    log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
+    if broker.is_spokesman:
+        log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
     async with broker:
-        for options in open_listeners(broker.config):
+        for options in open_listeners(broker.config) if broker.is_spokesman else []:
             log.warning(
                 "listener %s on %s is open to the network: everybody who reaches it may publish and subscribe",
                 *(options.title(), options.host),
@@ -169,12 +200,15 @@ async def _serve(broker: Broker) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 20, 100)
-        await _first_of(stop, leave)
-        if not stop.is_set():
+        await _first_of(stop, leave, broker.lost_worker)
+        if leave.is_set() and not stop.is_set():
             drain = loop.create_task(broker.drain())
             drain.add_done_callback(lambda _task: stop.set())
             await stop.wait()  # a SIGTERM meanwhile cuts it short
-        log.info("stopping")
+        if broker.is_spokesman:
+            log.info("stopping")
+    if broker.lost_worker.is_set():
+        sys.exit(1)
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -23,6 +23,7 @@ INTERESTS: Final = 4
 TOLD: Final = 5
 STATUS: Final = 6
 READY: Final = 7
+BYE: Final = 8
 
 _HEAD: Final = struct.Struct("<BI")
 _RUN: Final = struct.Struct("<BIH")
@@ -54,6 +55,8 @@ class Receiver(Protocol):
     def on_status(self, status: bytes) -> None: ...
 
     def on_ready(self) -> None: ...
+
+    def on_bye(self) -> None: ...
 
 
 def envelope(kind: int, body: bytes = b"") -> bytes:
@@ -175,4 +178,5 @@ _READERS: Final[dict[int, Callable[[int, bytes, Receiver], None]]] = {
     TOLD: lambda _worker, body, receiver: receiver.on_told(_SERIAL.unpack(body)[0]),
     STATUS: lambda _worker, body, receiver: receiver.on_status(body),
     READY: lambda _worker, _body, receiver: receiver.on_ready(),
+    BYE: lambda _worker, _body, receiver: receiver.on_bye(),
 }

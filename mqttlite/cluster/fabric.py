@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from mqttlite.cluster.envelope import (
+    BYE,
     READY,
     STATUS,
     envelope,
@@ -37,7 +38,7 @@ _log = logging.getLogger("mqttlite.cluster")
 
 class Fabric:
     """One worker's end. `on_change` is called when something came in or is no longer jammed, `on_lost` when another
-    worker is gone, `on_status` with what another says of itself."""
+    worker is gone without a goodbye, `on_status` with what another says of itself."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Fabric:
         self._serial = 0
         self._told: Final[dict[int, tuple[asyncio.Future[None], set[int]]]] = {}
         """Who has yet to note what was told, by serial number."""
+        self._leaving: Final[set[int]] = set()
         self._ready: Final[set[int]] = set()
         self._all_ready: Final = asyncio.Event()
 
@@ -73,8 +75,9 @@ class Fabric:
         await self._loop.create_unix_connection(lambda: peer, sock=sock)
 
     def stop(self) -> None:
-        """Close the sockets once what was sent is written."""
+        """Say goodbye, and close the sockets once what was sent is written."""
         for peer in list(self._peers.values()):
+            peer.write([envelope(BYE)])
             peer.close()
 
     # ------------------------------------------------------------------ out
@@ -94,20 +97,20 @@ class Fabric:
         return done
 
     def send(self, outgoing: list[Outgoing]) -> None:
-        """Send to those whom it is for."""
+        """Send to those whom it is for, where they are still there."""
         pieces: dict[int, list[bytes]] = {worker: [] for worker in self._peers}
         for each in outgoing:
             if isinstance(each, Run):
                 run = write_run(each)
                 for worker in each.workers:
-                    pieces[worker] += run
-            elif isinstance(each, Forward):
-                pieces[each.worker].append(write_forward(each))
-            else:
-                pieces[each.worker].append(write_outcome(each))
-        for worker, data in pieces.items():
-            if data:
-                self._peers[worker].write(data)
+                    if worker in pieces:
+                        pieces[worker] += run
+            elif each.worker in pieces:
+                data = write_forward(each) if isinstance(each, Forward) else write_outcome(each)
+                pieces[each.worker].append(data)
+        for worker, those in pieces.items():
+            if those:
+                self._peers[worker].write(those)
 
     def send_status(self, worker: int, status: bytes) -> None:
         if worker in self._peers:
@@ -140,13 +143,17 @@ class Fabric:
     def on_ready(self, worker: int) -> None:
         self._note_ready(worker)
 
+    def on_bye(self, worker: int) -> None:
+        self._leaving.add(worker)
+
     def on_lost(self, worker: int) -> None:
         """A worker is gone, and takes no more notes."""
         del self._peers[worker]
         for serial, (_done, waiting) in list(self._told.items()):
             if worker in waiting:
                 self.on_told(worker, serial)
-        self._on_lost(worker)
+        if worker not in self._leaving:
+            self._on_lost(worker)
 
     def _note_ready(self, worker: int) -> None:
         self._ready.add(worker)
@@ -225,3 +232,6 @@ class Peer(asyncio.Protocol):
 
     def on_ready(self) -> None:
         self._fabric.on_ready(self._worker)
+
+    def on_bye(self) -> None:
+        self._fabric.on_bye(self._worker)

@@ -343,6 +343,7 @@ class Broker:
         self._deadlines.cancel(connection.deadline)
         connection.deadline = None
         connection.state = CLOSED
+        connection.close_reason = CloseReason.CLIENT_DISCONNECTED  # what it comes to here will be the client's wish
         del self.connections[connection.number]
         self._moved += 1
         self.turn.moved.append(Move(connection.number, home, data[at:]))

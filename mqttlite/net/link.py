@@ -37,6 +37,10 @@ class Passes(ABC):
         """Let a link wait for that commit: it sends what nobody acknowledges, and must be kept."""
 
     @abstractmethod
+    def hold_up_if_jammed(self, link: "Link") -> None:
+        """Let a link wait if other workers, whom it sends to, are too slow."""
+
+    @abstractmethod
     def wake(self) -> None:
         """Something came in: run once when this pass of the loop is over."""
 
@@ -62,7 +66,9 @@ class Link:
         "_turns",
         "address",
         "connection",
+        "early",
         "gone",
+        "identity",
         "listener",
         "made",
         "tls_cipher",
@@ -90,6 +96,10 @@ class Link:
         self.connection: Connection
         self.address = ""
         """The client's; said beforehand where the socket does not know it, for there is a proxy in front of us."""
+        self.identity: str | None = None
+        """The name in the client's certificate; said beforehand where another worker has seen it."""
+        self.early = b""
+        """What another worker has read of the connection before it moved here."""
         self.tls_version: str | None = None
         self.tls_cipher: str | None = None
         self.made = False
@@ -115,15 +125,21 @@ class Link:
             self.tls_cipher = cipher[0] if cipher is not None else None
         self.connection = self._on_made(self)
         self._turns.links[self.connection.number] = self
+        if self.early:
+            early, self.early = self.early, b""
+            self.data_received(early)
         self._turns.wake()
 
     def data_received(self, data: bytes) -> None:
         turn = self._broker.turn
         changes = len(turn.changes)
+        outgoing = len(turn.outgoing)
         self._broker.feed(self.connection, data, self._loop.time())
         if self._turns.is_stalled and len(turn.changes) > changes:
             self._turns.hold_up(self)
-        if turn.pending_bytes > PASS_BYTES:
+        if len(turn.outgoing) > outgoing:
+            self._turns.hold_up_if_jammed(self)
+        if turn.pending_bytes > PASS_BYTES or turn.moved:  # of a connection that moves nothing more must be read
             self._turns.run()
         else:
             self._turns.wake()
@@ -157,22 +173,28 @@ class Link:
     def hold(self) -> None:
         """Neither read nor written to until `release`, as if the socket took nothing."""
         self._held = True
-        self.connection.unread = True
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
+        self.pause_reading()
         self._broker.block(self.connection, self._loop.time())
 
     def release(self) -> None:
         """The opposite of `hold`; harmless when the link is gone."""
         self._held = False
-        self.connection.unread = False
-        self.connection.last_heard = self._loop.time()  # what it sent meanwhile is yet to be read
-        if self.gone:
-            return
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-        if not self._full:
+        self.resume_reading()  # what it sent meanwhile is yet to be read
+        if not self.gone and not self._full:
             self._broker.unblock(self.connection, self._loop.time())
+
+    def pause_reading(self) -> None:
+        """Read nothing until `resume_reading`; what it is to be sent is written."""
+        self.connection.unread = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """The opposite of `pause_reading`; harmless when the link is gone."""
+        self.connection.unread = False
+        self.connection.last_heard = self._loop.time()
+        if not self.gone and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def finish(self) -> None:
         """Close once the last bytes are sent and the client closes its end, or after `LINGER_S`.
@@ -195,6 +217,12 @@ class Link:
                 transport.abort()
         else:  # TLS: to close is to exchange farewells
             transport.close()
+
+    def part(self) -> asyncio.Transport:
+        """Let the connection go, which moves to another worker: nothing more is read or written here."""
+        self.gone = True
+        self._transport.pause_reading()
+        return self._transport
 
     @property
     def is_drained(self) -> bool:

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 from mqttlite.core.broker import Broker
@@ -19,6 +19,7 @@ from mqttlite.core.connection import Connection, Peer
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import LINGER_S, Link, format_address
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
+from mqttlite.net.relay import Relay
 from mqttlite.net.turns import Turns
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.net.websocket import WebSocket
@@ -129,13 +130,38 @@ class Listener:
         for link in self._links:
             link.abort()
 
+    # ------------------------------------------------------------------ connections that move between workers
+
+    def give_away(self, link: Link) -> socket.socket:
+        """What another worker is to use as the socket of a connection that is no longer ours."""
+        transport = link.part()
+        if self.transport in ("tcp", "unix"):
+            sock = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+            transport.abort()  # our descriptor; the connection stays
+            return sock
+        ours, theirs = socket.socketpair()
+        Relay(transport, ours, lambda: self._on_lost(link))
+        return theirs
+
+    def adopt(self, link: Link, sock: socket.socket) -> None:
+        """Take over a connection from another worker, with a link that knows what that knew of it."""
+        if not self._admit():
+            sock.close()
+            return
+        sock.setblocking(False)
+        self._await(link, sock, self._take_over(link, sock))
+
+    async def _take_over(self, link: Link, sock: socket.socket) -> None:
+        await self._loop.connect_accepted_socket(lambda: cast(asyncio.BaseProtocol, link), sock)
+
     def _plain(self) -> asyncio.BaseProtocol:
-        return cast(asyncio.BaseProtocol, self._spoken_to(self._link())) if self._admit() else _Closed()
+        return cast(asyncio.BaseProtocol, self._spoken_to(self.link())) if self._admit() else _Closed()
 
     def _guarded(self) -> asyncio.BaseProtocol:
         return _Gate(self._begin_handshake) if self._admit() else _Closed()
 
-    def _link(self) -> Link:
+    def link(self) -> Link:
+        """A link for one more connection."""
         return Link(self.name, self.transport, self._broker, self._turns, self._on_made, self._on_lost)
 
     def _spoken_to(self, link: Link) -> Link | WebSocket:
@@ -174,7 +200,9 @@ class Listener:
         certificate = link.peer_certificate()
         peer = self._anonymous
         if certificate is not None:
-            peer = Peer(self._identity_of(certificate), peer.must_authenticate, peer.capabilities, peer.methods)
+            link.identity = self._identity_of(certificate)
+        if link.identity is not None:
+            peer = Peer(link.identity, peer.must_authenticate, peer.capabilities, peer.methods)
         return self._broker.open(peer, self._loop.time())
 
     def _on_upgrade(self, upgrade: WebSocket) -> None:
@@ -203,10 +231,16 @@ class Listener:
             self._leave()
             return
         accepted.setblocking(False)
-        link = self._link()
+        link = self.link()
         link.address = address
         protocol = self._spoken_to(link)
-        task = self._loop.create_task(self._handshake(link, protocol, accepted))
+        self._await(protocol, accepted, self._handshake(link, protocol, accepted))
+
+    def _await(
+        self, protocol: Link | WebSocket, accepted: socket.socket, handshake: Coroutine[None, None, None]
+    ) -> None:
+        """Let what comes before a connection run, and clean up if none comes of it."""
+        task = self._loop.create_task(handshake)
         self._handshakes.add(task)
 
         def end(task: "asyncio.Task[None]") -> None:

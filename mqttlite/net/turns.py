@@ -12,8 +12,9 @@ from typing import Final, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
-from mqttlite.core.ports import Store
-from mqttlite.core.turn import Authenticate, Outbox
+from mqttlite.core.forwards import Interest, Move, Outcome, Outgoing
+from mqttlite.core.ports import Fabric, Store
+from mqttlite.core.turn import Authenticate, Outbox, Turn
 from mqttlite.net.link import Link, Passes
 
 RETRY_COMMIT_S: Final = 1.0
@@ -46,9 +47,13 @@ class Turns(Passes):
         on_connected: Callable[[Link], None],
         on_closed: Callable[[Link], None],
         on_question: Callable[[Link, Authenticate], None],
+        on_moved: Callable[[Link, Move], None],
     ) -> None:
         super().__init__()
         self.broker: Final = broker
+        self.fabric: Fabric | None = None
+        """The way to other workers; None where there are none. Set before the first input."""
+        self._on_moved: Final = on_moved
         self.retry_commit_s = RETRY_COMMIT_S
         self.stall_bytes = STALL_BYTES
         self.stall_changes = STALL_CHANGES
@@ -63,6 +68,7 @@ class Turns(Passes):
         self._timer_at = 0.0
         self._catching_up = False
         self._uncommitted: list[Change] = []
+        self._untold: list[Interest] = []
         self._committing: list[Change] = []
         self._commit: asyncio.Task[None] | None = None
         self._commits_begun = 0
@@ -70,6 +76,10 @@ class Turns(Passes):
         """Wait for the commit under way, with so many of their frames; those behind them came too late for it."""
         self._late: list[Outbox] = []
         """Wait for the next commit."""
+        self._untold_outcomes: list[tuple[int, Outcome]] = []
+        """What other workers are told once the commit of that number is done."""
+        self._jammed: dict[Link, None] = {}
+        """Links that are held up because other workers are slow."""
         self._bytes_meanwhile = 0
         self._stalled: dict[Link, None] = {}
         """Links that are held up because a commit takes too long."""
@@ -87,8 +97,11 @@ class Turns(Passes):
         if turn.changes:
             self._uncommitted += turn.changes
             turn.changes.clear()
+        if turn.interests:
+            self._untold += turn.interests
+            turn.interests.clear()
         if self._commit is None:
-            if self._uncommitted:
+            if self._uncommitted or self._untold:
                 self._begin_commit()
         else:
             self._bytes_meanwhile += turn.pending_bytes
@@ -107,6 +120,10 @@ class Turns(Passes):
                 link.write(outbox.take())
         if committing and (self._bytes_meanwhile > self.stall_bytes or len(self._uncommitted) > self.stall_changes):
             self._stall()
+        if turn.outgoing or turn.moved:
+            self._send(turn, committing, in_time)
+        if self._jammed and self.fabric is not None and not self.fabric.is_jammed:
+            self._release_jammed()
         if turn.connected:
             connected, turn.connected = turn.connected, []
             for number in connected:
@@ -127,10 +144,15 @@ class Turns(Passes):
             link.hold()
             self._stalled[link] = None
 
+    def hold_up_if_jammed(self, link: Link) -> None:
+        if self.fabric is not None and self.fabric.is_jammed and not link.gone and link not in self._jammed:
+            link.pause_reading()
+            self._jammed[link] = None
+
     async def settled(self) -> None:
         """Wait until everything up to now is committed, and handed to the links."""
         self.run()
-        last = self._commits_begun + bool(self._uncommitted)
+        last = self._commits_begun + bool(self._uncommitted or self._untold)
         while self._commit is not None and self._commits_begun <= last and not self._stopped:
             await asyncio.wait([self._commit])
 
@@ -169,6 +191,39 @@ class Turns(Passes):
         except Exception:  # a log line or a telemetry row may be lost for it, but nobody's messages
             _log.exception("%s: what is told of its connection failed", link.address)
 
+    # ------------------------------------------------------------------ other workers
+
+    def _send(self, turn: Turn, committing: bool, in_time: bool) -> None:
+        """Hand over what is for other workers, and the connections that move there."""
+        moved, turn.moved = turn.moved, []
+        for move in moved:
+            self._on_moved(self.links.pop(move.number), move)
+        outgoing, turn.outgoing = turn.outgoing, []
+        if committing:
+            number = self._commits_begun if in_time else self._commits_begun + 1
+            at_once: list[Outgoing] = []
+            for each in outgoing:
+                if isinstance(each, Outcome) and each.awaits_commit:
+                    self._untold_outcomes.append((number, each))
+                else:
+                    at_once.append(each)
+            outgoing = at_once
+        if outgoing and self.fabric is not None:
+            self.fabric.send(outgoing)
+
+    def _release_outcomes(self) -> None:
+        """A commit is done: tell the outcomes of what is in it."""
+        due: list[Outgoing] = [outcome for number, outcome in self._untold_outcomes if number <= self._commits_begun]
+        self._untold_outcomes = [entry for entry in self._untold_outcomes if entry[0] > self._commits_begun]
+        if due and self.fabric is not None:
+            self.fabric.send(due)
+
+    def _release_jammed(self) -> None:
+        jammed, self._jammed = self._jammed, {}
+        for link in jammed:
+            if link not in self._stalled:
+                link.resume_reading()
+
     # ------------------------------------------------------------------ time
 
     def _on_timer(self) -> None:
@@ -200,19 +255,23 @@ class Turns(Passes):
         if self._stopped:
             return
         changes, self._uncommitted = self._uncommitted, []
+        untold, self._untold = self._untold, []
+        told = self.fabric.tell(untold) if untold and self.fabric is not None else None
         failure: Exception | None = None
         under_way: Awaitable[None] | None = None
         try:
             under_way = self._store.commit(changes)
         except Exception as error:
             failure = error
-        if failure is not None or under_way is not None:
+        if failure is not None or under_way is not None or told is not None:
             self._commits_begun += 1
             self._bytes_meanwhile = 0
             self._committing = changes
-            self._commit = self._loop.create_task(self._see_through(under_way, failure))
+            self._commit = self._loop.create_task(self._see_through(under_way, failure, told))
 
-    async def _see_through(self, under_way: Awaitable[None] | None, failure: Exception | None) -> None:
+    async def _see_through(
+        self, under_way: Awaitable[None] | None, failure: Exception | None, told: Awaitable[None] | None
+    ) -> None:
         """Await a commit, for as many attempts as it takes; then let go what waited for it."""
         changes = self._committing
         attempts = 1
@@ -234,11 +293,15 @@ class Turns(Passes):
                 under_way = self._store.commit(changes)
             except Exception as error:
                 failure = error
+        if told is not None:
+            await told
         if attempts > 1:
             _log.warning("commit of %d changes succeeded at attempt %d", len(changes), attempts)
         self._commit = None
         self._committing = []
         self._release()
+        if self._untold_outcomes:
+            self._release_outcomes()
         self.run()
 
     def _hold(self, outbox: Outbox, in_time: bool) -> None:
@@ -268,6 +331,8 @@ class Turns(Passes):
             stalled, self._stalled = self._stalled, {}
             for link in stalled:
                 link.release()
+                if link in self._jammed:
+                    link.pause_reading()
 
     def _stall(self) -> None:
         """The commit takes long: hold up everyone who waits for it, and who will."""

@@ -47,6 +47,7 @@ class WebSocket(asyncio.Protocol):
     ) -> None:
         self.made = False
         self._link: Final = link
+        self._user: Link | asyncio.Protocol = link
         self._options: Final = options
         self._timeout_s: Final = timeout_s
         self._on_open: Final = on_open
@@ -80,19 +81,19 @@ class WebSocket(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._full = True
         if self._link.made:
-            self._link.pause_writing()
+            self._user.pause_writing()
 
     def resume_writing(self) -> None:
         self._full = False
         self._answer_ping()
         if self._link.made:
-            self._link.resume_writing()
+            self._user.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._deaf = True
         self._deadline.cancel()
         if self._link.made:
-            self._link.connection_lost(self._failure or error)
+            self._user.connection_lost(self._failure or error)
         else:
             self._on_ended(self, False)
 
@@ -160,7 +161,7 @@ class WebSocket(asyncio.Protocol):
                 end = CloseConnection(Code.UNSUPPORTED_DATA, "a text frame came, and MQTT is binary [MQTT-6.0.0-1]")
                 break
         if payloads:
-            self._link.data_received(b"".join(payloads))
+            self._user.data_received(b"".join(payloads))
         self._answer_ping()
         if end is not None:
             self._end(frames, end)
@@ -205,6 +206,10 @@ class WebSocket(asyncio.Protocol):
             self._transport.write(frames.send(CloseConnection(code, reason)))
             self._deadline = self._loop.call_later(LINGER_S, self._transport.abort)
 
+    def set_user(self, user: asyncio.Protocol) -> None:
+        """From now on somebody else uses it in place of its link."""
+        self._user = user
+
     def finish(self) -> None:
         """Close because the core has ended the connection."""
         reason = self._link.connection.close_reason
@@ -241,6 +246,9 @@ class FrameTransport(asyncio.Transport):
 
     def can_write_eof(self) -> bool:
         return False
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._web.set_user(cast(asyncio.Protocol, protocol))
 
     def close(self) -> None:
         self._web.finish()

@@ -1,0 +1,87 @@
+"""The hall of a broker with several workers: what one of them needs beside the rooms of every broker.
+
+Connections whose clients are at home with another worker go there, and those come from there whose home is here; what
+the cores have for each other goes through the fabric.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from mqttlite.cluster.fabric import Fabric
+from mqttlite.cluster.handoff import Handoff, Origin
+from mqttlite.cluster.membership import Membership
+from mqttlite.core.broker import Broker as Core
+from mqttlite.core.forwards import Move
+from mqttlite.net.link import Link
+from mqttlite.net.listeners import Listener
+from mqttlite.net.turns import Turns
+
+SPOKESMAN: Final = 0
+"""The worker that says below `$SYS` what all of them count, and listens on what cannot be shared."""
+
+_log = logging.getLogger("mqttlite")
+
+
+class Crew:
+    """`on_status` is given what another worker counts, `on_lost` is called when one is gone."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        core: Core,
+        turns: Turns,
+        listeners: list[Listener],
+        on_status: Callable[[int, bytes], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._membership: Final = membership
+        self._listeners: Final = listeners
+        self._on_lost: Final = on_lost
+        self._handoffs: dict[int, Handoff] = {}
+        self._stopping = False
+        self.fabric: Final = Fabric(
+            membership, core, on_change=turns.wake, on_status=on_status, on_lost=self._on_worker_lost
+        )
+
+    async def start(self) -> None:
+        """Take the sockets to the other workers."""
+        await self.fabric.start()
+        self._handoffs = {worker: Handoff(sock, self._adopt) for worker, sock in self._membership.handoff.items()}
+
+    def report(self, status: bytes) -> None:
+        """Tell the spokesman what is counted here."""
+        self.fabric.send_status(SPOKESMAN, status)
+
+    def move(self, link: Link, move: Move) -> None:
+        """Send a connection to its client's home."""
+        number = next(at for at, listener in enumerate(self._listeners) if listener.holds(link))
+        origin = Origin(number, link.address, link.identity, link.tls_version, link.tls_cipher)
+        self._handoffs[move.home].send(self._listeners[number].give_away(link), origin, move.data)
+
+    def is_leaving(self) -> None:
+        """From now on it is no surprise when another worker is gone."""
+        self._stopping = True
+
+    def stop(self) -> None:
+        self._stopping = True
+        for handoff in self._handoffs.values():
+            handoff.close()
+        self.fabric.stop()
+
+    def _adopt(self, sock: socket.socket, origin: Origin, data: bytes) -> None:
+        listener = self._listeners[origin.listener]
+        link = listener.link()
+        link.address = origin.address
+        link.identity = origin.identity
+        link.tls_version = origin.tls_version
+        link.tls_cipher = origin.tls_cipher
+        link.early = data
+        listener.adopt(link, sock)
+
+    def _on_worker_lost(self, worker: int) -> None:
+        if not self._stopping:
+            _log.error("worker %d is gone: the broker stops, for it is only a part of itself", worker)
+            asyncio.get_running_loop().call_soon(self._on_lost)
