@@ -37,7 +37,7 @@ def run(config: Config, count: int, serve: Callable[[Config, Membership], int]) 
 
     Raises `CannotListen` for a port that is in use.
     """
-    with _reserved(config) as config:
+    with reserved(config) as config:
         places = memberships(count)
         children: dict[int, int] = {}
         for place in places:
@@ -81,14 +81,14 @@ def _wait(children: dict[int, int]) -> int:
 
 
 @contextmanager
-def _reserved(config: Config) -> Iterator[Config]:
+def reserved(config: Config) -> Iterator[Config]:
     """The same config with the real ports where the system chooses them, which stay ours meanwhile."""
-    reserved: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     try:
-        listeners = tuple(_reserve(listener, reserved) for listener in config.listeners)
+        listeners = tuple(_reserve(listener, sockets) for listener in config.listeners)
         yield msgspec.structs.replace(config, listeners=listeners)
     finally:
-        for sock in reserved:
+        for sock in sockets:
             sock.close()
 
 

@@ -334,7 +334,8 @@ class Broker:
         if workers is None:
             return False
         packet_bytes = data[body:stop]
-        packet = decode(data[at], packet_bytes, connect_version(packet_bytes))
+        connection.version = connect_version(packet_bytes)  # in which a refusal is written
+        packet = decode(data[at], packet_bytes, connection.version)
         assert isinstance(packet, Connect)
         home = workers.home(packet.client_id) if packet.client_id else workers.index
         if home == workers.index:

@@ -35,6 +35,13 @@ async def test_over_a_socket(row: Row, version: int) -> None:
     await over_a_socket(row, version)
 
 
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("row", "version"), cases(waiting=False))
+async def test_over_a_socket_of_two_workers(row: Row, version: int) -> None:
+    await over_a_socket(row, version, workers=2)
+
+
 def test_a_statement_is_not_told_twice() -> None:
     told = [(row.statement, row.sentence, version) for row in ROWS for version in row.versions]
     assert len(set(told)) == len(told)

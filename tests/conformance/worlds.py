@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 from mqttlite.config import Config, ListenerOptions
@@ -14,6 +15,7 @@ from mqttlite.security.authenticator import Credentials
 from mqttlite.server import Broker
 from tests.conformance.script import Row, check, cut, hello, on_the_wire
 from tests.support.core_driver import Client, World
+from tests.support.crew import crew
 
 PATIENCE_S = 5.0
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
@@ -289,10 +291,17 @@ def on_the_core(row: Row, version: int) -> None:
     raise AssertionError("the core waits for something")
 
 
-async def over_a_socket(row: Row, version: int) -> None:
+async def over_a_socket(row: Row, version: int, workers: int = 1) -> None:
+    """With several workers the links of a row come in at any of them, and clients are at home with different ones."""
     config = Config(listeners=(ListenerOptions(port=0, capabilities=row.capabilities),), limits=row.limits)
     gate = Gate() if row.gated else None
-    async with Broker(config, authenticator=gate, method_authenticator=gate) as broker:
+    async with AsyncExitStack() as stack:
+        if workers == 1:
+            broker = Broker(config, authenticator=gate, method_authenticator=gate)
+            await stack.enter_async_context(broker)
+        else:
+            together = crew(config, workers, authenticator=gate, method_authenticator=gate)
+            broker = (await stack.enter_async_context(together))[0]
         stage = SocketStage(broker.port, gated=row.gated)
         try:
             await play(row, version, stage)
