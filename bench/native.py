@@ -1,4 +1,4 @@
-"""The compiled build of this very source tree, made when it is first asked for and again when the ground floor changed.
+"""The compiled build of this very source tree, made when it is first asked for and again when the source changed.
 
 It lies in a copy, because compiled modules among the sources would hide later edits.
 """
@@ -8,21 +8,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from bench.build import BUILD, BuildError
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-GROUND_FLOOR: Final = ("wire", "topics", "core")
 PROJECT: Final = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 LIMIT_S: Final = 900.0
 """A minute on a quiet machine."""
 
 
 def tree(root: Path = ROOT, build: Path = BUILD) -> Path:
-    """A folder whose `mqttlite` is this one, its ground floor compiled."""
+    """A folder whose `mqttlite` is this one, compiled."""
     copy = build / f"native-{_digest(root)}"
     if not (copy / "done").exists():
         for stale in build.glob("native-*"):
@@ -30,22 +28,15 @@ def tree(root: Path = ROOT, build: Path = BUILD) -> Path:
         _copy(root, copy)
         _compile(copy)
         (copy / "done").touch()
-    _copy(root, copy)  # the rooms above may have changed without what is compiled
     return copy
 
 
 def _digest(root: Path) -> str:
-    """Of all that compiling depends on."""
+    """Of all that compiling may depend on: which modules are compiled is for setup.py to say."""
     told = hashlib.sha256(sys.version.encode())
-    for path in _sources(root):
+    for path in (root / "setup.py", *sorted((root / "mqttlite").rglob("*.py"))):
         told.update(str(path.relative_to(root)).encode() + path.read_bytes())
     return told.hexdigest()[:16]
-
-
-def _sources(root: Path) -> Iterator[Path]:
-    yield root / "setup.py"
-    for room in GROUND_FLOOR:
-        yield from sorted((root / "mqttlite" / room).glob("*.py"))
 
 
 def _copy(root: Path, copy: Path) -> None:
@@ -56,7 +47,7 @@ def _copy(root: Path, copy: Path) -> None:
 
 
 def _compile(copy: Path) -> None:
-    print("Compiling wire, topics and core, which takes a minute ...", file=sys.stderr)
+    print("Compiling mqttlite, which takes a minute ...", file=sys.stderr)
     done = subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--inplace"],
         cwd=copy,

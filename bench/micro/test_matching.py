@@ -12,12 +12,14 @@ import random
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import pygtrie
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from bench.micro.allocations import allocations
 from bench.micro.conftest import Note
 from bench.micro.filters import ASKED, BATCH, Tree, asking, mixed, topics
 from bench.micro.timing import NS, US, in_rounds, quickest
@@ -63,8 +65,9 @@ def test_match(benchmark: BenchmarkFixture, note: Note, filled: Filled, asked: s
         batch = [name for name in batch if int(name.rpartition(b"/")[2]) % 10 not in (6, 7)]
     if asked == "hot":
         batch = batch[:4] * (BATCH // 4)
-    assert benchmark(asking(filled.tree, batch)) == expected * len(batch)
-    note(ns_per_match=quickest(benchmark, NS, len(batch)))
+    ask = asking(filled.tree, batch)
+    assert benchmark(ask) == expected * len(batch)
+    note(ns_per_match=quickest(benchmark, NS, len(batch)), **allocations(partial(filled.tree.match, batch[0])))
 
 
 @pytest.mark.benchmark(group="add and remove a subscription")

@@ -87,30 +87,20 @@ def test_the_flags_are_those_that_the_help_lists(home: Path) -> None:
     assert {"--port", "--tls-port", "--cert"} <= entrants.flags_of(spec, home)
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """As much of a project as compiling looks at."""
-    root = tmp_path / "project"
-    for room in native.GROUND_FLOOR:
-        (root / "mqttlite" / room).mkdir(parents=True)
-        (root / "mqttlite" / room / "code.py").write_text("")
-    for name in native.PROJECT:
-        (root / name).write_text("")
-    return root
-
-
-def test_the_compiled_build_is_made_again_when_the_ground_floor_changes_and_only_then(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_compiled_build_is_made_again_when_the_source_changes_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Path] = []
     monkeypatch.setattr(native, "_compile", made.append)
-    build = tmp_path / "build"
+    project, build = tmp_path / "project", tmp_path / "build"
+    (project / "mqttlite").mkdir(parents=True)
+    for name in (*native.PROJECT, "mqttlite/code.py"):
+        (project / name).write_text("")
     first = native.tree(project, build)
-    (project / "mqttlite" / "above.py").write_text("new = True\n")
     assert native.tree(project, build) == first
-    assert (first / "mqttlite" / "above.py").read_text() == "new = True\n"
-    (project / "mqttlite" / "core" / "code.py").write_text("new = True\n")
+    (project / "mqttlite" / "code.py").write_text("new = True\n")
     second = native.tree(project, build)
+    assert (second / "mqttlite" / "code.py").read_text() == "new = True\n"
     assert made == [first, second]
     assert not first.exists()
 
