@@ -13,7 +13,7 @@ from typing import Final
 if not __package__:  # run as a folder, `python path/to/bench`, which works from anywhere
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import brokers, build, cases, entrants, machine, measure, native, page, report, results, scale
+from bench import brokers, build, cases, entrants, machine, measure, native, page, profile, report, results, scale
 from bench.guard import command as guard
 
 EPILOG: Final = """\
@@ -159,6 +159,14 @@ def _scale(options: argparse.Namespace) -> int:
     return 0
 
 
+def _profile(options: argparse.Namespace) -> int:
+    """Print where the time goes, case by case."""
+    for name in options.cases or profile.USUAL:
+        for case in cases.select(None, (name,)):
+            print(profile.run(case, options.svg), end="\n\n", flush=True)
+    return 0
+
+
 def _guard(options: argparse.Namespace) -> int:
     return guard.run(accept=options.accept)
 
@@ -205,6 +213,10 @@ def _parser() -> argparse.ArgumentParser:
     scaling.add_argument("--compiled", action="store_true", help="measure the compiled build")
     scaling.add_argument("--most", type=_positive, default=1_000_000, help="the largest size (default 1000000)")
     scaling.set_defaults(run=_scale)
+    profiling = commands.add_parser("profile", help="where the compiled broker's time goes, by perf")
+    profiling.add_argument("--cases", type=cases.names, default=(), help="parts of case names; four by default")
+    profiling.add_argument("--svg", type=Path, metavar="FOLDER", help="write flame graphs there")
+    profiling.set_defaults(run=_profile)
     guarding = commands.add_parser(
         "guard",
         help="count the core's instructions and compare them with those accepted last",
