@@ -271,10 +271,11 @@ class Broker:
                 if kind == 0x30:  # PUBLISH without DUP and RETAIN
                     at = self._intake.publish_in_place(connection, data, at, body, stop, end)
                     continue
-                packet_id = data[body] << 8 | data[body + 1] if length == 2 else 0
-                if packet_id and self._intake.acknowledge_in_place(connection, first, packet_id):
-                    at = stop
-                    continue
+                if length == 2 and data[body] | data[body + 1]:
+                    after = self._intake.acknowledge_in_place(connection, data, at)
+                    if after:
+                        at = after
+                        continue
             self._on_packet(connection, first, data[body:stop])
             at = stop
         return at

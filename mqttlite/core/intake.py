@@ -11,13 +11,14 @@ from mqttlite.core import connect
 from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import Limits
-from mqttlite.core.message import Message
-from mqttlite.core.publish import Publisher
+from mqttlite.core.message import Message, Run
+from mqttlite.core.publish import REFUSED, Publisher
 from mqttlite.core.reasons import SCHEMA_INVALID, count
-from mqttlite.core.routes import Routes
+from mqttlite.core.routes import Route, Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.turn import Turn
+from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
     PUBCOMP,
@@ -89,8 +90,9 @@ class Intake:
         if first == 0x30:
             size = stop - at
             if stop < end:
+                same = head_end - at
                 prefix = data[at:head_end]
-                while stop + size <= end and data.startswith(prefix, stop):
+                while stop + size <= end and data[stop : stop + same] == prefix:  # `startswith` is slower by a factor
                     stop += size
             connection.received_qos0 += (stop - at) // size
             self._publisher.run(route, topic, data, at, stop, size, head_end - at, connection)
@@ -99,25 +101,50 @@ class Intake:
         qos = first >> 1 & 3
         if packet_id == 0 or qos == 3:
             decode(first, data[body:stop], connection.version)  # raises
-        check_publish(connection.peer.capabilities, qos, False)
-        self._receive(connection, Message(topic, data[head_end:stop], qos), packet_id)
+        capabilities = connection.peer.capabilities
+        check_publish(capabilities, qos, False)
+        if route.shares or (capabilities.tell_delivery and connection.version == V5):
+            self._receive(connection, Message(topic, data[head_end:stop], qos), packet_id)
+            return stop
+        size = stop - at
+        if stop < end:
+            same = topic_end - at
+            prefix = data[at:topic_end]
+            while (
+                stop + size <= end
+                and data[stop : stop + same] == prefix
+                and (connection.version != V5 or data[stop + head_end - at - 1] == 0)
+            ):
+                stop += size
+        ids = Ids(packet_id)
+        if stop > at + size:
+            ids = ids_of(data, topic_end, stop, size)
+            stop = at + ids.count * size  # with a faulty one the connection ends, but not before it is its turn
+        run = Run(topic, data[at:stop], size, head_end - at, qos, connection.version)
+        if qos == 1 or self._may_take(connection, ids):
+            self._receive_run(connection, run, route, ids)
+        else:
+            for number in range(ids.count):
+                self._receive(connection, run.delivery(number, qos).message, ids.get(number))
         return stop
 
-    def acknowledge_in_place(self, connection: Connection, first: int, packet_id: int) -> bool:
-        """Handle an acknowledgement without reason code; False: it is something else, decode it."""
+    def acknowledge_in_place(self, connection: Connection, data: bytes, at: int) -> int:
+        """Handle the acknowledgement without reason code at `at`, and those of its like that follow; where they end.
+
+        0: it is something else, decode it.
+        """
         session = connection.session
         assert session is not None
+        first = data[at]
         if first == 0x40:
-            session.on_puback(packet_id)
-        elif first == 0x50:
-            session.on_pubrec(packet_id, 0)
-        elif first == 0x62:
-            self._on_pubrel(connection, session, packet_id)
-        elif first == 0x70:
-            session.on_pubcomp(packet_id)
-        else:
-            return False
-        return True
+            return session.on_pubacks(data, at)
+        if first == 0x50:
+            return session.on_pubrecs(data, at)
+        if first == 0x62:
+            return self._on_pubrels(connection, session, data, at)
+        if first == 0x70:
+            return session.on_pubcomps(data, at)
+        return 0
 
     def take(self, connection: Connection, session: Session, packet: Packet) -> None:
         """Handle any packet of a connected client that does not end its connection."""
@@ -209,7 +236,7 @@ class Intake:
             connection.received_qos1 += 1  # and nothing is remembered of it [MQTT-4.3.2-5]
         else:
             connection.received_qos2 += 1
-            if packet_id in session.received:  # the same message again [MQTT-4.3.3-10]
+            if session.received.has(packet_id):  # the same message again [MQTT-4.3.3-10]
                 outbox.send(encode_ack(answer, packet_id, connection.version))
                 return
             if len(session.received) >= self._limits.receive_maximum and connection.version == V5:
@@ -230,6 +257,50 @@ class Intake:
         else:
             outbox.send(encode_ack(answer, packet_id, connection.version, code))
 
+    def _may_take(self, connection: Connection, ids: Ids) -> bool:
+        """Whether these QoS 2 identifiers are counted up, none is taken, and the client may use all."""
+        session = connection.session
+        assert session is not None
+        return (
+            ids.counted
+            and not session.received.has_any(ids.first, ids.count)
+            and (connection.version != V5 or len(session.received) + ids.count <= self._limits.receive_maximum)
+        )
+
+    def _receive_run(self, connection: Connection, run: Run, route: Route, ids: Ids) -> None:
+        """As `_receive`, for messages with those identifiers, which at QoS 2 the client may use."""
+        session = connection.session
+        assert session is not None
+        outbox = connection.outbox
+        changes = self._turn.changes
+        before = len(changes)
+        refused: dict[int, None] = {}
+        code = self._publisher.publish_run(run, route, session, refused)
+        if connection.version != V5:
+            code = 0
+            refused = {}
+        if run.qos == 1:
+            connection.received_qos1 += run.count
+        else:
+            connection.received_qos2 += run.count
+            if code < 0x80 and not refused:
+                session.take_received(ids.first, ids.count)
+            elif code < 0x80:
+                for number in range(ids.count):
+                    if number not in refused:
+                        session.take_received(ids.first + number)
+        if len(changes) > before:
+            outbox.awaits_commit = True
+        if code == 0 and not refused and ids.counted:
+            outbox.send(counted(PUBACKS if run.qos == 1 else PUBRECS, ids.first, ids.count))
+            return
+        answer = PUBACK if run.qos == 1 else PUBREC
+        if not refused:
+            outbox.send(ids.acknowledged(answer, code))
+            return
+        for number in range(ids.count):
+            outbox.send(encode_ack(answer, ids.get(number), V5, REFUSED if number in refused else code))
+
     def _detailed_ack(self, connection: Connection, answer: int, packet_id: int, code: int) -> bytes:
         """An acknowledgement that says what became of the message, where the client wants to know and has room.
 
@@ -249,6 +320,18 @@ class Intake:
             if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
                 return frame
         return encode_ack(answer, packet_id, V5, code)
+
+    def _on_pubrels(self, connection: Connection, session: Session, data: bytes, at: int) -> int:
+        """The PUBREL at `at`, and those behind it that follow in order; where they end."""
+        first_id = data[at + 2] << 8 | data[at + 3]
+        count = session.release_run(data, at)
+        if count == 0:
+            self._on_pubrel(connection, session, first_id)
+            return at + 4
+        if session.durable:
+            connection.outbox.awaits_commit = True
+        connection.outbox.send(counted(PUBCOMPS, first_id, count))
+        return at + 4 * count
 
     def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
         known = session.release_received(packet_id)  # [MQTT-4.3.3-12]; expiry plays no part [MQTT-4.3.3-13]

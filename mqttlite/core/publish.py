@@ -9,7 +9,7 @@ from typing import Final, final
 from mqttlite.core.changes import RemoveRetained, SaveRetained
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import MAX_OWN_RETAINED, RETAINED_SWEEP_S, Limits
-from mqttlite.core.message import Delivery, Message
+from mqttlite.core.message import Delivery, Message, Run
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE, count
 from mqttlite.core.routes import Receiver, Route, Routes
 from mqttlite.core.session import DROPPED, Session
@@ -139,6 +139,37 @@ class Publisher:
                 count(self.drops, NO_SUBSCRIBERS, 1)
             return code or NOBODY
         return code
+
+    def publish_run(self, run: Run, route: Route, publisher: Session | None, refused: dict[int, None]) -> int:
+        """The same for each message of a run, receiver by receiver; the code of all that are not in `refused`.
+
+        That is for the places of those with `REFUSED`. The route has no shares: who gets a message of theirs may
+        depend on what became of the one before.
+        """
+        if route.refused:
+            count(self.drops, NOT_AUTHORIZED, run.count)
+            return NOT_ALLOWED
+        reached = 0
+        for each in route.receivers:
+            receiver = each.for_messages_of(publisher) if each.has_no_local else each
+            if receiver is None:
+                continue
+            reached += 1
+            qos = run.qos if run.qos < receiver.qos else receiver.qos
+            session = receiver.session
+            taken = 0 if receiver.identifiers else session.deliver_run(run, qos)
+            for at in range(taken, run.count):
+                delivery = run.delivery(at, qos)
+                if receiver.identifiers:
+                    delivery = Delivery(delivery.message, qos, False, receiver.identifiers)
+                outcome = session.deliver(delivery) if qos else session.deliver_qos0(delivery)
+                if qos and outcome == DROPPED:
+                    refused[at] = None
+        self._turn.pending_bytes += run.message_bytes() * run.count * reached
+        if reached == 0:
+            count(self.drops, NO_SUBSCRIBERS, run.count)
+            return NOBODY
+        return 0
 
     @property
     def retained(self) -> int:
