@@ -13,14 +13,14 @@ from typing import Final
 if not __package__:  # run as a folder, `python path/to/bench`, which works from anywhere
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import brokers, build, cases, machine, measure, report, results
+from bench import brokers, build, cases, entrants, machine, measure, native, page, profile, report, results, scale
 from bench.guard import command as guard
 
-OUR_OWN: Final = "mqttlite"
 EPILOG: Final = """\
 Brokers: mqttlite is started here, and Debian's mosquitto if it is installed; each --broker joins them or, by the same
 name, takes its place.  NAME=[HOST:]PORT is one that runs already; with =COMMAND it is started here and stopped at the
-end.  Port 0 means a free one, which COMMAND takes as {port}:  --broker 'mine=0=my-broker --port {port}'
+end.  Port 0 means a free one, which COMMAND takes as {port}, and {tls_port} another, for TLS:
+  --broker 'mine=0=my-broker --port {port}'
 """
 
 
@@ -31,20 +31,77 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return command(options)
     except (brokers.BrokerError, build.BuildError, results.ResultsError) as error:
-        print(f"bench: {error}", file=sys.stderr)
+        _say(f"bench: {error}")
         return 2
     except KeyboardInterrupt:
         return 130
 
 
-def _measure(options: argparse.Namespace) -> int:
-    """Measure the chosen cases; a contender that failed at one makes the exit code 1."""
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _group(options: argparse.Namespace) -> int:
+    """Measure a group of cases on mqttlite as installed, beside others."""
     chosen = cases.select(options.group, options.cases, options.skip)
-    if not chosen:
-        print(f"bench: no such case; there are {', '.join(cases.CASES)}", file=sys.stderr)
+
+    def specs(home: Path) -> list[brokers.Spec]:
+        return [entrants.installed(home), *entrants.peers(home)]
+
+    kept, out = _measure(options, chosen, specs, options.group or "all")
+    if kept is None:
         return 2
+    _print(kept, options.reference)
+    print(f"\nKept in {out}")
+    return 1 if any(result.error for result in kept.results) else 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Measure every build of ours beside every peer that is there, and write the page."""
+    chosen = cases.compared(options.cases, options.skip)
+    try:
+        compiled = native.tree()
+    except build.BuildError as error:
+        _say(f"bench: {error}")
+        compiled = None
+
+    def specs(home: Path) -> list[brokers.Spec]:
+        return [*entrants.ours(home, compiled, _say), *entrants.peers(home)]
+
+    kept, out = _measure(options, chosen, specs, "compare")
+    if kept is None:
+        return 2
+    whole = not options.quick and not options.cases and not options.skip
+    if whole:
+        for growth in scale.measure(compiled or native.ROOT):
+            results.append(out, growth)
+            kept.growths.append(growth)
+    _print(kept, options.reference)
+    print(f"\nKept in {out}")
+    path = options.page or (page.PAGE if whole else None)
+    if path is not None:
+        page.write(kept.machines, kept.results, kept.growths, path)
+        print(f"Written to {path}")
+    return 1 if any(result.error for result in kept.results) else 0
+
+
+def _measure(
+    options: argparse.Namespace,
+    chosen: Sequence[cases.Case],
+    specs: Callable[[Path], list[brokers.Spec]],
+    name: str,
+) -> tuple[results.Kept | None, Path]:
+    """Measure the chosen cases on whoever is there; nothing, where no case bears the name."""
+    out: Path = options.out or results.new_file(name)
+    loadgen = build.loadgen()
+    if not build.can_tls(loadgen) and any(case.tls for case in chosen):
+        _say("Without TLS, for which the load generator needs OpenSSL (Debian, Ubuntu: apt-get install libssl-dev)")
+        chosen = [case for case in chosen if not case.tls]
+    if not chosen:
+        _say(f"bench: no such case; there are {', '.join(cases.CASES)}")
+        return None, out
     plan = measure.Plan(
-        loadgen=build.loadgen(),
+        loadgen=loadgen,
         cases=chosen,
         rounds=1 if options.quick else options.rounds,
         quick=options.quick,
@@ -53,27 +110,27 @@ def _measure(options: argparse.Namespace) -> int:
         attempts=1 if options.quick else options.attempts,
         wait_s=options.wait,
     )
-    out: Path = options.out or results.new_file(options.group or "all")
-    found: list[measure.Result] = []
-    with _contenders(options) as (contenders, versions):
-        here = machine.describe(versions)
-        results.append(out, here)
+    kept = results.Kept()
+    with _contenders(options, specs) as (contenders, versions):
+        kept.machines.append(machine.describe(versions))
+        results.append(out, kept.machines[0])
         for result in measure.measure(plan, contenders):
             results.append(out, result)
-            found.append(result)
-            print(report.progress(result), file=sys.stderr, flush=True)
-    _print([here], found, options.reference)
-    print(f"\nKept in {out}")
-    return 1 if any(result.error for result in found) else 0
+            kept.results.append(result)
+            _say(report.progress(result))
+    return kept, out
 
 
 @contextmanager
-def _contenders(options: argparse.Namespace) -> Iterator[tuple[list[brokers.Contender], dict[str, str]]]:
+def _contenders(
+    options: argparse.Namespace, specs: Callable[[Path], list[brokers.Spec]]
+) -> Iterator[tuple[list[brokers.Contender], dict[str, str]]]:
     """Everybody up and held, with what they say they are; stopped at the end."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         home = Path(name)
-        specs = {spec.name: spec for spec in map(brokers.parse, options.broker)}
-        started = [brokers.Broker(spec, home) for spec in _with_our_own(specs, options.without, home)]
+        asked = {spec.name: spec for spec in map(brokers.parse, options.broker)}
+        usual = [spec for spec in specs(home) if spec.name not in {*asked, *options.without}]
+        started = [brokers.Broker(spec, home) for spec in (*usual, *asked.values())]
         try:
             for broker in started:
                 broker.ready()
@@ -85,21 +142,28 @@ def _contenders(options: argparse.Namespace) -> Iterator[tuple[list[brokers.Cont
                 broker.stop()
 
 
-def _with_our_own(specs: dict[str, brokers.Spec], without: Sequence[str], home: Path) -> list[brokers.Spec]:
-    """The brokers that are measured unless told otherwise, then the others."""
-    known: dict[str, Callable[[Path], brokers.Spec | None]] = {
-        OUR_OWN: brokers.mqttlite,
-        "mosquitto": brokers.mosquitto,
-    }
-    absent = {*specs, *without}
-    usual = [spec for name, find in known.items() if name not in absent and (spec := find(home))]
-    return [*usual, *specs.values()]
+def _show(options: argparse.Namespace) -> int:
+    """Print what files hold, side by side, or make the page of it; measure nothing."""
+    kept = results.load_all(options.files)
+    if options.page is None:
+        _print(kept, options.reference)
+    else:
+        page.write(kept.machines, kept.results, kept.growths, options.page)
+    return 0
 
 
-def _compare(options: argparse.Namespace) -> int:
-    """Print what files hold, side by side; measure nothing."""
-    machines, found = results.load_all(options.files)
-    _print(machines, found, options.reference)
+def _scale(options: argparse.Namespace) -> int:
+    """Print what things cost at several sizes."""
+    source = native.tree() if options.compiled else native.ROOT
+    print(page.growth_table(list(scale.measure(source, most=options.most))))
+    return 0
+
+
+def _profile(options: argparse.Namespace) -> int:
+    """Print where the time goes, case by case."""
+    for name in options.cases or profile.USUAL:
+        for case in cases.select(None, (name,)):
+            print(profile.run(case, options.svg), end="\n\n", flush=True)
     return 0
 
 
@@ -107,30 +171,52 @@ def _guard(options: argparse.Namespace) -> int:
     return guard.run(accept=options.accept)
 
 
-def _print(machines: Sequence[machine.Machine], found: Sequence[measure.Result], reference: str) -> None:
-    parts = [*map(report.heading, machines), report.details(found, reference), report.summary(found, reference)]
+def _print(kept: results.Kept, reference: str) -> None:
+    parts = [*map(report.heading, kept.machines)]
+    if kept.results:
+        parts += [report.details(kept.results, reference), report.summary(kept.results, reference)]
+    if kept.growths:
+        parts.append(page.growth_table(kept.growths))
     print("\n\n".join(parts))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of the broker, beside others.")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    common = _measuring_options()
     for group in (*cases.GROUPS, None):
         told = "all cases" if group is None else ", ".join(case.name for case in cases.select(group))
         command = commands.add_parser(
             group or "all",
-            parents=[common],
+            parents=[_measuring_options()],
             help=told if len(told) < 60 else f"{told[:56]} …",
             description=f"Measures {told}.",
             epilog=EPILOG,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.set_defaults(run=_measure, group=group)
-    compare = commands.add_parser("compare", help="print kept results again, several files side by side")
-    compare.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    _reference_option(compare)
+        command.set_defaults(run=_group, group=group)
+    compare = commands.add_parser(
+        "compare",
+        parents=[_measuring_options(raw=True)],
+        help="every build of ours beside every broker there is; writes docs/reference/performance.md",
+        description="Measures every build of ours beside every broker there is, and writes a page of it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    compare.add_argument("--page", type=Path, metavar="FILE", help="write the page there, even of some of the cases")
     compare.set_defaults(run=_compare)
+    show = commands.add_parser("show", help="print kept results again, several files side by side")
+    show.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    show.add_argument("--page", type=Path, metavar="FILE", help="write the page of them instead")
+    _reference_option(show)
+    show.set_defaults(run=_show)
+    scaling = commands.add_parser("scale", help="what things cost beside a thousand others, and beside a million")
+    scaling.add_argument("--compiled", action="store_true", help="measure the compiled build")
+    scaling.add_argument("--most", type=_positive, default=1_000_000, help="the largest size (default 1000000)")
+    scaling.set_defaults(run=_scale)
+    profiling = commands.add_parser("profile", help="where the compiled broker's time goes, by perf")
+    profiling.add_argument("--cases", type=cases.names, default=(), help="parts of case names; four by default")
+    profiling.add_argument("--svg", type=Path, metavar="FOLDER", help="write flame graphs there")
+    profiling.set_defaults(run=_profile)
     guarding = commands.add_parser(
         "guard",
         help="count the core's instructions and compare them with those accepted last",
@@ -142,12 +228,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measuring_options() -> argparse.ArgumentParser:
+def _measuring_options(*, raw: bool = False) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
     add("--broker", action="append", default=[], metavar="NAME=PORT[=COMMAND]", help="one more broker; see below")
-    add("--without", action="append", default=[], metavar="NAME", help="leave out mqttlite or mosquitto")
-    add("--raw", action="store_true", help="also measure TCP without a broker")
+    add("--without", action="append", default=[], metavar="NAME", help="leave out one of those that are usual")
+    add("--raw", action=argparse.BooleanOptionalAction, default=raw, help="also measure TCP without a broker")
     add(
         "--cases", type=cases.names, default=(), help="parts of case names, comma-separated; the whole group by default"
     )

@@ -1,4 +1,4 @@
-"""Who is measured: our broker, mosquitto, any other by its spec, and TCP without a broker.
+"""What is measured: a broker behind a port, started by its spec or running already, and TCP without a broker.
 
 A broker we start is a process group of its own, so that stopping and holding it reaches it and its children and
 nothing else. Held (SIGSTOP) it costs no CPU while others are measured.
@@ -8,21 +8,18 @@ import os
 import random
 import re
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from bench import machine
 from bench.cases import Case
 
-ROOT: Final = Path(__file__).resolve().parent.parent
 LOOPBACK: Final = "127.0.0.1"
 START_LIMIT_S: Final = 30.0
 STOP_LIMIT_S: Final = 10.0
@@ -41,6 +38,7 @@ class Spec:
     host: str
     port: int
     command: tuple[str, ...] = ()
+    tls_port: int | None = None
     version_command: tuple[str, ...] = ()
     folder: Path | None = None
     """Where the command runs; the current folder if None."""
@@ -48,7 +46,10 @@ class Spec:
 
 
 def parse(text: str) -> Spec:
-    """Read NAME=PORT, NAME=HOST:PORT or either with =COMMAND; port 0 takes a free one, {port} in COMMAND names it."""
+    """Read NAME=PORT, NAME=HOST:PORT or either with =COMMAND.
+
+    Port 0 takes a free one, which {port} in COMMAND names; {tls_port} there is another, where it must speak TLS.
+    """
     name, _, rest = text.partition("=")
     address, _, command = rest.partition("=")
     host, _, digits = address.rpartition(":")
@@ -63,7 +64,9 @@ def parse(text: str) -> Spec:
         words = shlex.split(command)
     except (OSError, ValueError) as error:
         raise BrokerError(f"{text!r}: {error}") from error
-    return Spec(name, resolved, port, tuple(word.replace("{port}", str(port)) for word in words))
+    tls_port = free_port() if "{tls_port}" in command else None
+    told = [word.replace("{port}", str(port)).replace("{tls_port}", str(tls_port)) for word in words]
+    return Spec(name, resolved, port, tuple(told), tls_port)
 
 
 def free_port() -> int:
@@ -78,47 +81,14 @@ def free_port() -> int:
     raise BrokerError("found no free port between 20000 and 32000")
 
 
-def mqttlite(home: Path) -> Spec:
-    """Our broker: as installed if it is, so that a compiled build is what is measured; else from this source tree."""
-    python = (sys.executable, "-m", "mqttlite")
-    port = free_port()
-    spec = Spec(
-        "mqttlite",
-        LOOPBACK,
-        port,
-        (*python, "serve", "--port", str(port), "--log-level", "warning"),
-        version_command=(*python, "--version"),
-        folder=home,  # an empty one: neither a source tree nor a configuration file is picked up by chance
-    )
-    found = subprocess.run([sys.executable, "-c", "import mqttlite"], cwd=home, capture_output=True, timeout=30)
-    if found.returncode == 0:
-        return spec
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return replace(spec, environment={"PYTHONPATH": path})
-
-
-def mosquitto(home: Path) -> Spec | None:
-    """Debian's broker with its own defaults, if it is installed; anonymous, on loopback, keeping nothing."""
-    found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-    if found is None:
-        return None
-    port = free_port()
-    configuration = home / "mosquitto.conf"
-    configuration.write_text(
-        f"listener {port} {LOOPBACK}\nallow_anonymous true\npersistence false\nlog_dest none\n",
-        encoding="utf-8",
-    )
-    return Spec("mosquitto", LOOPBACK, port, (found, "-c", str(configuration)), (found, "-h"), home)
-
-
 class Contender(Protocol):
     """What a case is run against."""
 
     @property
     def name(self) -> str: ...
 
-    def arguments(self) -> tuple[str, ...]:
-        """Tell the load generator where to go."""
+    def arguments(self, case: Case) -> tuple[str, ...]:
+        """Tell the load generator where to go with that case."""
 
     def pids(self) -> tuple[int, ...]:
         """The processes whose CPU and memory are its."""
@@ -141,7 +111,7 @@ class Raw:
 
     name = "raw"
 
-    def arguments(self) -> tuple[str, ...]:
+    def arguments(self, case: Case) -> tuple[str, ...]:
         return ("--raw",)
 
     def pids(self) -> tuple[int, ...]:
@@ -166,15 +136,16 @@ class Broker:
         self._complaints = home / f"{spec.name}.stderr"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def arguments(self) -> tuple[str, ...]:
+    def arguments(self, case: Case) -> tuple[str, ...]:
         pids = ",".join(map(str, self.pids()))
-        return ("--host", self.spec.host, "--port", str(self.spec.port), *(("--pid", pids) if pids else ()))
+        port = self.spec.tls_port if case.tls else self.spec.port
+        return ("--host", self.spec.host, "--port", str(port), *(("--pid", pids) if pids else ()))
 
     def pids(self) -> tuple[int, ...]:
         return machine.serving(self.spec.port)
 
     def carries(self, case: Case) -> bool:
-        return True
+        return self.spec.tls_port is not None or not case.tls
 
     def ready(self) -> None:
         if self.spec.command and not self._runs():

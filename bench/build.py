@@ -21,8 +21,17 @@ class BuildError(Exception):
 
 
 def loadgen() -> Path:
-    """The load generator."""
-    return compiled(SOURCE)
+    """The load generator; one that can do TLS where OpenSSL's headers are."""
+    try:
+        return compiled(SOURCE, flags=("-O2", "-DTLS"), libraries=("-lssl", "-lcrypto"))
+    except BuildError:
+        return compiled(SOURCE)
+
+
+def can_tls(binary: Path) -> bool:
+    """Whether this load generator can: without, it says so before it does anything."""
+    done = subprocess.run([binary, "--tls", "--mode", "none"], capture_output=True, text=True, timeout=30)
+    return "built without" not in done.stdout
 
 
 def compiled(

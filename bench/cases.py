@@ -22,6 +22,8 @@ class Case:
     """One load, to be put on every broker in the same way."""
 
     name: str
+    title: str
+    """The same in words, for readers of the tables that are kept."""
     group: str
     table: str
     arguments: tuple[str, ...]
@@ -35,6 +37,13 @@ class Case:
     """Its memory figures need a broker without a past."""
     raw: bool = False
     """TCP without a broker can carry it: QoS 0, and no topic to be matched."""
+    compared: bool = False
+    """It is one of those that `compare` measures and docs/reference/performance.md shows."""
+
+    @property
+    def tls(self) -> bool:
+        """Whether it comes over TLS."""
+        return "--tls" in self.arguments
 
     def load(self, extra: Sequence[str], *, quick: bool) -> tuple[str, ...]:
         """The load generator's arguments."""
@@ -42,69 +51,124 @@ class Case:
 
 
 BRIEFLY: Final = ("--secs", "0.3", "--drain", "1")
+FEW: Final = ("--conns", "500", "--hold", "0.1")
+"""Connections in a quick run; the --secs of these cases is a limit, not a duration."""
+FLOODED: Final = "flooded: no bound but TCP"
+MIXES: Final = "mixes"
+CONNECTIONS: Final = "connections"
+SECURE: Final = "over TLS"
 
 
-def _case(name: str, table: str, load: str) -> Case:
-    """A case whose group is its mode; the flood cases are streams and fan-outs without a bound."""
+def _case(name: str, title: str, table: str, load: str) -> Case:
+    """A case whose group is its mode."""
     arguments = tuple(load.split())
-    return Case(name, group=arguments[arguments.index("--mode") + 1], table=table, arguments=arguments, short=BRIEFLY)
+    group = arguments[arguments.index("--mode") + 1]
+    return Case(name, title, group, table, arguments, BRIEFLY)
 
 
 def _streams() -> Iterator[Case]:
+    compared = {(0, 16, 1), (0, 16, 50), (0, 256, 1), (0, 256, 50), (0, 4096, 50)}
+    compared |= {(qos, 16, pairs) for qos in (1, 2) for pairs in (1, 50)}
+    # QoS 0 has no window of its own: bound what is under way, so that a broker that cannot hold the sender back is
+    # neither flooded nor made to drop. At QoS 2 as much as Mosquitto 2.0 can carry: beyond 20 it loses messages.
+    bounds = {0: "--lag 10000", 1: "--window 100", 2: "--window 20"}
     for pairs, table in ((1, "stream, one pair"), (50, "stream, 50 pairs")):
         for qos in (0, 1, 2):
             for size in (16, 256, 4096):
-                # QoS 0 has no window of its own: bound what is under way, so that a broker that cannot hold
-                # the sender back is neither flooded nor made to drop.
-                bound = "" if qos else " --lag 2000" if size > 1000 else " --lag 10000"
-                load = f"--mode stream --qos {qos} --size {size} --pubs {pairs} --secs 0.8 --drain 2.5{bound}"
-                yield replace(_case(f"stream-q{qos}-{size}B-x{pairs}", table, load), raw=qos == 0)
+                bound = "--lag 2000" if qos == 0 and size > 1000 else bounds[qos]
+                load = f"--mode stream --qos {qos} --size {size} --pubs {pairs} --secs 0.8 --drain 2.5 {bound}"
+                title = f"QoS {qos}, {size} bytes, {pairs} {'pair' if pairs == 1 else 'pairs'}"
+                case = _case(f"stream-q{qos}-{size}B-x{pairs}", title, table, load)
+                yield replace(case, raw=qos == 0, compared=(qos, size, pairs) in compared)
     for pairs in (1, 50):
         load = f"--mode stream --size 16 --pubs {pairs} --secs 0.8 --drain 2.5"
-        yield replace(_case(f"flood-16B-x{pairs}", "flooded: no bound but TCP", load), raw=True)
+        title = f"QoS 0, 16 bytes, {pairs} {'pair' if pairs == 1 else 'pairs'}, unbounded"
+        yield replace(_case(f"flood-16B-x{pairs}", title, FLOODED, load), raw=True)
+
+
+def _mixes() -> Iterator[Case]:
+    load = "--mode stream --secs 0.8 --drain 2.5"
+    mixes = (
+        ("mix-properties", "5.0, each message with three properties, 50 pairs", "--v5 --props --size 64 --pubs 50"),
+        ("mix-sizes-and-qos", "QoS 0 to 2, 16 bytes to 4 KiB, 12 pairs", "--mixed --window 20 --pubs 12"),
+        ("mix-topics", "1000 topics for each of 10 pairs", "--spread 1000 --size 64 --pubs 10"),
+        ("mix-churn", "10 pairs beside 500 (un)subscriptions/s", "--churn 500 --size 64 --pubs 10"),
+    )
+    for name, title, kind in mixes:
+        yield replace(_case(name, title, MIXES, f"{load} {kind} --lag 10000"), compared=True)
 
 
 def _fan_outs() -> Iterator[Case]:
     load = "--mode fanout --size 64 --secs 1.2 --drain 3"
     for subscribers, lag in ((100, 1000), (1000, 100)):
         bounded = f"{load} --subs {subscribers} --lag {lag}"
-        yield replace(_case(f"fanout-{subscribers}", "fan-out", bounded), raw=True)
+        case = _case(f"fanout-{subscribers}", f"to {subscribers} subscribers", "fan-out", bounded)
+        yield replace(case, raw=True, compared=True)
     for subscribers in (100, 1000):
-        flood = f"{load} --subs {subscribers}"
-        yield replace(_case(f"fanout-{subscribers}-flood", "flooded: no bound but TCP", flood), raw=True)
-    paced = _case("fanout-1000-paced", "fan-out", "--mode fanout --subs 1000 --size 64 --rate 40 --secs 1.5 --drain 2")
-    yield replace(paced, figure="p99_us", better=Better.LOWER, raw=True)
+        title = f"to {subscribers} subscribers, unbounded"
+        yield replace(_case(f"fanout-{subscribers}-flood", title, FLOODED, f"{load} --subs {subscribers}"), raw=True)
+    paced = "--mode fanout --subs 1000 --size 64 --rate 40 --secs 1.5 --drain 2"
+    case = _case("fanout-1000-paced", "to 1000 subscribers, 40 messages/s", "fan-out", paced)
+    yield replace(case, figure="p99_us", better=Better.LOWER, raw=True)
+    many = "--mode fanout --subs 10000 --size 64 --lag 1 --secs 2 --drain 3"
+    case = _case("fanout-10000", "one message to 10 000 subscribers, until the last has it", "fan-out", many)
+    short = (*BRIEFLY, "--subs", "500")
+    case = replace(case, figure="last_p50_us", better=Better.LOWER, also=("last_p99_us",), short=short)
+    yield replace(case, raw=True, compared=True)
 
 
 def _fan_ins() -> Iterator[Case]:
     load = "--mode fanin --pubs 500 --size 64"
     for rate, name in ((2000, "2k"), (20000, "20k")):
-        paced = _case(f"fanin-500-{name}", "fan-in", f"{load} --rate {rate} --secs 1.5 --drain 2")
-        yield replace(paced, figure="p99_us", better=Better.LOWER)
-    highest = _case("fanin-500-max", "fan-in", f"{load} --rate 4000 --secs 0.7 --sweep")
-    yield replace(highest, figure="max_rate", also=("first_failing_rate",))
+        title = f"500 devices, {rate // 1000} 000 messages/s in all"
+        paced = _case(f"fanin-500-{name}", title, "fan-in", f"{load} --rate {rate} --secs 1.5 --drain 2")
+        yield replace(paced, figure="p99_us", better=Better.LOWER, compared=name == "20k")
+    title = "500 devices, most messages/s with p99 below 50 ms"
+    highest = _case("fanin-500-max", title, "fan-in", f"{load} --rate 4000 --secs 0.7 --sweep")
+    yield replace(highest, figure="max_rate", also=("first_failing_rate",), compared=True)
+
+
+def _connects() -> Iterator[Case]:
+    more = ("failed", "rss_per_conn_bytes")
+    load = "--mode connect --conns 5000 --secs 15 --hold 0.5"
+    case = replace(_case("connect-5000", "5000 clients connect", CONNECTIONS, load), short=FEW, fresh=True)
+    yield replace(case, figure="connects_per_s", also=more, compared=True)
+    # 20 000 would be rounder, and one more than the usual limit of open files allows.
+    load = "--mode connect --conns 19000 --secs 40 --hold 1"
+    case = replace(_case("idle-19000", "19 000 idle connections, each", CONNECTIONS, load), short=FEW, fresh=True)
+    yield replace(
+        case, figure="rss_per_conn_bytes", better=Better.LOWER, also=("failed", "connects_per_s"), compared=True
+    )
 
 
 def _others() -> Iterator[Case]:
-    table = "wildcards, connections, round trip, slow reader"
+    table = "wildcards, round trip, slow reader"
     load = "--mode wild --filters 100000 --subs 100 --pubs 10 --size 64 --secs 1.2 --drain 3 --lag 10000"
-    wild = _case("wild-100k", table, f"{load} --setup-limit 25")
-    yield replace(wild, short=(*BRIEFLY, "--filters", "10000"))
-    connect = _case("connect-5000", table, "--mode connect --conns 5000 --secs 15 --hold 0.5")
-    yield replace(
-        connect,
-        short=("--conns", "500", "--hold", "0.1"),  # its --secs is a limit, not a duration
-        figure="connects_per_s",
-        also=("failed", "rss_per_conn_bytes"),
-        fresh=True,
-    )
-    pingpong = _case("pingpong", table, "--mode pingpong --size 16 --secs 1")
-    yield replace(pingpong, figure="p50_us", better=Better.LOWER, raw=True)
-    slow = _case("slow-10", table, "--mode slow --subs 10 --size 4096 --secs 1.5 --drain 3")
-    yield replace(slow, figure="reader_ratio", also=("before_per_s", "recv_per_s"), fresh=True)
+    wild = _case("wild-100k", "100 000 subscriptions, four in ten with wildcards", table, f"{load} --setup-limit 25")
+    yield replace(wild, short=(*BRIEFLY, "--filters", "10000"), compared=True)
+    pingpong = _case("pingpong", "one message at a time, there", table, "--mode pingpong --size 16 --secs 1")
+    yield replace(pingpong, figure="p50_us", better=Better.LOWER, raw=True, compared=True)
+    title = "nine readers beside one that is frozen, of their rate without it"
+    slow = _case("slow-10", title, table, "--mode slow --subs 10 --size 4096 --secs 1.5 --drain 3")
+    yield replace(slow, figure="reader_ratio", also=("before_per_s", "recv_per_s"), fresh=True, compared=True)
 
 
-CASES: Final = {case.name: case for case in (*_streams(), *_fan_outs(), *_fan_ins(), *_others())}
+def _secure() -> Iterator[Case]:
+    load = "--mode stream --tls --size 4096 --pubs 10 --lag 2000 --secs 0.8 --drain 2.5"
+    yield replace(_case("tls-stream-4096B-x10", "QoS 0, 4 KiB, 10 pairs", SECURE, load), compared=True)
+    load = "--mode fanin --tls --pubs 500 --size 64 --rate 10000 --secs 1.5 --drain 2"
+    case = _case("tls-fanin-500-10k", "500 devices, 10 000 messages/s in all", SECURE, load)
+    yield replace(case, figure="p99_us", better=Better.LOWER, compared=True)
+    for name, title, how in (("connect", "full handshakes", ""), ("resume", "resumed handshakes", " --resume")):
+        load = f"--mode connect --tls --conns 1000 --secs 15 --hold 0.1{how}"
+        case = replace(_case(f"tls-{name}-1000", title, SECURE, load), short=FEW, fresh=True)
+        yield replace(case, figure="connects_per_s", also=("failed", "resumed"), compared=True)
+
+
+CASES: Final = {
+    case.name: case
+    for case in (*_streams(), *_mixes(), *_fan_outs(), *_fan_ins(), *_others(), *_connects(), *_secure())
+}
 GROUPS: Final = tuple(dict.fromkeys(case.group for case in CASES.values()))
 
 
@@ -117,6 +181,11 @@ def select(group: str | None, wanted: Sequence[str] = (), unwanted: Sequence[str
         and (not wanted or any(part in case.name for part in wanted))
         and not any(part in case.name for part in unwanted)
     ]
+
+
+def compared(wanted: Sequence[str] = (), unwanted: Sequence[str] = ()) -> list[Case]:
+    """Of these, those that `compare` measures."""
+    return [case for case in select(None, wanted, unwanted) if case.compared]
 
 
 def names(text: str) -> tuple[str, ...]:

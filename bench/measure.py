@@ -91,7 +91,7 @@ def _attempt(plan: Plan, case: Case, contender: Contender, number: int) -> Resul
     try:
         contender.ready()
         settle(plan.quiet, plan.wait_s)
-        figures, drained, error = _run(plan.loadgen, arguments, contender)
+        figures, drained, error = _run([str(plan.loadgen), *arguments, *contender.arguments(case)], contender.pids())
     except BrokerError as trouble:
         figures, drained, error = {}, "all", str(trouble)
     if drained != "all" or error is not None:
@@ -100,11 +100,10 @@ def _attempt(plan: Plan, case: Case, contender: Contender, number: int) -> Resul
     return Result(contender.name, case.name, number, now, " ".join(arguments), figures, drained, error)
 
 
-def _run(loadgen: Path, arguments: Sequence[str], contender: Contender) -> tuple[dict[str, float], str, str | None]:
+def _run(command: Sequence[str], pids: Sequence[int]) -> tuple[dict[str, float], str, str | None]:
     """One run of the load generator: its figures with ours, how it drained, and what went wrong."""
-    pids = contender.pids()
     began, busy, cpu, own = time.monotonic(), busy_seconds(), cpu_seconds(pids), _children_seconds()
-    figures, drained, error = _generate([str(loadgen), *arguments, *contender.arguments()])
+    figures, drained, error = _generate(command)
     wall = time.monotonic() - began
     other = busy_seconds() - busy - (cpu_seconds(pids) - cpu) - (_children_seconds() - own)
     figures["other_cpu"] = round(max(other, 0) / wall, 3)

@@ -46,7 +46,7 @@ def progress(result: Result) -> str:
     """One line for a run that has just ended."""
     case = CASES[result.case]
     figures = result.figures
-    outcome = result.error or f"{case.figure} {short(figures.get(case.figure))}, {_loss([result])} lost"
+    outcome = result.error or f"{case.figure} {short(figures.get(case.figure))}, {loss([result])} lost"
     return f"round {result.round} {result.case:20} {result.broker:14} {outcome} (other CPU {result.other_cpu:.2f})"
 
 
@@ -97,18 +97,18 @@ def _case_table(case: Case, results: Sequence[Result], reference: str) -> str:
                 *(f"{value[name] / value[other]:.2f}" for other in compared),
                 short(_median(good, "p50_us")),
                 short(_median(good, "p99_us")),
-                _loss(good),
+                loss(good),
                 *(short(_median(good, figure)) for figure in case.also),
                 short(_median_of(good, lambda result: _share(result, "broker_cpu_s"))),
                 short(_median_of(good, lambda result: _share(result, "loadgen_cpu_s"))),
                 short(_median(good, "other_cpu")),
-                short(max(_rss_mb(result) for result in good)),
+                short(max(rss_mb(result) for result in good)),
             ]
         )
     loads = " / ".join(dict.fromkeys(f"`{result.arguments}`" for result in results))
     told = f"{loads} – {case.figure}, {case.better.value} is better; rounds: {len({r.round for r in results})}"
     failures = [f"{r.broker} failed: {r.error[:ERROR_LENGTH]}" for r in results if r.error is not None]
-    return "\n\n".join([f"### {case.name}", told, _table(titles, rows), *dict.fromkeys(failures)])
+    return "\n\n".join([f"### {case.name}", told, markdown(titles, rows), *dict.fromkeys(failures)])
 
 
 def _kind_table(title: str, cases: Sequence[Case], results: Sequence[Result], reference: str) -> str:
@@ -116,7 +116,7 @@ def _kind_table(title: str, cases: Sequence[Case], results: Sequence[Result], re
     rows = [
         [name, *(_cell(case, _of_case(results, case), name, reference) for case in cases)] for name in _names(results)
     ]
-    return f"### {title}\n\n{_table(titles, rows)}"
+    return f"### {title}\n\n{markdown(titles, rows)}"
 
 
 def _cell(case: Case, results: Sequence[Result], name: str, reference: str) -> str:
@@ -129,11 +129,11 @@ def _cell(case: Case, results: Sequence[Result], name: str, reference: str) -> s
     cell = short(value)
     if theirs and name != reference:
         cell += f" (×{value / theirs:.2g})"
-    loss = _loss(mine)
-    return cell if loss == "0" else f"{cell} !{loss}"
+    lost = loss(mine)
+    return cell if lost == "0" else f"{cell} !{lost}"
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Markdown whose columns also line up on a terminal: names to the left, figures to the right."""
     cells = [[cell.replace("|", "/") for cell in row] for row in (titles, *rows)]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
@@ -153,7 +153,7 @@ def _rank(case: Case, value: float | None) -> tuple[bool, float]:
     return False, -value if case.better is Better.HIGHER else value
 
 
-def _loss(results: Sequence[Result]) -> str:
+def loss(results: Sequence[Result]) -> str:
     """The share of deliveries that did not come; late: they still came when the time was up."""
     shares = [
         lost / due
@@ -170,7 +170,7 @@ def _share(result: Result, figure: str) -> float | None:
     return result.figures[figure] / phase if phase and figure in result.figures else None
 
 
-def _rss_mb(result: Result) -> float:
+def rss_mb(result: Result) -> float:
     return max(result.figures.get("rss_peak_kb", 0), result.figures.get("rss_after_kb", 0)) / 1024
 
 

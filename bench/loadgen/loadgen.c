@@ -1,5 +1,6 @@
 /*
- * loadgen - a cheap MQTT load generator: one file, one thread, epoll, libc only.
+ * loadgen - a cheap MQTT load generator: one file, one thread, epoll, libc only;
+ * with -DTLS and OpenSSL (-lssl -lcrypto) it can do the same over TLS.
  *
  *   build:  cc -O2 -Wall -Wextra -o loadgen loadgen.c   (`python -m bench` does it)
  *   use:    ./loadgen --mode MODE [--host 127.0.0.1] [--port 1883] [options]
@@ -16,7 +17,13 @@
  *   stream    --pubs P publishers, each with its own topic and one subscriber.
  *             QoS 0: as fast as TCP takes it (or at most --lag N undelivered);
  *             QoS 1/2: at most --window W unacknowledged per publisher.
+ *             --mixed: publisher i has QoS i mod 3 and sizes from 16 to 4096 bytes.
+ *             --spread N: each publisher draws from N topics, its subscriber has '#'.
+ *             --churn N: one more connection subscribes and unsubscribes, in turn, N
+ *             times a second, to filters with a '+' that match nothing.
  *   fanout    one publisher, --subs S subscribers of one topic; --rate R paces it.
+ *             last_p50_us is from the publish to the last subscriber's delivery: of
+ *             every message with --lag 1, else of those that were alone under way.
  *   fanin     --pubs P publishers to devices/<i>/temp, one subscriber of
  *             devices/+/temp, at a fixed total --rate.  --sweep instead looks for
  *             the highest rate with nothing lost and p99 below --p99-limit.
@@ -24,10 +31,14 @@
  *             connections, --pubs P publishers to random topics.  The filters are
  *             laid out so that each message matches exactly one of them.
  *   connect   opens --conns N connections, at most --concurrency C at a time,
- *             holds them, and reports the broker's memory per connection.
+ *             holds them, and reports the broker's memory per connection.  --resume
+ *             (with --tls) makes all of them resume the TLS session of one before.
  *   pingpong  one message at a time: stream with one pair and --lag 1.
  *   slow      fanout twice: with S-1 readers, then with those and one that never
  *             reads.  reader_ratio is the second rate over the first.
+ *
+ * --tls: over TLS, 1.3 where the broker can; who the broker is, is not checked.
+ * --props (with --v5): each PUBLISH with an expiry, a content type, a user property.
  *
  * --raw puts no broker there but a forked child that only read()s and send()s the
  * same bytes: the limit that TCP on this machine sets (stream, fanout, pingpong).
@@ -57,6 +68,10 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef TLS
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#endif
 
 /* ------------------------------------------------------------------ options */
 
@@ -64,9 +79,10 @@ static struct {
     const char *mode, *host, *label;
     int port, pubs, subs, qos, window, conns, concurrency, filters, topics;
     int size, batch_bytes, sndbuf;
-    bool v5, raw, sweep, spin;
+    int spread;
+    bool v5, raw, sweep, spin, tls, resume, props, mixed;
     uint64_t count, lag;
-    double secs, drain, rate, hold, p99_limit_us, setup_limit;
+    double secs, drain, rate, hold, p99_limit_us, setup_limit, churn;
     int pids[64], npids;
 } opt = {
     .mode = "stream", .host = "127.0.0.1", .label = "", .port = 1883,
@@ -218,12 +234,18 @@ static size_t encode_connect(uint8_t *out, const char *client_id) {
 struct packet { uint8_t *bytes; uint32_t len, id_off, stamp_off; };
 
 static struct packet encode_publish(const char *topic, int size, int qos, uint32_t publisher) {
-    uint32_t body = 2 + (uint32_t)strlen(topic) + (qos ? 2 : 0) + (opt.v5 ? 1 : 0) + (uint32_t)size;
+    static const uint8_t props[] = "\x02\0\0\x0e\x10" "\x03\0\x10" "application/json" "\x26\0\x05" "trace" "\0\x10" "4bf92f3577b34da6";
+    uint32_t nprops = opt.props ? sizeof props - 1 : 0;
+    uint32_t body = 2 + (uint32_t)strlen(topic) + (qos ? 2 : 0) + (opt.v5 ? 1 + nprops : 0) + (uint32_t)size;
     struct packet k = { .bytes = xalloc(body + 5) };
     k.bytes[0] = (uint8_t)(0x30 | qos << 1);
     uint8_t *p = put_str(k.bytes + 1 + put_varint(k.bytes + 1, body), topic);
     if (qos) { k.id_off = (uint32_t)(p - k.bytes); p += 2; }
-    if (opt.v5) *p++ = 0;
+    if (opt.v5) {
+        *p++ = (uint8_t)nprops;
+        memcpy(p, props, nprops);
+        p += nprops;
+    }
     k.stamp_off = (uint32_t)(p - k.bytes);
     memset(p, 'x', (size_t)size);
     memcpy(p + 8, &publisher, 4);
@@ -235,7 +257,9 @@ static struct packet encode_publish(const char *topic, int size, int qos, uint32
 
 struct conn {
     int fd;
+    void *tls;                          /* its SSL, if it has one */
     bool dead, want_out, deaf;          /* deaf: a subscriber that never reads */
+    bool introduced;                    /* connect mode: its CONNECT is sent */
     uint8_t *part;                      /* an incomplete packet kept for the next recv() */
     uint32_t part_len, part_cap;
     uint8_t *ack;                       /* acknowledgements not yet sent */
@@ -253,14 +277,15 @@ struct conn {
 
 static struct {                         /* what one measured phase counts */
     uint64_t sent, received, stale, dup, reordered, disconnects, rss_peak_kb;
-    uint64_t start, last_tx, last_rx;
+    uint64_t start, last_tx, last_rx, last_stamp, fan, churned;
     double own_cpu, broker_cpu, phase;
     const char *drained;
-    struct hist lat;
+    struct hist lat, last;
 } st;
 
 static int ep = -1;
-static struct conn *conns, *publishers, *subscribers;
+static struct conn *conns, *publishers, *subscribers, *churner;
+static bool churn_waits;                /* for the answer to its last packet */
 static int nconns, nsubs;
 static uint8_t *rx;                     /* the one receive buffer */
 static bool single_source;              /* check the order on each subscriber */
@@ -271,10 +296,92 @@ static uint64_t random64(void) {
     return rng;
 }
 
+/* ------------------------------------------------------------------ TLS or not */
+
+#ifdef TLS
+static SSL_CTX *tls_context;
+static SSL_SESSION *tls_session;        /* the first that the broker gave */
+
+static int tls_new_session(SSL *ssl, SSL_SESSION *session) {
+    (void)ssl;
+    if (tls_session) return 0;
+    tls_session = session;
+    return 1;
+}
+
+static void tls_begin(void) {
+    if (!(tls_context = SSL_CTX_new(TLS_client_method()))) die("tls: no context");
+    SSL_CTX_set_mode(tls_context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_read_ahead(tls_context, 1);
+    SSL_CTX_set_default_read_buffer_len(tls_context, 65536);
+    SSL_CTX_set_session_cache_mode(tls_context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(tls_context, tls_new_session);
+}
+
+static void tls_wrap(struct conn *c, bool resume) {
+    if (!(c->tls = SSL_new(tls_context)) || !SSL_set_fd(c->tls, c->fd)) die("tls: out of memory");
+    if (resume && tls_session) {        /* a copy for each: OpenSSL uses up a session of TLS 1.3 */
+        SSL_SESSION *copy = SSL_SESSION_dup(tls_session);
+        SSL_set_session(c->tls, copy);
+        SSL_SESSION_free(copy);
+    }
+    SSL_set_connect_state(c->tls);
+}
+
+/* What recv() and send() would have returned. */
+static ssize_t tls_result(struct conn *c, int n) {
+    if (n > 0) return n;
+    int e = SSL_get_error(c->tls, n);
+    ERR_clear_error();
+    if (e == SSL_ERROR_ZERO_RETURN) return 0;
+    errno = e == SSL_ERROR_WANT_READ || e == SSL_ERROR_WANT_WRITE ? EAGAIN : ECONNRESET;
+    return -1;
+}
+
+static ssize_t tls_recv(struct conn *c, void *p, size_t n) {
+    size_t got = 0;
+    for (;;) {                          /* a record at a time, until there is none or no room */
+        ssize_t k = tls_result(c, SSL_read(c->tls, (uint8_t *)p + got, (int)(n - got)));
+        if (k <= 0) return got ? (ssize_t)got : k;
+        got += (size_t)k;
+        if (got == n || !SSL_has_pending(c->tls)) return (ssize_t)got;
+    }
+}
+
+static ssize_t tls_send(struct conn *c, const void *p, size_t n) { return tls_result(c, SSL_write(c->tls, p, (int)n)); }
+static ssize_t tls_handshake(struct conn *c) { return tls_result(c, SSL_do_handshake(c->tls)); }
+static bool tls_pending(struct conn *c) { return c->tls && SSL_has_pending(c->tls); }
+static bool tls_resumed(struct conn *c) { return SSL_session_reused(c->tls); }
+
+static void tls_free(struct conn *c) {  /* as if it had said good-bye, else OpenSSL resumes the session no more */
+    SSL_set_shutdown(c->tls, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+    SSL_free(c->tls);
+    c->tls = NULL;
+}
+#else
+static void tls_begin(void) { die("--tls: built without -DTLS"); }
+static void tls_wrap(struct conn *c, bool resume) { (void)c; (void)resume; }
+static ssize_t tls_recv(struct conn *c, void *p, size_t n) { (void)c; (void)p; (void)n; return -1; }
+static ssize_t tls_send(struct conn *c, const void *p, size_t n) { (void)c; (void)p; (void)n; return -1; }
+static ssize_t tls_handshake(struct conn *c) { (void)c; return -1; }
+static bool tls_pending(struct conn *c) { (void)c; return false; }
+static bool tls_resumed(struct conn *c) { (void)c; return false; }
+static void tls_free(struct conn *c) { (void)c; }
+#endif
+
+static ssize_t io_recv(struct conn *c, void *p, size_t n, int flags) {
+    return c->tls ? tls_recv(c, p, n) : recv(c->fd, p, n, flags);
+}
+
+static ssize_t io_send(struct conn *c, const void *p, size_t n, int flags) {
+    return c->tls ? tls_send(c, p, n) : send(c->fd, p, n, flags | MSG_NOSIGNAL);
+}
+
 static void drop(struct conn *c) {
     if (c->dead) return;
     c->dead = true;
     st.disconnects++;
+    if (c->tls) tls_free(c);
     close(c->fd);
 }
 
@@ -299,7 +406,7 @@ static void queue_ack(struct conn *c, uint8_t type, const uint8_t *id) {
 /* Sends [*off, len) of buf.  True when all of it went out. */
 static bool send_rest(struct conn *c, const uint8_t *buf, uint32_t *off, uint32_t len) {
     while (*off < len) {
-        ssize_t n = send(c->fd, buf + *off, len - *off, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = io_send(c, buf + *off, len - *off, MSG_DONTWAIT);
         if (n < 0) {
             if (errno == EINTR) continue;
             if (errno == EAGAIN) watch(c, true);
@@ -335,6 +442,7 @@ static inline void take_publish(struct conn *c, uint8_t head, const uint8_t *p, 
         do n |= (uint32_t)(*p & 127) << shift, shift += 7; while (*p++ & 128 && p < end);
         p += n;
     }
+    if (c == churner) return;
     if (end - p < STAMP_SIZE) die("a PUBLISH arrived that this program did not send");
     if (head & 8) st.dup++;
     uint64_t stamp;
@@ -374,6 +482,7 @@ static uint8_t *parse(struct conn *c, uint8_t *p, uint8_t *end, uint64_t now) {
         case 5: queue_ack(c, 0x62, body); break;                /* PUBREC -> PUBREL */
         case 6: queue_ack(c, 0x70, body); break;                /* PUBREL -> PUBCOMP */
         case 4: case 7: if (c->inflight) c->inflight--; break;  /* PUBACK, PUBCOMP */
+        case 9: case 11: churn_waits = false; st.churned++; break;
         default: break;
         }
         p = body + len;
@@ -381,9 +490,9 @@ static uint8_t *parse(struct conn *c, uint8_t *p, uint8_t *end, uint64_t now) {
     return p;
 }
 
-static void on_readable(struct conn *c) {
+static void read_once(struct conn *c) {
     memcpy(rx, c->part, c->part_len);
-    ssize_t n = recv(c->fd, rx + c->part_len, RECV_SIZE, MSG_DONTWAIT);
+    ssize_t n = io_recv(c, rx + c->part_len, RECV_SIZE, MSG_DONTWAIT);
     if (n <= 0) {
         if (n == 0 || (errno != EAGAIN && errno != EINTR)) drop(c);
         return;
@@ -397,8 +506,15 @@ static void on_readable(struct conn *c) {
         c->part = xalloc(c->part_cap);
     }
     memcpy(c->part, rest, c->part_len);
-    if (st.received != before) st.last_rx = now;
+    if (st.received != before) {
+        st.last_rx = now;
+        if (st.fan > 1 && st.received == st.sent * st.fan) hist_add(&st.last, now > st.last_stamp ? now - st.last_stamp : 0);
+    }
     if (c->ack_len && !c->want_out) flush(c);
+}
+
+static void on_readable(struct conn *c) {
+    do read_once(c); while (!c->dead && tls_pending(c));
 }
 
 /* --------------------------------------------------------------- publish side */
@@ -419,6 +535,7 @@ static inline void add_message(struct conn *c, uint64_t stamp) {
     memcpy(p + k->stamp_off, &stamp, 8);
     memcpy(p + k->stamp_off + 12, &c->seq, 4);
     c->seq++;
+    st.last_stamp = stamp;
     c->batch_len += k->len;
     st.sent++;
 }
@@ -427,7 +544,7 @@ static inline void add_message(struct conn *c, uint64_t stamp) {
 static bool pump(struct conn *c, uint64_t most) {
     if (c->want_out || !flush(c)) return false;
     uint64_t n = c->batch_slots;
-    if (opt.qos) {
+    if (c->packets->id_off) {
         uint64_t room = c->inflight < (uint32_t)opt.window ? (uint32_t)opt.window - c->inflight : 0;
         if (n > room) n = room;
     }
@@ -455,34 +572,34 @@ static int dial(bool blocking) {
     return fd;
 }
 
-static void recv_exactly(int fd, uint8_t *p, size_t n) {
+static void recv_exactly(struct conn *c, uint8_t *p, size_t n) {
     while (n) {
-        ssize_t k = recv(fd, p, n, 0);
+        ssize_t k = io_recv(c, p, n, 0);
         if (k <= 0) die("set-up: %s", k ? strerror(errno) : "the broker closed the connection");
         p += k; n -= (size_t)k;
     }
 }
 
 /* Reads one packet while the socket still blocks and checks what it is. */
-static size_t expect(int fd, int type, uint8_t *body, size_t cap) {
+static size_t expect(struct conn *c, int type, uint8_t *body, size_t cap) {
     uint8_t b;
     size_t len = 0;
     if (now_ns() > setup_deadline) die("set-up took longer than --setup-limit");
-    recv_exactly(fd, &b, 1);
+    recv_exactly(c, &b, 1);
     if (b >> 4 != type) die("set-up: packet type %d where %d was due", b >> 4, type);
     for (int shift = 0; ; shift += 7) {
-        recv_exactly(fd, &b, 1);
+        recv_exactly(c, &b, 1);
         len |= (size_t)(b & 127) << shift;
         if (!(b & 128)) break;
     }
     if (len > cap) die("set-up: a packet of %zu bytes", len);
-    recv_exactly(fd, body, len);
+    recv_exactly(c, body, len);
     return len;
 }
 
-static void send_all(int fd, const uint8_t *p, size_t n) {
+static void send_all(struct conn *c, const uint8_t *p, size_t n) {
     while (n) {
-        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+        ssize_t k = io_send(c, p, n, 0);
         if (k <= 0) die("set-up: send: %s", strerror(errno));
         p += k; n -= (size_t)k;
     }
@@ -494,27 +611,31 @@ static struct conn *open_conn(void) {
     uint8_t buf[2048];
     snprintf(id, sizeof id, "lg%dx%d", (int)getpid(), nconns++);
     c->fd = dial(true);
-    send_all(c->fd, buf, encode_connect(buf, id));
-    expect(c->fd, 2, buf, sizeof buf);
+    if (opt.tls) {
+        tls_wrap(c, opt.resume);
+        if (tls_handshake(c) != 1) die("set-up: TLS handshake failed");
+    }
+    send_all(c, buf, encode_connect(buf, id));
+    expect(c, 2, buf, sizeof buf);
     if (buf[1]) die("set-up: CONNECT refused with code %d", buf[1]);
     return c;
 }
 
 /* Subscribes to n filters, up to 100 in each SUBSCRIBE. */
-static void subscribe(struct conn *c, char **filters, int n) {
+static void subscribe(struct conn *c, char **filters, int n, int qos) {
     uint8_t body[16384], out[16400], reply[1024];
     for (int done = 0, id = 1; done < n; id++) {
         uint8_t *p = put16(body, (unsigned)id);
         if (opt.v5) *p++ = 0;
         for (int k = 0; k < 100 && done < n && p - body < 16000; k++) {
             p = put_str(p, filters[done++]);
-            *p++ = (uint8_t)opt.qos;
+            *p++ = (uint8_t)qos;
         }
         out[0] = 0x82;
         size_t h = 1 + put_varint(out + 1, (uint32_t)(p - body));
         memcpy(out + h, body, (size_t)(p - body));
-        send_all(c->fd, out, h + (size_t)(p - body));
-        size_t len = expect(c->fd, 9, reply, sizeof reply);
+        send_all(c, out, h + (size_t)(p - body));
+        size_t len = expect(c, 9, reply, sizeof reply);
         if (reply[len - 1] >= 0x80) die("set-up: SUBSCRIBE refused with code %d", reply[len - 1]);
     }
 }
@@ -522,7 +643,7 @@ static void subscribe(struct conn *c, char **filters, int n) {
 static void subscribe_one(struct conn *c, const char *fmt, int i) {
     char filter[64], *list = filter;
     snprintf(filter, sizeof filter, fmt, i);
-    subscribe(c, &list, 1);
+    subscribe(c, &list, 1, opt.mixed ? i % 3 : opt.qos);
 }
 
 static void make_publisher(struct conn *c, int number, struct packet *packets, uint32_t n) {
@@ -542,9 +663,15 @@ static void make_publisher(struct conn *c, int number, struct packet *packets, u
 static void publisher_to(struct conn *c, int number, const char *fmt) {
     char topic[64];
     snprintf(topic, sizeof topic, fmt, number);
-    struct packet *k = xalloc(sizeof *k);
-    *k = encode_publish(topic, opt.size, opt.qos, (uint32_t)number);
-    make_publisher(c, number, k, 1);
+    static const int sizes[] = { 16, 64, 256, 1024, 4096 };
+    int n = opt.spread ? opt.spread : opt.mixed ? 5 : 1;
+    struct packet *k = xalloc((size_t)n * sizeof *k);
+    for (int i = 0; i < n; i++) {
+        if (opt.spread) snprintf(topic + strlen(topic), sizeof topic - strlen(topic), "/%d", i);
+        k[i] = encode_publish(topic, opt.mixed ? sizes[i % 5] : opt.size, opt.mixed ? number % 3 : opt.qos, (uint32_t)number);
+        snprintf(topic, sizeof topic, fmt, number);
+    }
+    make_publisher(c, number, k, (uint32_t)n);
 }
 
 static void alloc_conns(int n) {
@@ -570,7 +697,7 @@ static void close_all(void) {
     static const uint8_t disconnect[2] = { 0xE0, 0 };
     for (int i = 0; i < nconns; i++)
         if (!conns[i].dead) {
-            if (send(conns[i].fd, disconnect, 2, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) { /* it is closed anyhow */ }
+            if (io_send(&conns[i], disconnect, 2, MSG_DONTWAIT) < 0) { /* it is closed anyhow */ }
             close(conns[i].fd);
         }
 }
@@ -598,11 +725,31 @@ static int64_t pace(struct conn *p, int npubs, double rate, uint64_t limit, uint
         struct conn *c = &p[st.sent % (uint64_t)npubs];
         if (c->dead) die("a publisher lost its connection");
         if (c->batch_len + c->packets->len > c->batch_cap
-            || (opt.qos && c->inflight >= (uint32_t)opt.window)) return (int64_t)1e6;
+            || (c->packets->id_off && c->inflight >= (uint32_t)opt.window)) return (int64_t)1e6;
         add_message(c, due);
         st.last_tx = now;
         if (!c->want_out) flush(c);
     }
+    return (int64_t)1e8;
+}
+
+/* The churner's next packet, if it is time and the last one was answered; when to come back. */
+static int64_t churn(uint64_t now) {
+    static uint64_t turn;
+    uint64_t due = st.start + (uint64_t)((double)st.churned * 1e9 / opt.churn);
+    if (churn_waits || churner->dead) return (int64_t)1e8;
+    if (due > now) return (int64_t)(due - now);
+    uint8_t body[80], out[90], *p = put16(body, 1 + turn % 60000);
+    char filter[64];
+    snprintf(filter, sizeof filter, "stream/+/other/%d", (int)(turn / 2 % 1000));
+    if (opt.v5) *p++ = 0;
+    p = put_str(p, filter);
+    if (turn % 2 == 0) *p++ = 0;
+    out[0] = turn++ % 2 == 0 ? 0x82 : 0xA2;
+    size_t h = 1 + put_varint(out + 1, (uint32_t)(p - body));
+    memcpy(out + h, body, (size_t)(p - body));
+    if (io_send(churner, out, h + (size_t)(p - body), 0) < 0) drop(churner);
+    churn_waits = true;
     return (int64_t)1e8;
 }
 
@@ -613,6 +760,7 @@ static int64_t pace(struct conn *p, int npubs, double rate, uint64_t limit, uint
  */
 static void run(struct conn *p, int npubs, int fan, double rate, double secs, double drain) {
     memset(&st, 0, sizeof st);
+    st.fan = (uint64_t)fan;
     for (int i = 0; i < nconns; i++) conns[i].received = 0;
     uint64_t limit = opt.count ? opt.count : UINT64_MAX, next_rss = 0;
     uint64_t ns = (uint64_t)(secs * 1e9), drain_ns = (uint64_t)(drain * 1e9);
@@ -648,6 +796,10 @@ static void run(struct conn *p, int npubs, int fan, double rate, double secs, do
             uint64_t last = st.last_rx > stop ? st.last_rx : stop;
             if (now - last > 2 * SEC && now > last) { st.drained = "idle"; break; }
             if (now - stop > drain_ns) { st.drained = "limit"; break; }
+        }
+        if (churner && sending) {
+            int64_t next = churn(now);
+            if (next < wait) wait = next;
         }
         wait_events(more ? 0 : wait);
         now = now_ns();
@@ -726,23 +878,28 @@ static void open_publishers(int n, const char *fmt) {
 }
 
 static void mode_stream(void) {
-    alloc_conns(2 * opt.pubs);
-    open_subscribers(opt.pubs, "stream/%d/data");
+    char extra[64] = "";
+    alloc_conns(2 * opt.pubs + 1);
+    open_subscribers(opt.pubs, opt.spread ? "stream/%d/#" : "stream/%d/data");
     open_publishers(opt.pubs, "stream/%d/data");
+    if (opt.churn > 0) churner = open_conn();
     single_source = true;
     arm_all();
     run(publishers, opt.pubs, 1, opt.rate, opt.secs, opt.drain);
-    report(1, "");
+    if (churner) snprintf(extra, sizeof extra, ",\"churn_per_s\":%.0f", (double)st.churned / elapsed());
+    report(1, extra);
 }
 
 static void mode_fanout(void) {
+    char extra[64];
     alloc_conns(opt.subs + 1);
     open_subscribers(opt.subs, "fanout/all/data");
     open_publishers(1, "fanout/all/data");
     single_source = true;
     arm_all();
     run(publishers, 1, opt.subs, opt.rate, opt.secs, opt.drain);
-    report(opt.subs, "");
+    snprintf(extra, sizeof extra, ",\"last_p50_us\":%.1f,\"last_p99_us\":%.1f", hist_us(&st.last, .5), hist_us(&st.last, .99));
+    report(opt.subs, st.last.n ? extra : "");
 }
 
 /* Is this rate held?  All sent in time, all received, and p99 under the limit. */
@@ -795,7 +952,7 @@ static void mode_wild(void) {
                      b < exact ? "w/%d/%d/0" : b < exact + plus ? "w/%d/%d/+" : front < 0 ? "w/%d/%d/#" :
                      front < 2 ? "w/+/x%d-%d/+" : "+/any/y%d-%d/#", k, b);
         }
-        subscribe(open_conn(), filter, per);
+        subscribe(open_conn(), filter, per, opt.qos);
     }
     struct packet *packets = xalloc((size_t)pool * sizeof *packets);
     for (int i = 0; i < pool; i++) {
@@ -813,11 +970,32 @@ static void mode_wild(void) {
     report(1, "");
 }
 
+/* What a connection of connect mode does next, once epoll says it may. */
+static bool introduce(struct conn *c) {
+    uint8_t buf[1024];
+    char id[32];
+    if (opt.tls && !c->tls) tls_wrap(c, opt.resume);
+    if (c->tls && tls_handshake(c) != 1) return errno == EAGAIN;
+    snprintf(id, sizeof id, "lg%dx%u", (int)getpid(), c->number);
+    size_t len = encode_connect(buf, id);
+    c->introduced = true;
+    return io_send(c, buf, len, 0) == (ssize_t)len;
+}
+
 static void mode_connect(void) {
-    alloc_conns(opt.conns);
+    alloc_conns(opt.conns + 1);
+    if (opt.resume) {                   /* the session that the others resume comes with the first packets */
+        struct conn *first = open_conn();
+        uint8_t ping[2] = { 0xC0, 0 }, pong[2];
+        send_all(first, ping, 2);
+        expect(first, 13, pong, sizeof pong);
+        drop(first);
+        memset(first, 0, sizeof *first);
+        nconns = 0;
+    }
     uint64_t before = broker_rss_kb(), start = now_ns(), stop = start + (uint64_t)(opt.secs * 1e9), end;
     double own = own_cpu_secs(), broker = broker_cpu_secs();
-    int opened = 0, ready = 0, failed = 0;
+    int opened = 0, ready = 0, failed = 0, resumed = 0;
     struct epoll_event ev[256];
     uint64_t *begun = xalloc((size_t)opt.conns * sizeof *begun);
     for (end = start; ready + failed < opt.conns && end < stop; ) {
@@ -833,21 +1011,20 @@ static void mode_connect(void) {
         for (int i = 0; i < n; i++) {
             struct conn *c = ev[i].data.ptr;
             uint8_t buf[1024];
-            if (ev[i].events == EPOLLOUT) {             /* connected: introduce ourselves */
-                char id[32];
-                snprintf(id, sizeof id, "lg%dx%u", (int)getpid(), c->number);
-                size_t len = encode_connect(buf, id);
-                if (send(c->fd, buf, len, MSG_NOSIGNAL) != (ssize_t)len) { failed++; c->dead = true; close(c->fd); continue; }
+            if (!c->introduced) {                       /* connected, or in the middle of the TLS handshake */
+                if (!introduce(c)) { failed++; drop(c); continue; }
                 struct epoll_event e = { .events = EPOLLIN, .data.ptr = c };
                 epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e);
                 continue;
             }
-            ssize_t len = recv(c->fd, buf, sizeof buf, 0);
+            ssize_t len = io_recv(c, buf, sizeof buf, 0);
+            if (len < 0 && errno == EAGAIN) continue;   /* TLS had something to say, and MQTT not yet */
             if (len >= 4 && buf[0] == 0x20 && buf[3] == 0) {
                 ready++;
+                if (c->tls) resumed += tls_resumed(c);
                 hist_add(&st.lat, now_ns() - begun[c->number]);
                 epoll_ctl(ep, EPOLL_CTL_DEL, c->fd, NULL);
-            } else { failed++; c->dead = true; close(c->fd); }
+            } else { failed++; drop(c); }
         }
         end = now_ns();
     }
@@ -857,10 +1034,10 @@ static void mode_connect(void) {
     broker = broker_cpu_secs() - broker;
     usleep((useconds_t)(opt.hold * 1e6));
     uint64_t after = broker_rss_kb();
-    printf("{\"mode\":\"connect\",\"label\":\"%s\",\"conns\":%d,\"failed\":%d,\"connects_per_s\":%.0f,"
+    printf("{\"mode\":\"connect\",\"label\":\"%s\",\"conns\":%d,\"failed\":%d,\"resumed\":%d,\"connects_per_s\":%.0f,"
            "\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,\"phase_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.2f,"
            "\"rss_before_kb\":%llu,\"rss_after_kb\":%llu,\"rss_per_conn_bytes\":%.0f}\n",
-           opt.label, ready, failed + (opt.conns - ready - failed), (double)ready / el,
+           opt.label, ready, failed + (opt.conns - ready - failed), resumed, (double)ready / el,
            hist_us(&st.lat, .5), hist_us(&st.lat, .99), (double)st.lat.max / 1e3, el, own, broker,
            (unsigned long long)before, (unsigned long long)after,
            ready ? ((double)after - (double)before) * 1024 / ready : 0);
@@ -898,6 +1075,14 @@ static void mode_slow(void) {
  * for byte, to subscriber k (stream) or to all of them (fanout).  One read(), then
  * one send() for each receiver: the least any broker over TCP can do.
  */
+static void pass_on(int fd, const uint8_t *p, size_t n) {
+    while (n) {
+        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+        if (k <= 0) die("raw: send: %s", strerror(errno));
+        p += k; n -= (size_t)k;
+    }
+}
+
 static void raw_child(int lfd, bool broadcast) {
     enum { BUF = 65536 };
     struct peer { int fd, number; bool publisher; } *peers = xalloc(20000 * sizeof *peers);
@@ -922,15 +1107,15 @@ static void raw_child(int lfd, bool broadcast) {
             ssize_t len = read(p->fd, buf, BUF);
             if (len <= 0) { epoll_ctl(e, EPOLL_CTL_DEL, p->fd, NULL); continue; }
             if (p->number < 0 && buf[0] == 0x10) {                       /* CONNECT */
-                send_all(p->fd, (const uint8_t *)"\x20\x02\x00\x00", 4);
+                pass_on(p->fd, (const uint8_t *)"\x20\x02\x00\x00", 4);
             } else if (p->number < 0 && buf[0] == 0x82) {                /* SUBSCRIBE */
-                send_all(p->fd, (const uint8_t *)"\x90\x03\x00\x01\x00", 5);
+                pass_on(p->fd, (const uint8_t *)"\x90\x03\x00\x01\x00", 5);
                 p->number = nsub;
                 sub[nsub++] = p->fd;
             } else {
                 if (p->number < 0) p->number = npub++;
-                if (!broadcast) send_all(sub[p->number % nsub], buf, (size_t)len);
-                else for (int k = 0; k < nsub; k++) send_all(sub[k], buf, (size_t)len);
+                if (!broadcast) pass_on(sub[p->number % nsub], buf, (size_t)len);
+                else for (int k = 0; k < nsub; k++) pass_on(sub[k], buf, (size_t)len);
             }
         }
     }
@@ -940,7 +1125,7 @@ static void start_raw(void) {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t len = sizeof a;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (opt.qos || opt.v5) die("--raw has no acknowledgements: it is for QoS 0 and 3.1.1");
+    if (opt.qos || opt.v5 || opt.tls || opt.mixed || opt.churn > 0) die("--raw is for QoS 0 and 3.1.1 over TCP");
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, len) || listen(fd, 1024)) die("raw: %s", strerror(errno));
     getsockname(fd, (struct sockaddr *)&a, &len);
     pid_t pid = fork();
@@ -965,7 +1150,7 @@ static void parse_pids(char *list) {
 
 static void parse_options(int argc, char **argv) {
     enum { HOST = 256, PORT, MODE, LABEL, PUBS, SUBS, QOS, SIZE, COUNT, SECS, DRAIN, RATE, LAG, WINDOW, BATCH, SNDBUF,
-           V5, RAW, SWEEP, SPIN, PID, CONNS, CONC, HOLD, FILTERS, TOPICS, P99, SETUP };
+           V5, RAW, SWEEP, SPIN, PID, CONNS, CONC, HOLD, FILTERS, TOPICS, P99, SETUP, TLS_, RESUME, PROPS, MIXED, SPREAD, CHURN };
     static const struct option names[] = {
         { "host", 1, 0, HOST }, { "port", 1, 0, PORT }, { "mode", 1, 0, MODE }, { "label", 1, 0, LABEL },
         { "pubs", 1, 0, PUBS }, { "subs", 1, 0, SUBS }, { "qos", 1, 0, QOS }, { "size", 1, 0, SIZE },
@@ -973,7 +1158,9 @@ static void parse_options(int argc, char **argv) {
         { "lag", 1, 0, LAG }, { "window", 1, 0, WINDOW }, { "batch", 1, 0, BATCH }, { "sndbuf", 1, 0, SNDBUF },
         { "v5", 0, 0, V5 }, { "raw", 0, 0, RAW }, { "sweep", 0, 0, SWEEP }, { "spin", 0, 0, SPIN }, { "pid", 1, 0, PID },
         { "conns", 1, 0, CONNS }, { "concurrency", 1, 0, CONC }, { "hold", 1, 0, HOLD }, { "filters", 1, 0, FILTERS },
-        { "topics", 1, 0, TOPICS }, { "p99-limit", 1, 0, P99 }, { "setup-limit", 1, 0, SETUP }, { 0, 0, 0, 0 },
+        { "topics", 1, 0, TOPICS }, { "p99-limit", 1, 0, P99 }, { "setup-limit", 1, 0, SETUP },
+        { "tls", 0, 0, TLS_ }, { "resume", 0, 0, RESUME }, { "props", 0, 0, PROPS }, { "mixed", 0, 0, MIXED },
+        { "spread", 1, 0, SPREAD }, { "churn", 1, 0, CHURN }, { 0, 0, 0, 0 },
     };
     for (int o; (o = getopt_long(argc, argv, "", names, NULL)) != -1; )
         switch (o) {
@@ -1005,6 +1192,12 @@ static void parse_options(int argc, char **argv) {
         case TOPICS: opt.topics = atoi(optarg); break;
         case P99: opt.p99_limit_us = atof(optarg) * 1e3; break;     /* given in ms */
         case SETUP: opt.setup_limit = atof(optarg); break;
+        case TLS_: opt.tls = true; break;
+        case RESUME: opt.resume = true; break;
+        case PROPS: opt.props = true; break;
+        case MIXED: opt.mixed = true; break;
+        case SPREAD: opt.spread = atoi(optarg); break;
+        case CHURN: opt.churn = atof(optarg); break;
         default: die("unknown option; the head of loadgen.c lists them");
         }
     if (opt.size < STAMP_SIZE || opt.size > RECV_SIZE / 2) die("--size must be between 16 and 262144");
@@ -1012,6 +1205,9 @@ static void parse_options(int argc, char **argv) {
     if (opt.qos < 0 || opt.qos > 2 || opt.window < 1 || opt.window > 60000) die("--qos is 0 to 2, --window 1 to 60000");
     if (!strcmp(opt.mode, "slow") && opt.subs < 2) die("slow needs --subs of 2 or more");
     if (!strcmp(opt.mode, "wild") && opt.filters / opt.subs < 10) die("wild needs 10 filters or more a connection");
+    if (opt.props && !opt.v5) die("--props needs --v5");
+    if (opt.resume && !opt.tls) die("--resume needs --tls");
+    if (opt.spread < 0 || opt.spread > 100000) die("--spread is 0 to 100000");
     if (!strcmp(opt.mode, "pingpong")) { opt.pubs = 1; opt.lag = 1; }
 }
 
@@ -1024,6 +1220,7 @@ int main(int argc, char **argv) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+    if (opt.tls) tls_begin();
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         if (strcmp(modes[i].name, opt.mode)) continue;
         if (opt.raw) start_raw();

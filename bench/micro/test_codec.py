@@ -1,10 +1,12 @@
 """Bytes to packets and back, one packet at a time; and a stream's chunk cut into its packets."""
 
+from functools import partial
 from typing import Final
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from bench.micro.allocations import allocations
 from bench.micro.conftest import Note
 from mqttlite.wire.constants import PUBACK, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.decode import decode
@@ -67,18 +69,20 @@ def body_of(frame: bytes) -> tuple[int, bytes]:
 
 @pytest.mark.benchmark(group="decode", max_time=0.2)
 @pytest.mark.parametrize("name", PACKETS)
-def test_decode(benchmark: BenchmarkFixture, name: str) -> None:
+def test_decode(benchmark: BenchmarkFixture, note: Note, name: str) -> None:
     packet, version = PACKETS[name]
     first, body = body_of(encode(packet, version))
     assert benchmark(decode, first, body, version) == packet
+    note(**allocations(partial(decode, first, body, version)))
 
 
 @pytest.mark.benchmark(group="encode", max_time=0.2)
 @pytest.mark.parametrize("name", PACKETS)
-def test_encode(benchmark: BenchmarkFixture, name: str) -> None:
+def test_encode(benchmark: BenchmarkFixture, note: Note, name: str) -> None:
     packet, version = PACKETS[name]
     frame = benchmark(encode, packet, version)
     assert decode(*body_of(frame), version) == packet
+    note(**allocations(partial(encode, packet, version)))
 
 
 @pytest.mark.benchmark(group="frame", max_time=0.3)

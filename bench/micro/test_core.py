@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from bench.micro.allocations import allocations
 from bench.micro.conftest import Note
 from bench.micro.timing import MS, NS, US, in_rounds, quickest
 from bench.micro.world import World
@@ -89,7 +90,7 @@ def test_qos_0(benchmark: BenchmarkFixture, note: Note, receivers: int, traffic:
         written = benchmark(turn)
     assert written == receivers
     assert readers[0].outbox.sent_qos0 % MESSAGES == 0
-    note(ns_per_delivery=quickest(benchmark, NS, MESSAGES * receivers))
+    note(ns_per_delivery=quickest(benchmark, NS, MESSAGES * receivers), **allocations(turn, MESSAGES))
 
 
 @pytest.mark.benchmark(group="100 messages and all their acknowledgements", max_time=0.5)
@@ -128,7 +129,7 @@ def test_round_trips(benchmark: BenchmarkFixture, note: Note, qos: int, durable:
     assert not reader.session.inflight
     assert not reader.session.released
     assert not writer.session.received
-    note(us_per_message=quickest(benchmark, US, messages))
+    note(us_per_message=quickest(benchmark, US, messages), **allocations(exchange, messages))
 
 
 @pytest.mark.benchmark(group="a retained message in the place of another")
@@ -147,7 +148,7 @@ def test_retain(benchmark: BenchmarkFixture, note: Note, size: int) -> None:
         world.turn()
 
     in_rounds(benchmark, replace, rounds=20)
-    note(us_per_message=quickest(benchmark, US, 10))
+    note(us_per_message=quickest(benchmark, US, 10), **allocations(replace, 10))
 
 
 @pytest.mark.benchmark(group="one more subscription beside cached routes")
@@ -244,4 +245,10 @@ def test_tick_with_all_due(benchmark: BenchmarkFixture, note: Note, crowd: Crowd
 
     assert in_rounds(benchmark, tick, before=speak, rounds=5) is not None
     assert len(world.broker.connections) == len(crowd.connections)
-    note(ns_per_client=quickest(benchmark, NS, len(crowd.connections)))
+    clients = len(crowd.connections)
+
+    def speak_and_tick() -> None:
+        speak()
+        tick()
+
+    note(ns_per_client=quickest(benchmark, NS, clients), **allocations(speak_and_tick, clients))

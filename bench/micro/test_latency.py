@@ -5,23 +5,19 @@ where it is installed. The clients are blocking sockets in this process, so that
 wake-ups and the broker, and little else.
 """
 
-import os
 import socket
 import ssl
 import statistics
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench import brokers
+from bench import brokers, entrants
 from bench.brokers import Broker, Spec
 from bench.micro.conftest import Note
 from bench.micro.timing import in_rounds
-from mqttlite.security import certificates
 from mqttlite.wire.constants import PUBACK, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import Framer
@@ -35,52 +31,17 @@ TOPIC: Final = b"latency/probe"
 PAYLOAD: Final = b"0123456789abcdef"
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the certificates of a private authority."""
-    folder = tmp_path_factory.mktemp("certs")
-    certificates.init(folder)
-    return folder
-
-
-def spec_of(name: str, transport: str, home: Path, authority: Path) -> Spec:
-    """How to start that broker with a single listener of that kind."""
-    certificate, key = str(authority / "server.crt"), str(authority / "server.key")
-    if name == "mqttlite":
-        spec = brokers.mqttlite(home)
-        if transport == "tls":
-            words = ["--tls-port" if word == "--port" else word for word in spec.command]
-            spec = replace(spec, command=(*words, "--cert", certificate, "--key", key))
-        return spec
-    found = brokers.mosquitto(home)
-    if found is None:
-        pytest.skip("mosquitto is not installed")
-    if transport == "tls":
-        lines = [f"certfile {certificate}", f"keyfile {key}"]
-        if os.geteuid() == 0:
-            lines.insert(0, "user root")  # it would become a user who may not read the key
-        with (home / "mosquitto.conf").open("a", encoding="utf-8") as configuration:
-            configuration.write("\n".join(lines) + "\n")
-    return found
-
-
-@pytest.fixture(scope="module", params=["tcp", "tls"])
-def transport(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 @pytest.fixture(scope="module", params=["mqttlite", "mosquitto"])
-def port(
-    request: pytest.FixtureRequest, transport: str, authority: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[int]:
-    """The port of a broker that runs."""
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spec]:
+    """A broker that runs."""
     home = tmp_path_factory.mktemp("home")
-    spec = spec_of(request.param, transport, home, authority)
+    spec = entrants.installed(home) if request.param == "mqttlite" else entrants.mosquitto(home)
+    if spec is None:
+        pytest.skip("mosquitto is not installed")
     broker = Broker(spec, home)
     broker.ready()
     try:
-        yield spec.port
+        yield spec
     finally:
         broker.stop()
 
@@ -114,14 +75,15 @@ class Client:
         self._link.close()
 
 
+@pytest.mark.parametrize("transport", ["tcp", "tls"])
 @pytest.mark.parametrize("qos", [0, 1], ids=["q0", "q1"])
-def test_publish_to_deliver(
-    benchmark: BenchmarkFixture, note: Note, authority: Path, transport: str, port: int, qos: int
-) -> None:
+def test_publish_to_deliver(benchmark: BenchmarkFixture, note: Note, served: Spec, transport: str, qos: int) -> None:
     benchmark.group = f"publish to deliver, QoS {qos} over {transport}"
-    context = None
+    context, port = None, served.port
     if transport == "tls":
-        context = ssl.create_default_context(cafile=str(authority / "ca.crt"))
+        assert served.folder is not None
+        assert served.tls_port is not None
+        context, port = ssl.create_default_context(cafile=str(served.folder / "certs" / "ca.crt")), served.tls_port
     reader, writer = Client(port, context, "reader"), Client(port, context, "writer")
     reader.send(encode(Subscribe(1, (SubscriptionRequest(TOPIC, qos),)), V311))
     assert reader.receive()[0] == 0x90

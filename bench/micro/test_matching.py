@@ -12,22 +12,21 @@ import random
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import pygtrie
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from bench.micro.allocations import allocations
 from bench.micro.conftest import Note
+from bench.micro.filters import ASKED, BATCH, Tree, asking, mixed, topics
 from bench.micro.timing import NS, US, in_rounds, quickest
 from mqttlite.core.subscription import Subscription
 from mqttlite.topics.tree import SubscriptionTree
 
 SIZES: Final = {"1k": 1_000, "100k": 100_000, "1M": 1_000_000}
-BATCH: Final = 1_000
-"""Topics in one round, all over the tree, so that one lucky cache line does not answer for all."""
-
-Tree = SubscriptionTree[Subscription]
 
 
 class Filled:
@@ -51,39 +50,6 @@ class Filled:
         gc.unfreeze()
 
 
-def mixed(number: int) -> bytes:
-    """Of ten filters six are plain, two end in `#`, one has a `+` inside and one begins with it."""
-    site, device = divmod(number, 1000)
-    kind = number % 10
-    if kind < 6:
-        return b"site/%d/device/%d/temp" % (site, device)
-    if kind < 8:
-        return b"site/%d/device/%d/#" % (site, device)
-    if kind == 8:
-        return b"site/%d/+/%d/temp" % (site, device)
-    return b"+/%d/device/%d/temp" % (site, device)
-
-
-def topics(size: int, kinds: tuple[int, ...], topic: bytes) -> list[bytes]:
-    """Topics that filters of those kinds match, chosen evenly and in no order."""
-    chosen = random.Random(size)
-    numbers = [chosen.randrange(size // 10) * 10 + kinds[turn % len(kinds)] for turn in range(BATCH)]
-    return [topic % divmod(number, 1000) for number in numbers]
-
-
-PLAIN: Final = b"site/%d/device/%d/temp"
-ASKED: Final[dict[str, tuple[tuple[int, ...], bytes, int]]] = {
-    "exact": ((0, 1, 2, 3, 4, 5), PLAIN, 1),
-    "hash": ((6, 7), PLAIN, 1),
-    "plus": ((8,), PLAIN, 1),
-    "plus-first": ((9,), PLAIN, 1),
-    "miss": (tuple(range(10)), b"site/%d/device/%d", 0),
-    "miss-early": (tuple(range(10)), b"elsewhere/%d-%d", 0),
-    "hot": ((0, 6, 8, 9), PLAIN, 1),
-}
-"""Kinds of filters asked for, the topic asked with, and what it finds; `miss` walks to the last level for nothing."""
-
-
 @pytest.fixture(scope="module", params=list(SIZES))
 def filled(request: pytest.FixtureRequest) -> Filled:
     return Filled(SIZES[request.param], mixed)
@@ -99,8 +65,9 @@ def test_match(benchmark: BenchmarkFixture, note: Note, filled: Filled, asked: s
         batch = [name for name in batch if int(name.rpartition(b"/")[2]) % 10 not in (6, 7)]
     if asked == "hot":
         batch = batch[:4] * (BATCH // 4)
-    assert benchmark(asking(filled.tree, batch)) == expected * len(batch)
-    note(ns_per_match=quickest(benchmark, NS, len(batch)))
+    ask = asking(filled.tree, batch)
+    assert benchmark(ask) == expected * len(batch)
+    note(ns_per_match=quickest(benchmark, NS, len(batch)), **allocations(partial(filled.tree.match, batch[0])))
 
 
 @pytest.mark.benchmark(group="add and remove a subscription")
@@ -150,19 +117,6 @@ def test_prefix(benchmark: BenchmarkFixture, note: Note, structure: str, size: s
         ask, bytes_each = prefixes_in_pygtrie(count, names)
     assert benchmark(ask) == BATCH
     note(ns_per_match=quickest(benchmark, NS, BATCH), bytes_per_subscription=bytes_each)
-
-
-def asking(tree: Tree, names: list[bytes]) -> Callable[[], int]:
-    """Match all the names; how many subscriptions were found."""
-    match = tree.match
-
-    def ask() -> int:
-        found = 0
-        for name in names:
-            found += len(match(name))
-        return found
-
-    return ask
 
 
 def prefixes_in_pygtrie(count: int, names: list[bytes]) -> tuple[Callable[[], int], float]:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from mqttlite.core.forwards import Forward, Interest, Outcome, Run
+from mqttlite.core.forwards import Batch, Forward, Interest, Outcome
 from mqttlite.core.message import Message
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
@@ -16,7 +16,7 @@ from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import Publish
 
-RUN: Final = 1
+BATCH: Final = 1
 FORWARD: Final = 2
 OUTCOME: Final = 3
 INTERESTS: Final = 4
@@ -26,9 +26,9 @@ READY: Final = 7
 BYE: Final = 8
 
 _HEAD: Final = struct.Struct("<BI")
-_RUN: Final = struct.Struct("<BIH")
+_BATCH: Final = struct.Struct("<QBBIH")
 _FORWARD: Final = struct.Struct("<QBddH")
-_OUTCOME: Final = struct.Struct("<QBIIIH")
+_OUTCOME: Final = struct.Struct("<QBIIIHI")
 _INTEREST: Final = struct.Struct("<IIH")
 _SERIAL: Final = struct.Struct("<Q")
 _LENGTH: Final = struct.Struct("<H")
@@ -40,9 +40,7 @@ _RETAIN: Final = 2
 class Receiver(Protocol):
     """What is done with what comes from a worker."""
 
-    def on_run(self, version: int, head: int, size: int, data: bytes, start: int, end: int) -> None:
-        """The packets lie in `data[start:end]`."""
-        ...
+    def on_batch(self, batch: Batch) -> None: ...
 
     def on_forward(self, forward: Forward) -> None: ...
 
@@ -63,10 +61,10 @@ def envelope(kind: int, body: bytes = b"") -> bytes:
     return _HEAD.pack(kind, len(body)) + body
 
 
-def write_run(run: Run) -> list[bytes]:
+def write_batch(batch: Batch) -> list[bytes]:
     """In pieces, not to copy the packets."""
-    head = _HEAD.pack(RUN, _RUN.size + len(run.packets)) + _RUN.pack(run.version, run.size, run.head)
-    return [head, run.packets]
+    numbers = _BATCH.pack(batch.tag, batch.qos, batch.version, batch.size, batch.head)
+    return [_HEAD.pack(BATCH, len(numbers) + len(batch.packets)) + numbers, batch.packets]
 
 
 def write_forward(forward: Forward) -> bytes:
@@ -89,8 +87,13 @@ def write_forward(forward: Forward) -> bytes:
 
 
 def write_outcome(outcome: Outcome) -> bytes:
-    numbers = outcome.tag, outcome.code, outcome.dropped, outcome.queued, outcome.sent, len(outcome.untaken)
-    return envelope(OUTCOME, b"".join([_OUTCOME.pack(*numbers), *_names(outcome.untaken)]))
+    counts = outcome.dropped, outcome.queued, outcome.sent, len(outcome.untaken), len(outcome.refused)
+    body = [
+        _OUTCOME.pack(outcome.tag, outcome.code, *counts),
+        *_names(outcome.untaken),
+        struct.pack(f"<{len(outcome.refused)}I", *outcome.refused),
+    ]
+    return envelope(OUTCOME, b"".join(body))
 
 
 def write_interests(serial: int, interests: list[Interest]) -> bytes:
@@ -115,12 +118,13 @@ def read(worker: int, data: bytes, receiver: Receiver) -> int:
         if end - body < length:
             break
         at = body + length
-        if kind == RUN:
-            version, size, head = _RUN.unpack_from(data, body)
-            receiver.on_run(version, head, size, data, body + _RUN.size, at)
-        else:
-            _READERS[kind](worker, data[body:at], receiver)
+        _READERS[kind](worker, data[body:at], receiver)
     return at
+
+
+def _read_batch(worker: int, body: bytes, receiver: Receiver) -> None:
+    tag, qos, version, size, head = _BATCH.unpack_from(body)
+    receiver.on_batch(Batch([worker], tag, qos, version, head, size, body[_BATCH.size :]))
 
 
 def _read_forward(worker: int, body: bytes, receiver: Receiver) -> None:
@@ -143,9 +147,11 @@ def _body_bytes(body: bytes, at: int) -> int:
 
 
 def _read_outcome(worker: int, body: bytes, receiver: Receiver) -> None:
-    tag, code, dropped, queued, sent, names = _OUTCOME.unpack_from(body)
-    untaken, _at = _read_names(body, _OUTCOME.size, names)
-    receiver.on_outcome(Outcome(worker, tag, code, dropped, queued, sent, untaken))
+    tag, code, dropped, queued, sent, names, refused = _OUTCOME.unpack_from(body)
+    untaken, at = _read_names(body, _OUTCOME.size, names)
+    outcome = Outcome(worker, tag, code, dropped, queued, sent, untaken)
+    outcome.refused = list(struct.unpack_from(f"<{refused}I", body, at))
+    receiver.on_outcome(outcome)
 
 
 def _read_interests(_worker: int, body: bytes, receiver: Receiver) -> None:
@@ -172,6 +178,7 @@ def _read_names(body: bytes, at: int, count: int) -> tuple[list[bytes], int]:
 
 
 _READERS: Final[dict[int, Callable[[int, bytes, Receiver], None]]] = {
+    BATCH: _read_batch,
     FORWARD: _read_forward,
     OUTCOME: _read_outcome,
     INTERESTS: _read_interests,

@@ -17,15 +17,15 @@ from mqttlite.cluster.envelope import (
     STATUS,
     envelope,
     read,
+    write_batch,
     write_forward,
     write_interests,
     write_outcome,
-    write_run,
     write_told,
 )
 from mqttlite.cluster.membership import Membership
 from mqttlite.core.broker import Broker
-from mqttlite.core.forwards import Forward, Interest, Outcome, Outgoing, Run
+from mqttlite.core.forwards import Batch, Forward, Interest, Outcome, Outgoing
 
 WRITE_BUFFER_BYTES: Final = 1_048_576
 """What may wait for another worker before whoever sends to it is held up."""
@@ -100,11 +100,11 @@ class Fabric:
         """Send to those whom it is for, where they are still there."""
         pieces: dict[int, list[bytes]] = {worker: [] for worker in self._peers}
         for each in outgoing:
-            if isinstance(each, Run):
-                run = write_run(each)
+            if isinstance(each, Batch):
+                batch = write_batch(each)
                 for worker in each.workers:
                     if worker in pieces:
-                        pieces[worker] += run
+                        pieces[worker] += batch
             elif each.worker in pieces:
                 data = write_forward(each) if isinstance(each, Forward) else write_outcome(each)
                 pieces[each.worker].append(data)
@@ -210,8 +210,8 @@ class Peer(asyncio.Protocol):
 
     # ------------------------------------------------------------------ as a `Receiver`
 
-    def on_run(self, version: int, head: int, size: int, data: bytes, start: int, end: int) -> None:
-        self._fabric.core.on_run(version, head, size, data, start, end, self._loop.time())
+    def on_batch(self, batch: Batch) -> None:
+        self._fabric.core.on_batch(batch, self._loop.time())
 
     def on_forward(self, forward: Forward) -> None:
         self._fabric.core.on_forward(forward, self._loop.time())

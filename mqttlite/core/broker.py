@@ -12,7 +12,7 @@ from mqttlite.core.authentication import Exchange, Verdict, refusal_of
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
-from mqttlite.core.forwards import Forward, Interest, Move, Outcome
+from mqttlite.core.forwards import Batch, Forward, Interest, Move, Outcome
 from mqttlite.core.intake import Intake
 from mqttlite.core.limits import DEADLINES_PER_PASS, KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, PASS_BYTES, Limits
 from mqttlite.core.message import Message
@@ -220,15 +220,10 @@ class Broker:
         """Another worker has subscribers, or has none any more."""
         self._routes.on_interest(worker, interest)
 
-    def on_run(self, version: int, head: int, size: int, data: bytes, start: int, end: int, now: float) -> None:
-        """A `Run` from another worker, in `data[start:end]`."""
+    def on_batch(self, batch: Batch, now: float) -> None:
+        """Packets from another worker."""
         self.turn.now = now
-        at = start + 1
-        while data[at] > 127:
-            at += 1
-        topic_at = at + 3
-        topic = data[topic_at : topic_at + (data[at + 1] << 8 | data[at + 2])]
-        self.publisher.run(self._routes.find(topic), topic, data, start, end, size, head, version, None)
+        self.publisher.take_batch(batch)
         if self.turn.overflowed:
             self._cut_overflowed()
 
@@ -320,10 +315,11 @@ class Broker:
                 if kind == 0x30:  # PUBLISH without DUP and RETAIN
                     at = self._intake.publish_in_place(connection, data, at, body, stop, end)
                     continue
-                packet_id = data[body] << 8 | data[body + 1] if length == 2 else 0
-                if packet_id and self._intake.acknowledge_in_place(connection, first, packet_id):
-                    at = stop
-                    continue
+                if length == 2 and data[body] | data[body + 1]:
+                    after = self._intake.acknowledge_in_place(connection, data, at)
+                    if after:
+                        at = after
+                        continue
             self._on_packet(connection, first, data[body:stop])
             at = stop
         return at

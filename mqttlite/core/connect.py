@@ -22,7 +22,7 @@ from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import connack_return_code
 
 _ACCEPTANCES: Final = {present: encode(Connack(present, 0), V311) for present in (False, True)}
-"""The CONNACKs of 3.1.1, which say nothing else."""
+"""The CONNACKs before 5.0, by whether a session is told of: 3.1 has no word for that, and leaves the byte unused."""
 
 
 def check(packet: Connect, peer: Peer) -> None:
@@ -74,7 +74,7 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits, data: by
     `data` is a method's last word to the client. It has no reason string and no user properties [MQTT-3.2.2-20].
     """
     if packet.version != V5:
-        return _ACCEPTANCES[connection.session_present]
+        return _ACCEPTANCES[connection.session_present and packet.version == V311]
     asked = packet.properties.session_expiry_interval or 0
     offered = connection.peer.capabilities
     wants_response_information = packet.properties.request_response_information == 1  # [MQTT-3.1.2-28]

@@ -14,6 +14,7 @@ from mqttlite.core.message import Message
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
 from mqttlite.core.turn import Outbox, Turn
+from mqttlite.wire.blocks import Ids
 from mqttlite.wire.constants import (
     AUTH,
     CONNECT,
@@ -72,19 +73,33 @@ class Peer:
 
 @final
 class Postponed:
-    """An acknowledgement that waits for other workers, or behind one that does."""
+    """Acknowledgements that wait for other workers, or behind others that do: of one message, or of a run."""
 
-    __slots__ = ("answer", "code", "connection", "frame", "message", "outcomes", "packet_id", "session", "unanswered")
+    __slots__ = (
+        "code",
+        "connection",
+        "frame",
+        "ids",
+        "message",
+        "outcomes",
+        "qos",
+        "refused",
+        "session",
+        "unanswered",
+    )
 
     def __init__(
-        self, connection: "Connection", session: Session, message: Message, answer: int, packet_id: int, code: int
+        self, connection: "Connection", session: Session, message: Message | None, qos: int, ids: Ids, code: int
     ) -> None:
         self.connection = connection
         self.session: Final = session
         self.message: Final = message
-        self.answer: Final = answer
-        self.packet_id: Final = packet_id
+        """None for a run."""
+        self.qos: Final = qos
+        self.ids: Final = ids
         self.code = code
+        self.refused: dict[int, None] = {}
+        """The places in a run of messages for which a queue was full."""
         self.outcomes: list[int] = [0, 0, 0]
         self.unanswered = 0
         self.frame = b""

@@ -34,17 +34,32 @@ class Move:
 
 
 @final
-class Run:
-    """QoS 0 packets of one topic, of `size` bytes each, the payload `head` bytes in; for these workers."""
+class Batch:
+    """PUBLISH packets of one topic and QoS, of `size` bytes each, the payload `head` bytes in; for these workers.
 
-    __slots__ = ("head", "packets", "size", "version", "workers")
+    On the way out `workers` are its receivers; for those it is the sender alone.
+    """
 
-    def __init__(self, workers: list[int], version: int, head: int, size: int, packets: bytes) -> None:
+    __slots__ = ("head", "packets", "qos", "size", "tag", "version", "workers")
+
+    def __init__(
+        self, workers: list[int], tag: int, qos: int, version: int, head: int, size: int, packets: bytes
+    ) -> None:
         self.workers: Final = workers
+        self.tag: Final = tag
+        """What the outcome is to be told under, at QoS 1 and 2; 0 at QoS 0, where nobody asks."""
+        self.qos: Final = qos
         self.version: Final = version
         self.head: Final = head
         self.size: Final = size
         self.packets: Final = packets
+
+    def topic(self) -> bytes:
+        """As the first packet has it."""
+        at = 1
+        while self.packets[at] > 127:
+            at += 1
+        return self.packets[at + 3 : at + 3 + (self.packets[at + 1] << 8 | self.packets[at + 2])]
 
 
 @final
@@ -72,9 +87,9 @@ class Forward:
 
 @final
 class Outcome:
-    """What became of a `Forward` with a tag, told to the worker that it came from."""
+    """What became of a `Forward` or `Batch` with a tag, told to the worker that it came from."""
 
-    __slots__ = ("awaits_commit", "code", "dropped", "queued", "sent", "tag", "untaken", "worker")
+    __slots__ = ("awaits_commit", "code", "dropped", "queued", "refused", "sent", "tag", "untaken", "worker")
 
     def __init__(
         self, worker: int, tag: int, code: int, dropped: int, queued: int, sent: int, untaken: list[bytes]
@@ -88,8 +103,10 @@ class Outcome:
         self.sent: Final = sent
         self.untaken: Final = untaken
         """Shared subscriptions whose members had left."""
+        self.refused: list[int] = []
+        """The places in a batch of those for which a queue was full."""
         self.awaits_commit = False
         """Whether the message is in changes that come before this: who is told could acknowledge it."""
 
 
-Outgoing = Run | Forward | Outcome
+Outgoing = Batch | Forward | Outcome

@@ -12,14 +12,15 @@ from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.connection import Connection, Postponed
 from mqttlite.core.forwards import Outcome
 from mqttlite.core.limits import Limits
-from mqttlite.core.message import Message
-from mqttlite.core.publish import Publisher
+from mqttlite.core.message import Message, Run
+from mqttlite.core.publish import REFUSED, Publisher
 from mqttlite.core.reasons import SCHEMA_INVALID, count
-from mqttlite.core.routes import Routes
+from mqttlite.core.routes import Route, Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.turn import Turn
 from mqttlite.core.workers import Workers
+from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
     PUBCOMP,
@@ -107,8 +108,9 @@ class Intake:
         if first == 0x30:
             size = stop - at
             if stop < end:
+                same = head_end - at
                 prefix = data[at:head_end]
-                while stop + size <= end and data.startswith(prefix, stop):
+                while stop + size <= end and data[stop : stop + same] == prefix:  # `startswith` is slower by a factor
                     stop += size
             connection.received_qos0 += (stop - at) // size
             self._publisher.run(
@@ -119,25 +121,50 @@ class Intake:
         qos = first >> 1 & 3
         if packet_id == 0 or qos == 3:
             decode(first, data[body:stop], connection.version)  # raises
-        check_publish(connection.peer.capabilities, qos, False)
-        self._receive(connection, Message(topic, data[head_end:stop], qos), packet_id)
+        capabilities = connection.peer.capabilities
+        check_publish(capabilities, qos, False)
+        if route.shares or (capabilities.tell_delivery and connection.version == V5):
+            self._receive(connection, Message(topic, data[head_end:stop], qos), packet_id)
+            return stop
+        size = stop - at
+        if stop < end:
+            same = topic_end - at
+            prefix = data[at:topic_end]
+            while (
+                stop + size <= end
+                and data[stop : stop + same] == prefix
+                and (connection.version != V5 or data[stop + head_end - at - 1] == 0)
+            ):
+                stop += size
+        ids = Ids(packet_id)
+        if stop > at + size:
+            ids = ids_of(data, topic_end, stop, size)
+            stop = at + ids.count * size  # with a faulty one the connection ends, but not before it is its turn
+        run = Run(topic, data[at:stop], size, head_end - at, qos, connection.version)
+        if qos == 1 or self._may_take(connection, ids):
+            self._receive_run(connection, run, route, ids)
+        else:
+            for number in range(ids.count):
+                self._receive(connection, run.delivery(number, qos).message, ids.get(number))
         return stop
 
-    def acknowledge_in_place(self, connection: Connection, first: int, packet_id: int) -> bool:
-        """Handle an acknowledgement without reason code; False: it is something else, decode it."""
+    def acknowledge_in_place(self, connection: Connection, data: bytes, at: int) -> int:
+        """Handle the acknowledgement without reason code at `at`, and those of its like that follow; where they end.
+
+        0: it is something else, decode it.
+        """
         session = connection.session
         assert session is not None
+        first = data[at]
         if first == 0x40:
-            session.on_puback(packet_id)
-        elif first == 0x50:
-            session.on_pubrec(packet_id, 0)
-        elif first == 0x62:
-            self._on_pubrel(connection, session, packet_id)
-        elif first == 0x70:
-            session.on_pubcomp(packet_id)
-        else:
-            return False
-        return True
+            return session.on_pubacks(data, at)
+        if first == 0x50:
+            return session.on_pubrecs(data, at)
+        if first == 0x62:
+            return self._on_pubrels(connection, session, data, at)
+        if first == 0x70:
+            return session.on_pubcomps(data, at)
+        return 0
 
     def take(self, connection: Connection, session: Session, packet: Packet) -> None:
         """Handle any packet of a connected client that does not end its connection."""
@@ -229,7 +256,7 @@ class Intake:
             connection.received_qos1 += 1  # and nothing is remembered of it [MQTT-4.3.2-5]
         else:
             connection.received_qos2 += 1
-            if packet_id in session.received:  # the same message again [MQTT-4.3.3-10]
+            if session.received.has(packet_id):  # the same message again [MQTT-4.3.3-10]
                 undecided = None if self._workers is None else self._workers.undecided(session, packet_id)
                 if undecided is not None:
                     undecided.connection = connection
@@ -255,52 +282,113 @@ class Intake:
         if not asked and not connection.postponed:
             outbox.send(self._ack(connection, answer, packet_id, code, self._publisher.outcomes if valid else None))
             return
-        assert self._workers is not None
-        postponed = Postponed(connection, session, message, answer, packet_id, code)
+        postponed = Postponed(connection, session, message if valid else None, message.qos, Ids(packet_id), code)
         postponed.outcomes = self._publisher.outcomes
-        postponed.unanswered = asked
-        if asked:
-            self._workers.postponed[self._workers.tag] = postponed
-        else:
-            outcomes = postponed.outcomes if valid else None
-            postponed.frame = self._ack(connection, answer, packet_id, code, outcomes)
-        connection.postpone(postponed)
+        self._postpone(postponed, asked)
 
-    def on_outcome(self, outcome: Outcome) -> None:
-        """Another worker tells what became of a message: when the last has, its acknowledgement is on its way."""
+    def _postpone(self, postponed: Postponed, asked: int) -> None:
+        """Let acknowledgements wait for as many workers, or only for their turn."""
         workers = self._workers
         assert workers is not None
-        postponed = workers.postponed.get(outcome.tag)
-        assert postponed is not None, "who tells was asked"
+        postponed.unanswered = asked
+        if asked:
+            workers.postponed[workers.tag] = postponed
+        else:
+            postponed.frame = self._answer_to(postponed)
+        postponed.connection.postpone(postponed)
+
+    def _answer_to(self, postponed: Postponed) -> bytes:
+        """The acknowledgements, once it is known what they say."""
+        connection, ids = postponed.connection, postponed.ids
+        if postponed.message is not None:
+            answer = PUBACK if postponed.qos == 1 else PUBREC
+            return self._ack(connection, answer, ids.first, postponed.code, postponed.outcomes)
+        return _acks_of_run(postponed.qos, ids, postponed.code, postponed.refused)
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """Another worker tells what became of messages: when the last has, the acknowledgements are on their way."""
+        workers = self._workers
+        assert workers is not None
+        postponed = workers.postponed[outcome.tag]
+        connection = postponed.connection
         postponed.unanswered -= 1
         outcomes = postponed.outcomes
         for at, told in enumerate((outcome.dropped, outcome.queued, outcome.sent)):
             outcomes[at] += told
         code = outcome.code
         for name in outcome.untaken:
+            assert postponed.message is not None, "a run is for no shared subscription"
             self._publisher.outcomes = outcomes
             code = code or self._publisher.share_again(name, postponed.message, outcome.worker, outcome.tag)
             postponed.unanswered += workers.asked
-        if code:
-            postponed.code = code
+        if connection.version == V5:
+            postponed.code = code or postponed.code
+            self._let_go(postponed, outcome.refused)
         if postponed.unanswered:
             return
         del workers.postponed[outcome.tag]
-        connection = postponed.connection
-        if postponed.answer == PUBREC and postponed.code >= 0x80 and connection.version == V5:
-            postponed.session.release_received(postponed.packet_id)
-        postponed.frame = self._ack(
-            connection, postponed.answer, postponed.packet_id, postponed.code, postponed.outcomes
-        )
+        if postponed.message is not None and postponed.qos == 2 and postponed.code >= 0x80 and connection.version == V5:
+            postponed.session.release_received(postponed.ids.first)
+        postponed.frame = self._answer_to(postponed)
         while connection.postponed and connection.postponed[0].frame:
             frame = connection.postponed.popleft().frame
             if connection.session is not None:
                 connection.outbox.send(frame)
 
+    def _let_go(self, postponed: Postponed, refused: list[int]) -> None:
+        """Another worker had no room for these messages of a run."""
+        for number in refused:
+            if number not in postponed.refused:
+                postponed.refused[number] = None
+                if postponed.qos == 2:
+                    postponed.session.release_received(postponed.ids.get(number))
+
     def _ack(self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int] | None) -> bytes:
         if outcomes is not None and connection.version == V5 and connection.peer.capabilities.tell_delivery:
             return self._detailed_ack(connection, answer, packet_id, code, outcomes)
         return encode_ack(answer, packet_id, connection.version, code)
+
+    def _may_take(self, connection: Connection, ids: Ids) -> bool:
+        """Whether these QoS 2 identifiers are counted up, none is taken, and the client may use all."""
+        session = connection.session
+        assert session is not None
+        return (
+            ids.counted
+            and not session.received.has_any(ids.first, ids.count)
+            and (connection.version != V5 or len(session.received) + ids.count <= self._limits.receive_maximum)
+        )
+
+    def _receive_run(self, connection: Connection, run: Run, route: Route, ids: Ids) -> None:
+        """As `_receive`, for messages with those identifiers, which at QoS 2 the client may use."""
+        session = connection.session
+        assert session is not None
+        outbox = connection.outbox
+        changes = self._turn.changes
+        before = len(changes)
+        refused: dict[int, None] = {}
+        code = self._publisher.publish_run(run, route, session, refused)
+        if connection.version != V5:
+            code = 0
+            refused = {}
+        if run.qos == 1:
+            connection.received_qos1 += run.count
+        else:
+            connection.received_qos2 += run.count
+            if code < 0x80 and not refused:
+                session.take_received(ids.first, ids.count)
+            elif code < 0x80:
+                for number in range(ids.count):
+                    if number not in refused:
+                        session.take_received(ids.first + number)
+        if len(changes) > before:
+            outbox.awaits_commit = True
+        asked = 0 if self._workers is None else self._workers.asked
+        if asked or connection.postponed:
+            postponed = Postponed(connection, session, None, run.qos, ids, code)
+            postponed.refused = refused
+            self._postpone(postponed, asked)
+        else:
+            outbox.send(_acks_of_run(run.qos, ids, code, refused))
 
     def _detailed_ack(
         self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int]
@@ -324,9 +412,33 @@ class Intake:
                 return frame
         return encode_ack(answer, packet_id, V5, code)
 
+    def _on_pubrels(self, connection: Connection, session: Session, data: bytes, at: int) -> int:
+        """The PUBREL at `at`, and those behind it that follow in order; where they end."""
+        first_id = data[at + 2] << 8 | data[at + 3]
+        count = session.release_run(data, at)
+        if count == 0:
+            self._on_pubrel(connection, session, first_id)
+            return at + 4
+        if session.durable:
+            connection.outbox.awaits_commit = True
+        connection.outbox.send(counted(PUBCOMPS, first_id, count))
+        return at + 4 * count
+
     def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
         known = session.release_received(packet_id)  # [MQTT-4.3.3-12]; expiry plays no part [MQTT-4.3.3-13]
         code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
+
+
+def _acks_of_run(qos: int, ids: Ids, code: int, refused: dict[int, None]) -> bytes:
+    """The acknowledgements of messages that came together: all with one reason code, but for those `refused`."""
+    if code == 0 and not refused and ids.counted:
+        return counted(PUBACKS if qos == 1 else PUBRECS, ids.first, ids.count)
+    answer = PUBACK if qos == 1 else PUBREC
+    if not refused:
+        return ids.acknowledged(answer, code)
+    return b"".join(
+        [encode_ack(answer, ids.get(number), V5, REFUSED if number in refused else code) for number in range(ids.count)]
+    )

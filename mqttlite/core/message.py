@@ -1,10 +1,13 @@
 """A message on its way: what was published (`Message`), and what a group of receivers gets of it (`Delivery`).
 
-Invariant: both are shared by all their receivers; what differs per receiver is a packet identifier, kept elsewhere.
+Messages of one kind that came together are a `Run`: one object, and the bytes in which they came.
+Invariant: all three are shared by all their receivers; what differs per receiver is a packet identifier, kept
+elsewhere.
 """
 
 from typing import Final, final
 
+from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import publish_parts
 from mqttlite.wire.properties import NONE, Properties
@@ -96,3 +99,62 @@ class Delivery:
                 subscription_identifiers=list(self.identifiers),
             )
         return publish_parts(message.topic, message.payload, self.qos, self.retain, properties, V5)
+
+
+@final
+class Run:
+    """QoS 1 or 2 messages of one topic and size, without properties or RETAIN, one behind the other as they came."""
+
+    __slots__ = ("_deliveries", "_forms", "count", "data", "head", "qos", "size", "topic", "version")
+
+    def __init__(self, topic: bytes, data: bytes, size: int, head: int, qos: int, version: int) -> None:
+        self.topic: Final = topic
+        self.data: Final = data
+        self.size: Final = size
+        """Of each packet."""
+        self.head: Final = head
+        """Where in it the payload begins."""
+        self.qos: Final = qos
+        self.count: Final = len(data) // size
+        self.version: Final = version
+        self._forms: dict[tuple[bool, int], Run] | None = None
+        self._deliveries: dict[tuple[int, int], Delivery] | None = None
+
+    def message_bytes(self) -> int:
+        """What each of the messages is counted as where bytes are limited."""
+        return len(self.topic) + self.size - self.head
+
+    def delivery(self, at: int, qos: int) -> Delivery:
+        """One of the messages by itself, for receivers that get it at that QoS."""
+        if self._deliveries is None:
+            self._deliveries = {}
+        delivery = self._deliveries.get((at, qos))
+        if delivery is None:
+            start = at * self.size
+            message = Message(self.topic, self.data[start + self.head : start + self.size], self.qos)
+            delivery = self._deliveries[at, qos] = Delivery(message, qos, False)
+        return delivery
+
+    def frames(self, version: int, qos: int, first: int, count: int) -> bytes:
+        """The first `count` messages as packets of that version and QoS, with identifiers from `first` on."""
+        form = self if qos == self.qos and (version == V5) == (self.version == V5) else self._form(version, qos)
+        packets = form.data if count == form.count else form.data[: count * form.size]
+        if qos == 0:
+            return packets
+        return numbered(packets, form.size, form.head - (3 if version == V5 else 2), first)
+
+    def _form(self, version: int, qos: int) -> "Run":
+        """The same messages as packets of another version or QoS; made once."""
+        if self._forms is None:
+            self._forms = {}
+        form = self._forms.get((version == V5, qos))
+        if form is None:
+            payload_bytes = self.size - self.head
+            head, tail = publish_parts(self.topic, self.data[self.head : self.size], qos, False, NONE, version)
+            head += (b"\0\0" if qos else b"") + tail[: len(tail) - payload_bytes]
+            packets = b"".join(
+                [head + self.data[at + self.head : at + self.size] for at in range(0, len(self.data), self.size)]
+            )
+            form = Run(self.topic, packets, len(head) + payload_bytes, len(head), qos, version)
+            self._forms[version == V5, qos] = form
+        return form

@@ -7,9 +7,9 @@ a `Message` first. Invariant: whoever a route names gets the message, or it is c
 from typing import Final, final
 
 from mqttlite.core.changes import RemoveRetained, SaveRetained
-from mqttlite.core.forwards import Forward, Outcome, Run
+from mqttlite.core.forwards import Batch, Forward, Outcome
 from mqttlite.core.limits import MAX_OWN_RETAINED, RETAINED_SWEEP_S, Limits
-from mqttlite.core.message import Delivery, Message
+from mqttlite.core.message import Delivery, Message, Run
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE, count
 from mqttlite.core.routes import Receiver, Route, Routes
 from mqttlite.core.session import DROPPED, Session
@@ -105,8 +105,7 @@ class Publisher:
         if publisher is not None and route.remotes:
             assert self._workers is not None
             reached += len(route.remotes)
-            run = Run(route.remotes, version, head, size, piece)
-            self._workers.send(run, len(piece) * len(route.remotes))
+            self._workers.forward_batch(route.remotes, 0, version, head, size, piece)
         if different or route.others or route.shares or route.aliased:
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
@@ -191,6 +190,25 @@ class Publisher:
             outcome.awaits_commit = len(self._turn.changes) > changes
             workers.send(outcome, 0)
 
+    def take_batch(self, batch: Batch) -> None:
+        """Packets that came in at another worker."""
+        workers = self._workers
+        assert workers is not None
+        topic = batch.topic()
+        route = self._routes.find(topic)
+        if batch.qos == 0:
+            end = len(batch.packets)
+            self.run(route, topic, batch.packets, 0, end, batch.size, batch.head, batch.version, None)
+            return
+        changes = len(self._turn.changes)
+        refused: dict[int, None] = {}
+        run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version)
+        self.publish_run(run, route, None, refused)
+        outcome = Outcome(batch.workers[0], batch.tag, 0, 0, 0, 0, [])
+        outcome.refused = list(refused)
+        outcome.awaits_commit = len(self._turn.changes) > changes
+        workers.send(outcome, 0)
+
     def share_again(self, name: bytes, message: Message, worker: int, tag: int) -> int:
         """Another worker has no members of a group any more: let the next have a message.
 
@@ -237,6 +255,45 @@ class Publisher:
             if qos and outcome == DROPPED:
                 self.refused = True
         return reached
+
+    def publish_run(self, run: Run, route: Route, publisher: Session | None, refused: dict[int, None]) -> int:
+        """The same for each message of a run, receiver by receiver; the code of all that are not in `refused`.
+
+        That is for the places of those with `REFUSED`. The route has no shares: who gets a message of theirs may
+        depend on what became of the one before. Without a publisher it comes from another worker.
+        """
+        if self._workers is not None:
+            self._workers.asked = 0
+        if route.refused:
+            count(self.drops, NOT_AUTHORIZED, run.count)
+            return NOT_ALLOWED
+        reached = 0
+        for each in route.receivers:
+            receiver = each.for_messages_of(publisher) if each.has_no_local else each
+            if receiver is None:
+                continue
+            reached += 1
+            qos = run.qos if run.qos < receiver.qos else receiver.qos
+            session = receiver.session
+            taken = 0 if receiver.identifiers else session.deliver_run(run, qos)
+            for at in range(taken, run.count):
+                delivery = run.delivery(at, qos)
+                if receiver.identifiers:
+                    delivery = Delivery(delivery.message, qos, False, receiver.identifiers)
+                outcome = session.deliver(delivery) if qos else session.deliver_qos0(delivery)
+                if qos and outcome == DROPPED:
+                    refused[at] = None
+        self._turn.pending_bytes += run.message_bytes() * run.count * reached
+        if publisher is None:
+            return 0
+        if route.remotes:
+            assert self._workers is not None
+            reached += len(route.remotes)
+            self._workers.forward_batch(route.remotes, run.qos, run.version, run.head, run.size, run.data)
+        if reached == 0:
+            count(self.drops, NO_SUBSCRIBERS, run.count)
+            return NOBODY
+        return 0
 
     @property
     def retained(self) -> int:

@@ -26,9 +26,9 @@ def restore(changes: list[Change], sessions: Sessions, publisher: Publisher, now
         elif isinstance(change, SaveMessage):
             _session(sessions, change.client_id).restore_message(change.packet_id, change.delivery)
         elif isinstance(change, ReleaseMessage):
-            _session(sessions, change.client_id).released[change.packet_id] = None
+            _session(sessions, change.client_id).released.add(change.packet_id)
         elif isinstance(change, SaveReceived):
-            _session(sessions, change.client_id).received[change.packet_id] = None
+            _session(sessions, change.client_id).received.add(change.packet_id)
         else:
             raise TypeError(f"{type(change).__name__} says what goes, and so is nothing to restore")
 

@@ -16,11 +16,14 @@ from mqttlite.core.changes import (
     SettleMessage,
 )
 from mqttlite.core.deadlines import Deadline
+from mqttlite.core.inflight import Inflight
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, MAX_OWN_RETAINED, PASS_BYTES, Limits
-from mqttlite.core.message import Delivery
+from mqttlite.core.message import Delivery, Run
+from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.reasons import EXPIRED, QOS0_OFFLINE, QUEUE_FULL, count
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Outbox, Turn
+from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, counted
 from mqttlite.wire.constants import PUBREL, V5
 from mqttlite.wire.encode import encode_ack, put_topic_alias
 from mqttlite.wire.errors import ProtocolError
@@ -53,6 +56,7 @@ class Session:
         "_queued",
         "_queued_bytes",
         "_turn",
+        "_unused_ids",
         "_window",
         "client_id",
         "drops",
@@ -82,11 +86,11 @@ class Session:
         self.subscriptions: dict[bytes, Subscription] = {}
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
-        self.inflight: dict[int, Delivery] = {}
+        self.inflight: Final = Inflight()
         """Sent on this connection and not yet acknowledged (QoS 1) or received (QoS 2)."""
-        self.released: dict[int, None] = {}
+        self.released: Final = PacketIds()
         """QoS 2 identifiers whose message arrived, and whose PUBCOMP has not."""
-        self.received: dict[int, None] = {}  # as a set, and a third of its size while empty
+        self.received: Final = PacketIds()
         """QoS 2 identifiers of the client's own messages, until it releases them."""
         self.quota = 0
         """How many more messages the client's Receive Maximum allows now."""
@@ -98,6 +102,7 @@ class Session:
         self._burst: deque[Delivery] = _NO_BURST  # retained messages for a new subscription
         self._known: dict[int, None] = {}  # identifiers sent on an earlier connection: again means DUP
         self._next_packet_id = 1
+        self._unused_ids = 0  # as far as known, from the next one on
         self.will: Will | None = None
         self.expiry: Deadline | None = None
         self.will_delay: Deadline | None = None
@@ -146,22 +151,22 @@ class Session:
         """Send again what was not acknowledged, in the original order [MQTT-4.4.0-1] [3.1.1 MQTT-4.6.0-1]."""
         outbox = self.outbox
         assert outbox is not None
-        for packet_id in self.released:  # and not their PUBLISH [MQTT-4.3.3-6]
+        for packet_id in self.released.all():  # and not their PUBLISH [MQTT-4.3.3-6]
             outbox.send(encode_ack(PUBREL, packet_id, outbox.version))
         self.fill()
 
     def detach(self) -> None:
         """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
         self.outbox = None
-        for packet_id, delivery in self.inflight.items():
+        inflight = self.inflight.take_all()
+        for packet_id, delivery in inflight.items():
             self._known[packet_id] = None
             self._queued[packet_id] = delivery
             self._queued_bytes += delivery.message.size()
-        if self.inflight:
+        if inflight:
             if self._pending is _NOTHING_PENDING:
                 self._pending = deque()
-            self._pending.extendleft(reversed(self.inflight))
-            self.inflight = {}
+            self._pending.extendleft(reversed(inflight))
         burst, self._burst = self._burst, _NO_BURST
         for delivery in burst:
             if delivery.qos:
@@ -174,6 +179,7 @@ class Session:
         self._put_last(packet_id, delivery)
         self._known[packet_id] = None
         self._next_packet_id = packet_id + 1 if packet_id < 65_535 else 1
+        self._unused_ids = 0
 
     # ------------------------------------------------------------------ messages to the client
 
@@ -189,6 +195,32 @@ class Session:
         self._send(outbox, packet_id, delivery)
         return SENT
 
+    def deliver_run(self, run: Run, qos: int) -> int:
+        """Take the first messages of a run as one block; how many. `deliver` is for the others.
+
+        None where each is to be looked at: it waits, it is to be made durable, or the client takes no such packet.
+        """
+        outbox = self.outbox
+        if outbox is None or outbox.max_packet_bytes or outbox.topic_alias_maximum:
+            return 0
+        if qos == 0:
+            outbox.offer(run.frames(outbox.version, 0, 0, run.count), run.count)
+            return run.count
+        count = run.count if run.count < self.quota else self.quota
+        if count <= 0 or outbox.blocked or self._pending or self._burst or self.expiry_interval:
+            return 0
+        if self._unused_ids < count:
+            self._find_unused_ids()
+            if self._unused_ids < count:
+                return 0
+        first_id = self._next_packet_id
+        self._next_packet_id = first_id + count if first_id + count <= 65_535 else 1
+        self._unused_ids -= count
+        self.inflight.add_run(first_id, run, count, qos)
+        outbox.send(run.frames(outbox.version, qos, first_id, count))
+        self._note_sent(outbox, qos, count)
+        return count
+
     def has_room(self, delivery: Delivery) -> bool:
         """Whether `deliver` would take a message without dropping another."""
         outbox = self.outbox
@@ -200,7 +232,7 @@ class Session:
 
         Not those of QoS 2, which may go to nobody else [MQTT-4.8.2-5].
         """
-        unfinished = [*self.inflight.values(), *[self._queued[packet_id] for packet_id in self._pending]]
+        unfinished = [*self.inflight.by_id().values(), *[self._queued[packet_id] for packet_id in self._pending]]
         return [delivery for delivery in unfinished if delivery.share and delivery.qos == 1]
 
     def deliver_qos0(self, delivery: Delivery) -> int:
@@ -263,42 +295,77 @@ class Session:
 
     # ------------------------------------------------------------------ acknowledgements from the client
 
+    def on_pubacks(self, data: bytes, at: int) -> int:
+        """The PUBACK at `at`, and those behind it that follow in order; where they end."""
+        count = self.inflight.remove_leading(data, at, PUBACKS, 1)
+        if count:
+            self._open_window(count)
+        else:
+            count = 1
+            self.on_puback(data[at + 2] << 8 | data[at + 3])
+        return at + 4 * count
+
+    def on_pubrecs(self, data: bytes, at: int) -> int:
+        """The PUBREC at `at`, and those behind it that follow in order; where they end."""
+        first_id = data[at + 2] << 8 | data[at + 3]
+        count = self.inflight.remove_leading(data, at, PUBRECS, 2)
+        if count:
+            outbox = self.outbox
+            assert outbox is not None
+            self.released.add(first_id, count)
+            outbox.send(counted(PUBRELS, first_id, count))
+        else:
+            count = 1
+            self.on_pubrec(first_id, 0)
+        return at + 4 * count
+
+    def on_pubcomps(self, data: bytes, at: int) -> int:
+        """The PUBCOMP at `at`, and those behind it that follow in order; where they end."""
+        first_id = data[at + 2] << 8 | data[at + 3]
+        count = self.released.take_leading(data, at, PUBCOMPS)
+        if count:
+            if self.durable:
+                for packet_id in range(first_id, first_id + count):
+                    self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+            self._open_window(count)
+        else:
+            count = 1
+            self.on_pubcomp(first_id)
+        return at + 4 * count
+
     def on_puback(self, packet_id: int) -> None:
         """Forget an acknowledged message; a late or unknown PUBACK is harmless.
 
         Until now it was unacknowledged [MQTT-4.3.2-3]; one that the client refused goes nowhere else
         [MQTT-4.4.0-2] [MQTT-4.8.2-6].
         """
-        delivery = self.inflight.get(packet_id) or self._sent_before_resuming(packet_id)
+        delivery = self.inflight.find(packet_id) or self._sent_before_resuming(packet_id)
         if delivery is not None and delivery.qos == 1:
-            del self.inflight[packet_id]
+            self.inflight.remove(packet_id)
             self._settle(packet_id)
-            self.quota += 1
-            if self._pending or self._burst:
-                self.fill()
-        elif delivery is not None or packet_id in self.released:
+            self._open_window(1)
+        elif delivery is not None or self.released.has(packet_id):
             raise ProtocolError("PUBACK for a message of QoS 2 [MQTT-4.3.3-3]")
 
     def on_pubrec(self, packet_id: int, reason_code: int) -> None:
         """A QoS 2 message arrived: release its identifier, or forget it where the client refused it [MQTT-4.3.3-4]."""
         outbox = self.outbox
         assert outbox is not None
-        delivery = self.inflight.get(packet_id) or self._sent_before_resuming(packet_id)
+        delivery = self.inflight.find(packet_id) or self._sent_before_resuming(packet_id)
         if delivery is not None and delivery.qos == 2:
-            del self.inflight[packet_id]
+            self.inflight.remove(packet_id)
             if reason_code >= 0x80:  # [MQTT-4.4.0-2] [MQTT-4.8.2-6]
                 self._settle(packet_id)
-                self.quota += 1
-                self.fill()
+                self._open_window(1)
                 return
             self._known.pop(packet_id, None)
-            self.released[packet_id] = None
+            self.released.add(packet_id)
             if self.durable:
                 self._turn.changes.append(ReleaseMessage(self.client_id, packet_id))
                 outbox.awaits_commit = True
         elif delivery is not None:
             raise ProtocolError("PUBREC for a message of QoS 1 [MQTT-4.3.2-3]")
-        elif packet_id not in self.released:
+        elif not self.released.has(packet_id):
             if reason_code < 0x80:
                 code = _NO_SUCH_PACKET_ID if outbox.version == V5 else 0
                 outbox.send(encode_ack(PUBREL, packet_id, outbox.version, code))
@@ -307,31 +374,38 @@ class Session:
 
     def on_pubcomp(self, packet_id: int) -> None:
         """A released identifier is free again; an unknown PUBCOMP is harmless."""
-        if packet_id in self.released:
-            del self.released[packet_id]
+        if self.released.discard(packet_id):
             if self.durable:
                 self._turn.changes.append(SettleMessage(self.client_id, packet_id))
-            self.quota += 1
-            if self._pending or self._burst:
-                self.fill()
-        elif packet_id in self.inflight:
+            self._open_window(1)
+        elif self.inflight.find(packet_id) is not None:
             raise ProtocolError("PUBCOMP for a message that was not released [MQTT-4.3.3-5]")
 
     # ------------------------------------------------------------------ the client's own QoS 2 identifiers
 
-    def take_received(self, packet_id: int) -> None:
-        self.received[packet_id] = None
+    def take_received(self, first_id: int, count: int = 1) -> None:
+        """Take `count` identifiers from `first_id` on."""
+        self.received.add(first_id, count)
         if self.durable:
-            self._turn.changes.append(SaveReceived(self.client_id, packet_id))
+            for packet_id in range(first_id, first_id + count):
+                self._turn.changes.append(SaveReceived(self.client_id, packet_id))
 
     def release_received(self, packet_id: int) -> bool:
         """The client lets an identifier go. False: it was not taken."""
-        if packet_id not in self.received:
+        if not self.received.discard(packet_id):
             return False
-        del self.received[packet_id]
         if self.durable:
             self._turn.changes.append(RemoveReceived(self.client_id, packet_id))
         return True
+
+    def release_run(self, data: bytes, at: int) -> int:
+        """The same for the PUBREL at `at` and those behind it that follow in order; how many were taken in order."""
+        count = self.received.take_leading(data, at, PUBRELS)
+        if self.durable:
+            first_id = data[at + 2] << 8 | data[at + 3]
+            for packet_id in range(first_id, first_id + count):
+                self._turn.changes.append(RemoveReceived(self.client_id, packet_id))
+        return count
 
     # ------------------------------------------------------------------ inside
 
@@ -342,15 +416,33 @@ class Session:
 
     def _take_packet_id(self, delivery: Delivery) -> int:
         """An identifier that is not in use [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
+        if not self._unused_ids:
+            self._find_unused_ids()
         packet_id = self._next_packet_id
-        while packet_id in self.inflight or packet_id in self._queued or packet_id in self.released:
-            packet_id = packet_id + 1 if packet_id < 65_535 else 1
         self._next_packet_id = packet_id + 1 if packet_id < 65_535 else 1
+        self._unused_ids -= 1
         if self.durable:
             self._turn.changes.append(SaveMessage(self.client_id, packet_id, delivery))
             if self.outbox is not None:
                 self.outbox.awaits_commit = True
         return packet_id
+
+    def _find_unused_ids(self) -> None:
+        """Pass over the identifiers that are in use, and see how many behind them are not.
+
+        That is a look at each, but the next is due only when those are used up, mostly all 65 535 of them.
+        """
+        inflight = self.inflight.by_id()
+        packet_id = self._next_packet_id
+        while packet_id in inflight or packet_id in self._queued or self.released.has(packet_id):
+            packet_id = packet_id + 1 if packet_id < 65_535 else 1
+        self._next_packet_id = packet_id
+        end = 65_536
+        for used in (inflight, self._queued, self.released.all()):
+            for each in used:
+                if packet_id < each < end:
+                    end = each
+        self._unused_ids = end - packet_id
 
     def _send(self, outbox: Outbox, packet_id: int, delivery: Delivery) -> None:
         head, tail = delivery.parts(outbox.version, self._turn.now)
@@ -361,16 +453,25 @@ class Session:
             head, tail = _put_alias(outbox, delivery, head, tail)
         if self._known and packet_id in self._known:  # else DUP is 0 [MQTT-3.3.1-3] [MQTT-4.3.2-2] [MQTT-4.3.3-2]
             head = (head[0] | 8).to_bytes(1, "big") + head[1:]  # DUP: sent before [MQTT-3.3.1-1]
-        self.inflight[packet_id] = delivery
+        self.inflight.add(packet_id, delivery)
         outbox.send(head + packet_id.to_bytes(2, "big") + tail)
-        if delivery.qos == 1:
-            outbox.sent_qos1 += 1
+        self._note_sent(outbox, delivery.qos, 1)
+
+    def _note_sent(self, outbox: Outbox, qos: int, count: int) -> None:
+        if qos == 1:
+            outbox.sent_qos1 += count
         else:
-            outbox.sent_qos2 += 1
-        self.quota -= 1
+            outbox.sent_qos2 += count
+        self.quota -= count
         inflight = self._window - self.quota
         if inflight > self.inflight_high_water:
             self.inflight_high_water = inflight
+
+    def _open_window(self, count: int) -> None:
+        """The client is done with so many messages: it may get as many others."""
+        self.quota += count
+        if self._pending or self._burst:
+            self.fill()
 
     def _queue(self, delivery: Delivery) -> bool:
         limits = self._limits
@@ -417,7 +518,7 @@ class Session:
         self._pending.remove(packet_id)
         delivery = self._queued.pop(packet_id)
         self._queued_bytes -= delivery.message.size()
-        self.inflight[packet_id] = delivery
+        self.inflight.add(packet_id, delivery)
         self.quota -= 1
         if not self._pending:
             self._tell_watchers()

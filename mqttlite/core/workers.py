@@ -11,7 +11,7 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.connection import Postponed
-from mqttlite.core.forwards import Forward, Interest, Outgoing
+from mqttlite.core.forwards import Batch, Forward, Interest, Outgoing
 from mqttlite.core.limits import STAMPS_S
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
@@ -95,10 +95,19 @@ class Workers:
             tag = self.tag if asks else 0
             self.send(Forward(worker, tag, message, plain, retain, stamp, shares), message.size())
 
+    def forward_batch(self, remotes: list[int], qos: int, version: int, head: int, size: int, packets: bytes) -> None:
+        """Send packets to the workers that have subscribers; at QoS 1 and 2 those tell what became of them."""
+        self.asked = 0
+        if qos:
+            self.tag += 1
+            self.asked = len(remotes)
+        batch = Batch(remotes, self.tag if qos else 0, qos, version, head, size, packets)
+        self.send(batch, len(packets) * len(remotes))
+
     def undecided(self, session: Session, packet_id: int) -> Postponed | None:
         """The acknowledgement that is still to be decided for a client's own QoS 2 identifier, if there is one."""
         for postponed in self.postponed.values():
-            if postponed.session is session and postponed.packet_id == packet_id and postponed.message.qos == 2:
+            if postponed.session is session and postponed.qos == 2 and postponed.ids.has(packet_id):
                 return postponed
         return None
 

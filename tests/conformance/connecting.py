@@ -55,6 +55,19 @@ CONNECT: Final = [
         (V31,),
     ),
     Row(
+        "3.1 §3.2",
+        "a CONNACK of MQIsdp says nothing of the session, which goes on all the same",
+        """
+        a> 10 ~ "MQIsdp" 03 00 0000 "a" => 20 02 00 00
+        a> 82 06 0001 "t" 01 => 90 03 0001 01
+        a> e0 00
+        a!
+        a> 10 ~ "MQIsdp" 03 00 0000 "a" => 20 02 00 00
+        a> 30 ~ "t" 'x' => 30 ~ "t" 'x'
+    """,
+        (V31,),
+    ),
+    Row(
         "3.1 §3.1",
         "MQIsdp without a client identifier is refused",
         """

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqttlite.core.broker import Broker
+from mqttlite.core.changes import Change, RemoveReceived, SaveReceived
 from mqttlite.core.connection import CLOSED
 from mqttlite.core.limits import Limits
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
@@ -149,10 +150,22 @@ def publishes(version: int) -> st.SearchStrategy[Packet]:
     return st.builds(build, common | topics, payloads, st.integers(0, 2), flags, packet_ids, aliases)
 
 
+def _run(topic: bytes, qos: int, count: int, first: int, counted: bool) -> list[Packet]:
+    """Messages that are alike, with identifiers that are counted up, or the same for all."""
+    return [Publish(topic, b"run", qos, packet_id=(first + at * counted) if qos else 0) for at in range(count)]
+
+
+def _acks(packet_type: int, count: int, first: int) -> list[Packet]:
+    return [Ack(packet_type, first + at) for at in range(count)]
+
+
 def sessions(version: int) -> st.SearchStrategy[list[Packet]]:
-    """What a client might say; the plain QoS 0 message comes in runs, for those are what is cut short most."""
+    """What a client might say; the plain packets come in runs, for those are what is cut short most."""
     acks = st.builds(Ack, st.sampled_from([PUBACK, PUBREC, PUBREL, PUBCOMP]), packet_ids)
-    run = st.integers(2, 5).flatmap(lambda count: st.just([Publish(b"a", b"run")] * count))
+    run = st.builds(
+        _run, st.sampled_from([b"a", b"b"]), st.integers(0, 2), st.integers(2, 5), packet_ids, st.booleans()
+    )
+    run |= st.builds(_acks, st.sampled_from([PUBACK, PUBREC, PUBREL, PUBCOMP]), st.integers(2, 5), st.integers(1, 4))
     one = (
         publishes(version)
         | publishes(version)
@@ -190,12 +203,13 @@ def played(version: int, listener: int, packets: list[Packet], cuts: list[int], 
                 client.send_bytes(stream[start:end])
     session = world.broker.sessions.get("rude")
     return (
-        client.received(),
+        _answers_last(client.received()),
         other.received(),
-        [(type(change).__name__, *_fields(change)) for change in world.changes],
+        _by_table(world.changes),
         client.connection.close_reason if client.closed else None,
         client.connection.reason_code,
-        session and (session.inflight.keys(), session.released, session.received, session.quota, session.queued),
+        session and (session.inflight.by_id().keys(), session.released.all(), session.received.all()),
+        session and (session.quota, session.queued),
         world.broker.publisher.drops,
         client.closed or (client.connection.received_qos0, client.connection.received_qos1),
     )
@@ -217,7 +231,31 @@ def _by_the_long_way(world: World, client: Client, frame: bytes) -> None:
     world.settle()
 
 
-def _fields(change: object) -> list[object]:
+def _answers_last(packets: list[Packet]) -> list[Packet]:
+    """The messages to a client and the answers to its own, which come in any order, apart from each other."""
+    ordered: list[Packet] = []
+    answers: list[Packet] = []
+    for packet in packets:
+        if isinstance(packet, Ack) and packet.packet_type in (PUBACK, PUBREC):
+            answers.append(packet)
+        elif isinstance(packet, Publish):
+            ordered.append(packet)
+        else:
+            ordered += [*answers, packet]
+            answers = []
+    return ordered + answers
+
+
+def _by_table(changes: list[Change]) -> dict[tuple[str, bool], list[tuple[str, ...]]]:
+    """What is to be durable, by client; its own identifiers apart, for that order means nothing."""
+    tables: dict[tuple[str, bool], list[tuple[str, ...]]] = {}
+    for change in changes:
+        table = getattr(change, "client_id", ""), isinstance(change, SaveReceived | RemoveReceived)
+        tables.setdefault(table, []).append((type(change).__name__, *_fields(change)))
+    return tables
+
+
+def _fields(change: object) -> list[str]:
     return [
         str(getattr(change, name))
         for name in ("client_id", "packet_id", "topic", "topic_filter")

@@ -283,7 +283,7 @@ class Delivery(RuleBasedStateMachine):
                 continue
             assert session.quota == window - len(session.inflight) - len(session.released)
             assert len(session.inflight) + len(session.released) <= window
-            assert not set(session.inflight) & (set(session._queued) | set(session.released))
+            assert not session.inflight.by_id().keys() & {*session._queued, *session.released.all()}
             assert list(session._pending) == list(session._queued)
             assert session._queued_bytes == sum(each.message.size() for each in session._queued.values())
             if not session.outbox.blocked and session.quota > 0:
@@ -298,9 +298,9 @@ class Delivery(RuleBasedStateMachine):
             restored = other.broker.sessions.get(twin.name)
             assert session is not None
             assert restored is not None
-            assert session.inflight.keys() | session._queued.keys() == restored._queued.keys()
-            assert session.released.keys() == restored.released.keys()
-            assert session.received == restored.received
+            assert session.inflight.by_id().keys() | session._queued.keys() == restored._queued.keys()
+            assert session.released.all() == restored.released.all()
+            assert session.received.all() == restored.received.all()
             assert session.subscriptions.keys() == restored.subscriptions.keys()
 
     def teardown(self) -> None:
@@ -316,7 +316,7 @@ class Delivery(RuleBasedStateMachine):
             assert publisher.unfinished == {}
         for subscriber in self.subscribers:
             session = self.world.session(subscriber.name)
-            assert (session.inflight, session.released, session.queued) == ({}, {}, 0)
+            assert (len(session.inflight), len(session.released), session.queued) == (0, 0, 0)
             for publisher in self.publishers:
                 mine = {
                     qos: [payload for payload in subscriber.got[qos] if payload.startswith(publisher.name.encode())]

@@ -222,7 +222,7 @@ class World:
                     self.book.on_packet(line, packet)
             real = self.broker.sessions.get(call.connection.client_id)
             if line.over and line.session is not None and real is not None:
-                line.session.received &= set(real.received)  # of these some may have been refused before it left
+                line.session.received &= set(real.received.all())  # of these some may have been refused before it left
             for packet in held:
                 if isinstance(packet, Publish) and packet.qos == 2 and not line.over and line.version == V5:
                     assert line.session is not None
@@ -319,7 +319,7 @@ class World:
     def _notice_refusal(self, session: BookSession, packet: Publish, before: int) -> None:
         """A QoS 2 message that found a full queue is acknowledged with 0x97, and its identifier is free."""
         real = self.broker.sessions.get(session.client_id)
-        if real is None or packet.packet_id in real.received:
+        if real is None or real.received.has(packet.packet_id):
             if isinstance(self.broker, Team):  # another worker may not have decided yet
                 self.undecided.append((session, packet, before))
             return
@@ -653,6 +653,7 @@ class World:
         session = self.broker.sessions.get(person.name)
         if session is not None:
             session._next_packet_id = self.rng.choice([1, 1, 65_534])
+            session._unused_ids = 0
             self.tell(f"the identifiers for {person.name} go on at {session._next_packet_id}")
 
     def _inspect(self) -> None:
@@ -762,8 +763,8 @@ class World:
         for name, session in self.book.sessions.items():
             own = broker.sessions.get(name)
             assert own is not None
-            assert set(own.received) == set(session.received), f"{name}: {own.received}, {session.received}"
-            assert own.released.keys() == session.released
+            assert set(own.received.all()) == session.received, f"{name}: {own.received.all()}, {session.received}"
+            assert set(own.released.all()) == session.released
             assert own.subscriptions.keys() == session.subscriptions.keys()
             assert (own.outbox is None) == (session.line is None)
             assert len(own._pending) <= limits.max_queued_messages + limits.max_inflight
@@ -822,7 +823,7 @@ class World:
             own = self.broker.sessions.get(person.name)
             if session is None or own is None:
                 continue
-            assert (own.inflight, own.released, own.queued) == ({}, {}, 0), f"{person.name} was not drained"
+            assert (len(own.inflight), len(own.released), own.queued) == (0, 0, 0), f"{person.name} was not drained"
             assert person.unfinished == {}, f"{person.name} waits for {person.unfinished}"
             assert person.unreleased == {}, f"{person.name} still holds {person.unreleased}"
             self._audit_session(person, session, dict(own.drops))

@@ -11,7 +11,7 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change, SaveRetained, SaveSubscription
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.forwards import Forward, Outcome, Run
+from mqttlite.core.forwards import Batch, Forward, Outcome
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
@@ -198,10 +198,10 @@ class Team:
                     other.on_interest(at, interest)
         for each in outgoing:
             self.forwarded += 1
-            if isinstance(each, Run):
+            if isinstance(each, Batch):
+                batch = Batch([at], each.tag, each.qos, each.version, each.head, each.size, each.packets)
                 for other_at in each.workers:
-                    other = self.workers[other_at]
-                    other.on_run(each.version, each.head, each.size, each.packets, 0, len(each.packets), now)
+                    self.workers[other_at].on_batch(batch, now)
             elif isinstance(each, Forward):
                 came = Forward(at, each.tag, _copy(each.message), each.plain, each.retain, each.stamp, each.shares)
                 self.workers[each.worker].on_forward(came, now)
@@ -210,6 +210,7 @@ class Team:
                 self._held.append((at, each))
             else:
                 told = Outcome(at, each.tag, each.code, each.dropped, each.queued, each.sent, each.untaken)
+                told.refused = each.refused
                 self.workers[each.worker].on_outcome(told, now)
         for move in moved:
             there = self.workers[move.home]

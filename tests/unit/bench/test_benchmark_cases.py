@@ -2,15 +2,16 @@
 
 import pytest
 
-from bench.cases import CASES, GROUPS, names, select
+from bench.cases import CASES, GROUPS, compared, names, select
 
 
 def test_the_groups_are_the_modes_of_the_load_generator() -> None:
-    assert GROUPS == ("stream", "fanout", "fanin", "wild", "connect", "pingpong", "slow")
+    assert GROUPS == ("stream", "fanout", "fanin", "wild", "pingpong", "slow", "connect")
 
 
 def test_every_case_belongs_to_one_group() -> None:
-    assert [case for group in GROUPS for case in select(group)] == list(CASES.values())
+    grouped = [case.name for group in GROUPS for case in select(group)]
+    assert sorted(grouped) == sorted(CASES)
     assert select(None) == list(CASES.values())
 
 
@@ -55,3 +56,18 @@ def test_unbounded_qos_0_is_called_a_flood() -> None:
         if not {"--lag", "--rate"} & set(case.arguments) and "-q1-" not in case.name and "-q2-" not in case.name
     }
     assert unbounded == {name for name in CASES if "flood" in name}
+
+
+def test_what_is_compared_is_every_kind_of_work_and_no_flood() -> None:
+    chosen = compared()
+    assert {case.table for case in chosen} == {case.table for case in CASES.values()} - {"flooded: no bound but TCP"}
+    assert [case.name for case in compared(wanted=("pingpong", "flood"))] == ["pingpong"]
+
+
+def test_titles_tell_the_cases_of_a_table_apart() -> None:
+    told = [(case.table, case.title) for case in CASES.values()]
+    assert len(told) == len(set(told))
+
+
+def test_a_case_is_over_tls_if_its_load_is() -> None:
+    assert {name for name, case in CASES.items() if case.tls} == {name for name in CASES if name.startswith("tls-")}

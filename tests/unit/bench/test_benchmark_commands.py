@@ -14,12 +14,12 @@ def test_an_unknown_case_is_answered_with_those_there_are(capsys: pytest.Capture
     assert "there are stream-q0-16B-x1, " in capsys.readouterr().err
 
 
-def test_compare_prints_what_a_missing_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "absent.jsonl"]) == 2
+def test_show_prints_what_a_missing_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "absent.jsonl"]) == 2
     assert capsys.readouterr().err == "bench: absent.jsonl: No such file or directory\n"
 
 
-@pytest.mark.parametrize("argv", [[], ["no-such-group"], ["pingpong", "--rounds", "0"], ["compare"]])
+@pytest.mark.parametrize("argv", [[], ["no-such-group"], ["pingpong", "--rounds", "0"], ["show"]])
 def test_a_wrong_command_line_is_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(argv)
@@ -33,15 +33,16 @@ def test_tcp_without_a_broker_is_measured(
     group: str, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "kept.jsonl"
-    alone = ["--raw", "--without", "mqttlite", "--without", "mosquitto"]
+    alone = ["--raw", "--without", "mqttlite", "--without", "mosquitto", "--without", "amqtt"]
     assert (
         main([group, "--cases", case, *alone, "--quick", "--extra=--secs 0.1", "--wait", "0", "--out", str(out)]) == 0
     )
-    (machine,), (result,) = load(out)
+    kept = load(out)
+    (machine,), (result,) = kept.machines, kept.results
     assert (result.broker, result.case, result.drained, result.error) == ("raw", case, "all", None)
     assert result.figures["received"] > 100
     assert result.figures["lost"] == 0
     assert f"### {case}" in capsys.readouterr().out
     assert machine.brokers == {}
-    assert main(["compare", str(out)]) == 0
+    assert main(["show", str(out)]) == 0
     assert f"### {case}" in capsys.readouterr().out

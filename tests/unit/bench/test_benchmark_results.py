@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench import results
+from bench.growth import Growth
 from bench.machine import describe
 from bench.measure import Result
 
@@ -18,15 +19,17 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     machine = describe({"mqttlite": "0.1"})
     results.append(path, machine)
     results.append(path, one("mqttlite"))
-    assert results.load(path) == ([machine], [one("mqttlite")])
+    growth = Growth("match", "subscriptions", [10, 100], [1.0, 1.1])
+    results.append(path, growth)
+    assert results.load(path) == results.Kept([machine], [one("mqttlite")], [growth])
 
 
 def test_one_file_keeps_its_names_and_several_get_their_files_added(tmp_path: Path) -> None:
     before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
     results.append(before, one("mqttlite"))
     results.append(after, one("mqttlite"))
-    assert [result.broker for result in results.load_all([before])[1]] == ["mqttlite"]
-    found = results.load_all([before, after])[1]
+    assert [result.broker for result in results.load_all([before]).results] == ["mqttlite"]
+    found = results.load_all([before, after]).results
     assert [result.broker for result in found] == ["mqttlite@before", "mqttlite@after"]
 
 

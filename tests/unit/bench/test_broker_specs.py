@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.brokers import Broker, BrokerError, Spec, free_port, mosquitto, parse
+from bench.brokers import Broker, BrokerError, Spec, free_port, parse
+from bench.cases import CASES
 
 ENDS_AT_ONCE = "import sys; sys.stderr.write('first\\nno licence\\n'); sys.exit(3)"
 LISTENS = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(60)"
@@ -52,20 +53,19 @@ def test_a_free_port_can_be_bound_and_lies_below_outgoing_connections() -> None:
         listener.bind(("127.0.0.1", port))
 
 
-def test_mosquitto_gets_a_configuration_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = tmp_path / "mosquitto"
-    fake.write_text("")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    spec = mosquitto(tmp_path)
-    assert spec is not None
-    assert spec.command == (str(fake), "-c", str(tmp_path / "mosquitto.conf"))
-    assert (tmp_path / "mosquitto.conf").read_text().splitlines() == [
-        f"listener {spec.port} 127.0.0.1",
-        "allow_anonymous true",
-        "persistence false",
-        "log_dest none",
-    ]
+def test_a_command_that_takes_a_tls_port_gets_one_more() -> None:
+    spec = parse("m=0=run --port {port} --tls {tls_port}")
+    assert spec.tls_port is not None
+    assert spec.command == ("run", "--port", str(spec.port), "--tls", str(spec.tls_port))
+
+
+def test_a_broker_without_tls_is_spared_the_cases_over_it(tmp_path: Path) -> None:
+    plain, secure = CASES["pingpong"], CASES["tls-connect-1000"]
+    without = Broker(Spec("m", "127.0.0.1", 1883), tmp_path)
+    assert (without.carries(plain), without.carries(secure)) == (True, False)
+    both = Broker(Spec("m", "127.0.0.1", 1, tls_port=2), tmp_path)
+    assert both.carries(secure)
+    assert (both.arguments(plain)[3], both.arguments(secure)[3]) == ("1", "2")
 
 
 def test_a_broker_that_ends_at_once_is_quoted(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_broker_is_started_held_and_stopped_and_known_by_its_port(tmp_path: Pa
     broker.ready()
     try:
         (pid,) = broker.pids()
-        assert broker.arguments() == ("--host", "127.0.0.1", "--port", str(port), "--pid", str(pid))
+        assert broker.arguments(CASES["pingpong"]) == ("--host", "127.0.0.1", "--port", str(port), "--pid", str(pid))
         broker.hold()
         broker.ready()
         assert broker.pids() == (pid,)

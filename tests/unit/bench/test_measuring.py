@@ -19,7 +19,7 @@ class Recorded:
         self._diary = diary
         self._starts = starts
 
-    def arguments(self) -> tuple[str, ...]:
+    def arguments(self, case: Case) -> tuple[str, ...]:
         return ()
 
     def pids(self) -> tuple[int, ...]:

@@ -36,9 +36,9 @@ def test_what_was_kept_is_there_again() -> None:
     assert {"away", "there"} == set(after.broker.sessions._by_client_id)
     for client_id in ("away", "there"):
         old, new = before.session(client_id), after.session(client_id)
-        assert list(new._queued) == [*old.inflight, *old._queued]
-        assert list(new.released) == list(old.released)
-        assert new.received == old.received
+        assert list(new._queued) == [*old.inflight.by_id(), *old._queued]
+        assert new.released.all() == old.released.all()
+        assert new.received.all() == old.received.all()
         assert new.subscriptions == old.subscriptions
         assert new.expiry_interval == old.expiry_interval
     assert after.store.load() == before.store.load()

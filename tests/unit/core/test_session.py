@@ -621,7 +621,7 @@ def test_the_clients_own_identifiers_are_kept_until_it_releases_them() -> None:
     assert not bench.session.release_received(5)
     assert bench.changes(SaveReceived) == [5]
     assert bench.changes(RemoveReceived) == [5]
-    assert bench.session.received == {}
+    assert bench.session.received.all() == []
 
 
 # ── what a session does not use ────────────────────────────────────────────────────────────────────────────────────

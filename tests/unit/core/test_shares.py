@@ -520,7 +520,7 @@ def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: lis
             outbox.unblock()
             session.fill()
         elif outbox is not None and action == "answer":
-            for packet_id in [*session.inflight, *session._known][:1]:
+            for packet_id in [*session.inflight.by_id(), *session._known][:1]:
                 session.on_puback(packet_id)
         best = min(standing(each) for each in sessions)
         for topic in (b"t", b"u"):

@@ -1,0 +1,153 @@
+"""Who is measured unless told otherwise: the builds of our broker, and the brokers of others that are installed.
+
+Each of ours is a line in OURS, each of the others one in PEERS. All get a TLS listener beside the plain one, with
+certificates of an authority that is made for the occasion.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.brokers import LOOPBACK, Spec, free_port
+from mqttlite.security import certificates
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to run our broker."""
+
+    name: str
+    compiled: bool
+    arguments: tuple[str, ...] = ()
+
+
+OURS: Final = (
+    Variant("mqttlite-pure", compiled=False),
+    Variant("mqttlite", compiled=True),
+    Variant("mqttlite-2-workers", compiled=True, arguments=("--workers", "2")),
+)
+
+
+def ours(home: Path, compiled: Path | None, absent: Callable[[str], None]) -> list[Spec]:
+    """Our variants of this source tree and its compiled copy; one that cannot be had is told to `absent`."""
+    specs = []
+    for variant in OURS:
+        source = compiled if variant.compiled else ROOT
+        if source is None:
+            absent(f"{variant.name}: there is no compiled build")
+            continue
+        spec = serving(variant.name, home, {"PYTHONPATH": str(source)}, variant.arguments)
+        flags = {argument for argument in variant.arguments if argument.startswith("--")}
+        if unknown := flags - flags_of(spec, home):
+            absent(f"{variant.name}: `mqttlite serve` has no {', '.join(sorted(unknown))}")
+            continue
+        specs.append(spec)
+    return specs
+
+
+def installed(home: Path) -> Spec:
+    """Our broker as installed, if it is, and compiled if that is; else from this source tree."""
+    found = subprocess.run([sys.executable, "-c", "import mqttlite"], cwd=home, capture_output=True, timeout=30)
+    environment = {}
+    if found.returncode != 0:
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    return serving("mqttlite", home, environment)
+
+
+def serving(name: str, home: Path, environment: Mapping[str, str], arguments: tuple[str, ...] = ()) -> Spec:
+    """`mqttlite serve` with its defaults, on two free ports."""
+    certificate, key = authority(home)
+    port, tls_port = free_port(), free_port()
+    python = (sys.executable, "-P", "-m", "mqttlite")
+    listeners = ("--port", str(port), "--tls-port", str(tls_port), "--cert", certificate, "--key", key)
+    return Spec(
+        name,
+        LOOPBACK,
+        port,
+        (*python, "serve", *listeners, "--log-level", "warning", *arguments),
+        tls_port=tls_port,
+        version_command=(*python, "--version"),
+        folder=home,  # an empty one: neither a source tree nor a configuration file is picked up by chance
+        environment=environment,
+    )
+
+
+def flags_of(spec: Spec, home: Path) -> set[str]:
+    """What `mqttlite serve` takes."""
+    command = [*spec.command[: spec.command.index("serve") + 1], "--help"]
+    environment = {**os.environ, **(spec.environment or {})}
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=30)
+    return {word.rstrip(",") for word in done.stdout.split() if word.startswith("--")}
+
+
+def mosquitto(home: Path) -> Spec | None:
+    """With its own defaults; anonymous, on loopback, keeping nothing."""
+    found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        return None
+    certificate, key = authority(home)
+    port, tls_port = free_port(), free_port()
+    lines = [f"listener {port} {LOOPBACK}", "allow_anonymous true", "persistence false", "log_dest none"]
+    lines += [f"listener {tls_port} {LOOPBACK}", f"certfile {certificate}", f"keyfile {key}"]
+    if os.geteuid() == 0:
+        lines.insert(0, "user root")  # it would become a user who may not read the key
+    configuration = home / "mosquitto.conf"
+    configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return Spec(
+        "mosquitto",
+        LOOPBACK,
+        port,
+        (found, "-c", str(configuration)),
+        tls_port=tls_port,
+        version_command=(found, "-h"),
+        folder=home,
+    )
+
+
+def amqtt(home: Path) -> Spec | None:
+    """The other broker in Python."""
+    found = shutil.which("amqtt")
+    if found is None:
+        return None
+    certificate, key = authority(home)
+    port, tls_port = free_port(), free_port()
+    configuration = home / "amqtt.yaml"
+    configuration.write_text(
+        "listeners:\n"
+        f"  default: {{type: tcp, bind: '{LOOPBACK}:{port}'}}\n"
+        f"  secure: {{bind: '{LOOPBACK}:{tls_port}', ssl: true, certfile: {certificate}, keyfile: {key}}}\n"
+        "plugins: {amqtt.plugins.authentication.AnonymousAuthPlugin: {allow_anonymous: true}}\n",
+        encoding="utf-8",
+    )
+    return Spec(
+        "amqtt",
+        LOOPBACK,
+        port,
+        (found, "-c", str(configuration)),
+        tls_port=tls_port,
+        version_command=(found, "--version"),
+        folder=home,
+    )
+
+
+PEERS: Final[Mapping[str, Callable[[Path], Spec | None]]] = {"mosquitto": mosquitto, "amqtt": amqtt}
+
+
+def peers(home: Path) -> list[Spec]:
+    """The brokers of others that are on PATH."""
+    return [spec for find in PEERS.values() if (spec := find(home)) is not None]
+
+
+def authority(home: Path) -> tuple[str, str]:
+    """A certificate for this machine and its key."""
+    folder = home / "certs"
+    if not folder.exists():
+        certificates.init(folder)
+    return str(folder / "server.crt"), str(folder / "server.key")

@@ -1,0 +1,114 @@
+"""What was sent to a client and not yet acknowledged (QoS 1) or received (QoS 2), in the order in which it was sent.
+
+Messages that came and went together lie here as they came, one entry for all of them, and an acknowledgement for each
+in that order only shortens it. What comes in another order finds them one by one. Invariant: the identifiers of the
+runs are consecutive from the first run to the last, and what lies here by itself was sent before them.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.message import Delivery, Run
+from mqttlite.wire.blocks import leading
+
+
+@final
+class _Sent:
+    """What of a run is in flight: `count` messages from its `at`th on."""
+
+    __slots__ = ("at", "count", "next", "qos", "run")
+
+    def __init__(self, run: Run, count: int, qos: int) -> None:
+        self.run: Final = run
+        self.at = 0
+        self.count = count
+        self.qos: Final = qos
+        self.next: _Sent | None = None
+
+
+@final
+class Inflight:
+    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages")
+
+    def __init__(self) -> None:
+        self._messages: dict[int, Delivery] = {}
+        self._first: _Sent | None = None
+        self._last: _Sent | None = None
+        self._first_id = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count + len(self._messages)
+
+    def by_id(self) -> dict[int, Delivery]:
+        """All of them one by one: look, change nothing."""
+        if self._count:
+            self._scatter()
+        return self._messages
+
+    def add(self, packet_id: int, delivery: Delivery) -> None:
+        if self._count:
+            self._scatter()
+        self._messages[packet_id] = delivery
+
+    def add_run(self, first_id: int, run: Run, count: int, qos: int) -> None:
+        """The first `count` messages of a run were sent at that QoS, with identifiers from `first_id` on."""
+        if self._count and first_id != self._first_id + self._count:
+            self._scatter()
+        sent = _Sent(run, count, qos)
+        if self._last is None:
+            self._first = sent
+            self._first_id = first_id
+        else:
+            self._last.next = sent
+        self._last = sent
+        self._count += count
+
+    def find(self, packet_id: int) -> Delivery | None:
+        delivery = self._messages.get(packet_id)
+        return self.by_id().get(packet_id) if delivery is None and self._count else delivery
+
+    def remove(self, packet_id: int) -> None:
+        """Forget one that `find` found."""
+        del self._messages[packet_id]
+
+    def remove_leading(self, data: bytes, at: int, acks: bytes, qos: int) -> int:
+        """Forget those at the head of the runs whose acknowledgements stand in `data` at `at`; how many.
+
+        `acks` is the table of these, `qos` the one to which they belong.
+        """
+        acknowledged = left = leading(data, at, acks, self._first_id, self._count)
+        while left:
+            sent = self._first
+            assert sent is not None
+            if sent.qos != qos:
+                break
+            if left < sent.count:
+                sent.at += left
+                sent.count -= left
+                left = 0
+                break
+            left -= sent.count
+            self._first = sent.next
+        if self._first is None:
+            self._last = None
+        acknowledged -= left
+        self._first_id += acknowledged
+        self._count -= acknowledged
+        return acknowledged
+
+    def take_all(self) -> dict[int, Delivery]:
+        """All of them one by one; none is in flight any more."""
+        messages = self.by_id()
+        self._messages = {}
+        return messages
+
+    def _scatter(self) -> None:
+        sent = self._first
+        packet_id = self._first_id
+        while sent is not None:
+            for at in range(sent.at, sent.at + sent.count):
+                self._messages[packet_id] = sent.run.delivery(at, sent.qos)
+                packet_id += 1
+            sent = sent.next
+        self._first = self._last = None
+        self._count = 0
