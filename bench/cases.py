@@ -147,7 +147,7 @@ def _others() -> Iterator[Case]:
     wild = _case("wild-100k", "100 000 subscriptions, four in ten with wildcards", table, f"{load} --setup-limit 25")
     yield replace(wild, short=(*BRIEFLY, "--filters", "10000"), compared=True)
     pingpong = _case("pingpong", "one message at a time, there", table, "--mode pingpong --size 16 --secs 1")
-    yield replace(pingpong, figure="p50_us", better=Better.LOWER, raw=True, compared=True)
+    yield replace(pingpong, figure="p50_us", better=Better.LOWER, also=("p99_us",), raw=True, compared=True)
     title = "nine readers beside one that is frozen, of their rate without it"
     slow = _case("slow-10", title, table, "--mode slow --subs 10 --size 4096 --secs 1.5 --drain 3")
     yield replace(slow, figure="reader_ratio", also=("before_per_s", "recv_per_s"), fresh=True, compared=True)

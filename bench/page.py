@@ -30,6 +30,18 @@ NOTES: Final = {
     "rss_per_conn_bytes": "memory",
 }
 """What a figure is, where the case's title does not tell."""
+ALSO: Final = {
+    "p99_us": "99th percentile",
+    "last_p99_us": "99th percentile",
+    "failed": "refused or failed",
+    "resumed": "resumed",
+    "rss_per_conn_bytes": "memory of each",
+    "connects_per_s": "connects",
+    "before_per_s": "deliveries without it",
+    "recv_per_s": "deliveries beside it",
+    "first_failing_rate": "the lowest rate that failed",
+}
+"""The same for a case's other figures."""
 INTRODUCTION: Final = """\
 # How fast it is, beside others
 
@@ -99,6 +111,8 @@ def quantity(figure: str, value: float) -> str:
         return f"{_digits(value / scale)} {unit}"
     if figure.endswith("bytes"):
         return f"{_digits(value / 1024)} KiB"
+    if figure in ("failed", "resumed"):
+        return f"{value:.0f}"
     scale, unit = (1, "") if value < 1e4 else (1e3, "k") if value < 1e6 else (1e6, "M")
     return f"{_digits(value / scale)}{' ' if unit else ''}{unit}/s"
 
@@ -113,20 +127,29 @@ def _size(size: int) -> str:
 
 def _figures(table: str, results: Sequence[Result]) -> str:
     names = _names(results)
-    rows = [[case.title, *(_cell(case, results, name) for name in names)] for case in _cases(results, table)]
+    rows = []
+    for case in _cases(results, table):
+        rows.append([case.title, *(_cell(_of(results, case, name), case.figure) for name in names)])
+        for figure in case.also:
+            rows.append([f"– {ALSO[figure]}", *(_median_cell(_of(results, case, name), figure) for name in names)])
     return report.markdown(["", *names], rows)
 
 
-def _cell(case: Case, results: Sequence[Result], name: str) -> str:
-    mine = _of(results, case, name)
-    figures = [result.figures[case.figure] for result in mine if case.figure in result.figures]
+def _cell(mine: Sequence[Result], figure: str) -> str:
+    """Median, spread and loss of a case's main figure."""
+    figures = [result.figures[figure] for result in mine if figure in result.figures]
     if not figures:
         return "failed" if mine else "–"
-    cell = quantity(case.figure, statistics.median(figures))
+    cell = quantity(figure, statistics.median(figures))
     if len(figures) > 1:
-        cell += f" ({quantity(case.figure, min(figures))} – {quantity(case.figure, max(figures))})"
+        cell += f" ({quantity(figure, min(figures))} – {quantity(figure, max(figures))})"
     lost = report.loss(mine)
     return cell if lost == "0" else f"{cell}, **{lost} lost**"
+
+
+def _median_cell(mine: Sequence[Result], figure: str) -> str:
+    value = _median(mine, lambda result: result.figures.get(figure))
+    return "–" if value is None else quantity(figure, value)
 
 
 def _costs(results: Sequence[Result]) -> str:

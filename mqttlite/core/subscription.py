@@ -2,12 +2,19 @@
 
 from typing import Final, final
 
+_NO_LOCAL: Final = 4
+_RETAIN_AS_PUBLISHED: Final = 8
+_IDENTIFIER_SHIFT: Final = 4
+
 
 @final
 class Subscription:
-    """Compared by identity: subscribing again makes another. `identifier` is 0 where none was given."""
+    """Compared by identity: subscribing again makes another. `identifier` is 0 where none was given.
 
-    __slots__ = ("client_id", "identifier", "no_local", "qos", "retain_as_published", "topic_filter")
+    There may be millions: all that is small is in one number.
+    """
+
+    __slots__ = ("_options", "client_id", "topic_filter")
 
     def __init__(
         self,
@@ -20,7 +27,25 @@ class Subscription:
     ) -> None:
         self.client_id: Final = client_id
         self.topic_filter: Final = topic_filter
-        self.qos: Final = qos
-        self.no_local: Final = no_local
-        self.retain_as_published: Final = retain_as_published
-        self.identifier: Final = identifier
+        options = qos | identifier << _IDENTIFIER_SHIFT
+        if no_local:
+            options |= _NO_LOCAL
+        if retain_as_published:
+            options |= _RETAIN_AS_PUBLISHED
+        self._options: Final = options
+
+    @property
+    def qos(self) -> int:
+        return self._options & 3
+
+    @property
+    def no_local(self) -> bool:
+        return self._options & _NO_LOCAL != 0
+
+    @property
+    def retain_as_published(self) -> bool:
+        return self._options & _RETAIN_AS_PUBLISHED != 0
+
+    @property
+    def identifier(self) -> int:
+        return self._options >> _IDENTIFIER_SHIFT

@@ -1,7 +1,8 @@
 """The subscriptions, by topic filter: which of them match a topic name (5.0 §4.7).
 
 Filters without wildcards are in one flat dictionary, so that they cost a look-up and no nodes; only filters with
-wildcards make a tree. Invariant: no node is empty. A match costs the nodes it reaches, not what else is subscribed.
+wildcards make a tree. Most nodes hold one value and lead to one other node, and have a dictionary for neither.
+Invariant: no node is empty. A match costs the nodes it reaches, not what else is subscribed.
 """
 
 from typing import Final, Generic, TypeVar, final
@@ -10,35 +11,80 @@ from mqttlite.topics.names import has_wildcard
 
 V = TypeVar("V")
 
-# Most filters have one holder: it stands by itself, and only several need a dictionary.
+LEVELS_SHARED: Final = 10_000
+"""Different levels of which all nodes share one copy: names of sites and measurements come again and again. Device
+numbers may not, and when there are as many as that the sharing begins anew."""
+
+
+@final
+class Several(Generic[V]):
+    """What stands where one filter has more than one value: they are kept in their order."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, first: V, second: V) -> None:
+        self.values: Final[dict[V, None]] = {first: None, second: None}
 
 
 @final
 class Node(Generic[V]):
     """One level of a filter with wildcards."""
 
-    __slots__ = ("below", "children", "here", "plus")
+    __slots__ = ("below", "child", "children", "here", "level", "plus")
 
     def __init__(self) -> None:
-        self.children: dict[bytes, Node[V]] = {}
+        self.level: bytes | None = None
+        """The only level that goes on from here, unless `children` has several."""
+        self.child: Node[V] | None = None
+        self.children: dict[bytes, Node[V]] | None = None
         self.plus: Node[V] | None = None
-        self.here: dict[V, None] | None = None
-        self.below: dict[V, None] | None = None
+        self.here: V | Several[V] | None = None
+        self.below: V | Several[V] | None = None
 
     def is_empty(self) -> bool:
-        return not self.children and self.plus is None and self.here is None and self.below is None
+        return (
+            self.child is None
+            and self.children is None
+            and self.plus is None
+            and self.here is None
+            and self.below is None
+        )
+
+    def get(self, level: bytes) -> "Node[V] | None":
+        """Where a literal level leads."""
+        if self.children is not None:
+            return self.children.get(level)
+        return self.child if self.level == level else None
+
+    def put(self, level: bytes, child: "Node[V]") -> None:
+        if self.children is not None:
+            self.children[level] = child
+        elif self.child is None or self.level is None:
+            self.level, self.child = level, child
+        else:
+            self.children = {self.level: self.child, level: child}
+            self.level = self.child = None
+
+    def discard(self, level: bytes) -> None:
+        if self.children is None:
+            self.level = self.child = None
+            return
+        del self.children[level]
+        if not self.children:
+            self.children = None
 
 
 @final
 class SubscriptionTree(Generic[V]):
     """A set of (topic filter, value); values are compared by identity or their own equality, and hashable."""
 
-    __slots__ = ("_exact", "_root", "_several", "_wild")
+    __slots__ = ("_exact", "_levels", "_root", "_several", "_wild")
 
     def __init__(self) -> None:
         self._exact: dict[bytes, V] = {}
         self._several: dict[bytes, dict[V, None]] = {}
         self._root: Final[Node[V]] = Node()
+        self._levels: Final[dict[bytes, bytes]] = {}
         self._wild = 0
 
     def add(self, topic_filter: bytes, value: V) -> None:
@@ -74,36 +120,39 @@ class SubscriptionTree(Generic[V]):
         elif topic in self._several:
             found.extend(self._several[topic])
         if self._wild:
-            self._match_wild(topic, found)
+            levels = topic.split(b"/")
+            if topic.startswith(b"$"):  # leading wildcards do not see "$…" [MQTT-4.7.2-1]
+                first = self._root.get(levels[0])
+                if first is not None:
+                    self._walk(first, levels, 1, found)
+            else:
+                self._walk(self._root, levels, 0, found)
         return found
 
-    def _match_wild(self, topic: bytes, found: list[V]) -> None:
-        reached = [self._root]
-        wildcards = not topic.startswith(b"$")  # leading wildcards do not see "$…" [MQTT-4.7.2-1]
-        for level in topic.split(b"/"):
-            step: list[Node[V]] = []
-            for node in reached:
-                if wildcards:
-                    if node.below is not None:
-                        found.extend(node.below)
-                    if node.plus is not None:
-                        step.append(node.plus)
-                child = node.children.get(level)
-                if child is not None:
-                    step.append(child)
-            if not step:
-                return
-            reached = step
-            wildcards = True
-        for node in reached:
-            if node.here is not None:
-                found.extend(node.here)
-            if node.below is not None:  # "sport/#" also matches "sport" (§4.7.1.2)
-                found.extend(node.below)
+    def _walk(self, node: Node[V], levels: list[bytes], at: int, found: list[V]) -> None:
+        """Gather what matches from a node on, which stands before `levels[at]`."""
+        end = len(levels)
+        while at < end:
+            if node.below is not None:
+                _gather(node.below, found)
+            step = node.plus
+            child = node.get(levels[at])
+            at += 1
+            if child is None:
+                if step is None:
+                    return
+                child = step
+            elif step is not None:
+                self._walk(step, levels, at, found)
+            node = child
+        if node.here is not None:
+            _gather(node.here, found)
+        if node.below is not None:  # "sport/#" also matches "sport" (§4.7.1.2)
+            _gather(node.below, found)
 
     def _add_wild(self, topic_filter: bytes, value: V) -> None:
-        levels = topic_filter.split(b"/")
         node = self._root
+        levels = topic_filter.split(b"/")
         for level in levels:
             if level == b"#":
                 break
@@ -112,48 +161,42 @@ class SubscriptionTree(Generic[V]):
                     node.plus = Node()
                 node = node.plus
             else:
-                child = node.children.get(level)
+                child = node.get(level)
                 if child is None:
-                    child = node.children[level] = Node()
+                    child = Node()
+                    node.put(self._shared(level), child)
                 node = child
         if levels[-1] == b"#":
-            if node.below is None:
-                node.below = {}
-            values = node.below
+            self._wild += not _holds(node.below, value)
+            node.below = _with(node.below, value)
         else:
-            if node.here is None:
-                node.here = {}
-            values = node.here
-        if value not in values:
-            values[value] = None
-            self._wild += 1
+            self._wild += not _holds(node.here, value)
+            node.here = _with(node.here, value)
+
+    def _shared(self, level: bytes) -> bytes:
+        if len(self._levels) >= LEVELS_SHARED:
+            self._levels.clear()
+        return self._levels.setdefault(level, level)
 
     def _remove_wild(self, topic_filter: bytes, value: V) -> None:
         levels = topic_filter.split(b"/")
-        if levels[-1] == b"#":
+        below = levels[-1] == b"#"
+        if below:
             levels.pop()
-            below = True
-        else:
-            below = False
         path = [self._root]
         for level in levels:
             node = path[-1]
-            child = node.plus if level == b"+" else node.children.get(level)
+            child = node.plus if level == b"+" else node.get(level)
             if child is None:
                 raise KeyError(topic_filter)
             path.append(child)
         last = path[-1]
-        values = last.below if below else last.here
-        if values is None:
-            raise KeyError(topic_filter)
-        del values[value]
+        if below:
+            last.below = _without(last.below, value)
+        else:
+            last.here = _without(last.here, value)
         self._wild -= 1
-        if not values:
-            if below:
-                last.below = None
-            else:
-                last.here = None
-            self._prune(path, levels)
+        self._prune(path, levels)
 
     def _prune(self, path: list[Node[V]], levels: list[bytes]) -> None:
         """Take away the nodes that a removal left empty, from the leaf upwards."""
@@ -163,4 +206,36 @@ class SubscriptionTree(Generic[V]):
             if levels[depth] == b"+":
                 path[depth].plus = None
             else:
-                del path[depth].children[levels[depth]]
+                path[depth].discard(levels[depth])
+
+
+def _gather(held: V | Several[V], found: list[V]) -> None:
+    if isinstance(held, Several):
+        found.extend(held.values)
+    else:
+        found.append(held)
+
+
+def _holds(held: V | Several[V] | None, value: V) -> bool:
+    if isinstance(held, Several):
+        return value in held.values
+    return held is not None and held == value
+
+
+def _with(held: V | Several[V] | None, value: V) -> V | Several[V]:
+    if held is None or held == value:
+        return value
+    if not isinstance(held, Several):
+        return Several(held, value)
+    held.values[value] = None
+    return held
+
+
+def _without(held: V | Several[V] | None, value: V) -> V | Several[V] | None:
+    """What is left. Raises `KeyError` when the value is not there."""
+    if not isinstance(held, Several):
+        if held is None or held != value:
+            raise KeyError(value)
+        return None
+    del held.values[value]
+    return held if len(held.values) > 1 else next(iter(held.values))

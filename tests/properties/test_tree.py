@@ -21,8 +21,10 @@ steps = st.lists(st.tuples(st.booleans(), filters, values), max_size=40)
 
 def nodes(node: Node[int]) -> list[Node[int]]:
     found = [node]
-    for child in [*node.children.values(), *([node.plus] if node.plus is not None else [])]:
-        found += nodes(child)
+    literal = [node.child] if node.children is None else node.children.values()
+    for child in [*literal, node.plus]:
+        if child is not None:
+            found += nodes(child)
     return found
 
 

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bench import chart, page
+from bench.cases import CASES, Case
 from bench.growth import Growth, fitted, measure, verdict
 from bench.machine import Machine
 from bench.measure import Result
@@ -44,7 +45,7 @@ def test_a_table_has_ours_first_and_medians_with_their_spread() -> None:
     measured += [result("mosquitto", number=n, p50_us=us) for n, us in enumerate((40, 44, 90))]
     measured += [result("mqttlite", number=n, p50_us=us) for n, us in enumerate((22, 20, 30))]
     text = page.page([HERE], measured, [], "charts")
-    title, _rule, row = table(text, "Wildcards, round trip, slow reader")
+    title, _rule, row, _p99 = table(text, "Wildcards, round trip, slow reader")
     assert title == ["", "mqttlite", "mosquitto", "raw"]
     assert row[1:] == ["22 µs (20 µs – 30 µs)", "44 µs (40 µs – 90 µs)", "10 µs"]
     assert "there were 3 rounds" in text
@@ -62,6 +63,22 @@ def test_who_failed_or_was_not_measured_has_no_figure() -> None:
     broken = Result("b", "pingpong", 0, "2025-01-01", "", {}, "limit", "connect: refused")
     text = page.page([HERE], [broken, result("c", "fanout-100", recv_per_s=1.0)], [], "charts")
     assert table(text, "Wildcards, round trip, slow reader")[2][1:] == ["failed", "–"]
+
+
+def test_other_figures_of_a_case_have_rows_of_their_own() -> None:
+    measured = [result("b", "connect-5000", connects_per_s=2e4, failed=3, rss_per_conn_bytes=2048)]
+    text = page.page([HERE], measured, [], "charts")
+    assert table(text, "Connections")[2:] == [
+        ["5000 clients connect", "20 k/s"],
+        ["– refused or failed", "3"],
+        ["– memory of each", "2 KiB"],
+    ]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES.values() if case.compared], ids=lambda case: case.name)
+def test_every_case_that_is_compared_can_be_told(case: Case) -> None:
+    measured = [result("b", case.name, **dict.fromkeys((case.figure, *case.also), 1.0))]
+    assert case.title in page.page([HERE], measured, [], "charts")
 
 
 def test_costs_are_cpu_for_a_million_deliveries_and_peak_memory() -> None:

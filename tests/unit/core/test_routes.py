@@ -29,6 +29,13 @@ def session_of(client_id: str = "c") -> Session:
     return Session(client_id, 0, Turn(), Limits())
 
 
+@given(st.integers(0, 2), st.booleans(), st.booleans(), st.sampled_from([0, 1, 7, 268_435_455]))
+def test_a_subscription_is_as_it_was_made(qos: int, no_local: bool, retain_as_published: bool, identifier: int) -> None:
+    made = Subscription("c", b"a", qos, no_local, retain_as_published, identifier)
+    told = (made.qos, made.no_local, made.retain_as_published, made.identifier)
+    assert told == (qos, no_local, retain_as_published, identifier)
+
+
 # ── overlapping subscriptions ──────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -1,8 +1,10 @@
 """The subscription tree, case by case; that it always agrees with `names.matches` is a property."""
 
+import tracemalloc
+
 import pytest
 
-from mqttlite.topics.tree import SubscriptionTree
+from mqttlite.topics.tree import LEVELS_SHARED, SubscriptionTree
 
 
 def tree_of(*filters: bytes) -> SubscriptionTree[str]:
@@ -67,3 +69,54 @@ def test_what_remains_after_a_removal_is_found() -> None:
         tree.remove(topic_filter, "a")
     assert sorted(tree.match(b"x")) == ["b", "b"]
     assert sorted(tree.match(b"x/1")) == ["b", "b"]
+
+
+@pytest.mark.parametrize("topic_filter", [b"x", b"x/+", b"x/#", b"+/y/#"])
+def test_values_of_one_filter_come_and_go_in_any_number(topic_filter: bytes) -> None:
+    tree = tree_of()
+    topic = topic_filter.replace(b"+", b"x").replace(b"#", b"z")
+    for value in "abc":
+        tree.add(topic_filter, value)
+    tree.add(topic_filter, "b")
+    for value, left in [("b", ["a", "c"]), ("a", ["c"]), ("c", [])]:
+        tree.remove(topic_filter, value)
+        assert tree.match(topic) == left
+    with pytest.raises(KeyError):
+        tree.remove(topic_filter, "c")
+    assert tree._root.is_empty()
+
+
+def test_a_name_as_deep_as_its_filter_is_found_through_literals_and_wildcards_alike() -> None:
+    tree = tree_of(b"+/" * 199 + b"#", b"a/" * 199 + b"+", b"a/+/" * 99 + b"a/a")
+    assert len(tree.match(b"a/" * 199 + b"a")) == 3
+    assert tree.match(b"a/" * 197 + b"a") == []
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "most"),
+    [(b"site/%d/dev/%d/temp", 130), (b"site/%d/dev/%d/#", 260), (b"+/%d/dev/%d/temp", 330), (b"+/%d/%d/a/b/c/d", 560)],
+)
+def test_a_filter_takes_little_memory(topic_filter: bytes, most: int) -> None:
+    """Its own bytes not counted. With a dictionary for each node it would be some hundred bytes more for each level."""
+    tree: SubscriptionTree[int] = SubscriptionTree()
+    filters = [topic_filter % divmod(number, 100) for number in range(3_000)]
+    tracemalloc.start()
+    for topic_filter in filters:
+        tree.add(topic_filter, 7)
+    taken, _peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken / len(filters) < most
+
+
+def test_nodes_share_their_levels_and_not_without_limit() -> None:
+    tree = tree_of(b"+/a/temp", b"+/b/temp")
+    a, b = (tree._root.plus.get(level) for level in (b"a", b"b"))  # type: ignore[union-attr]
+    assert a is not None
+    assert b is not None
+    assert a.level == b"temp"
+    assert a.level is b.level
+    for number in range(2 * LEVELS_SHARED):
+        tree.add(b"+/%d" % number, "v")
+        tree.remove(b"+/%d" % number, "v")
+        assert len(tree._levels) <= LEVELS_SHARED
+    assert tree.match(b"x/a/temp") == ["+/a/temp"]
