@@ -397,7 +397,7 @@ class Broker:
         if self._status is not None:
             self._status.on_connected()
         if self._presence is not None:
-            self._presence.on_connected(connection, link.address, link.listener, asyncio.get_running_loop().time())
+            self._presence.on_connected(connection, link.address, link.listener, connection.connected_at)
 
     def _on_closed(self, link: Link) -> None:
         connection = link.connection
@@ -441,7 +441,7 @@ class Broker:
             )
             self._dump.write(row)
         if self._presence is not None:
-            self._presence.on_disconnected(connection, link.address, link.listener, asyncio.get_running_loop().time())
+            self._presence.on_disconnected(connection, link.address, link.listener, connection.ended_at)
 
 
 def _printable(text: str) -> str:

@@ -477,12 +477,7 @@ class Broker:
         connection.connected_at = now
         connection.state = CONNECTED
         self._online[client_id] = connection
-        assert connection.deadline is not None, "until now it had that of its CONNECT"
-        self._deadlines.cancel(connection.deadline)
-        connection.deadline = None
-        if connection.keep_alive_s:
-            due = now + KEEP_ALIVE_FACTOR * connection.keep_alive_s
-            connection.deadline = self._deadlines.add(due, _LINK, connection.number)
+        self._await_keep_alive(connection, now)
         outbox = connection.outbox
         outbox.version = packet.version
         outbox.topic_alias_maximum = min(packet.properties.topic_alias_maximum or 0, limits.max_topic_aliases)
@@ -492,6 +487,18 @@ class Broker:
         outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
         self.turn.connected.append(connection.number)
         session.resume()
+
+    def _await_keep_alive(self, connection: Connection, now: float) -> None:
+        """The deadline of its CONNECT becomes that of its keep-alive."""
+        deadline = connection.deadline
+        assert deadline is not None
+        due = now + KEEP_ALIVE_FACTOR * connection.keep_alive_s
+        if connection.keep_alive_s and due >= deadline.at:
+            return  # it rings too early, and is asked again then: most clients that connect are gone before that
+        self._deadlines.cancel(deadline)
+        connection.deadline = None
+        if connection.keep_alive_s:
+            connection.deadline = self._deadlines.add(due, _LINK, connection.number)
 
     def _new_client_id(self, connection: Connection) -> str:
         """An identifier that no session has, not even one whose client chose it to look like ours [MQTT-3.2.2-16]."""

@@ -110,6 +110,8 @@ class Link:
 
     def peer_certificate(self) -> dict[str, object] | None:
         """The client's verified certificate as `getpeercert` gives it, if it showed one."""
+        if self.tls_version is None:
+            return None
         found: dict[str, object] | None = self._transport.get_extra_info("peercert")
         return found or None
 

@@ -39,6 +39,7 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if options.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
+    context.num_tickets = 1  # a device keeps one to come back with, and each is a twentieth of a handshake's work
     context.options |= ssl.OP_NO_RENEGOTIATION  # a client could make us do the dear half of a handshake for ever
     _load_chain(context, ("cert_file", options.cert_file), ("key_file", options.key_file))
     if options.ca_file is not None:
