@@ -23,7 +23,7 @@ from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker, open_listeners
 from mqttlite.telemetry.dump import Options as TelemetryOptions
-from mqttlite.telemetry.log import Calm
+from mqttlite.telemetry.log import Calm, Lines
 
 _LEVELS = ("debug", "info", "warning", "error")
 
@@ -77,9 +77,10 @@ def command(
     log_level: str,
 ) -> None:
     """Run the broker: with no flags at all, MQTT 3.1.1 and 5.0 on 127.0.0.1:1883."""
-    lines = logging.StreamHandler()
+    lines = Lines(sys.stderr)
     lines.addFilter(Calm())
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)-7s %(message)s", handlers=[lines])
+    logging.basicConfig(level=log_level.upper(), handlers=[lines])
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
     try:
         config = Config() if config_path is None else load_config(config_path)
         ports = _Ports(port, tls_port, ws_port, wss_port, socket_path)

@@ -1,14 +1,70 @@
-"""Keeps the log readable, and small, whatever comes over the network.
+"""Keeps the log readable, small and cheap, whatever comes over the network.
 
 Who may connect may be refused, thousands of times a second, and each refusal is a line. Invariant: of lines of one
 kind no more than `LINES_PER_S` leave in a second, and what was left out is counted in the next that does.
 """
 
+import asyncio
+import contextlib
 import logging
-from typing import Final
+import time
+from typing import Final, TextIO
 
 LINES_PER_S: Final = 100
 """Warnings and errors of one kind: more than anybody reads, and 1 GB a day at the worst."""
+
+
+class Lines(logging.Handler):
+    """Writes what is logged in one pass of the loop in one piece when the pass is over: thousands of clients that come
+    and go cost one system call, not thousands. Warnings, and lines from outside of a loop, leave at once."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream: Final = stream
+        self.setFormatter(_Stamped("%(asctime)s %(levelname)-7s %(message)s"))
+        self._waiting: Final[list[str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._waiting.append(self.format(record) + "\n")
+        except Exception:  # a template that its values do not fit
+            self.handleError(record)
+            return
+        loop = None
+        if record.levelno < logging.WARNING:
+            with contextlib.suppress(RuntimeError):
+                loop = asyncio.get_running_loop()
+        if loop is None:
+            self.flush()
+        elif len(self._waiting) == 1:
+            loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what waits. Called at the end of the program, too."""
+        with self.lock or contextlib.nullcontext():
+            if not self._waiting:
+                return
+            text = "".join(self._waiting)
+            self._waiting.clear()
+            with contextlib.suppress(OSError, ValueError):  # nobody reads the log any more
+                self._stream.write(text)
+                self._stream.flush()
+
+
+class _Stamped(logging.Formatter):
+    """Writes the date and time down once for each second."""
+
+    def __init__(self, template: str) -> None:
+        super().__init__(template)
+        self._second = 0
+        self._text = ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 the library's name
+        second = int(record.created)
+        if second != self._second:
+            self._second = second
+            self._text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+        return f"{self._text},{int(record.msecs):03d}"
 
 
 class Calm(logging.Filter):

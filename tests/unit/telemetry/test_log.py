@@ -1,11 +1,15 @@
-"""A flood of warnings leaves as a few, and says how many it was."""
+"""A flood of warnings leaves as a few, and says how many it was; lines of one pass of the loop leave together."""
 
+import asyncio
 import io
 import logging
+import re
+import time
+from collections.abc import Iterator
 
 import pytest
 
-from mqttlite.telemetry.log import LINES_PER_S, Calm
+from mqttlite.telemetry.log import LINES_PER_S, Calm, Lines
 
 
 class Log:
@@ -82,3 +86,72 @@ def test_a_clock_that_is_set_back_silences_nobody(log: Log) -> None:
     log.now -= 3_600
     log.write("%s refused", "a")
     assert log.lines() == [f"a refused ({LINES_PER_S} more like this were left out before)"]
+
+
+class Terminal(io.StringIO):
+    """Keeps each write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+
+    def write(self, text: str) -> int:
+        if self.closed:
+            raise BrokenPipeError
+        self.writes.append(text)
+        return len(text)
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
+
+
+@pytest.fixture
+def logger(terminal: Terminal) -> Iterator[logging.Logger]:
+    logger = logging.Logger("alone", logging.INFO)
+    lines = Lines(terminal)
+    logger.addHandler(lines)
+    yield logger
+    lines.close()
+
+
+async def test_lines_of_one_pass_of_the_loop_leave_together(terminal: Terminal, logger: logging.Logger) -> None:
+    for number in range(3):
+        logger.info("line %d", number)
+    assert terminal.writes == []
+    await asyncio.sleep(0)
+    logger.info("line 3")
+    await asyncio.sleep(0)
+    assert [re.findall(r"line \d", text) for text in terminal.writes] == [["line 0", "line 1", "line 2"], ["line 3"]]
+
+
+async def test_a_warning_takes_the_lines_before_it_along_at_once(terminal: Terminal, logger: logging.Logger) -> None:
+    logger.info("line 0")
+    logger.warning("line 1")
+    assert [re.findall(r"line \d", text) for text in terminal.writes] == [["line 0", "line 1"]]
+    await asyncio.sleep(0)
+    assert len(terminal.writes) == 1
+
+
+def test_a_line_without_a_loop_leaves_at_once_with_its_time_and_level(
+    terminal: Terminal, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in (0.0, 0.25, 1.5):
+        monkeypatch.setattr(time, "time", lambda at=at: 1_000_000_000 + at)
+        logger.info("on")
+    day = time.strftime("%Y-%m-%d", time.localtime(1_000_000_000))
+    clock = [time.strftime("%H:%M:%S", time.localtime(1_000_000_000 + second)) for second in (0, 0, 1)]
+    assert terminal.writes == [
+        f"{day} {at},{ms} INFO    on\n" for at, ms in zip(clock, ("000", "250", "500"), strict=True)
+    ]
+
+
+def test_a_line_that_cannot_be_made_or_written_stops_nobody(
+    terminal: Terminal, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger.info("%d", "no number")
+    assert "Logging error" in capsys.readouterr().err
+    terminal.close()
+    logger.info("into a closed terminal")
+    assert capsys.readouterr().err == ""
