@@ -475,6 +475,7 @@ class Broker:
         connection.session = session
         connection.session_present = present
         connection.connected_at = now
+        connection.last_heard = now  # until now it waited for us
         connection.state = CONNECTED
         self._online[client_id] = connection
         self._await_keep_alive(connection, now)

@@ -86,6 +86,7 @@ class Postponed:
         "refused",
         "session",
         "unanswered",
+        "untaken",
     )
 
     def __init__(
@@ -102,6 +103,8 @@ class Postponed:
         """The places in a run of messages for which a queue was full."""
         self.outcomes: list[int] = [0, 0, 0]
         self.unanswered = 0
+        self.untaken: dict[bytes, dict[int, None]] = {}
+        """Workers where a shared subscription had no members left, though we have not heard of that yet."""
         self.frame = b""
         """What to send; empty until that is known."""
 

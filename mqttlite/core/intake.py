@@ -184,7 +184,8 @@ class Intake:
             codes, retained = self._subscriptions.subscribe(
                 session, packet, connection.version, connection.peer.capabilities
             )
-            outbox.awaits_commit = outbox.awaits_commit or session.durable or bool(self._turn.interests)
+            # Other workers have to note it, and may be about to because somebody else has just subscribed to it.
+            outbox.awaits_commit = outbox.awaits_commit or session.durable or self._workers is not None
             # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]; it explains nothing [MQTT-3.9.2-1] [MQTT-3.9.2-2]
             frame = encode(Suback(packet.packet_id, codes), connection.version)
             connection.check_size(frame, "SUBACK")
@@ -258,11 +259,11 @@ class Intake:
             connection.received_qos2 += 1
             if session.received.has(packet_id):  # the same message again [MQTT-4.3.3-10]
                 undecided = None if self._workers is None else self._workers.undecided(session, packet_id)
-                if undecided is not None:
+                if undecided is None:
+                    outbox.send(encode_ack(answer, packet_id, connection.version))
+                elif undecided.connection is not connection:  # else its answer is on the way, with that of its run
                     undecided.connection = connection
                     connection.postpone(undecided)
-                else:
-                    outbox.send(encode_ack(answer, packet_id, connection.version))
                 return
             if len(session.received) >= self._limits.receive_maximum and connection.version == V5:
                 raise ReceiveMaximumExceeded(
@@ -311,6 +312,7 @@ class Intake:
         assert workers is not None
         postponed = workers.postponed[outcome.tag]
         connection = postponed.connection
+        changes = len(self._turn.changes)
         postponed.unanswered -= 1
         outcomes = postponed.outcomes
         for at, told in enumerate((outcome.dropped, outcome.queued, outcome.sent)):
@@ -318,17 +320,20 @@ class Intake:
         code = outcome.code
         for name in outcome.untaken:
             assert postponed.message is not None, "a run is for no shared subscription"
+            gone = postponed.untaken.setdefault(name, {})
+            gone[outcome.worker] = None
             self._publisher.outcomes = outcomes
-            code = code or self._publisher.share_again(name, postponed.message, outcome.worker, outcome.tag)
+            became = self._publisher.share_again(name, postponed.message, gone, outcome.tag)
+            code = code or became
             postponed.unanswered += workers.asked
         if connection.version == V5:
             postponed.code = code or postponed.code
-            self._let_go(postponed, outcome.refused)
+            self._let_go(postponed, outcome.refused if postponed.message is None else [0] if code else [])
+        if len(self._turn.changes) > changes:
+            connection.outbox.awaits_commit = True
         if postponed.unanswered:
             return
         del workers.postponed[outcome.tag]
-        if postponed.message is not None and postponed.qos == 2 and postponed.code >= 0x80 and connection.version == V5:
-            postponed.session.release_received(postponed.ids.first)
         postponed.frame = self._answer_to(postponed)
         while connection.postponed and connection.postponed[0].frame:
             frame = connection.postponed.popleft().frame
@@ -336,7 +341,7 @@ class Intake:
                 connection.outbox.send(frame)
 
     def _let_go(self, postponed: Postponed, refused: list[int]) -> None:
-        """Another worker had no room for these messages of a run."""
+        """Another worker had no room for these messages of a run, or for the one: their identifiers are free again."""
         for number in refused:
             if number not in postponed.refused:
                 postponed.refused[number] = None

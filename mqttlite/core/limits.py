@@ -132,6 +132,9 @@ RETAINED_COPIES: Final = 8
 many times all there are. Overlapping filters find a message several times; a SUBSCRIBE that says `#` again and again,
 which needs four bytes for each, could otherwise have any number of them made ready at once."""
 
+MAX_STAMPS: Final = 100_000
+"""So many topics at most, some 20 MB; what was retained longest ago is then forgotten before its time."""
+
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
 

@@ -151,8 +151,11 @@ class Publisher:
             if qos and outcome == DROPPED:
                 code = REFUSED
         reached += len(route.remotes)
-        if workers is not None and (kept or chosen or route.remotes):
-            workers.forward(message, route.remotes, chosen, kept, asks)
+        if workers is not None:
+            if message.retain and not kept:  # for want of room; but what there was is gone
+                workers.tell_removed(message.topic)
+            if kept or chosen or route.remotes:
+                workers.forward(message, route.remotes, chosen, kept, asks)
         self._turn.pending_bytes += message.size() * reached
         if reached == 0:
             if not is_own(message.topic):  # the broker says what it has to say, whether or not anybody listens
@@ -189,6 +192,8 @@ class Publisher:
             outcome = Outcome(forward.worker, forward.tag, code, outcomes[0], outcomes[1], outcomes[2], untaken)
             outcome.awaits_commit = len(self._turn.changes) > changes
             workers.send(outcome, 0)
+        elif untaken:
+            count(self.drops, NO_SUBSCRIBERS, len(untaken))
 
     def take_batch(self, batch: Batch) -> None:
         """Packets that came in at another worker."""
@@ -209,21 +214,19 @@ class Publisher:
         outcome.awaits_commit = len(self._turn.changes) > changes
         workers.send(outcome, 0)
 
-    def share_again(self, name: bytes, message: Message, worker: int, tag: int) -> int:
-        """Another worker has no members of a group any more: let the next have a message.
+    def share_again(self, name: bytes, message: Message, gone: dict[int, None], tag: int) -> int:
+        """Other workers have no members of a group any more, though we may not have heard: let the next have a message.
 
-        0 or `REFUSED`; `workers.asked` says whether it is for a third worker to tell.
+        0 or `REFUSED`; `workers.asked` says whether it is for one more worker to tell.
         """
         workers = self._workers
         assert workers is not None
         workers.asked = 0
         share = self._routes.share(name)
-        if share is None:
+        if share is None or (len(share) == 0 and all(worker in gone for worker in share.elsewhere)):
+            count(self.drops, NO_SUBSCRIBERS, 1)
             return 0
-        share.elsewhere.pop(worker, None)
-        if len(share) == 0 and not share.elsewhere:
-            return 0  # it is about to be told, and forgotten
-        chosen = share.worker_for(message, workers.index)
+        chosen = share.worker_for(message, workers.index, gone)
         if chosen != workers.index:
             workers.send(Forward(chosen, tag, message, False, False, 0.0, [name]), message.size())
             workers.asked = 1

@@ -89,8 +89,8 @@ class Sessions:
         Until now it was there whatever its interval [MQTT-4.1.0-1] [3.1.1 MQTT-4.1.0-2]; now that counts
         [MQTT-3.1.2-23], or clean session [3.1.1 MQTT-3.1.2-4] [3.1.1 MQTT-3.1.2-6].
         """
-        self._routes.forget_session(session)
         session.detach()
+        self._routes.forget_session(session)
         will = session.will
         session.will = None  # [MQTT-3.1.2-10] [3.1.1 MQTT-3.1.2-10]
         now = self._turn.now

@@ -116,12 +116,15 @@ class Share:
     def count_online(self) -> None:
         self.online = sum([member.session.outbox is not None for member in self._members.values()])
 
-    def worker_for(self, message: Message, own: int) -> int:
+    def worker_for(self, message: Message, own: int, gone: dict[int, None] | None = None) -> int:
         """The worker whose member is to get the next message, each worker in proportion to its members.
 
         Connected members come first here too. All workers agree on whose a key is, as far as they know the same.
+        None of those in `gone` gets it, where that leaves any.
         """
         counts = sorted([*self.elsewhere.items(), (own, (len(self._members), self.online))])
+        if gone is not None:
+            counts = [entry for entry in counts if entry[0] not in gone]
         connected = sum([online for _worker, (_members, online) in counts])
         total = connected or sum([members for _worker, (members, _online) in counts])
         if self.policy in (HASH_TOPIC, HASH_KEY):

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mqttlite.core.connection import Postponed
 from mqttlite.core.forwards import Batch, Forward, Interest, Outgoing
-from mqttlite.core.limits import STAMPS_S
+from mqttlite.core.limits import MAX_STAMPS, STAMPS_S
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
 from mqttlite.core.turn import Turn
@@ -95,6 +95,12 @@ class Workers:
             tag = self.tag if asks else 0
             self.send(Forward(worker, tag, message, plain, retain, stamp, shares), message.size())
 
+    def tell_removed(self, topic: bytes) -> None:
+        """What was retained of a topic is so no longer, though nobody is told of a message."""
+        removal = Message(topic, b"", 0, True)
+        for worker in self.others:
+            self.send(Forward(worker, 0, removal, False, True, self._stamps[topic][0], []), removal.size())
+
     def forward_batch(self, remotes: list[int], qos: int, version: int, head: int, size: int, packets: bytes) -> None:
         """Send packets to the workers that have subscribers; at QoS 1 and 2 those tell what became of them."""
         self.asked = 0
@@ -127,9 +133,20 @@ class Workers:
         if known is not None and known > (stamp, worker):
             return False
         self._stamps[topic] = (stamp, worker)
-        self._forgotten.append((stamp, topic))
-        while self._forgotten[0][0] < stamp - STAMPS_S:  # by now everybody has heard of it
-            at, old = self._forgotten.popleft()
-            if self._stamps.get(old, (at + 1.0, 0))[0] <= at:
+        if known is None:
+            self._forgotten.append((stamp, topic))
+        while self._forgotten[0][0] < stamp - STAMPS_S:
+            noted, old = self._forgotten.popleft()
+            at = self._stamps[old][0]
+            if at > noted:  # it came or went again since
+                self._forgotten.append((at, old))
+            else:  # by now everybody has heard of it
                 del self._stamps[old]
+        if len(self._stamps) > MAX_STAMPS:
+            del self._stamps[self._forgotten.popleft()[1]]
         return True
+
+    @property
+    def stamps(self) -> int:
+        """Topics whose latest retained message is remembered."""
+        return len(self._stamps)
