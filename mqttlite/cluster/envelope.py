@@ -122,6 +122,11 @@ def read(worker: int, data: bytes, receiver: Receiver) -> int:
     return at
 
 
+def wanted(rest: bytes) -> int:
+    """How many bytes the envelope takes that begins there, as far as it says."""
+    return _HEAD.size + (_HEAD.unpack_from(rest)[1] if len(rest) >= _HEAD.size else 0)
+
+
 def _read_batch(worker: int, body: bytes, receiver: Receiver) -> None:
     tag, qos, version, size, head = _BATCH.unpack_from(body)
     receiver.on_batch(Batch([worker], tag, qos, version, head, size, body[_BATCH.size :]))

@@ -17,6 +17,7 @@ from mqttlite.cluster.envelope import (
     STATUS,
     envelope,
     read,
+    wanted,
     write_batch,
     write_forward,
     write_interests,
@@ -24,11 +25,15 @@ from mqttlite.cluster.envelope import (
     write_told,
 )
 from mqttlite.cluster.membership import Membership
+from mqttlite.cluster.pieces import Pieces
 from mqttlite.core.broker import Broker
 from mqttlite.core.forwards import Batch, Forward, Interest, Outcome, Outgoing
 
 WRITE_BUFFER_BYTES: Final = 1_048_576
 """What may wait for another worker before whoever sends to it is held up."""
+
+LONG_BYTES: Final = 16_384
+"""What is so long costs more to copy than to be written by itself."""
 
 MAX_POSTPONED: Final = 10_000
 """Messages whose outcome at another worker may be waited for before no more are taken."""
@@ -169,7 +174,7 @@ class Peer(asyncio.Protocol):
         self._fabric: Final = fabric
         self._loop: Final = loop
         self._transport: asyncio.Transport
-        self._tail = b""
+        self._pieces: Final = Pieces()
         self._answers: Final[list[bytes]] = []
         self.is_full = False
 
@@ -178,21 +183,24 @@ class Peer(asyncio.Protocol):
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES // 4)
 
     def write(self, pieces: list[bytes]) -> None:
-        self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if len(pieces[-1]) > LONG_BYTES:
+            self._transport.writelines(pieces)
+        else:
+            self._transport.write(b"".join(pieces))
 
     def close(self) -> None:
         self._transport.close()
 
     def data_received(self, data: bytes) -> None:
-        if self._tail:
-            data = self._tail + data
+        data = self._pieces.add(data)
         try:
             at = read(self._worker, data, self)
         except Exception:  # both ends are ours: what one of us cannot read, nobody should go on with
             _log.exception("what worker %d sent cannot be read", self._worker)
             self._transport.abort()
             return
-        self._tail = data[at:]
+        rest = data[at:]
+        self._pieces.keep(rest, wanted(rest))
         if self._answers:
             self.write(self._answers)
             self._answers.clear()

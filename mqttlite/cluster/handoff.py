@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from mqttlite.cluster.pieces import Pieces
+
 MAX_WAITING: Final = 4_096
 """Connections that may wait for another worker to take them; one more is closed."""
 
@@ -44,7 +46,7 @@ class Handoff:
         self._on_arrival: Final = on_arrival
         self._loop: Final = asyncio.get_running_loop()
         self._waiting: Final[deque[tuple[socket.socket | None, bytes]]] = deque()
-        self._tail = b""
+        self._pieces: Final = Pieces()
         self._descriptors: Final[deque[int]] = deque()
         self._origins: Final = msgspec.json.Decoder(Origin)
         self._loop.add_reader(sock.fileno(), self._read)
@@ -106,7 +108,7 @@ class Handoff:
                 self._loop.remove_reader(self._sock.fileno())
                 return
             self._descriptors.extend(descriptors)
-            self._take(self._tail + data)
+            self._take(self._pieces.add(data))
 
     def _take(self, data: bytes) -> None:
         at = 0
@@ -119,4 +121,5 @@ class Handoff:
             sock = socket.socket(fileno=self._descriptors.popleft())
             self._on_arrival(sock, self._origins.decode(data[body : body + described]), data[body + described : end])
             at = end
-        self._tail = data[at:]
+        rest = data[at:]
+        self._pieces.keep(rest, _HEAD.size + (sum(_HEAD.unpack_from(rest)) if len(rest) >= _HEAD.size else 0))
