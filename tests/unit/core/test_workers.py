@@ -328,6 +328,7 @@ def test_a_suback_waits_until_the_others_know_also_of_what_is_being_told_already
         crew[0].broker.feed(client.connection, subscribe, START)
         assert client.connection.outbox.awaits_commit, "only the shell knows what others have yet to note"
         client.world.settle()
+        crew.tell(0)  # on its way: nobody knows whether it has been noted
 
 
 def test_a_message_for_a_session_that_just_ended_is_nobody_s() -> None:
@@ -773,6 +774,7 @@ def test_an_identifier_that_is_free_again_is_so_on_disk_before_the_client_hears(
     outcome = outcome_of(crew)
     told = Outcome(1, outcome.tag, outcome.code, outcome.dropped, outcome.queued, outcome.sent, [])
     told.refused = outcome.refused
+    publisher.connection.outbox.awaits_commit = False  # that was the commit of what it sent
     crew[0].broker.on_outcome(told, START)
     assert crew[0].broker.turn.changes
     assert publisher.connection.outbox.awaits_commit
@@ -1009,12 +1011,14 @@ def test_a_message_back_from_elsewhere_may_be_refused_here(full_up: bool) -> Non
 
 def test_whose_queue_overflows_by_a_message_that_came_back_is_cut_off() -> None:
     crew = Crew(2, CUT)
-    there, here = crew.subscriber(1, SHARE), crew.subscriber(0, SHARE, auto_ack=False)
+    there, here = crew.subscriber(1, SHARE), crew.subscriber(0, SHARE, "filler", auto_ack=False)
     publisher = crew.connect(0)
+    publish_many(crew, publisher, 2, 1, "filler")
     there.disconnect()
-    for _ in range(6):
-        publisher.publish("t", "x", 1)
+    publisher.publish("t", "x")
+    publisher.publish("t", "x", 1)  # it is the other worker's turn
     crew.send(0)
+    assert not here.closed
     crew.send(1)
     assert here.closed
     crew.pump()
