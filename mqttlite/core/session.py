@@ -297,12 +297,14 @@ class Session:
 
     def on_pubacks(self, data: bytes, at: int) -> int:
         """The PUBACK at `at`, and those behind it that follow in order; where they end."""
+        first_id = data[at + 2] << 8 | data[at + 3]
         count = self.inflight.remove_leading(data, at, PUBACKS, 1)
         if count:
+            self._settle(first_id, count)
             self._open_window(count)
         else:
             count = 1
-            self.on_puback(data[at + 2] << 8 | data[at + 3])
+            self.on_puback(first_id)
         return at + 4 * count
 
     def on_pubrecs(self, data: bytes, at: int) -> int:
@@ -310,10 +312,7 @@ class Session:
         first_id = data[at + 2] << 8 | data[at + 3]
         count = self.inflight.remove_leading(data, at, PUBRECS, 2)
         if count:
-            outbox = self.outbox
-            assert outbox is not None
-            self.released.add(first_id, count)
-            outbox.send(counted(PUBRELS, first_id, count))
+            self._release(first_id, count)
         else:
             count = 1
             self.on_pubrec(first_id, 0)
@@ -358,19 +357,15 @@ class Session:
                 self._settle(packet_id)
                 self._open_window(1)
                 return
-            self._known.pop(packet_id, None)
-            self.released.add(packet_id)
-            if self.durable:
-                self._turn.changes.append(ReleaseMessage(self.client_id, packet_id))
-                outbox.awaits_commit = True
+            self._release(packet_id, 1)
         elif delivery is not None:
             raise ProtocolError("PUBREC for a message of QoS 1 [MQTT-4.3.2-3]")
         elif not self.released.has(packet_id):
             if reason_code < 0x80:
                 code = _NO_SUCH_PACKET_ID if outbox.version == V5 else 0
                 outbox.send(encode_ack(PUBREL, packet_id, outbox.version, code))
-            return
-        outbox.send(encode_ack(PUBREL, packet_id, outbox.version))
+        else:
+            outbox.send(encode_ack(PUBREL, packet_id, outbox.version))
 
     def on_pubcomp(self, packet_id: int) -> None:
         """A released identifier is free again; an unknown PUBCOMP is harmless."""
@@ -534,11 +529,29 @@ class Session:
         limits = self._limits
         return len(self._pending) < limits.max_queued_messages and self._queued_bytes + size <= limits.max_queued_bytes
 
-    def _settle(self, packet_id: int) -> None:
-        """A message that is in neither table any more is done with."""
-        self._known.pop(packet_id, None)
+    def _release(self, first_id: int, count: int) -> None:
+        """QoS 2 messages arrived that are no longer in flight: say so, as many as there are from that identifier on."""
+        outbox = self.outbox
+        assert outbox is not None
+        self._forget_known(first_id, count)
+        self.released.add(first_id, count)
         if self.durable:
-            self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+            for packet_id in range(first_id, first_id + count):
+                self._turn.changes.append(ReleaseMessage(self.client_id, packet_id))
+            outbox.awaits_commit = True
+        outbox.send(counted(PUBRELS, first_id, count))
+
+    def _settle(self, first_id: int, count: int = 1) -> None:
+        """Messages that are in neither table any more are done with, as many as there are from that identifier on."""
+        self._forget_known(first_id, count)
+        if self.durable:
+            for packet_id in range(first_id, first_id + count):
+                self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+
+    def _forget_known(self, first_id: int, count: int) -> None:
+        if self._known:
+            for packet_id in range(first_id, first_id + count):
+                self._known.pop(packet_id, None)
 
 
 def _put_alias(outbox: Outbox, delivery: Delivery, head: bytes, tail: bytes) -> tuple[bytes, bytes]:
