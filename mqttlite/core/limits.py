@@ -129,6 +129,14 @@ RETAINED_COPIES: Final = 8
 many times all there are. Overlapping filters find a message several times; a SUBSCRIBE that says `#` again and again,
 which needs four bytes for each, could otherwise have any number of them made ready at once."""
 
+RETAINED_LOOKED_AT: Final = 100
+"""Retained messages to hold against a filter in one go, before it is asked again whether the pass has room for more."""
+
+LOOKING_BYTES: Final = 100
+SENDING_BYTES: Final = 200
+"""What looking at a retained message, and sending one beside its size, counts as in `FILL_BYTES` and `PASS_BYTES`, for
+it takes as long as to send so many: so a pass holds some thousands, which are some milliseconds."""
+
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
 

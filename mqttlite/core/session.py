@@ -8,6 +8,7 @@ order in which they came, and everything in flight came before everything queued
 from collections import deque
 from typing import Final, final
 
+from mqttlite.core.burst import Burst, Finding
 from mqttlite.core.changes import (
     ReleaseMessage,
     RemoveReceived,
@@ -17,7 +18,7 @@ from mqttlite.core.changes import (
 )
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.inflight import Inflight
-from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, MAX_OWN_RETAINED, PASS_BYTES, Limits
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, LOOKING_BYTES, PASS_BYTES, SENDING_BYTES, Limits
 from mqttlite.core.message import Delivery, Run
 from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.reasons import EXPIRED, QOS0_OFFLINE, QUEUE_FULL, count
@@ -40,7 +41,7 @@ _ALIAS_BYTES: Final = 8
 _NO_SUCH_PACKET_ID: Final = 0x92
 
 _NOTHING_PENDING: Final[deque[int]] = deque()
-_NO_BURST: Final[deque[Delivery]] = deque()
+_NO_BURST: Final = Burst()
 _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 """Never added to: they stand for those that are not there yet."""
 
@@ -99,7 +100,7 @@ class Session:
         # A deque takes 600 bytes, and most sessions never queue anything: theirs is one that is always empty.
         self._pending: deque[int] = _NOTHING_PENDING  # the identifiers in `_queued`, in order
         self._queued_bytes = 0
-        self._burst: deque[Delivery] = _NO_BURST  # retained messages for a new subscription
+        self._burst = _NO_BURST  # retained messages for a new subscription
         self._known: dict[int, None] = {}  # identifiers sent on an earlier connection: again means DUP
         self._next_packet_id = 1
         self._unused_ids = 0  # as far as known, from the next one on
@@ -168,9 +169,15 @@ class Session:
                 self._pending = deque()
             self._pending.extendleft(reversed(inflight))
         burst, self._burst = self._burst, _NO_BURST
-        for delivery in burst:
-            if delivery.qos:
-                self._queue(delivery)
+        burst.give_up(not self.durable)  # what was not found yet is lost to nobody
+        while burst:
+            found = burst.first()
+            if found is None:
+                burst.look(self._turn.now)
+                continue
+            burst.pop()
+            if found.qos:
+                self._queue(found)
             else:
                 count(self.drops, QOS0_OFFLINE, 1)
 
@@ -248,14 +255,12 @@ class Session:
             head, tail = _put_alias(outbox, delivery, head, tail)
         return SENT if outbox.offer(head + tail, 1) else DROPPED
 
-    def deliver_retained(self, deliveries: list[Delivery]) -> None:
-        """Take what a new subscription finds retained; it leaves by and by, before later messages."""
-        room = self._limits.max_retained_messages + MAX_OWN_RETAINED - len(self._burst)
-        if len(deliveries) > room:
-            count(self.drops, QUEUE_FULL, len(deliveries) - room)
+    def deliver_retained(self, findings: list[Finding]) -> None:
+        """Take what new subscriptions find retained; it leaves by and by, before later messages."""
         if self._burst is _NO_BURST:
-            self._burst = deque()
-        self._burst.extend(deliveries[:room])
+            self._burst = Burst()
+        for finding in findings:
+            self._burst.add(finding)
         self.fill()
 
     def fill(self) -> None:
@@ -266,14 +271,18 @@ class Session:
         turn = self._turn
         room = offered = FILL_BYTES if turn.pending_bytes < PASS_BYTES else 0
         while self._burst and room > 0:
-            delivery = self._burst[0]
+            found = self._burst.first()
+            if found is None:
+                room -= LOOKING_BYTES * self._burst.look(turn.now)
+                continue
+            delivery = found
             message = delivery.message
             if delivery.qos and self.quota <= 0 and not message.superseded:
                 break
-            self._burst.popleft()
+            self._burst.pop()
             if message.superseded or message.expired(turn.now):
                 continue
-            room -= message.size() + 8
+            room -= message.size() + SENDING_BYTES
             if delivery.qos:
                 self._send(outbox, self._take_packet_id(delivery), delivery)
             else:
