@@ -161,9 +161,9 @@ def _scale(options: argparse.Namespace) -> int:
 
 def _profile(options: argparse.Namespace) -> int:
     """Print where the time goes, case by case."""
-    for name in options.cases or profile.USUAL:
-        for case in cases.select(None, (name,)):
-            print(profile.run(case, options.svg), end="\n\n", flush=True)
+    compiled = native.tree()
+    chosen = cases.select(None, options.cases) if options.cases else [cases.CASES[name] for name in profile.USUAL]
+    print(profile.run(chosen, compiled, options.svg))
     return 0
 
 

@@ -1,8 +1,9 @@
 """What was sent to a client and not yet acknowledged (QoS 1) or received (QoS 2), in the order in which it was sent.
 
-Messages that came and went together lie here as they came, one entry for all of them, and an acknowledgement for each
-in that order only shortens it. What comes in another order finds them one by one. Invariant: the identifiers of the
-runs are consecutive from the first run to the last, and what lies here by itself was sent before them.
+Messages with consecutive identifiers are a chain, in which those that came and went together are one link. What is
+acknowledged in order is taken from its head; what comes in another order finds the messages one by one, by their
+identifiers. Invariant: those of the chain are consecutive from its head to its end, and what is not in it was sent
+before.
 """
 
 from typing import Final, final
@@ -13,11 +14,12 @@ from mqttlite.wire.blocks import leading
 
 @final
 class _Sent:
-    """What of a run is in flight: `count` messages from its `at`th on."""
+    """A message that was sent, or what of a run is in flight: `count` messages from its `at`th on."""
 
-    __slots__ = ("at", "count", "next", "qos", "run")
+    __slots__ = ("at", "count", "delivery", "next", "qos", "run")
 
-    def __init__(self, run: Run, count: int, qos: int) -> None:
+    def __init__(self, delivery: Delivery | None, run: Run | None, count: int, qos: int) -> None:
+        self.delivery: Final = delivery
         self.run: Final = run
         self.at = 0
         self.count = count
@@ -46,33 +48,22 @@ class Inflight:
         return self._messages
 
     def add(self, packet_id: int, delivery: Delivery) -> None:
-        if self._count:
-            self._scatter()
-        self._messages[packet_id] = delivery
+        self._append(packet_id, _Sent(delivery, None, 1, delivery.qos))
 
     def add_run(self, first_id: int, run: Run, count: int, qos: int) -> None:
         """The first `count` messages of a run were sent at that QoS, with identifiers from `first_id` on."""
-        if self._count and first_id != self._first_id + self._count:
-            self._scatter()
-        sent = _Sent(run, count, qos)
-        if self._last is None:
-            self._first = sent
-            self._first_id = first_id
-        else:
-            self._last.next = sent
-        self._last = sent
-        self._count += count
+        self._append(first_id, _Sent(None, run, count, qos))
 
     def find(self, packet_id: int) -> Delivery | None:
         delivery = self._messages.get(packet_id)
         return self.by_id().get(packet_id) if delivery is None and self._count else delivery
 
     def remove(self, packet_id: int) -> None:
-        """Forget one that `find` found."""
-        del self._messages[packet_id]
+        """Forget one that is here."""
+        del self.by_id()[packet_id]
 
     def remove_leading(self, data: bytes, at: int, acks: bytes, qos: int) -> int:
-        """Forget those at the head of the runs whose acknowledgements stand in `data` at `at`; how many.
+        """Forget those at the head of the chain whose acknowledgements stand in `data` at `at`; how many.
 
         `acks` is the table of these, `qos` the one to which they belong.
         """
@@ -102,13 +93,31 @@ class Inflight:
         self._messages = {}
         return messages
 
+    def _append(self, first_id: int, sent: _Sent) -> None:
+        if self._count and first_id != self._first_id + self._count:
+            self._scatter()
+        if self._last is None:
+            self._first = sent
+            self._first_id = first_id
+        else:
+            self._last.next = sent
+        self._last = sent
+        self._count += sent.count
+
     def _scatter(self) -> None:
-        sent = self._first
+        """Take the chain apart."""
+        self._last = None
         packet_id = self._first_id
+        sent = self._first
         while sent is not None:
-            for at in range(sent.at, sent.at + sent.count):
-                self._messages[packet_id] = sent.run.delivery(at, sent.qos)
+            self._first = sent.next  # link by link, for a long chain that is dropped at once is a deep recursion
+            if sent.delivery is not None:
+                self._messages[packet_id] = sent.delivery
                 packet_id += 1
-            sent = sent.next
-        self._first = self._last = None
+            else:
+                assert sent.run is not None
+                for at in range(sent.at, sent.at + sent.count):
+                    self._messages[packet_id] = sent.run.delivery(at, sent.qos)
+                    packet_id += 1
+            sent = self._first
         self._count = 0

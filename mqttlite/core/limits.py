@@ -135,6 +135,14 @@ which needs four bytes for each, could otherwise have any number of them made re
 MAX_STAMPS: Final = 100_000
 """So many topics at most, some 20 MB; what was retained longest ago is then forgotten before its time."""
 
+RETAINED_LOOKED_AT: Final = 100
+"""Retained messages to hold against a filter in one go, before it is asked again whether the pass has room for more."""
+
+LOOKING_BYTES: Final = 100
+SENDING_BYTES: Final = 200
+"""What looking at a retained message, and sending one beside its size, counts as in `FILL_BYTES` and `PASS_BYTES`, for
+it takes as long as to send so many: so a pass holds some thousands, which are some milliseconds."""
+
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
 

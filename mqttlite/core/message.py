@@ -101,6 +101,10 @@ class Delivery:
         return publish_parts(message.topic, message.payload, self.qos, self.retain, properties, V5)
 
 
+_NO_DELIVERIES: Final[list[Delivery | None]] = []
+"""Never changed: it stands for those of a run of which nobody asked for one."""
+
+
 @final
 class Run:
     """QoS 1 or 2 messages of one topic and size, without properties or RETAIN, one behind the other as they came."""
@@ -118,7 +122,7 @@ class Run:
         self.count: Final = len(data) // size
         self.version: Final = version
         self._forms: dict[tuple[bool, int], Run] | None = None
-        self._deliveries: dict[tuple[int, int], Delivery] | None = None
+        self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
 
     def message_bytes(self) -> int:
         """What each of the messages is counted as where bytes are limited."""
@@ -126,13 +130,13 @@ class Run:
 
     def delivery(self, at: int, qos: int) -> Delivery:
         """One of the messages by itself, for receivers that get it at that QoS."""
-        if self._deliveries is None:
-            self._deliveries = {}
-        delivery = self._deliveries.get((at, qos))
+        if self._deliveries is _NO_DELIVERIES:
+            self._deliveries = [None] * (3 * self.count)
+        delivery = self._deliveries[3 * at + qos]
         if delivery is None:
             start = at * self.size
             message = Message(self.topic, self.data[start + self.head : start + self.size], self.qos)
-            delivery = self._deliveries[at, qos] = Delivery(message, qos, False)
+            delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
         return delivery
 
     def frames(self, version: int, qos: int, first: int, count: int) -> bytes:

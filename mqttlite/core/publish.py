@@ -6,9 +6,17 @@ a `Message` first. Invariant: whoever a route names gets the message, or it is c
 
 from typing import Final, final
 
+from mqttlite.core.burst import Finding
 from mqttlite.core.changes import RemoveRetained, SaveRetained
 from mqttlite.core.forwards import Batch, Forward, Outcome
-from mqttlite.core.limits import MAX_OWN_RETAINED, RETAINED_SWEEP_S, Limits
+from mqttlite.core.limits import (
+    LOOKING_BYTES,
+    MAX_OWN_RETAINED,
+    PASS_BYTES,
+    RETAINED_LOOKED_AT,
+    RETAINED_SWEEP_S,
+    Limits,
+)
 from mqttlite.core.message import Delivery, Message, Run
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE, count
 from mqttlite.core.routes import Receiver, Route, Routes
@@ -325,19 +333,21 @@ class Publisher:
                 return True
         return self._to_share(share, delivery.message)[0] != DROPPED
 
-    def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> list[Delivery]:
+    def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> Finding:
         """What a new subscription gets at once: the retained messages its filter matches [MQTT-3.3.1-9].
 
-        [3.1.1 MQTT-3.3.1-6]; they have RETAIN 1 [3.1.1 MQTT-3.3.1-8] and the identifier of the subscription
-        [MQTT-3.3.4-5].
+        [3.1.1 MQTT-3.3.1-6]. As many are looked at as the pass has room for, the others by and by.
         """
-        deliveries: list[Delivery] = []
-        for message in self._kept(topic_filter).match(topic_filter):
-            if message.expired(self._turn.now):
-                self._remove_retained(message.topic)
-            else:
-                deliveries.append(Delivery(message, min(message.qos, qos), True, identifiers))
-        return deliveries
+        finding = Finding(self._kept(topic_filter).search(topic_filter), qos, identifiers)
+        search = finding.search
+        while len(search) and self._turn.pending_bytes < PASS_BYTES and len(finding.deliveries) < RETAINED_LOOKED_AT:
+            self._turn.pending_bytes += LOOKING_BYTES * min(len(search), RETAINED_LOOKED_AT)
+            for message in search.take(RETAINED_LOOKED_AT):
+                if message.expired(self._turn.now):
+                    self._remove_retained(message.topic)
+                else:
+                    finding.put(message)
+        return finding
 
     def restore(self, message: Message) -> None:
         """Put back a retained message that a store kept."""

@@ -8,6 +8,7 @@ order in which they came, and everything in flight came before everything queued
 from collections import deque
 from typing import Final, final
 
+from mqttlite.core.burst import Burst, Finding
 from mqttlite.core.changes import (
     ReleaseMessage,
     RemoveReceived,
@@ -17,7 +18,7 @@ from mqttlite.core.changes import (
 )
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.inflight import Inflight
-from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, MAX_OWN_RETAINED, PASS_BYTES, Limits
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, LOOKING_BYTES, PASS_BYTES, SENDING_BYTES, Limits
 from mqttlite.core.message import Delivery, Run
 from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.reasons import EXPIRED, QOS0_OFFLINE, QUEUE_FULL, count
@@ -40,7 +41,7 @@ _ALIAS_BYTES: Final = 8
 _NO_SUCH_PACKET_ID: Final = 0x92
 
 _NOTHING_PENDING: Final[deque[int]] = deque()
-_NO_BURST: Final[deque[Delivery]] = deque()
+_NO_BURST: Final = Burst()
 _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 """Never added to: they stand for those that are not there yet."""
 
@@ -99,7 +100,7 @@ class Session:
         # A deque takes 600 bytes, and most sessions never queue anything: theirs is one that is always empty.
         self._pending: deque[int] = _NOTHING_PENDING  # the identifiers in `_queued`, in order
         self._queued_bytes = 0
-        self._burst: deque[Delivery] = _NO_BURST  # retained messages for a new subscription
+        self._burst = _NO_BURST  # retained messages for a new subscription
         self._known: dict[int, None] = {}  # identifiers sent on an earlier connection: again means DUP
         self._next_packet_id = 1
         self._unused_ids = 0  # as far as known, from the next one on
@@ -168,9 +169,15 @@ class Session:
                 self._pending = deque()
             self._pending.extendleft(reversed(inflight))
         burst, self._burst = self._burst, _NO_BURST
-        for delivery in burst:
-            if delivery.qos:
-                self._queue(delivery)
+        burst.give_up(not self.durable)  # what was not found yet is lost to nobody
+        while burst:
+            found = burst.first()
+            if found is None:
+                burst.look(self._turn.now)
+                continue
+            burst.pop()
+            if found.qos:
+                self._queue(found)
             else:
                 count(self.drops, QOS0_OFFLINE, 1)
 
@@ -248,14 +255,12 @@ class Session:
             head, tail = _put_alias(outbox, delivery, head, tail)
         return SENT if outbox.offer(head + tail, 1) else DROPPED
 
-    def deliver_retained(self, deliveries: list[Delivery]) -> None:
-        """Take what a new subscription finds retained; it leaves by and by, before later messages."""
-        room = self._limits.max_retained_messages + MAX_OWN_RETAINED - len(self._burst)
-        if len(deliveries) > room:
-            count(self.drops, QUEUE_FULL, len(deliveries) - room)
+    def deliver_retained(self, findings: list[Finding]) -> None:
+        """Take what new subscriptions find retained; it leaves by and by, before later messages."""
         if self._burst is _NO_BURST:
-            self._burst = deque()
-        self._burst.extend(deliveries[:room])
+            self._burst = Burst()
+        for finding in findings:
+            self._burst.add(finding)
         self.fill()
 
     def fill(self) -> None:
@@ -266,14 +271,18 @@ class Session:
         turn = self._turn
         room = offered = FILL_BYTES if turn.pending_bytes < PASS_BYTES else 0
         while self._burst and room > 0:
-            delivery = self._burst[0]
+            found = self._burst.first()
+            if found is None:
+                room -= LOOKING_BYTES * self._burst.look(turn.now)
+                continue
+            delivery = found
             message = delivery.message
             if delivery.qos and self.quota <= 0 and not message.superseded:
                 break
-            self._burst.popleft()
+            self._burst.pop()
             if message.superseded or message.expired(turn.now):
                 continue
-            room -= message.size() + 8
+            room -= message.size() + SENDING_BYTES
             if delivery.qos:
                 self._send(outbox, self._take_packet_id(delivery), delivery)
             else:
@@ -297,12 +306,14 @@ class Session:
 
     def on_pubacks(self, data: bytes, at: int) -> int:
         """The PUBACK at `at`, and those behind it that follow in order; where they end."""
+        first_id = data[at + 2] << 8 | data[at + 3]
         count = self.inflight.remove_leading(data, at, PUBACKS, 1)
         if count:
+            self._settle(first_id, count)
             self._open_window(count)
         else:
             count = 1
-            self.on_puback(data[at + 2] << 8 | data[at + 3])
+            self.on_puback(first_id)
         return at + 4 * count
 
     def on_pubrecs(self, data: bytes, at: int) -> int:
@@ -310,10 +321,7 @@ class Session:
         first_id = data[at + 2] << 8 | data[at + 3]
         count = self.inflight.remove_leading(data, at, PUBRECS, 2)
         if count:
-            outbox = self.outbox
-            assert outbox is not None
-            self.released.add(first_id, count)
-            outbox.send(counted(PUBRELS, first_id, count))
+            self._release(first_id, count)
         else:
             count = 1
             self.on_pubrec(first_id, 0)
@@ -358,19 +366,15 @@ class Session:
                 self._settle(packet_id)
                 self._open_window(1)
                 return
-            self._known.pop(packet_id, None)
-            self.released.add(packet_id)
-            if self.durable:
-                self._turn.changes.append(ReleaseMessage(self.client_id, packet_id))
-                outbox.awaits_commit = True
+            self._release(packet_id, 1)
         elif delivery is not None:
             raise ProtocolError("PUBREC for a message of QoS 1 [MQTT-4.3.2-3]")
         elif not self.released.has(packet_id):
             if reason_code < 0x80:
                 code = _NO_SUCH_PACKET_ID if outbox.version == V5 else 0
                 outbox.send(encode_ack(PUBREL, packet_id, outbox.version, code))
-            return
-        outbox.send(encode_ack(PUBREL, packet_id, outbox.version))
+        else:
+            outbox.send(encode_ack(PUBREL, packet_id, outbox.version))
 
     def on_pubcomp(self, packet_id: int) -> None:
         """A released identifier is free again; an unknown PUBCOMP is harmless."""
@@ -534,11 +538,29 @@ class Session:
         limits = self._limits
         return len(self._pending) < limits.max_queued_messages and self._queued_bytes + size <= limits.max_queued_bytes
 
-    def _settle(self, packet_id: int) -> None:
-        """A message that is in neither table any more is done with."""
-        self._known.pop(packet_id, None)
+    def _release(self, first_id: int, count: int) -> None:
+        """QoS 2 messages arrived that are no longer in flight: say so, as many as there are from that identifier on."""
+        outbox = self.outbox
+        assert outbox is not None
+        self._forget_known(first_id, count)
+        self.released.add(first_id, count)
         if self.durable:
-            self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+            for packet_id in range(first_id, first_id + count):
+                self._turn.changes.append(ReleaseMessage(self.client_id, packet_id))
+            outbox.awaits_commit = True
+        outbox.send(counted(PUBRELS, first_id, count))
+
+    def _settle(self, first_id: int, count: int = 1) -> None:
+        """Messages that are in neither table any more are done with, as many as there are from that identifier on."""
+        self._forget_known(first_id, count)
+        if self.durable:
+            for packet_id in range(first_id, first_id + count):
+                self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+
+    def _forget_known(self, first_id: int, count: int) -> None:
+        if self._known:
+            for packet_id in range(first_id, first_id + count):
+                self._known.pop(packet_id, None)
 
 
 def _put_alias(outbox: Outbox, delivery: Delivery, head: bytes, tail: bytes) -> tuple[bytes, bytes]:

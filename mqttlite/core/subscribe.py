@@ -5,10 +5,10 @@ Invariant: what a SUBACK grants is in the session and in the routes before the S
 
 from typing import Final
 
+from mqttlite.core.burst import Finding
 from mqttlite.core.capabilities import Capabilities, refuse_subscription
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
 from mqttlite.core.limits import RETAINED_COPIES, RETAINED_WAITING, Limits
-from mqttlite.core.message import Delivery
 from mqttlite.core.publish import Publisher
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
@@ -40,7 +40,7 @@ class Subscriptions:
 
     def subscribe(
         self, session: Session, packet: Subscribe, version: int, capabilities: Capabilities
-    ) -> tuple[bytes, list[Delivery]]:
+    ) -> tuple[bytes, list[Finding]]:
         """The SUBACK's reason codes, one for each filter, and the retained messages to send after it.
 
         The filters are taken one by one, and so are their codes [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.9.3-1].
@@ -52,13 +52,17 @@ class Subscriptions:
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         codes = bytearray()
-        retained: list[Delivery] = []
+        retained: list[Finding] = []
+        waiting = session.retained_waiting
         for request in packet.requests:
             code = refuse_subscription(capabilities, request, identifier)
-            code = code or self._refusal(session, request, session.retained_waiting + len(retained))
+            code = code or self._refusal(session, request, waiting)
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
-                retained += self._subscribe(session, request, identifier)
+                finding = self._subscribe(session, request, identifier)
+                if finding is not None:
+                    retained.append(finding)
+                    waiting += len(finding)
             elif version != V5:
                 code = SUBACK_FAILURE
             codes.append(code)
@@ -97,7 +101,7 @@ class Subscriptions:
                 return _QUOTA_EXCEEDED
         return 0
 
-    def _subscribe(self, session: Session, request: SubscriptionRequest, identifier: int) -> list[Delivery]:
+    def _subscribe(self, session: Session, request: SubscriptionRequest, identifier: int) -> Finding | None:
         topic_filter = request.topic_filter
         wants_retained = _wants_retained(session, request)
         replaced = session.subscriptions.get(topic_filter)
@@ -114,7 +118,7 @@ class Subscriptions:
         if session.durable:
             self._turn.changes.append(SaveSubscription(session.client_id, subscription))
         if not wants_retained:
-            return []
+            return None
         return self._publisher.retained_for(topic_filter, request.qos, (identifier,) if identifier else ())
 
 

@@ -5,7 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import flame, stacks
+from bench import flame, profile, stacks
+from bench.cases import CASES
 
 LIBPYTHON = "/usr/lib/libpython3.11.so.1.0"
 SCRIPT = f"""\
@@ -61,6 +62,17 @@ def test_shares_are_of_the_innermost_and_add_up() -> None:
     assert dict(shares) == pytest.approx(
         {"kernel: write": 1 / 3, "Python": 1 / 3, "intake.Intake.publish_in_place": 1 / 3}
     )
+
+
+def test_a_table_groups_the_shares_and_names_our_dearest_functions() -> None:
+    text = profile.table({CASES["pingpong"]: Counter(TOLD)})
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    assert rows[2:] == [
+        ["kernel: write", "33 %"],
+        ["mqttlite itself", "33 %"],
+        ["Python and its allocator", "33 %"],
+        ["of mqttlite most in", "`intake.Intake.publish_in_place` 33 %"],
+    ]
 
 
 def test_a_box_is_as_wide_as_its_share_and_lies_on_its_caller() -> None:

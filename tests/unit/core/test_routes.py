@@ -322,3 +322,19 @@ def test_who_comes_back_is_on_the_short_way_again() -> None:
     world.connect("away", expiry=100, clean_start=False)
     world.publish("a", "there")
     assert world.broker._routes.cache[b"a"].others == []
+
+
+def test_receivers_of_each_kind_stand_together_however_many_they_are() -> None:
+    world = World()
+    for number in range(3):
+        aliased = world.connect(f"aliased-{number}")
+        aliased.connection.outbox.topic_alias_maximum = 5  # as its CONNECT would have said
+        aliased.subscribe("a")
+        world.connect(f"plain5-{number}").subscribe("a")
+        world.connect(f"plain3-{number}", V311).subscribe("a")
+        world.connect(f"other-{number}").subscribe("a", identifier=7)
+    route = world.broker._routes.find(b"a")
+    assert [len(each) for each in (route.aliased, route.plain5, route.plain3)] == [3, 3, 3]
+    assert [receiver.session.client_id for receiver in route.others] == ["other-0", "other-1", "other-2"]
+    nobody = world.broker._routes.find(b"nobody")
+    assert [*nobody.aliased, *nobody.plain5, *nobody.plain3, *nobody.others, *nobody.shares] == []

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mqttlite.core.burst import Finding
 from mqttlite.core.changes import (
     Change,
     ReleaseMessage,
@@ -15,7 +16,6 @@ from mqttlite.core.limits import (
     DROP_NEWEST,
     DROP_OLDEST,
     FILL_BYTES,
-    MAX_OWN_RETAINED,
     PASS_BYTES,
     Limits,
 )
@@ -23,6 +23,7 @@ from mqttlite.core.message import Delivery, Message
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.turn import Outbox, Turn
+from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBREL, V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.errors import ProtocolError
@@ -76,6 +77,13 @@ class Bench:
 
 def retained(*payloads: str, qos: int = 0, topic: bytes = b"r") -> list[Delivery]:
     return [Delivery(Message(topic, payload.encode(), qos, True), qos, True) for payload in payloads]
+
+
+def found(deliveries: list[Delivery]) -> list[Finding]:
+    """As a new subscription finds them, which has nothing left to look for."""
+    finding = Finding(RetainedMessages[Message]().search(b"#"), 2, ())
+    finding.deliveries.extend(deliveries)
+    return [finding]
 
 
 # ── QoS 0 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -509,7 +517,7 @@ def test_a_message_the_client_finds_too_large_is_done_with_and_the_window_stays_
 
 def test_retained_messages_come_before_later_ones() -> None:
     bench = Bench(receive_maximum=1)
-    bench.session.deliver_retained(retained("a", "b", qos=1))
+    bench.session.deliver_retained(found(retained("a", "b", qos=1)))
     bench.deliver("c")
     for packet_id in (1, 2, 3):
         bench.session.on_puback(packet_id)
@@ -519,9 +527,9 @@ def test_retained_messages_come_before_later_ones() -> None:
 def test_retained_messages_of_qos_0_need_no_window() -> None:
     bench = Bench(receive_maximum=1)
     bench.deliver("x")
-    bench.session.deliver_retained(retained("a", "b"))
+    bench.session.deliver_retained(found(retained("a", "b")))
     assert bench.payloads() == "xab"
-    bench.session.deliver_retained(retained("c", qos=1) + retained("d"))
+    bench.session.deliver_retained(found(retained("c", qos=1) + retained("d")))
     assert bench.payloads() == ""
     bench.session.on_puback(1)
     assert bench.payloads() == "cd"
@@ -531,7 +539,7 @@ def test_a_retained_message_that_was_replaced_or_has_expired_is_passed_over() ->
     bench = Bench(receive_maximum=1)
     bench.deliver("x")
     first, second, third = retained("a", "b", "c", qos=1)
-    bench.session.deliver_retained([first, second, third])
+    bench.session.deliver_retained(found([first, second, third]))
     first.message.superseded = True
     second.message.superseded = True
     assert bench.session.queued == 3
@@ -540,23 +548,14 @@ def test_a_retained_message_that_was_replaced_or_has_expired_is_passed_over() ->
     assert bench.session.drops == {}
     expiring = Delivery(Message(b"r", b"e", 0, True, expires_at=1_001.0), 0, True)
     bench.turn.now = 1_001.0
-    bench.session.deliver_retained([expiring])
+    bench.session.deliver_retained(found([expiring]))
     assert bench.payloads() == ""
-
-
-def test_no_more_retained_messages_wait_than_may_be_retained() -> None:
-    bench = Bench(receive_maximum=1, max_retained_messages=2)
-    bench.deliver("x")
-    bench.session.deliver_retained(retained("a", qos=1))
-    bench.session.deliver_retained(retained(*["b"] * (2 + MAX_OWN_RETAINED), qos=1))
-    assert bench.session.queued == 2 + MAX_OWN_RETAINED
-    assert bench.session.drops == {QUEUE_FULL: 1}
 
 
 def test_retained_messages_that_wait_when_the_client_leaves_are_queued_with_the_others() -> None:
     bench = Bench(receive_maximum=1)
     bench.deliver("x")
-    bench.session.deliver_retained(retained("a", qos=1) + retained("b"))
+    bench.session.deliver_retained(found(retained("a", qos=1) + retained("b")))
     bench.session.detach()
     assert bench.session.drops == {QOS0_OFFLINE: 1}
     assert bench.session.queued == 2
@@ -566,7 +565,7 @@ def test_retained_messages_that_wait_when_the_client_leaves_are_queued_with_the_
 
 def test_many_retained_messages_leave_in_several_passes() -> None:
     bench = Bench()
-    bench.session.deliver_retained(retained(*["x" * FILL_BYTES] * 3))
+    bench.session.deliver_retained(found(retained(*["x" * FILL_BYTES] * 3)))
     assert len(bench.sent()) == 1
     assert bench.turn.hungry == [1]
     bench.session.fill()
@@ -578,7 +577,7 @@ def test_many_retained_messages_leave_in_several_passes() -> None:
 def test_subscribing_again_and_again_in_one_pass_sends_only_so_much() -> None:
     bench = Bench()
     for _ in range(100):
-        bench.session.deliver_retained(retained("x" * (FILL_BYTES // 2)))
+        bench.session.deliver_retained(found(retained("x" * (FILL_BYTES // 2))))
     assert sum(len(chunk) for chunk in bench.outbox.chunks) < PASS_BYTES + FILL_BYTES
 
 
@@ -634,7 +633,7 @@ def test_sessions_that_have_nothing_queued_share_no_queue_with_those_that_have()
     busy.deliver("x")
     busy.connect(receive_maximum=1)
     busy.deliver("y")
-    busy.session.deliver_retained(retained("r", qos=1))
+    busy.session.deliver_retained(found(retained("r", qos=1)))
     busy.session.detach()
     busy.deliver("z")
     assert (busy.session.queued, idle.session.queued) == (4, 0)

@@ -1,10 +1,10 @@
-"""Retained messages are found by filter, and gone when they are removed."""
+"""Retained messages are found by filter, as of when the search began, and gone when they are removed."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqttlite.topics.names import MAX_LEVELS, matches
-from mqttlite.topics.retained import RetainedMessages
+from mqttlite.topics.retained import EMPTY_PLACES, FEW, MANY, SHELF_LEVELS, RetainedMessages
 
 levels = st.sampled_from([b"", b"a", b"b", b"$s"])
 topics = st.lists(levels, min_size=1, max_size=4).map(b"/".join).filter(bool)
@@ -13,6 +13,10 @@ filters = st.builds(
     st.lists(levels | st.just(b"+"), max_size=4),
     st.booleans(),
 ).filter(bool)
+
+
+def found(retained: RetainedMessages[int], topic_filter: bytes) -> list[int]:
+    return sorted(retained.search(topic_filter).take(10**6))
 
 
 @given(st.lists(st.tuples(st.booleans(), topics), max_size=20), filters)
@@ -29,22 +33,142 @@ def test_what_is_kept_equals_a_dictionary_and_is_matched_as_the_rule_says(
             assert retained.remove(topic) == twin.pop(topic, None)
         assert len(retained) == len(twin)
         assert retained.get(topic) == twin.get(topic)
-    expected = [number for topic, number in twin.items() if matches(topic_filter, topic)]
-    assert sorted(retained.match(topic_filter)) == sorted(expected)
+    expected = sorted(number for topic, number in twin.items() if matches(topic_filter, topic))
+    assert found(retained, topic_filter) == expected
+    assert sorted(retained.values()) == sorted(twin.values())
+
+
+def nested(number: int) -> bytes:
+    """Names of one to ten levels, most below a few others."""
+    return b"/".join(b"%d" % (number // 3**level % 3) for level in range(1 + number % 10)) + b"/%d" % number
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 400), st.integers(1, 200)), max_size=6))
+def test_shelves_that_become_full_and_empty_lose_nobody(steps: list[tuple[bool, int, int]]) -> None:
+    retained: RetainedMessages[int] = RetainedMessages()
+    twin: dict[bytes, int] = {}
+    for put, first, count in steps:
+        for number in range(first, first + count):
+            if put:
+                retained.put(nested(number), number)
+                twin[nested(number)] = number
+            else:
+                assert retained.remove(nested(number)) == twin.pop(nested(number), None)
+        for topic_filter in (
+            b"#",
+            b"0/#",
+            b"0/1/#",
+            b"0/+/2/#",
+            b"1/0/0/0/0/0/0/0/0/#",
+            b"2/2/2/2/2/2/2/2/+",
+            b"+/+/#",
+        ):
+            expected = sorted(number for topic, number in twin.items() if matches(topic_filter, topic))
+            assert found(retained, topic_filter) == expected
+    for topic in list(twin):
+        retained.remove(topic)
+    for number in range(EMPTY_PLACES + 1):  # which push the others out
+        retained.put(b"%d" % number, number)
+        retained.remove(b"%d" % number)
+    assert len(retained) == 0
+    assert len(retained._places) == EMPTY_PLACES
+    assert not retained._trie
+
+
+def test_a_shelf_has_a_list_of_all_while_they_are_many() -> None:
+    retained: RetainedMessages[int] = RetainedMessages()
+    topics = [b"a/%d/x" % number for number in range(MANY + 1)]
+    for number, topic in enumerate(topics):
+        assert retained._trie.get([b"a"]) is None or retained._trie[[b"a"]].all is None
+        retained.put(topic, number)
+    shelf = retained._trie[[b"a"]]
+    assert shelf.all is not None
+    assert len(shelf.all) == MANY + 1
+    for number in range(2 * EMPTY_PLACES):
+        retained.put(b"%d" % number, number)
+        retained.remove(b"%d" % number)  # so that whatever is removed now pushes another out
+    for topic in topics:
+        retained.remove(topic)
+    for left in range(EMPTY_PLACES, 0, -1):
+        assert (shelf.count, shelf.all is None) == (left, left < FEW)
+        assert found(retained, b"a/#") == []
+        retained.put(b"other-%d" % left, 0)
+        retained.remove(b"other-%d" % left)
 
 
 def test_an_empty_table_matches_nothing() -> None:
-    retained: RetainedMessages[str] = RetainedMessages()
+    retained: RetainedMessages[int] = RetainedMessages()
     for topic_filter in (b"#", b"+", b"a", b"a/#", b"+/a"):
-        assert retained.match(topic_filter) == []
+        assert found(retained, topic_filter) == []
 
 
 def test_a_name_as_deep_as_allowed_is_kept_and_found() -> None:
-    retained: RetainedMessages[str] = RetainedMessages()
+    retained: RetainedMessages[int] = RetainedMessages()
     deepest = b"a" + b"/a" * (MAX_LEVELS - 1)
-    retained.put(deepest, "deep")
-    assert retained.match(b"#") == ["deep"]
-    assert retained.match(b"a/#") == ["deep"]
-    assert retained.match(b"+/" * (MAX_LEVELS - 1) + b"a") == ["deep"]
-    assert retained.remove(deepest) == "deep"
-    assert retained.match(b"#") == []
+    retained.put(deepest, 7)
+    for topic_filter in (
+        b"#",
+        b"a/#",
+        b"+/" * (MAX_LEVELS - 1) + b"a",
+        deepest[:-1] + b"#",
+        b"a/" * SHELF_LEVELS + b"#",
+    ):
+        assert found(retained, topic_filter) == [7]
+    assert found(retained, b"a/" * (SHELF_LEVELS + 1) + b"b/#") == []
+    assert retained.remove(deepest) == 7
+    assert found(retained, b"#") == []
+
+
+def test_a_search_finds_what_was_there_when_it_began_and_still_is() -> None:
+    for topic_filter in (b"a/#", b"a/+", b"#", b"+/+"):
+        retained: RetainedMessages[int] = RetainedMessages()
+        for number in range(10):
+            retained.put(b"a/%d" % number, number)
+        search = retained.search(topic_filter)
+        assert len(search) == 10
+        assert search.take(3) == [0, 1, 2]
+        retained.put(b"a/4", 104)  # a later one: whoever searches gets it as it comes
+        retained.remove(b"a/5")
+        retained.put(b"a/10", 110)
+        assert len(search) == 7
+        assert search.take(100) == [3, 6, 7, 8, 9]
+        assert (len(search), search.take(1)) == (0, [])
+    search = retained.search(b"#")
+    search.end()
+    assert search.take(100) == []
+
+
+def test_a_search_says_whether_it_will_find_all_that_it_looks_at() -> None:
+    retained: RetainedMessages[int] = RetainedMessages()
+    for topic, everything in [
+        (b"#", True),
+        (b"a/#", True),
+        (b"a", True),
+        (b"+/a", False),
+        (b"a/+", False),
+        (b"+/#", False),
+        (b"a/" * SHELF_LEVELS + b"#", True),
+        (b"a/" * SHELF_LEVELS + b"a/#", False),
+    ]:
+        assert retained.search(topic).everything is everything
+
+
+def test_searches_share_their_list_of_names_until_there_is_another() -> None:
+    retained: RetainedMessages[int] = RetainedMessages()
+    for number in range(2 * MANY):
+        retained.put(b"a/%d/x" % number, number)
+    for topic_filter in (b"+/+/x", b"a/+/x"):
+        search = retained.search(topic_filter)
+        retained.put(b"a/7/x", 1007)
+        assert retained.search(topic_filter)._places is search._places
+        retained.put(b"a/new/%s" % topic_filter[:1].hex().encode(), 0)
+        assert retained.search(topic_filter)._places is not search._places
+
+
+def test_what_is_below_a_name_is_found_together_with_it() -> None:
+    retained: RetainedMessages[int] = RetainedMessages()
+    retained.put(b"sport", 1)
+    retained.put(b"sport/tennis", 2)
+    assert found(retained, b"sport/#") == [1, 2]
+    assert found(retained, b"sport/+/#") == [2]

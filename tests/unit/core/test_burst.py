@@ -1,0 +1,165 @@
+"""More retained messages than fit a pass: they are found by and by, and are those of the SUBSCRIBE."""
+
+import pytest
+
+from mqttlite.core.burst import Burst, Finding
+from mqttlite.core.limits import FILL_BYTES, LOOKING_BYTES, PASS_BYTES, RETAINED_LOOKED_AT, SENDING_BYTES
+from mqttlite.core.message import Message
+from mqttlite.topics.retained import RetainedMessages
+from mqttlite.wire.constants import PUBACK
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Ack, Subscribe, SubscriptionRequest
+from tests.support.core_driver import Client, World, publishes
+
+MANY = 4 * FILL_BYTES // SENDING_BYTES
+
+
+def world_of(count: int = MANY, topic: str = "t/%d") -> World:
+    world = World()
+    for number in range(count):
+        world.broker.publisher.restore(Message((topic % number).encode(), b"%d" % number, 1, True))
+    return world
+
+
+def begin(client: Client, *topic_filters: str, qos: int = 0) -> None:
+    """SUBSCRIBE, and no pass of the loop after it."""
+    requests = tuple(SubscriptionRequest(each.encode(), qos) for each in topic_filters)
+    client.world.broker.feed(client.connection, encode(Subscribe(1, requests), client.version), client.world.now)
+
+
+def sent(client: Client) -> int:
+    """How many messages are ready to be written."""
+    return len(client.connection.outbox.chunks)
+
+
+def test_a_pass_holds_only_so_many_and_all_arrive() -> None:
+    world = world_of()
+    client = world.connect("c")
+    begin(client, "#")
+    most = FILL_BYTES // SENDING_BYTES + 2
+    assert 1 < sent(client) <= most
+    for _ in range(3):
+        world.broker.turn.pending_bytes = 0
+        before = sent(client)
+        world.broker.tick(world.now)
+        assert before < sent(client) <= before + most
+    assert world.broker.due_at() == world.now
+    world.settle()
+    assert sorted(int(payload) for payload in client.payloads()) == list(range(MANY))
+    assert world.session("c").queued == 0
+
+
+def test_names_that_do_not_match_are_looked_at_by_and_by_too() -> None:
+    world = world_of((PASS_BYTES + 5 * FILL_BYTES) // LOOKING_BYTES, "t/%d/x")
+    world.publish("t/z/y", "found", 1, retain=True)
+    client = world.connect("c")
+    begin(client, "+/+/y")
+    passes = 0
+    while world.broker.turn.hungry:
+        assert world.session("c").queued == 1  # which is that something is to be looked for
+        world.broker.turn.pending_bytes = 0
+        world.broker.tick(world.now)
+        passes += 1
+    assert passes > 4
+    world.settle()
+    assert client.payloads() == ["found"]
+
+
+def test_what_is_replaced_or_cleared_before_it_is_found_is_left_out() -> None:
+    world = world_of()
+    client = world.connect("c")
+    begin(client, "#")
+    last = MANY - 1
+    world.broker.publish(b"t/%d" % last, b"new", 1, True, world.now)
+    world.broker.publish(b"t/%d" % (last - 1), b"", 1, True, world.now)
+    world.broker.publish(b"t/other", b"other", 1, True, world.now)
+    world.settle()
+    got = [(packet.payload, packet.retain) for packet in publishes(client.received())]
+    assert sorted(got) == sorted(
+        [(b"%d" % number, True) for number in range(last - 1)] + [(b"new", False), (b"", False), (b"other", False)]
+    )
+
+
+def test_later_messages_wait_until_all_that_was_retained_is_sent() -> None:
+    world = world_of()
+    client = world.connect("c", receive_maximum=10)
+    begin(client, "#", qos=1)
+    world.broker.publish(b"later", b"later", 1, False, world.now)
+    world.settle()
+    payloads = client.payloads()
+    assert payloads[-1] == "later"
+    assert len(payloads) == MANY + 1
+
+
+def test_what_expires_before_it_is_found_is_left_out() -> None:
+    world = world_of()
+    world.publish("z", "short", 1, retain=True, message_expiry_interval=5)
+    client = world.connect("c")
+    begin(client, "#")
+    world.now += 6
+    world.settle()
+    assert len(client.payloads()) == MANY
+
+
+@pytest.mark.parametrize(("expiry", "qos", "kept"), [(100, 1, MANY), (100, 0, 0), (0, 1, 0)])
+def test_who_leaves_meanwhile_finds_in_its_queue_what_its_session_keeps(expiry: int, qos: int, kept: int) -> None:
+    world = world_of(topic="t/%d/x")
+    client = world.connect("c", expiry=expiry, receive_maximum=1, auto_ack=False)
+    begin(client, "+/+/x", qos=qos)
+    client.lose()
+    session = world.broker.sessions.get("c")
+    assert (session.queued if session is not None else 0) == kept
+
+
+def test_searches_of_several_filters_follow_each_other() -> None:
+    world = world_of(MANY, "t/%d")
+    world.publish("u", "u", 1, retain=True)
+    client = world.connect("c")
+    begin(client, "t/+", "u", "none", "+")
+    world.settle()
+    payloads = client.payloads()
+    assert len(payloads) == MANY + 2
+    assert payloads[-2:] == ["u", "u"]
+
+
+def test_a_burst_counts_what_waits() -> None:
+    retained: RetainedMessages[Message] = RetainedMessages()
+    for number in range(2 * RETAINED_LOOKED_AT):
+        retained.put(b"t/%d" % number, Message(b"t/%d" % number, b"x"))
+    burst = Burst()
+    burst.add(Finding(retained.search(b"none"), 0, ()))
+    assert len(burst) == 0
+    burst.add(Finding(retained.search(b"t/+"), 1, ()))
+    assert (len(burst), burst.first()) == (1, None)
+    assert burst.look(0.0) == RETAINED_LOOKED_AT
+    assert burst.first() is not None
+    assert len(burst) == RETAINED_LOOKED_AT + 1
+    burst.add(Finding(retained.search(b"#"), 0, ()))
+    assert len(burst) == 3 * RETAINED_LOOKED_AT + 1
+    burst.give_up(False)
+    assert len(burst) == RETAINED_LOOKED_AT + 1
+    burst.give_up(True)
+    assert len(burst) == RETAINED_LOOKED_AT
+    for _ in range(RETAINED_LOOKED_AT):
+        burst.pop()
+    assert not burst
+    burst.add(Finding(retained.search(b"+/none"), 1, ()))
+    burst.look(0.0)
+    assert len(burst) == 1
+    burst.look(0.0)
+    assert not burst
+
+
+def test_acknowledgements_open_the_window_for_what_is_yet_to_be_found() -> None:
+    world = world_of(500)
+    client = world.connect("c", receive_maximum=1, auto_ack=False)
+    begin(client, "t/+", qos=1)
+    world.settle()
+    got = 0
+    while True:
+        packets = publishes(client.received())
+        if not packets:
+            break
+        got += len(packets)
+        client.send(*[Ack(PUBACK, packet.packet_id) for packet in packets])
+    assert got == 500
