@@ -94,7 +94,7 @@ def test_a_name_as_deep_as_its_filter_is_found_through_literals_and_wildcards_al
 
 @pytest.mark.parametrize(
     ("topic_filter", "most"),
-    [(b"site/%d/dev/%d/temp", 130), (b"site/%d/dev/%d/#", 260), (b"+/%d/dev/%d/temp", 330), (b"+/%d/%d/a/b/c/d", 560)],
+    [(b"site/%d/dev/%d/temp", 130), (b"site/%d/dev/%d/#", 260), (b"+/%d/dev/%d/temp", 330), (b"+/%d/%d/a/b/c/d", 620)],
 )
 def test_a_filter_takes_little_memory(topic_filter: bytes, most: int) -> None:
     """Its own bytes not counted. With a dictionary for each node it would be some hundred bytes more for each level."""
