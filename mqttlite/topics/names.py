@@ -8,7 +8,7 @@ from typing import Final
 from mqttlite.wire.constants import MAX_STRING_BYTES
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
-MAX_LEVELS: Final = 200
+MAX_LEVELS: Final = 201
 """Levels in a topic name or filter: what a tree of nodes costs is paid by whoever subscribes, so it has an end."""
 
 _PLUS: Final = 0x2B

@@ -50,7 +50,7 @@ AFTER_CONNECT = [
     ("a publish to a wildcard", raw("30 06 0003 'a/+' 00"), 0x90, "contains a wildcard"),
     ("an endless remaining length", raw("30 ff ff ff ff 7f"), 0x81, "more than four bytes"),
     ("a packet above our limit", raw("30 81 80 80 01"), 0x95, "at most 1048576"),
-    ("a topic of 1000 levels", b"\x30\xea\x07\x03\xe7" + b"/" * 999 + b"\0", 0x90, "1000 levels, at most 200"),
+    ("a topic of 1000 levels", b"\x30\xea\x07\x03\xe7" + b"/" * 999 + b"\0", 0x90, "1000 levels, at most 201"),
     ("a second CONNECT", raw(V5_CONNECT), 0x82, "CONNECT"),
     ("a CONNACK", raw("20 03 00 00 00"), 0x82, "CONNACK"),
     ("a packet of type 0", raw("00 00"), 0x82, "packet type 0"),

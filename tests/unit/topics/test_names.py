@@ -43,9 +43,9 @@ def test_a_name_from_inside_is_held_to_what_a_packet_can_carry() -> None:
 def test_as_many_levels_as_the_limit_are_accepted_and_one_more_is_not() -> None:
     check_name(b"/" * (MAX_LEVELS - 1))
     check_filter(b"/" * (MAX_LEVELS - 1))
-    with pytest.raises(TopicNameInvalid, match="201 levels, at most 200"):
+    with pytest.raises(TopicNameInvalid, match="202 levels, at most 201"):
         check_name(b"/" * MAX_LEVELS)
-    with pytest.raises(TopicFilterInvalid, match="201 levels, at most 200"):
+    with pytest.raises(TopicFilterInvalid, match="202 levels, at most 201"):
         check_filter(b"/" * MAX_LEVELS)
 
 
