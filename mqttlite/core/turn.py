@@ -285,12 +285,7 @@ class Outbox:
 
     def give_up(self) -> None:
         """The connection ends: QoS 0 messages that still wait for the link are dropped, and counted."""
-        for _piece, messages in self._backlog:
-            count(self.drops, BUFFER_FULL, messages)
-        self._backlog = _NO_BACKLOG
-        self._waiting_bytes -= self._backlog_bytes
-        self._backlog_bytes = 0
-        self._backlog_messages = 0
+        self._drop_kept()
 
     def _hold(self, piece: bytes, messages: int) -> bool:
         limits = self._limits
@@ -305,10 +300,12 @@ class Outbox:
             piece = piece[(messages - room) * size :] if drop_oldest else piece[: room * size]
             messages = room
         if messages:
+            if drop_oldest and all_taken:
+                self._drop_oldest(len(piece), messages)
+            elif drop_oldest:  # some of those that came just now are dropped, and all that are kept are older
+                self._drop_kept()
             if self._backlog is _NO_BACKLOG:
                 self._backlog = deque()
-            if drop_oldest:
-                self._drop_oldest(len(piece), messages)
             self._backlog.append((piece, messages))
             self._backlog_bytes += len(piece)
             self._backlog_messages += messages
@@ -326,10 +323,21 @@ class Outbox:
             free_messages += self._backlog_messages
         return max(0, min(free_bytes // size, free_messages))
 
+    def _drop_kept(self) -> None:
+        if self._backlog_messages:
+            count(self.drops, BUFFER_FULL, self._backlog_messages)
+        self._waiting_bytes -= self._backlog_bytes
+        self._backlog = _NO_BACKLOG
+        self._backlog_bytes = 0
+        self._backlog_messages = 0
+
     def _drop_oldest(self, size: int, messages: int) -> None:
-        """Drop kept messages, the oldest first and no more than needed, until so many of `size` bytes in all fit."""
+        """Drop kept messages, the oldest first and no more than needed, until so many of `size` bytes in all fit.
+
+        Or until none is left.
+        """
         limits = self._limits
-        while True:
+        while self._backlog:
             excess_bytes = self._waiting_bytes + size - limits.max_outbox_bytes
             excess_messages = self._backlog_messages + messages - limits.max_outbox_messages
             if excess_bytes <= 0 and excess_messages <= 0:
@@ -346,12 +354,7 @@ class Outbox:
 
     def _make_room(self) -> None:
         """Answers outgrew the limit: QoS 0 messages give way, and if there are none the client is cut off."""
-        while self._waiting_bytes > self._limits.max_outbox_bytes and self._backlog:
-            piece, messages = self._backlog.popleft()
-            self._backlog_bytes -= len(piece)
-            self._backlog_messages -= messages
-            self._waiting_bytes -= len(piece)
-            count(self.drops, BUFFER_FULL, messages)
+        self._drop_oldest(0, 0)
         if self._waiting_bytes > self._limits.max_outbox_bytes:
             self.turn.overflowed.append(self.number)
 

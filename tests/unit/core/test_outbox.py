@@ -170,6 +170,15 @@ def test_dropping_the_oldest_drops_no_more_than_it_takes() -> None:
     assert outbox.take() == run("bcd", size=250) + run("xyz", size=10)
 
 
+def test_what_is_kept_goes_before_any_of_those_that_came_after_it() -> None:
+    outbox = outbox_of(DROP_OLDEST, max_bytes=1_024)
+    outbox.block()
+    outbox.offer(run("abc", size=5), 3)
+    outbox.offer(run("vwxyz", size=250), 5)  # four fit, and the small ones beside them would
+    assert outbox.drops == {BUFFER_FULL: 4}
+    assert letters(outbox, size=250) == "wxyz"
+
+
 def test_many_small_messages_give_way_to_a_large_one() -> None:
     outbox = outbox_of(DROP_OLDEST, max_bytes=1_024)
     outbox.block()
@@ -208,10 +217,14 @@ def test_messages_give_way_to_answers(on_overflow: str) -> None:
     outbox.send(b"!" * 24)
     assert outbox.drops == {}
     outbox.send(b"!")
+    assert outbox.drops == {BUFFER_FULL: 1}, "no more than it takes"
+    outbox.send(b"!" * 499)
+    assert outbox.drops == {BUFFER_FULL: 1}
+    outbox.send(b"!")
     assert outbox.drops == {BUFFER_FULL: 2}
     assert outbox.turn.overflowed == []
     outbox.unblock()
-    assert outbox.take() == b"!" * 25
+    assert outbox.take() == b"!" * 525
 
 
 def test_a_client_whose_answers_fill_the_limit_is_cut_off() -> None:
