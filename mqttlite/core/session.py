@@ -139,7 +139,7 @@ class Session:
         self._window = min(receive_maximum, self._limits.max_inflight)  # [MQTT-4.9.0-1] [MQTT-3.3.4-9]
         self.quota = self._window - len(self.released)
         self.queue_high_water = len(self._pending)
-        self.inflight_high_water = 0
+        self.inflight_high_water = len(self.released)
         self._tell_watchers()
 
     def watch(self, group: bytes, improved: "list[Session]") -> None:

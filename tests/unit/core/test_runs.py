@@ -174,3 +174,14 @@ def test_a_run_goes_behind_a_backlog_that_leaves_in_several_passes() -> None:
     world.broker.feed(writer.connection, b"".join([encode(packet, V5) for packet in alike("ef", 1)]), world.now)
     world.settle()
     assert [payload[0] for payload in reader.payloads()] == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_what_is_still_to_be_released_counts_as_in_flight_from_the_start() -> None:
+    world = World()
+    reader = world.connect("r", auto_ack=False, expiry=60)
+    reader.subscribe("t", qos=2)
+    world.connect("w").send(*alike("abc", 2))
+    reader.send(*[Ack(PUBREC, packet_id) for packet_id in (1, 2, 3)])
+    reader.lose()
+    world.connect("r", auto_ack=False, expiry=60, clean_start=False)
+    assert world.session("r").inflight_high_water == 3, "a block of answers leaves the marks that one by one they would"
