@@ -1,14 +1,18 @@
 """The retained messages on their way to a session with new subscriptions: found by and by, in the order of these.
 
-Invariant: only as many are made ready as are about to be sent, however many there are.
+Invariants: only as many are made ready as are about to be sent, however many there are; and a filter is searched for
+once at a time, so that there are no more searches than subscriptions.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final, final
 
 from mqttlite.core.limits import RETAINED_LOOKED_AT
 from mqttlite.core.message import Delivery, Message
 from mqttlite.topics.retained import Search
+
+_NOTHING_FOUND: Final[deque[Delivery]] = deque()
+"""Never added to: most searches find nothing, and an empty deque takes 600 bytes."""
 
 
 @final
@@ -21,7 +25,7 @@ class Finding:
         self.search: Final = search
         self.qos: Final = qos
         self.identifiers: Final = identifiers
-        self.deliveries: deque[Delivery] = deque()
+        self.deliveries = _NOTHING_FOUND
 
     def __len__(self) -> int:
         """How many messages wait, as far as that is known; 1 at least while it is not."""
@@ -31,57 +35,86 @@ class Finding:
     def put(self, message: Message) -> None:
         """A message was found. It has RETAIN 1 [3.1.1 MQTT-3.3.1-8], and the subscription's identifier
         [MQTT-3.3.4-5]."""
+        if self.deliveries is _NOTHING_FOUND:
+            self.deliveries = deque()
         self.deliveries.append(Delivery(message, min(message.qos, self.qos), True, self.identifiers))
+
+    def follow(self, former: "Finding") -> None:
+        """The filter was subscribed to before: what was found for that goes first, what was not is found by this."""
+        former.deliveries.extend(self.deliveries)
+        self.deliveries = former.deliveries
 
 
 @final
 class Burst:
-    """Findings, the first of which is being sent."""
+    """Findings by filter, the first of which is being sent."""
 
     __slots__ = ("_findings", "_waiting")
 
     def __init__(self) -> None:
-        self._findings: Final[deque[Finding]] = deque()
+        self._findings: Final[OrderedDict[bytes, Finding]] = OrderedDict()
         self._waiting = 0
 
     def __len__(self) -> int:
         return self._waiting
 
     def add(self, finding: Finding) -> None:
+        topic_filter = finding.search.topic_filter
+        former = self._findings.pop(topic_filter, None)
+        if former is not None:
+            self._waiting -= len(former)
+            if former.deliveries:
+                finding.follow(former)
         if len(finding):
-            self._findings.append(finding)
+            self._findings[topic_filter] = finding
             self._waiting += len(finding)
+
+    def discard(self, topic_filter: bytes) -> None:
+        """The subscription is over: nothing more of it is sent."""
+        finding = self._findings.pop(topic_filter, None)
+        if finding is not None:
+            self._waiting -= len(finding)
 
     def first(self) -> Delivery | None:
         """What is to be sent next, while anything waits; None where it must be looked for."""
-        deliveries = self._findings[0].deliveries
+        deliveries = self._first().deliveries
         return deliveries[0] if deliveries else None
 
     def pop(self) -> None:
-        finding = self._findings[0]
+        finding = self._first()
         finding.deliveries.popleft()
         self._waiting -= 1
         if not len(finding):
-            self._findings.popleft()
+            self._findings.popitem(last=False)
 
     def look(self, now: float) -> int:
         """Look for more; among how many."""
-        finding = self._findings[0]
+        finding = self._first()
         before, left = len(finding), len(finding.search)
         for message in finding.search.take(RETAINED_LOOKED_AT):
             if not message.expired(now):
                 finding.put(message)
         self._waiting += len(finding) - before
         if not len(finding):
-            self._findings.popleft()
+            self._findings.popitem(last=False)
         return left - len(finding.search)
 
-    def give_up(self, all_of_them: bool) -> None:
-        """End the searches that are not finished: all of them, or those that find nothing above QoS 0."""
-        findings = list(self._findings)
-        self._findings.clear()
-        self._waiting = 0
-        for finding in findings:
-            if all_of_them or finding.qos == 0:
+    def give_up(self, all_searches: bool) -> int:
+        """Let go of what QoS 0 subscriptions found, and of what all of them could find yet or only those.
+
+        Returns how many messages that were found are lost.
+        """
+        lost = 0
+        for finding in list(self._findings.values()):
+            if finding.qos == 0:
+                lost += len(finding.deliveries)
+                self.discard(finding.search.topic_filter)
+            elif all_searches:
+                self._waiting -= len(finding) - len(finding.deliveries)
                 finding.search.end()
-            self.add(finding)
+                if not finding.deliveries:
+                    self.discard(finding.search.topic_filter)
+        return lost
+
+    def _first(self) -> Finding:
+        return next(iter(self._findings.values()))

@@ -127,10 +127,8 @@ STAMPS_S: Final = 60.0
 """How long a worker remembers when a topic's retained message came or went, seconds: until each worker has heard it."""
 
 RETAINED_WAITING: Final = 1_000
-RETAINED_COPIES: Final = 8
-"""Retained messages that wait for one session before a filter that asks for more is refused with 0x97: so many, or so
-many times all there are. Overlapping filters find a message several times; a SUBSCRIBE that says `#` again and again,
-which needs four bytes for each, could otherwise have any number of them made ready at once."""
+"""Retained messages that wait for one session before those of further new subscriptions are not made ready at once, but
+searched for when it is their turn: filters that overlap find a message many times."""
 
 MAX_STAMPS: Final = 100_000
 """So many topics at most, some 20 MB; what was retained longest ago is then forgotten before its time."""

@@ -333,13 +333,15 @@ class Publisher:
                 return True
         return self._to_share(share, delivery.message)[0] != DROPPED
 
-    def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...]) -> Finding:
+    def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...], at_once: bool) -> Finding:
         """What a new subscription gets at once: the retained messages its filter matches [MQTT-3.3.1-9].
 
-        [3.1.1 MQTT-3.3.1-6]. As many are looked at as the pass has room for, the others by and by.
+        [3.1.1 MQTT-3.3.1-6]. As many are looked at `at_once` as the pass has room for, the others by and by.
         """
         finding = Finding(self._kept(topic_filter).search(topic_filter), qos, identifiers)
         search = finding.search
+        if not at_once:
+            return finding
         while len(search) and self._turn.pending_bytes < PASS_BYTES and len(finding.deliveries) < RETAINED_LOOKED_AT:
             self._turn.pending_bytes += LOOKING_BYTES * min(len(search), RETAINED_LOOKED_AT)
             for message in search.take(RETAINED_LOOKED_AT):

@@ -441,10 +441,9 @@ class Routes:
             topic = self._topics[self._swept]
             self._swept += 1
             route = self.cache[topic]
-            if route.stamp != self.stamp:
-                compared += min(_worth(route), len(self._changes))
-                if not self._still_holds(topic, route):
-                    self._drop(topic)
+            compared += min(_worth(route), len(self._changes))
+            if not self._still_holds(topic, route):
+                self._drop(topic)
             if compared >= ROUTES_SWEPT * _CHANGES_COMPARED:
                 break
         return compared

@@ -168,18 +168,10 @@ class Session:
             if self._pending is _NOTHING_PENDING:
                 self._pending = deque()
             self._pending.extendleft(reversed(inflight))
-        burst, self._burst = self._burst, _NO_BURST
-        burst.give_up(not self.durable)  # what was not found yet is lost to nobody
-        while burst:
-            found = burst.first()
-            if found is None:
-                burst.look(self._turn.now)
-                continue
-            burst.pop()
-            if found.qos:
-                self._queue(found)
-            else:
-                count(self.drops, QOS0_OFFLINE, 1)
+        if self._burst:  # goes on when the client is back
+            lost = self._burst.give_up(not self.durable)
+            if lost:
+                count(self.drops, QOS0_OFFLINE, lost)
 
     def restore_message(self, packet_id: int, delivery: Delivery) -> None:
         """Put back a message from a store; it may have been sent before."""
@@ -263,6 +255,11 @@ class Session:
             self._burst.add(finding)
         self.fill()
 
+    def end_retained(self, topic_filter: bytes) -> None:
+        """A subscription is over: what it found retained is not sent any more."""
+        if self._burst:
+            self._burst.discard(topic_filter)
+
     def fill(self) -> None:
         """Send what waits, as far as window and link allow; a long backlog in several passes."""
         outbox = self.outbox
@@ -270,6 +267,9 @@ class Session:
             return
         turn = self._turn
         room = offered = FILL_BYTES if turn.pending_bytes < PASS_BYTES else 0
+        if self._burst and self._known:  # what was sent on an earlier connection came before what is yet to be found
+            while self._pending and self._pending[0] in self._known and room > 0 and self.quota > 0:
+                room -= self._send_first(outbox)
         while self._burst and room > 0:
             found = self._burst.first()
             if found is None:
@@ -288,13 +288,7 @@ class Session:
             else:
                 self.deliver_qos0(delivery)
         while self._pending and room > 0 and self.quota > 0:
-            packet_id, delivery = self._unqueue()
-            if delivery.message.expired(turn.now) and packet_id not in self._known:  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
-                self._settle(packet_id)
-                count(self.drops, EXPIRED, 1)
-                continue
-            room -= delivery.message.size() + 8
-            self._send(outbox, packet_id, delivery)
+            room -= self._send_first(outbox)
         turn.pending_bytes += offered - room
         if room <= 0 and not outbox.hungry and (self._burst or (self._pending and self.quota > 0)):
             outbox.hungry = True
@@ -528,11 +522,18 @@ class Session:
             self._tell_watchers()
         return delivery
 
-    def _unqueue(self) -> tuple[int, Delivery]:
+    def _send_first(self, outbox: Outbox) -> int:
+        """Send the first message of the queue, unless it has expired; how much that is."""
         packet_id = self._pending.popleft()
         delivery = self._queued.pop(packet_id)
-        self._queued_bytes -= delivery.message.size()
-        return packet_id, delivery
+        size = delivery.message.size()
+        self._queued_bytes -= size
+        if delivery.message.expired(self._turn.now) and packet_id not in self._known:  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
+            self._settle(packet_id)
+            count(self.drops, EXPIRED, 1)
+            return 0
+        self._send(outbox, packet_id, delivery)
+        return size + 8
 
     def _fits(self, size: int) -> bool:
         limits = self._limits

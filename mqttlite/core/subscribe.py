@@ -8,7 +8,7 @@ from typing import Final
 from mqttlite.core.burst import Finding
 from mqttlite.core.capabilities import Capabilities, refuse_subscription
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
-from mqttlite.core.limits import RETAINED_COPIES, RETAINED_WAITING, Limits
+from mqttlite.core.limits import RETAINED_WAITING, Limits
 from mqttlite.core.publish import Publisher
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
@@ -56,10 +56,10 @@ class Subscriptions:
         waiting = session.retained_waiting
         for request in packet.requests:
             code = refuse_subscription(capabilities, request, identifier)
-            code = code or self._refusal(session, request, waiting)
+            code = code or self._refusal(session, request)
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
-                finding = self._subscribe(session, request, identifier)
+                finding = self._subscribe(session, request, identifier, waiting < RETAINED_WAITING)
                 if finding is not None:
                     retained.append(finding)
                     waiting += len(finding)
@@ -84,24 +84,23 @@ class Subscriptions:
                 codes.append(_NO_SUBSCRIPTION_EXISTED)
                 continue
             self._routes.remove(subscription)
+            session.end_retained(topic_filter)
             if session.durable:
                 self._turn.changes.append(RemoveSubscription(session.client_id, topic_filter))
             codes.append(0)
         return bytes(codes)
 
-    def _refusal(self, session: Session, request: SubscriptionRequest, waiting: int) -> int:
+    def _refusal(self, session: Session, request: SubscriptionRequest) -> int:
         known = request.topic_filter in session.subscriptions
         if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
             return _QUOTA_EXCEEDED
         if not known and split_share(request.topic_filter) is not None:
             return _QUOTA_EXCEEDED if self._routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
-        if waiting >= RETAINED_WAITING and _wants_retained(session, request):
-            publisher = self._publisher
-            if waiting >= RETAINED_COPIES * (publisher.retained + publisher.own_retained):
-                return _QUOTA_EXCEEDED
         return 0
 
-    def _subscribe(self, session: Session, request: SubscriptionRequest, identifier: int) -> Finding | None:
+    def _subscribe(
+        self, session: Session, request: SubscriptionRequest, identifier: int, at_once: bool
+    ) -> Finding | None:
         topic_filter = request.topic_filter
         wants_retained = _wants_retained(session, request)
         replaced = session.subscriptions.get(topic_filter)
@@ -119,7 +118,8 @@ class Subscriptions:
             self._turn.changes.append(SaveSubscription(session.client_id, subscription))
         if not wants_retained:
             return None
-        return self._publisher.retained_for(topic_filter, request.qos, (identifier,) if identifier else ())
+        identifiers = (identifier,) if identifier else ()
+        return self._publisher.retained_for(topic_filter, request.qos, identifiers, at_once)
 
 
 def _wants_retained(session: Session, request: SubscriptionRequest) -> bool:

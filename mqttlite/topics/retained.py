@@ -32,7 +32,7 @@ EMPTY_PLACES: Final = 100
 
 @final
 class Place(Generic[V]):
-    """Where the value of a topic is, until that topic is forgotten."""
+    """Where the value of a topic is, until that topic is forgotten; then it has none for good."""
 
     __slots__ = ("serial", "topic", "value")
 
@@ -47,7 +47,7 @@ class Place(Generic[V]):
 class Shelf(Generic[V]):
     """The names below one prefix."""
 
-    __slots__ = ("all", "count", "here", "listed")
+    __slots__ = ("all", "count", "gone", "here", "listed")
 
     def __init__(self) -> None:
         self.count = 0
@@ -56,18 +56,29 @@ class Shelf(Generic[V]):
         self.all: dict[bytes, Place[V]] | None = None
         """Those on the shelves below as well, where they are many."""
         self.listed: list[Place[V]] | None = None
-        """The same for searches to share, until there is another name."""
+        """The same for searches to share: each goes to where the list ended when it began."""
+        self.gone = 0
+        """How many of those listed are no longer there."""
 
 
 @final
 class Search(Generic[V]):
     """The values that a filter matches, as of when the search began, without those that are gone since."""
 
-    __slots__ = ("_at", "_ending", "_leading", "_places", "_serial", "_topic_filter", "everything")
+    __slots__ = ("_at", "_end", "_ending", "_leading", "_parent", "_places", "_serial", "everything", "topic_filter")
 
-    def __init__(self, topic_filter: bytes, places: list[Place[V]], serial: int, everything: bool) -> None:
-        self._topic_filter: Final = topic_filter
+    def __init__(
+        self,
+        topic_filter: bytes,
+        places: list[Place[V]],
+        serial: int,
+        everything: bool,
+        parent: Place[V] | None = None,
+    ) -> None:
+        self.topic_filter: Final = topic_filter
         self._places: Final = places
+        self._end = len(places)
+        self._parent = parent
         self._serial: Final = serial
         self.everything: Final = everything
         """Whether all that is left will be found, unless it goes before."""
@@ -77,17 +88,24 @@ class Search(Generic[V]):
 
     def __len__(self) -> int:
         """How many names are left to look at."""
-        return len(self._places) - self._at
+        return self._end - self._at + (self._parent is not None)
 
     def end(self) -> None:
         """Find nothing more."""
-        self._at = len(self._places)
+        self._end = self._at
+        self._parent = None
 
     def take(self, most: int) -> list[V]:
         """What there is among the next `most` names."""
         found: list[V] = []
+        parent = self._parent
+        if parent is not None:
+            self._parent = None
+            most -= 1
+            if parent.value is not None and parent.serial <= self._serial:
+                found.append(parent.value)
         start = self._at
-        self._at = min(start + most, len(self._places))
+        self._at = min(start + most, self._end)
         ending = self._ending
         for at in range(start, self._at):
             place = self._places[at]
@@ -96,7 +114,7 @@ class Search(Generic[V]):
                 continue
             if self._leading and place.topic.startswith(b"$"):
                 continue  # [MQTT-4.7.2-1]
-            if self.everything or (place.topic.endswith(ending) and matches(self._topic_filter, place.topic)):
+            if self.everything or (place.topic.endswith(ending) and matches(self.topic_filter, place.topic)):
                 found.append(value)
         return found
 
@@ -105,13 +123,14 @@ class Search(Generic[V]):
 class RetainedMessages(Generic[V]):
     """Topic name → value."""
 
-    __slots__ = ("_empty", "_listed", "_places", "_serial", "_trie")
+    __slots__ = ("_empty", "_gone", "_listed", "_places", "_serial", "_trie")
 
     def __init__(self) -> None:
         self._trie: Final = pygtrie.Trie()
         self._places: Final[dict[bytes, Place[V]]] = {}
         self._empty: Final[dict[bytes, None]] = {}
-        self._listed: list[Place[V]] | None = None
+        self._listed: list[Place[V]] | None = None  # as those of shelves, and `_gone` too
+        self._gone = 0
         self._serial = 0
 
     def __len__(self) -> int:
@@ -125,7 +144,8 @@ class RetainedMessages(Generic[V]):
         place = self._places.get(topic)
         if place is None:
             place = self._places[topic] = Place(topic)
-            self._listed = None
+            if self._listed is not None:
+                self._listed.append(place)
             self._shelve(place)
         elif place.value is None:
             del self._empty[topic]
@@ -142,8 +162,10 @@ class RetainedMessages(Generic[V]):
         if len(self._empty) > EMPTY_PLACES:
             oldest = next(iter(self._empty))
             del self._empty[oldest]
-            self._listed = None
             self._unshelve(self._places.pop(oldest))
+            self._gone += 1
+            if self._gone > len(self._places):
+                self._listed = None
         return removed
 
     def values(self) -> list[V]:
@@ -161,13 +183,13 @@ class RetainedMessages(Generic[V]):
         if literal == 0:
             if self._listed is None:
                 self._listed = list(self._places.values())
+                self._gone = 0
             return Search(topic_filter, self._listed, self._serial, topic_filter == b"#")
         places = self._below(levels[: min(literal, SHELF_LEVELS)])
         everything = levels[literal] == b"#" and literal <= SHELF_LEVELS  # else the shelf holds others too
         parent = self._places.get(topic_filter[:-2]) if everything else None
-        if parent is not None:  # "sport/#" also matches "sport" (§4.7.1.2), which stands one shelf higher
-            places = [parent, *places]
-        return Search(topic_filter, places, self._serial, everything)
+        # "sport/#" also matches "sport" (§4.7.1.2), which stands one shelf higher.
+        return Search(topic_filter, places, self._serial, everything, parent)
 
     def _below(self, prefix: list[bytes]) -> list[Place[V]]:
         shelf: Shelf[V] | None = self._trie.get(prefix)
@@ -177,6 +199,7 @@ class RetainedMessages(Generic[V]):
             return self._gather(prefix)
         if shelf.listed is None:
             shelf.listed = list(shelf.all.values())
+            shelf.gone = 0
         return shelf.listed
 
     def _gather(self, prefix: list[bytes]) -> list[Place[V]]:
@@ -197,7 +220,8 @@ class RetainedMessages(Generic[V]):
             shelf.count += 1
             if shelf.all is not None:
                 shelf.all[place.topic] = place
-                shelf.listed = None
+                if shelf.listed is not None:
+                    shelf.listed.append(place)
             elif shelf.count > MANY:
                 shelf.all = {each.topic: each for each in self._gather(levels[: depth + 1])}
                 shelf.here = []
@@ -210,10 +234,12 @@ class RetainedMessages(Generic[V]):
             shelf.count -= 1
             if shelf.all is not None:
                 del shelf.all[place.topic]
-                shelf.listed = None
+                shelf.gone += 1
+                if shelf.gone > shelf.count:
+                    shelf.listed = None
                 if shelf.count < FEW:
                     shelf.here = [each for each in shelf.all.values() if _is_last(each, depth + 1)]
-                    shelf.all = None
+                    shelf.all = shelf.listed = None
             elif depth == len(shelves) - 1:
                 shelf.here.remove(place)
             if shelf.count == 0:

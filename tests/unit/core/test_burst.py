@@ -5,6 +5,7 @@ import pytest
 from mqttlite.core.burst import Burst, Finding
 from mqttlite.core.limits import FILL_BYTES, LOOKING_BYTES, PASS_BYTES, RETAINED_LOOKED_AT, SENDING_BYTES
 from mqttlite.core.message import Message
+from mqttlite.core.reasons import QOS0_OFFLINE
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.encode import encode
@@ -102,13 +103,53 @@ def test_what_expires_before_it_is_found_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("expiry", "qos", "kept"), [(100, 1, MANY), (100, 0, 0), (0, 1, 0)])
-def test_who_leaves_meanwhile_finds_in_its_queue_what_its_session_keeps(expiry: int, qos: int, kept: int) -> None:
+def test_who_leaves_meanwhile_finds_the_rest_on_coming_back_if_its_session_keeps_it(
+    expiry: int, qos: int, kept: int
+) -> None:
     world = world_of(topic="t/%d/x")
     client = world.connect("c", expiry=expiry, receive_maximum=1, auto_ack=False)
     begin(client, "+/+/x", qos=qos)
+    client.lose()  # which takes no search: there may be thousands
+    back = world.connect("c", expiry=100, clean_start=False, receive_maximum=10)
+    assert back.connection.session_present is (expiry > 0)
+    assert len(set(back.payloads())) == kept
+    assert world.session("c").queued == 0
+
+
+def test_what_was_sent_before_comes_before_what_is_yet_to_be_found() -> None:
+    """And what came later after it, also if the client leaves again and again."""
+    world = world_of(50)
+    client = world.connect("c", expiry=100, receive_maximum=5, auto_ack=False)
+    begin(client, "t/+", qos=1)
+    world.settle()
+    world.publish("t/x", "later", 1)
+    order = [packet.payload for packet in publishes(client.received())]
+    for window in (3, 1, 10):
+        client.lose()
+        client = world.connect("c", expiry=100, clean_start=False, receive_maximum=window, auto_ack=False)
+        again = publishes(client.received())
+        assert [packet.dup for packet in again] == [packet.payload in order for packet in again]
+        payloads = [packet.payload for packet in again]
+        assert payloads == [*order, *payloads[len(order) :]][:window]
+        order += payloads[len(order) :]
+    while publishes(again):
+        client.send(*[Ack(PUBACK, packet.packet_id) for packet in publishes(again)])
+        again = client.received()
+        order += [packet.payload for packet in publishes(again)]
+    assert len(order) == len(set(order)) == 51
+    assert order[-1] == b"later"
+
+
+def test_what_qos_0_finds_is_lost_with_its_connection_and_counted() -> None:
+    world = world_of(3)
+    client = world.connect("c", expiry=100)
+    client.block()
+    begin(client, "t/+", "t/0", qos=0)
+    begin(client, "t/1", qos=1)
     client.lose()
-    session = world.broker.sessions.get("c")
-    assert (session.queued if session is not None else 0) == kept
+    assert world.session("c").drops == {QOS0_OFFLINE: 4}
+    back = world.connect("c", expiry=100, clean_start=False)
+    assert back.payloads() == ["1"]
 
 
 def test_searches_of_several_filters_follow_each_other() -> None:
@@ -136,8 +177,9 @@ def test_a_burst_counts_what_waits() -> None:
     assert len(burst) == RETAINED_LOOKED_AT + 1
     burst.add(Finding(retained.search(b"#"), 0, ()))
     assert len(burst) == 3 * RETAINED_LOOKED_AT + 1
-    burst.give_up(False)
+    assert burst.give_up(False) == 0
     assert len(burst) == RETAINED_LOOKED_AT + 1
+    burst.add(Finding(retained.search(b"#"), 1, ()))
     burst.give_up(True)
     assert len(burst) == RETAINED_LOOKED_AT
     for _ in range(RETAINED_LOOKED_AT):
@@ -147,6 +189,25 @@ def test_a_burst_counts_what_waits() -> None:
     burst.look(0.0)
     assert len(burst) == 1
     burst.look(0.0)
+    assert not burst
+
+
+def test_a_filter_is_searched_for_once_at_a_time() -> None:
+    retained: RetainedMessages[Message] = RetainedMessages()
+    for number in range(3 * RETAINED_LOOKED_AT):
+        retained.put(b"t/%d" % number, Message(b"t/%d" % number, b"x"))
+    burst = Burst()
+    for _ in range(2):
+        burst.add(Finding(retained.search(b"t/+"), 1, ()))
+        burst.add(Finding(retained.search(b"#"), 1, ()))
+        assert len(burst) == 1 + 3 * RETAINED_LOOKED_AT
+    burst.look(0.0)
+    burst.add(Finding(retained.search(b"t/+"), 1, ()))  # what was found for it before is still sent
+    assert len(burst) == RETAINED_LOOKED_AT + 1 + 3 * RETAINED_LOOKED_AT
+    burst.discard(b"t/+")
+    burst.discard(b"t/+")
+    assert len(burst) == 3 * RETAINED_LOOKED_AT
+    burst.discard(b"#")
     assert not burst
 
 

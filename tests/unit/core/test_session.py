@@ -1,5 +1,7 @@
 """A session by itself: what it sends, what it keeps, and in which order; no broker around it."""
 
+from collections import deque
+
 import pytest
 
 from mqttlite.core.burst import Finding
@@ -82,7 +84,7 @@ def retained(*payloads: str, qos: int = 0, topic: bytes = b"r") -> list[Delivery
 def found(deliveries: list[Delivery]) -> list[Finding]:
     """As a new subscription finds them, which has nothing left to look for."""
     finding = Finding(RetainedMessages[Message]().search(b"#"), 2, ())
-    finding.deliveries.extend(deliveries)
+    finding.deliveries = deque(deliveries)
     return [finding]
 
 
@@ -552,15 +554,23 @@ def test_a_retained_message_that_was_replaced_or_has_expired_is_passed_over() ->
     assert bench.payloads() == ""
 
 
-def test_retained_messages_that_wait_when_the_client_leaves_are_queued_with_the_others() -> None:
-    bench = Bench(receive_maximum=1)
+def test_retained_messages_that_wait_when_the_client_leaves_are_sent_when_it_is_back() -> None:
+    bench = Bench(receive_maximum=1, durable=True)
     bench.deliver("x")
     bench.session.deliver_retained(found(retained("a", qos=1) + retained("b")))
     bench.session.detach()
-    assert bench.session.drops == {QOS0_OFFLINE: 1}
-    assert bench.session.queued == 2
+    assert bench.session.drops == {}
+    assert bench.session.queued == 3
+    bench.deliver("c")
     bench.connect(receive_maximum=9)
-    assert bench.payloads() == "Xa"
+    assert bench.payloads() == "Xabc"
+
+
+def test_retained_messages_that_wait_end_with_a_session_that_is_not_kept() -> None:
+    bench = Bench(receive_maximum=1)
+    bench.session.deliver_retained(found(retained("a", "b", "c", qos=1)))
+    bench.session.detach()
+    assert bench.session.queued == 3
 
 
 def test_many_retained_messages_leave_in_several_passes() -> None:

@@ -1,9 +1,11 @@
 """SUBSCRIBE and UNSUBSCRIBE: what is granted, what is refused, and what changes."""
 
+from collections import Counter
+
 import pytest
 
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
-from mqttlite.core.limits import RETAINED_COPIES, RETAINED_WAITING, Limits
+from mqttlite.core.limits import RETAINED_WAITING, Limits
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Disconnect, Publish, Subscribe, Unsuback, Unsubscribe
 from tests.support.core_driver import World, publishes, request
@@ -125,33 +127,45 @@ def test_only_subscriptions_that_outlive_the_connection_are_kept_in_the_store() 
     assert all(change.client_id == "lasting" for change in changes)
 
 
-@pytest.mark.parametrize(
-    ("retained", "granted"),
-    [
-        pytest.param(100, RETAINED_WAITING // 100, id="few: until so many wait"),
-        pytest.param(250, RETAINED_COPIES, id="many: until all of them wait so many times"),
-    ],
-)
-@pytest.mark.parametrize(("version", "refused"), [(V5, 0x97), (V311, 0x80)])
-def test_who_asks_for_everything_again_and_again_is_refused_until_it_was_sent(
-    version: int, refused: int, retained: int, granted: int
-) -> None:
-    world = World()
-    for number in range(retained):
-        world.publish(f"r/{number}", "x", retain=True)
-    client = world.connect("c", version)
-    asked = [request("r/#")] * (granted + 2)
-    assert client.subscribe(*asked) == bytes([0] * granted + [refused] * 2)
-    assert len(client.payloads()) == granted * retained
-    assert client.subscribe("r/#") == b"\0"
-    assert len(client.payloads()) == retained
-
-
-def test_who_wants_nothing_retained_is_not_refused_for_what_waits() -> None:
+@pytest.mark.parametrize("version", [V5, V311])
+def test_who_asks_for_everything_again_and_again_has_only_so_much_made_ready(version: int) -> None:
+    """What was not found for a subscription is found for the one that takes its place."""
     world = World()
     for number in range(100):
         world.publish(f"r/{number}", "x", retain=True)
+    copies = RETAINED_WAITING // 100
+    client = world.connect("c", version)
+    for asked in (copies - 1, copies, copies + 1, copies + 2, 3 * copies):
+        assert client.subscribe(*["r/#"] * asked) == bytes(asked)
+        sent = min(asked, copies + 1)
+        assert Counter(client.messages()) == {(f"r/{number}", "x"): sent for number in range(100)}
+    client.block()
+    for _ in range(3 * copies):
+        client.send(Subscribe(1, (request("r/#"),)))
+    assert world.session("c").retained_waiting == (copies + 1) * 100
+    client.unblock()
+    assert len(client.payloads()) == (copies + 1) * 100
+
+
+def test_many_filters_at_once_are_all_granted_and_all_find_what_is_retained() -> None:
+    """However little it is, and however many searches wait."""
+    world = World()
+    for number in range(10):
+        world.publish(f"r/{number}/x", str(number), retain=True)
     client = world.connect("c")
-    asked = [request("r/#")] * (RETAINED_WAITING // 100)
-    others = [request("r/#", retain_handling=1), request("r/#", retain_handling=2), request("$share/g/r/#")]
-    assert client.subscribe(*asked, *others, request("r/0")) == bytes([0] * (len(asked) + len(others)) + [0x97])
+    filters = [f"+/{number % 10}/x" if number < 10 else f"r/+/none{number}" for number in range(3_000)]
+    assert client.subscribe(*filters) == bytes(len(filters))
+    assert sorted(client.payloads()) == [str(number) for number in range(10)]
+
+
+def test_after_unsubscribing_nothing_more_of_what_was_retained_is_sent() -> None:
+    world = World()
+    for number in range(3):
+        world.publish(f"r/{number}", "r", retain=True)
+        world.publish(f"s/{number}", "s", retain=True)
+    client = world.connect("c")
+    client.block()
+    client.send(Subscribe(1, (request("r/#"), request("s/#"), request("r/1"))))
+    client.send(Unsubscribe(2, (b"r/#", b"none")))
+    client.unblock()
+    assert client.payloads() == ["s", "s", "s", "r"]

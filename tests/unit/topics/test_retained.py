@@ -154,16 +154,35 @@ def test_a_search_says_whether_it_will_find_all_that_it_looks_at() -> None:
         assert retained.search(topic).everything is everything
 
 
-def test_searches_share_their_list_of_names_until_there_is_another() -> None:
+def test_searches_share_their_list_of_names_however_many_come_and_go() -> None:
+    """Else each that waits would have one of its own, and a client can have thousands of them."""
     retained: RetainedMessages[int] = RetainedMessages()
     for number in range(2 * MANY):
         retained.put(b"a/%d/x" % number, number)
     for topic_filter in (b"+/+/x", b"a/+/x"):
+        searches = []
+        for number in range(2 * MANY):
+            searches.append(retained.search(topic_filter))
+            retained.put(b"a/%s-%d/x" % (topic_filter[:1].hex().encode(), number), 0)
+            if number % 2:
+                retained.remove(b"a/%s-%d/x" % (topic_filter[:1].hex().encode(), number))
+        assert len({id(search._places) for search in searches}) == 1
+        assert len(found(retained, topic_filter)) == len(retained)
+        assert searches[0].take(10**6) == list(range(2 * MANY)) + [0] * (len(retained) - 3 * MANY)
+
+
+def test_a_list_of_names_is_made_anew_when_most_of_them_are_gone() -> None:
+    for topic_filter in (b"+/#", b"a/#"):
+        retained: RetainedMessages[int] = RetainedMessages()
+        for number in range(4 * MANY):
+            retained.put(b"a/%d" % number, number)
         search = retained.search(topic_filter)
-        retained.put(b"a/7/x", 1007)
-        assert retained.search(topic_filter)._places is search._places
-        retained.put(b"a/new/%s" % topic_filter[:1].hex().encode(), 0)
-        assert retained.search(topic_filter)._places is not search._places
+        for number in range(3 * MANY):
+            retained.remove(b"a/%d" % number)
+        assert len(retained.search(topic_filter)) == 4 * MANY  # half of them are gone
+        retained.remove(b"a/%d" % (3 * MANY))
+        assert len(retained.search(topic_filter)) == 2 * MANY - 1
+        assert found(retained, topic_filter) == search.take(10**6) == list(range(3 * MANY + 1, 4 * MANY))
 
 
 def test_what_is_below_a_name_is_found_together_with_it() -> None:
@@ -172,6 +191,11 @@ def test_what_is_below_a_name_is_found_together_with_it() -> None:
     retained.put(b"sport/tennis", 2)
     assert found(retained, b"sport/#") == [1, 2]
     assert found(retained, b"sport/+/#") == [2]
+    search, later = retained.search(b"sport/#"), retained.search(b"sport/#")
+    retained.remove(b"sport")
+    assert (len(search), search.take(1), search.take(1)) == (2, [], [2])
+    retained.put(b"sport", 3)  # which comes as a message
+    assert later.take(2) == [2]
     for depth in range(1, SHELF_LEVELS + 3):
         retained.put(b"/".join([b"a"] * depth), depth)
     for depth in range(1, SHELF_LEVELS + 3):  # also where both stand on the last shelf
