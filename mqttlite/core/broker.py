@@ -31,7 +31,7 @@ from mqttlite.wire.constants import (
     SUBSCRIBE,
     V5,
 )
-from mqttlite.wire.decode import connect_version, decode
+from mqttlite.wire.decode import client_id_in, connect_version, decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import (
     NotAuthorized,
@@ -329,11 +329,8 @@ class Broker:
         workers = self._workers
         if workers is None:
             return False
-        packet_bytes = data[body:stop]
-        connection.version = connect_version(packet_bytes)  # in which a refusal is written
-        packet = decode(data[at], packet_bytes, connection.version)
-        assert isinstance(packet, Connect)
-        home = workers.home(packet.client_id) if packet.client_id else workers.index
+        client_id = client_id_in(data[body:stop])
+        home = workers.home(client_id) if client_id else workers.index
         if home == workers.index:
             return False
         assert connection.deadline is not None, "that of its CONNECT"
@@ -506,7 +503,7 @@ class Broker:
         client_id = f"{self._client_id_prefix}{connection.number}"
         workers = self._workers
         while self.sessions.get(client_id) is not None or (
-            workers is not None and workers.home(client_id) != workers.index
+            workers is not None and workers.home(client_id.encode()) != workers.index
         ):
             client_id += "x"
         return client_id

@@ -44,9 +44,9 @@ class Workers:
     def others(self) -> list[int]:
         return [worker for worker in range(self.count) if worker != self.index]
 
-    def home(self, client_id: str) -> int:
+    def home(self, client_id: bytes) -> int:
         """The worker where a client's session lives."""
-        return zlib.crc32(client_id.encode()) % self.count
+        return zlib.crc32(client_id) % self.count
 
     # ------------------------------------------------------------------ interests
 

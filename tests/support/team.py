@@ -177,7 +177,7 @@ class Team:
             return True
         assert self.workers[at]._workers is not None
         client_id: str = change.subscription.client_id if isinstance(change, SaveSubscription) else change.client_id  # type: ignore[union-attr]
-        return self.workers[at]._workers.home(client_id) == at
+        return self.workers[at]._workers.home(client_id.encode()) == at
 
     def _pump(self, now: float) -> None:
         busy = True
