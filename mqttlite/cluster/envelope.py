@@ -26,9 +26,9 @@ READY: Final = 7
 BYE: Final = 8
 
 _HEAD: Final = struct.Struct("<BI")
-_BATCH: Final = struct.Struct("<QBBIH")
-_FORWARD: Final = struct.Struct("<QBddH")
-_OUTCOME: Final = struct.Struct("<QBIIIHI")
+_BATCH: Final = struct.Struct("<QBBII")
+_FORWARD: Final = struct.Struct("<QBddI")
+_OUTCOME: Final = struct.Struct("<QBIIIII")
 _INTEREST: Final = struct.Struct("<IIH")
 _SERIAL: Final = struct.Struct("<Q")
 _LENGTH: Final = struct.Struct("<H")

@@ -122,7 +122,7 @@ class Fabric:
             self._peers[worker].write([envelope(STATUS, status)])
 
     async def all_ready(self) -> None:
-        """Say that we are ready, and wait until all are."""
+        """Say that we are ready, and wait until all are, or one has left before it was."""
         for peer in self._peers.values():
             peer.write([envelope(READY)])
         self._note_ready(self.index)
@@ -157,6 +157,7 @@ class Fabric:
         for serial, (_done, waiting) in list(self._told.items()):
             if worker in waiting:
                 self.on_told(worker, serial)
+        self._all_ready.set()  # nobody needs to wait for one that will not come
         if worker not in self._leaving:
             self._on_lost(worker)
 
