@@ -65,10 +65,10 @@ class Crew:
         try:
             sock = self._listeners[number].give_away(link)
         except OSError as error:  # no file left for it
-            _log.warning("%s: cannot go on at worker %d: %s", link.address, move.home, error)
+            _log.warning("%s: cannot go on at worker %d: %s", link.address, move.worker, error)
             link.abort()
             return
-        self._handoffs[move.home].send(sock, origin, move.data)
+        self._handoffs[move.worker].send(sock, origin, move.data)
 
     def is_leaving(self) -> None:
         """From now on it is no surprise when another worker is gone."""
