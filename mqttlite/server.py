@@ -151,8 +151,8 @@ class Broker:
                 await self._crew.start()
                 self._turns.fabric = self._crew.fabric
             self._report()
-            for listener in self.listeners:
-                if listener.port or self.is_spokesman:
+            for listener, options in zip(self.listeners, self.config.listeners, strict=True):
+                if self.is_spokesman or options.path is None:
                     await listener.start()
             if self.config.telemetry is not None:
                 self._dump = SessionDump(self.config.telemetry, self.broker_id)
