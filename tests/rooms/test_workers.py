@@ -19,6 +19,7 @@ from mqttlite.client import ScramSha256
 from mqttlite.config import Config, LameDuckOptions, ListenerOptions
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import Limits
+from mqttlite.net import turns
 from mqttlite.net.listeners import PARTING_S
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.sasl import keys_of
@@ -423,6 +424,31 @@ async def test_a_client_that_does_not_read_is_felt_at_its_home(certs: Path, tmp_
         for number in range(sent):
             assert await frozen.message() == ("flood", big(number))
         await until(lambda: not state.outbox.blocked)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_who_waits_for_very_many_acknowledgements_is_read_no_more(
+    qos: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "MAX_POSTPONED", 50)
+    async with Town(Config(listeners=TCP, sys=QUIET)) as house:
+        subscriber = await house.to(1)
+        await subscriber.subscribe("there")
+        publisher = await house.to(0)
+        state = house.connection(publisher.client_id)
+        assert house.workers[1]._crew is not None
+        other = house.workers[1]._crew.fabric._peers[0]._transport
+        other.pause_reading()  # it has something else to do
+        sent = [publisher.publish("there", b"x", qos)]
+        while not state.unread:
+            sent.append(publisher.publish(f"nobody/{len(sent)}", b"x", qos))
+            await asyncio.sleep(0)
+            assert len(sent) < 1_000
+        assert 50 < len(state.postponed) < 200
+        sent += [publisher.publish(f"nobody/{number}", b"x", qos) for number in range(500)]
+        other.resume_reading()
+        assert [(await publisher.expect(Ack)).packet_id for _ in sent] == sent
+        assert not state.unread
 
 
 @pytest.mark.parametrize("kind", ["tcp", *RELAYED])
