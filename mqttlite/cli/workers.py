@@ -66,11 +66,10 @@ def _exit_code(serve: Callable[[Config, Membership], int], config: Config, place
 
 def _wait(children: dict[int, int]) -> int:
     """Wait for all of them, and let the others end with the first, but for those that send their clients away."""
-    leaving = False
+    told: set[int] = set()
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        nonlocal leaving
-        leaving = leaving or number == signal.SIGUSR1
+        told.add(number)
         for pid in list(children):
             with suppress(ProcessLookupError):  # we are just about to note its end
                 os.kill(pid, number)
@@ -81,8 +80,10 @@ def _wait(children: dict[int, int]) -> int:
         pid, status = os.wait()
         del children[pid]
         code = os.waitstatus_to_exitcode(status)
+        if -code in told:  # before it had begun to listen to signals
+            code = 0
         worst = worst or (code if code >= 0 else 1)
-        if code != 0 or not leaving:
+        if code != 0 or signal.SIGUSR1 not in told:
             pass_on(signal.SIGTERM, None)
     for number, handler in former.items():
         signal.signal(number, handler)

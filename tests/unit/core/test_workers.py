@@ -4,6 +4,8 @@ import zlib
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
@@ -15,6 +17,7 @@ from mqttlite.core.shares import SHARE_POLICIES
 from mqttlite.core.workers import Workers
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V31, V311
+from mqttlite.wire.decode import client_id_in
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import (
     Ack,
@@ -233,25 +236,60 @@ def test_connect_byte_by_byte_arrives_whole() -> None:
     assert isinstance(client.received()[0], Connack)
 
 
-def test_a_malformed_connect_is_refused_where_it_came_in() -> None:
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_malformed_connect_is_refused_wherever_its_client_may_be_at_home(at: int) -> None:
     crew = Crew(2)
-    client = crew[0].open()
+    client = crew[at].open()
     connect = bytearray(encode(Connect(crew.name(1), V5), V5))
     connect[9] |= 1  # the reserved flag
     client.send_bytes(bytes(connect))
-    assert crew.move(0) == 0
+    crew.pump()
     assert client.closed
     assert isinstance(connack := client.received()[0], Connack)
     assert connack.reason_code == 0x81
-    assert crew[0].broker.opened == 1
+    assert sum(worker.broker.opened for worker in crew.workers) == 1
 
 
-def test_an_unknown_version_is_refused_where_it_came_in() -> None:
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(
+    "packet",
+    [
+        "100d 0004 4d515454 ff 02 0000 0001 31",
+        "1000",
+        "1001 00",
+        "1003 000031",
+        "1007 ffff 4d515454 05",
+        "100b 0004 4d515454 05 02 0000 ff",
+        "100f 0004 4d515454 05 02 0000 ffffffffff",
+        "100d 0004 4d515454 05 02 0000 00 ffff",
+        "100c 0004 4d515454 04 02 0000 ffff",
+    ],
+)
+def test_what_is_no_connect_at_all_is_refused(at: int, packet: str) -> None:
     crew = Crew(2)
-    client = crew[0].open(V311)
-    client.send_bytes(bytes.fromhex("100d00044d515454ff02000000013132"))
-    assert crew.move(0) == 0
+    client = crew[at].open(V5 if " 05 02 " in packet else V311)
+    data = bytes.fromhex(packet)
+    client.send_bytes(bytes((data[0], len(data) - 2)) + data[2:])
+    crew.pump()
     assert client.closed
+
+
+@given(
+    client_id=st.text(st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs"]), max_size=300),
+    version=st.sampled_from([V31, V311, V5]),
+    name=st.text("abc", max_size=200),
+    will=st.sampled_from([None, Will(b"will", b"gone", 1, False)]),
+    username=st.sampled_from([None, "user"]),
+    cut=st.integers(0, 2_000),
+)
+def test_the_home_is_that_of_the_client_identifier_that_is_decoded_later(
+    client_id: str, version: int, name: str, will: Will | None, username: str | None, cut: int
+) -> None:
+    properties = Properties(user_properties=[("name", name)]) if version == V5 and name else NONE
+    packet = encode(Connect(client_id, version, True, 10, username, None, will, properties), version)
+    body = packet[3 if packet[1] > 127 else 2 :]
+    assert client_id_in(body) == client_id.encode()
+    assert client_id_in(body[:cut]) in (b"", client_id.encode()), "what is cut off is not guessed"
 
 
 def test_who_is_silent_at_the_wrong_worker_is_closed_in_time() -> None:
@@ -1071,6 +1109,16 @@ def test_a_retained_message_and_shares_of_several_workers_are_one_message_each()
     assert [client.payloads() for client in plain] == [["x"]] * 3
     for members in groups.values():
         assert sum(len(member.payloads()) for member in members) == 1
+
+
+def test_what_nobody_asks_about_is_counted_where_its_share_has_no_members_left() -> None:
+    crew = Crew(2)
+    member = crew.subscriber(1, SHARE)
+    publisher = crew.connect(0)
+    member.disconnect()
+    publisher.publish("t", "x", 0)
+    crew.pump()
+    assert crew[1].broker.publisher.drops == {"no_subscribers": 1}
 
 
 def test_a_will_for_a_share_goes_to_a_member_of_another_worker() -> None:
