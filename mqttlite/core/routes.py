@@ -22,9 +22,12 @@ from mqttlite.topics.tree import SubscriptionTree
 from mqttlite.wire.constants import V5
 
 _TOPIC_BYTES: Final = 200
+_LEVEL_BYTES: Final = 100
 _ROUTE_BYTES: Final = 150
 _RECEIVER_BYTES: Final = 150
-"""About what a cached topic, its route, and each receiver in it take; for `max_route_cache_bytes`."""
+_IDENTIFIER_BYTES: Final = 40
+"""About what a cached topic and each further level of it take, its route, each receiver in that, and each subscription
+identifier; for `max_route_cache_bytes`."""
 
 _CHANGES_COMPARED: Final = 8
 """Changed filters to hold against the topic of a route before it costs less to make the route anew; each receiver in it
@@ -107,8 +110,11 @@ class Route:
         """The same, that take topic aliases."""
         self.others = _NO_RECEIVERS
         """Those that must be looked at one by one."""
-        self.size: Final = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(shares))
+        size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(shares))
         for receiver in receivers:
+            size += _IDENTIFIER_BYTES * len(receiver.identifiers)
+            if receiver.own is not None:
+                size += _RECEIVER_BYTES + _IDENTIFIER_BYTES * len(receiver.own.identifiers)
             outbox = receiver.session.outbox
             if outbox is None or receiver.identifiers or receiver.has_no_local or outbox.max_packet_bytes:
                 if self.others is _NO_RECEIVERS:
@@ -126,6 +132,7 @@ class Route:
                 if self.plain3 is _NO_OUTBOXES:
                     self.plain3 = []
                 self.plain3.append(outbox)
+        self.size: Final = size
 
 
 _OUT_OF_DATE: Final = -1
@@ -374,11 +381,11 @@ class Routes:
         return Route(receivers, shares, remotes, self.stamp)
 
     def _remember(self, topic: bytes, route: Route, known: Route | None) -> None:
-        size = route.size + _TOPIC_BYTES + len(topic) if known is None else route.size - _size(known)
+        size = route.size + _topic_size(topic) if known is None else route.size - _size(known)
         if self._cached_bytes + size > self._max_bytes:
             self._clear()  # dropping all at once costs less, over time, than finding the oldest each time
             known = None
-            size = route.size + _TOPIC_BYTES + len(topic)
+            size = route.size + _topic_size(topic)
             if size > self._max_bytes:
                 return
             route.stamp = self.stamp
@@ -440,6 +447,11 @@ class Routes:
         self._cached_bytes -= _size(route)
         route.stamp = _OUT_OF_DATE
         self.cache[topic] = _NO_ROUTE
+
+
+def _topic_size(topic: bytes) -> int:
+    """What a topic takes besides its route: with very many levels that is mostly their index."""
+    return _TOPIC_BYTES + len(topic) + _LEVEL_BYTES * topic.count(b"/")
 
 
 def _size(route: Route) -> int:

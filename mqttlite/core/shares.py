@@ -187,6 +187,8 @@ class Share:
             if len(members) >= messages or len(members) >= len(ring.members):
                 break
             member = ring.next()
+        if messages > len(members):  # the last round is not everybody's: who comes after it is next
+            ring.turn = members[messages % len(members)].at
         return members
 
     def _look_again(self) -> None:

@@ -162,10 +162,10 @@ class RetainedMessages(Generic[V]):
             if self._listed is None:
                 self._listed = list(self._places.values())
             return Search(topic_filter, self._listed, self._serial, topic_filter == b"#")
-        everything = levels[literal] == b"#" and literal <= SHELF_LEVELS
         places = self._below(levels[: min(literal, SHELF_LEVELS)])
-        parent = self._places.get(topic_filter[:-2]) if topic_filter.endswith(b"/#") else None
-        if parent is not None and literal == len(levels) - 1:  # "sport/#" also matches "sport" (§4.7.1.2)
+        everything = levels[literal] == b"#" and literal <= SHELF_LEVELS  # else the shelf holds others too
+        parent = self._places.get(topic_filter[:-2]) if everything else None
+        if parent is not None:  # "sport/#" also matches "sport" (§4.7.1.2), which stands one shelf higher
             places = [parent, *places]
         return Search(topic_filter, places, self._serial, everything)
 

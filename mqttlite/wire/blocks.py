@@ -10,6 +10,9 @@ from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL
 
 _IDENTIFIERS: Final = 65_536
 
+_AT_ONCE: Final = 256
+"""Acknowledgements to compare before anything is known of them, a kilobyte."""
+
 HIGH: Final = b"".join([bytes((high,)) * 256 for high in range(256)])
 LOW: Final = bytes(range(256)) * 256
 """The two bytes of every packet identifier, each at the place that the identifier is."""
@@ -38,12 +41,21 @@ def counted(acks: bytes, first: int, count: int) -> bytes:
 def leading(data: bytes, at: int, acks: bytes, first: int, most: int) -> int:
     """How many of those acknowledgements, `most` at the most, `data` has at `at`; where fewer, at least half of them.
 
-    So a caller that comes again has them all in a few steps.
+    So a caller that comes again has them all in a few steps. A step costs what it finds, however many might have been
+    there: else who has thousands of messages under way could break each block after its first.
     """
     most = min(most, (len(data) - at) // 4)
-    while most > 0 and data[at : at + 4 * most] != acks[4 * first : 4 * (first + most)]:
-        most //= 2
-    return most
+    found = min(most, _AT_ONCE)
+    while found > 0 and data[at : at + 4 * found] != acks[4 * first : 4 * (first + found)]:
+        found //= 2
+    if found < _AT_ONCE:
+        return found
+    while found < most:
+        more = min(2 * found, most)
+        if data[at + 4 * found : at + 4 * more] != acks[4 * (first + found) : 4 * (first + more)]:
+            break
+        found = more
+    return found
 
 
 def numbered(packets: bytes, size: int, at: int, first: int) -> bytes:
@@ -73,7 +85,9 @@ class Ids:
         return self.first + number if self.counted else self._high[number] << 8 | self._low[number]
 
     def has(self, packet_id: int) -> bool:
-        return any(self.get(number) == packet_id for number in range(self.count))
+        """Whether it is one of these, which are counted up."""
+        assert self.counted, "those of QoS 2, of which alone this is asked, are"
+        return 0 <= packet_id - self.first < self.count
 
     def acknowledged(self, packet_type: int, reason_code: int) -> bytes:
         """PUBACKs or PUBRECs for all of them, with one reason code."""

@@ -382,6 +382,16 @@ def test_nobody_is_dealt_two_of_a_run_while_others_turn_out_to_be_away() -> None
             assert len(share.deal(2)) == min(2, len(settled))
 
 
+@given(st.integers(1, 5), st.lists(st.integers(1, 12), max_size=12))
+def test_runs_of_any_length_go_on_where_the_one_before_ended(count: int, runs: list[int]) -> None:
+    share = share_of(sessions_of(count), ROUND_ROBIN)
+    sent: list[str] = []
+    for messages in runs:
+        dealt = [member.session.client_id for member in share.deal(messages)]
+        sent += [dealt[number % len(dealt)] for number in range(messages)]
+    assert sent == [f"s{number % count}" for number in range(len(sent))]
+
+
 @pytest.mark.parametrize("policy", [HASH_TOPIC, HASH_KEY])
 def test_a_key_keeps_its_member_while_others_come_back_and_go(policy: str) -> None:
     sessions = sessions_of(50)

@@ -172,3 +172,7 @@ def test_what_is_below_a_name_is_found_together_with_it() -> None:
     retained.put(b"sport/tennis", 2)
     assert found(retained, b"sport/#") == [1, 2]
     assert found(retained, b"sport/+/#") == [2]
+    for depth in range(1, SHELF_LEVELS + 3):
+        retained.put(b"/".join([b"a"] * depth), depth)
+    for depth in range(1, SHELF_LEVELS + 3):  # also where both stand on the last shelf
+        assert found(retained, b"a/" * depth + b"#") == list(range(depth, SHELF_LEVELS + 3))

@@ -1,5 +1,7 @@
 """Blocks are, byte for byte, what the packets one by one would be."""
 
+import tracemalloc
+
 import pytest
 
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, counted, ids_of, leading, numbered
@@ -41,6 +43,28 @@ def test_those_that_come_in_order_are_seen_at_once(data: bytes, most: int, found
     assert leading(b"??" + data, 2, PUBACKS, 5, most) in found
 
 
+@pytest.mark.parametrize("there", [255, 256, 257, 511, 512, 513, 1_500])
+@pytest.mark.parametrize("more_might_be", [0, 1, 5_000])
+def test_long_blocks_are_seen_in_a_few_steps(there: int, more_might_be: int) -> None:
+    data = acks(PUBACK, *range(5, 5 + there), *[9] * more_might_be)
+    at, steps = 0, 0
+    while at < there:
+        found = leading(data, 4 * at, PUBACKS, 5 + at, there + more_might_be - at)
+        assert (there - at) / 2 <= found <= there - at
+        at += found
+        steps += 1
+    assert steps == 1 if more_might_be == 0 else steps <= 11
+
+
+def test_a_short_block_costs_little_where_a_long_one_might_be() -> None:
+    data = acks(PUBREL, 1, *[9] * 60_000)
+    tracemalloc.start()
+    assert leading(data, 0, PUBRELS, 1, 60_000) == 1
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10_000, "for each of 60 000 messages it would be half a megabyte"
+
+
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("count", [1, 4])
 def test_packets_get_new_identifiers_and_stay_the_same_otherwise(version: int, count: int) -> None:
@@ -79,3 +103,8 @@ def test_all_are_acknowledged_with_one_reason(packet_ids: tuple[int, ...], reaso
     data = b"".join([packet_id.to_bytes(2, "big") for packet_id in packet_ids])
     block = ids_of(data, 0, len(data), 2).acknowledged(packet_type, reason_code)
     assert block == acks(packet_type, *packet_ids, reason_code=reason_code)
+
+
+def test_whether_one_of_many_is_there_is_seen_at_once() -> None:
+    ids = ids_of(publishes(254, 255, 256), 5, 27, 9)
+    assert [packet_id for packet_id in range(1, 1_000) if ids.has(packet_id)] == [254, 255, 256]
