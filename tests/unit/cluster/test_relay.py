@@ -80,10 +80,14 @@ async def test_what_was_sent_before_an_end_arrives(way: Way, here: str) -> None:
     assert await read(reader) == b"last words"
 
 
-async def test_a_client_that_is_gone_before_its_home_is_there_ends_it(way: Way) -> None:
-    way.transport.abort()
+async def test_a_client_that_is_gone_before_its_home_is_there_ends_it() -> None:
+    way = Way()
+    await way.open()
+    way.transport.abort()  # the home's side has yet to begin
     assert await read(way.home) == b""
     await until(lambda: way.lost == 1)
+    way.client.close()
+    way.home.close()
 
 
 async def test_a_home_that_is_gone_at_once_ends_the_client(way: Way) -> None:
