@@ -82,7 +82,8 @@ class Broker:
         self.connections: Final[dict[int, Connection]] = {}
         sessions: dict[str, Session] = {}
         self._deadlines: Final = Deadlines()
-        self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, self._workers)
+        cache_bytes = limits.max_route_cache_bytes
+        self._routes: Final = Routes(sessions, cache_bytes, share_policies or {}, self.turn, self._workers)
         self.publisher: Final = Publisher(self._routes, self.turn, limits, self._workers)
         self.sessions: Final = Sessions(
             sessions, self._routes, self.publisher, self._deadlines, self.turn, limits, self._workers

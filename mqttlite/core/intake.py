@@ -297,7 +297,7 @@ class Intake:
         assert workers is not None
         postponed.unanswered = asked
         if asked:
-            workers.postponed[workers.tag] = postponed
+            workers.await_outcomes(postponed)
         elif not postponed.frame:
             postponed.frame = self._answer_to(postponed)
         postponed.connection.postpone(postponed)
@@ -337,7 +337,7 @@ class Intake:
             connection.outbox.awaits_commit = True
         if postponed.unanswered:
             return
-        del workers.postponed[outcome.tag]
+        workers.forget_outcomes(outcome.tag)
         postponed.frame = self._answer_to(postponed)
         while connection.postponed and connection.postponed[0].frame:
             frame = connection.postponed.popleft().frame

@@ -163,9 +163,9 @@ CHANGES_KEPT: Final = 1_000
 ROUTES_SWEPT: Final = 100
 """Cached routes to look at with each of them, so that those that nobody asks for any more go as well."""
 
-COMPARED_FOR_A_SESSION: Final = 5_000
-"""Cached topics to hold against the filters of a session that comes or goes, some milliseconds. Where there are more,
-for it has 100 000 filters perhaps, every route is made anew when it is next asked for."""
+COMPARED_IN_A_PASS: Final = 5_000
+"""Cached topics to hold against the filters that change in one pass, some milliseconds. Where there are more, for a
+session with 100 000 filters comes, goes or subscribes, every route is made anew when it is next asked for."""
 
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""

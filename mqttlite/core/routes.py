@@ -10,11 +10,11 @@ for. So a change costs little, however many topics are cached, and leaves the ro
 from typing import Final, final
 
 from mqttlite.core.forwards import Interest
-from mqttlite.core.limits import CHANGES_KEPT, COMPARED_FOR_A_SESSION, ROUTES_SWEPT, TOPICS_COMPARED
+from mqttlite.core.limits import CHANGES_KEPT, COMPARED_IN_A_PASS, ROUTES_SWEPT, TOPICS_COMPARED
 from mqttlite.core.session import Session
 from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
-from mqttlite.core.turn import Outbox
+from mqttlite.core.turn import Outbox, Turn
 from mqttlite.core.workers import Workers
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_name, has_wildcard, is_own, matches, split_share
@@ -148,6 +148,8 @@ class Routes:
     __slots__ = (
         "_cached_bytes",
         "_changes",
+        "_compared",
+        "_compared_at",
         "_groups",
         "_known",
         "_max_bytes",
@@ -159,6 +161,7 @@ class Routes:
         "_swept",
         "_topics",
         "_tree",
+        "_turn",
         "_workers",
         "cache",
         "shared_subscriptions",
@@ -171,8 +174,10 @@ class Routes:
         sessions: dict[str, Session],
         max_cache_bytes: int,
         share_policies: dict[str, str],
+        turn: Turn,
         workers: Workers | None = None,
     ) -> None:
+        self._turn: Final = turn
         self._workers: Final = workers
         self._remotes: Final = [Remote(worker) for worker in range(workers.count if workers is not None else 0)]
         self._sessions: Final = sessions
@@ -185,6 +190,8 @@ class Routes:
         self._topics: Final[list[bytes]] = []  # those in the cache, in the order in which `_sweep` goes round
         self._known: Final = KnownTopics(TOPICS_COMPARED)
         self._swept = 0
+        self._compared = 0  # what changes of subscriptions cost in this pass, in comparisons of a filter with a topic
+        self._compared_at = 0.0
         self._cached_bytes = 0
         self.stamp = 0
         """How many changes there were that may affect any route."""
@@ -299,32 +306,36 @@ class Routes:
                     self._tell_share(share)
         if not self.cache:
             return
-        compared = 0
         for topic_filter in session.subscriptions:  # of a shared one no route knows the session
-            compared += self.forget(topic_filter)
-            if compared > COMPARED_FOR_A_SESSION:
-                self._forget_all()
+            if not self._forget(topic_filter):
                 return
 
-    def forget(self, topic_filter: bytes) -> int:
-        """No cached route of a topic that a filter matches holds any longer.
+    def forget(self, topic_filter: bytes) -> None:
+        """No cached route of a topic that a filter matches holds any longer."""
+        if self.cache:
+            self._forget(topic_filter)
 
-        Returns what it cost, in comparisons of a filter with a topic.
-        """
-        if not self.cache:
-            return 0
+    def _forget(self, topic_filter: bytes) -> bool:
+        """The same where topics are cached. False: the pass has no room to look which, so that no route holds."""
         if not has_wildcard(topic_filter):
             if topic_filter in self.cache:
                 self._drop(topic_filter)
-            return 0
+            return True
+        if self._compared_at != self._turn.now:
+            self._compared_at = self._turn.now
+            self._compared = 0
+        if self._compared > COMPARED_IN_A_PASS:
+            self._forget_all()
+            return False
         topics = self._known.candidates(topic_filter)
         if topics is None:
-            self._changed(topic_filter)
-            return ROUTES_SWEPT
+            self._compared += self._changed(topic_filter)
+            return True
         for topic in topics:
             if matches(topic_filter, topic):
                 self._drop(topic)
-        return len(topics) + _FINDING_THEM
+        self._compared += len(topics) + _FINDING_THEM
+        return True
 
     def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
         share = self._share_of(subscription.topic_filter, group, topic_filter)
@@ -399,7 +410,7 @@ class Routes:
         """Whether none of the changes since it was found to hold affects it. If so, it is known to hold now."""
         if route.stamp < self._oldest_change:
             return False
-        room = _CHANGES_COMPARED + len(route.receivers) + len(route.shares)
+        room = _worth(route)
         for topic_filter in reversed(self._changes):
             if self._changes[topic_filter] <= route.stamp:
                 break
@@ -409,25 +420,34 @@ class Routes:
         route.stamp = self.stamp
         return True
 
-    def _changed(self, topic_filter: bytes) -> None:
-        """Any route may be affected: which ones are, is seen when they are next asked for."""
+    def _changed(self, topic_filter: bytes) -> int:
+        """Any route may be affected: which ones are, is seen when they are next asked for.
+
+        Returns what it cost, in comparisons at most.
+        """
         self.stamp += 1
         self._changes.pop(topic_filter, None)
         self._changes[topic_filter] = self.stamp
         if len(self._changes) > CHANGES_KEPT:
             self._oldest_change = self._changes.pop(next(iter(self._changes)))
-        self._sweep()
+        return self._sweep()
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> int:
         """Let some routes go that hold no longer, for they keep sessions alive that may have ended."""
+        compared = 0
         for _ in range(min(ROUTES_SWEPT, len(self._topics))):
             if self._swept >= len(self._topics):
                 self._swept = 0
             topic = self._topics[self._swept]
             self._swept += 1
             route = self.cache[topic]
-            if route.stamp != self.stamp and not self._still_holds(topic, route):
-                self._drop(topic)
+            if route.stamp != self.stamp:
+                compared += min(_worth(route), len(self._changes))
+                if not self._still_holds(topic, route):
+                    self._drop(topic)
+            if compared >= ROUTES_SWEPT * _CHANGES_COMPARED:
+                break
+        return compared
 
     def _forget_all(self) -> None:
         self.stamp += 1
@@ -452,6 +472,11 @@ class Routes:
 def _topic_size(topic: bytes) -> int:
     """What a topic takes besides its route: with very many levels that is mostly their index."""
     return _TOPIC_BYTES + len(topic) + _LEVEL_BYTES * topic.count(b"/")
+
+
+def _worth(route: Route) -> int:
+    """How many changed filters to hold against the topic of a route before it is made anew."""
+    return _CHANGES_COMPARED + len(route.receivers) + len(route.shares)
 
 
 def _size(route: Route) -> int:

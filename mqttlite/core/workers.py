@@ -25,6 +25,8 @@ _LATER_S: Final = 1e-6
 ASKED: Final = -1
 """Where a client is at home, as long as its keeper has not said it."""
 
+_NOTHING_UNDECIDED: Final[dict[int, Postponed]] = {}
+
 
 @final
 class Workers:
@@ -36,6 +38,7 @@ class Workers:
         "_homes",
         "_stamps",
         "_turn",
+        "_undecided",
         "_waiting",
         "_wanted",
         "asked",
@@ -63,6 +66,8 @@ class Workers:
         """How many workers the latest message went to that tell, under `tag`, what became of it."""
         self.postponed: Final[dict[int, Postponed]] = {}
         """Acknowledgements that wait for an `Outcome`, by tag."""
+        # Those of QoS 2 by identifier: a client may have thousands of them, and ask for each by sending it again.
+        self._undecided: Final[dict[Session, dict[int, Postponed]]] = {}
 
     @property
     def others(self) -> list[int]:
@@ -205,12 +210,29 @@ class Workers:
         batch = Batch(remotes, self.tag if qos else 0, qos, version, head, size, packets)
         self.send(batch, len(packets) * len(remotes))
 
+    def await_outcomes(self, postponed: Postponed) -> None:
+        """The latest message, or run, has an acknowledgement that waits for the workers it went to."""
+        self.postponed[self.tag] = postponed
+        if postponed.qos == 2:
+            undecided = self._undecided.setdefault(postponed.session, {})
+            for number in range(postponed.ids.count):
+                undecided[postponed.ids.get(number)] = postponed
+
+    def forget_outcomes(self, tag: int) -> None:
+        """All of them have told."""
+        postponed = self.postponed.pop(tag)
+        if postponed.qos == 2:
+            undecided = self._undecided[postponed.session]
+            for number in range(postponed.ids.count):
+                packet_id = postponed.ids.get(number)
+                if undecided.get(packet_id) is postponed:  # else the client let it go and used it again
+                    del undecided[packet_id]
+            if not undecided:
+                del self._undecided[postponed.session]
+
     def undecided(self, session: Session, packet_id: int) -> Postponed | None:
         """The acknowledgement that is still to be decided for a client's own QoS 2 identifier, if there is one."""
-        for postponed in self.postponed.values():
-            if postponed.session is session and postponed.qos == 2 and postponed.ids.has(packet_id):
-                return postponed
-        return None
+        return self._undecided.get(session, _NOTHING_UNDECIDED).get(packet_id)
 
     # ------------------------------------------------------------------ which retained message is the latest
 

@@ -84,11 +84,6 @@ class Ids:
     def get(self, number: int) -> int:
         return self.first + number if self.counted else self._high[number] << 8 | self._low[number]
 
-    def has(self, packet_id: int) -> bool:
-        """Whether it is one of these, which are counted up."""
-        assert self.counted, "those of QoS 2, of which alone this is asked, are"
-        return 0 <= packet_id - self.first < self.count
-
     def acknowledged(self, packet_type: int, reason_code: int) -> bytes:
         """PUBACKs or PUBRECs for all of them, with one reason code."""
         size = 5 if reason_code else 4

@@ -109,7 +109,7 @@ profiles = st.tuples(
     st.sampled_from([None, None, 1, 2, 3, 5]),  # Receive Maximum
     st.sampled_from([None, None, None, None, 60]),  # Maximum Packet Size
     st.sampled_from([None, None, None, None, 2]),  # Topic Alias Maximum
-    st.sampled_from([1, 1, 65_530]),  # first packet identifier, of its own messages and of those for it
+    st.sampled_from([1, 65_530, 65_533]),  # first packet identifier, of its own messages and of those for it
     st.sampled_from([False, False, False, True]),  # whether it is told of deliveries
     st.lists(st.sampled_from([1, 1, 1, 6, *range(30)]), min_size=1, max_size=2),  # subscriptions
 )

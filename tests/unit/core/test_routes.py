@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqttlite.core.limits import CHANGES_KEPT, COMPARED_FOR_A_SESSION, ROUTES_SWEPT, TOPICS_COMPARED, Limits
+from mqttlite.core.limits import CHANGES_KEPT, COMPARED_IN_A_PASS, ROUTES_SWEPT, TOPICS_COMPARED, Limits
 from mqttlite.core.routes import (
     _CHANGES_COMPARED,
     _FINDING_THEM,
@@ -76,12 +76,12 @@ def test_of_its_own_messages_a_session_gets_what_its_other_subscriptions_ask_for
 
 
 def test_a_topic_is_routed_once() -> None:
-    routes = Routes({}, 10_000, {})
+    routes = Routes({}, 10_000, {}, Turn())
     assert routes.find(b"a") is routes.find(b"a")
 
 
 def test_a_bad_topic_name_is_not_routed_and_not_cached() -> None:
-    routes = Routes({}, 10_000, {})
+    routes = Routes({}, 10_000, {}, Turn())
     with pytest.raises(TopicNameInvalid):
         routes.find(b"a/+")
     assert routes.cache == {}
@@ -95,7 +95,7 @@ def taken(routes: Routes) -> int:
 @pytest.mark.parametrize("levels", [1, 3, 20, MAX_LEVELS])
 def test_what_topics_are_said_to_take_is_about_what_they_do(levels: int) -> None:
     """However many levels they have, and none of them in common."""
-    routes = Routes({}, 10**8, {})
+    routes = Routes({}, 10**8, {}, Turn())
     tracemalloc.start()
     for number in range(500):
         routes.find(b"/".join(b"%d" % (number * MAX_LEVELS + level) for level in range(levels)))
@@ -118,7 +118,7 @@ def test_a_route_takes_more_with_each_subscription_identifier() -> None:
 
 def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
     size = _TOPIC_BYTES + 2 + Route([], [], [], 0).size
-    routes = Routes({}, 3 * size, {})
+    routes = Routes({}, 3 * size, {}, Turn())
     for number in range(10, 20):
         routes.find(b"%d" % number)
         assert len(routes.cache) <= 3
@@ -128,13 +128,13 @@ def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
 
 @pytest.mark.parametrize(("limit", "cached"), [(-1, False), (0, True)])
 def test_a_route_is_cached_if_it_fits_the_limit(limit: int, cached: bool) -> None:
-    routes = Routes({}, _TOPIC_BYTES + 1 + Route([], [], [], 0).size + limit, {})
+    routes = Routes({}, _TOPIC_BYTES + 1 + Route([], [], [], 0).size + limit, {}, Turn())
     assert routes.find(b"a").receivers == []
     assert (routes.cached(b"a") is not None) is cached
 
 
 def filled(*topics: bytes, most: int = 10**8) -> Routes:
-    routes = Routes({}, most, {})
+    routes = Routes({}, most, {}, Turn())
     for topic in topics:
         routes.find(topic)
     return routes
@@ -192,6 +192,7 @@ def test_a_few_filters_that_come_and_go_all_the_time_leave_the_others_in_peace()
     routes = filled(*others, *MANY)
     before = dict(routes.cache)
     for _ in range(1_000):
+        routes._turn.now += 1
         routes.forget(b"many/+/x")
         routes.forget(b"+/+/x/#")
     assert all(routes.find(topic) is before[topic] for topic in others)
@@ -230,21 +231,62 @@ def test_a_session_with_very_many_filters_has_every_route_made_anew() -> None:
     routes = world.broker._routes
     for topic in MANY:
         routes.find(topic)
-    client.subscribe(*[f"many/{number}/+" for number in range(COMPARED_FOR_A_SESSION // (1 + _FINDING_THEM))])
+    each = 1 + _FINDING_THEM
+    client.subscribe(*[f"many/{number}/+" for number in range(COMPARED_IN_A_PASS // each)])
+    world.broker.turn.now += 1
     route = routes.find(b"other")
     stamp = routes.stamp
     routes.forget_session(world.session("many"))
     assert routes.find(b"other") is route
     assert routes.stamp == stamp
-    client.subscribe("many/0/#")
+    client.subscribe("many/0/#", "many/1/#")
+    world.broker.turn.now += 1
     routes.forget_session(world.session("many"))
     assert routes.cached(b"other") is None
     assert routes.find(b"other") is not route
+    assert routes.stamp == stamp + 1
     client.disconnect()
     assert world.broker.subscriptions == len(world.session("many").subscriptions)
     world.advance(200)
     assert world.broker.subscriptions == 0
     assert routes.find(MANY[0]).receivers == []
+
+
+@pytest.mark.parametrize("topic_filter", ["many/+/x", "+/1/+", "few/+"])
+def test_a_pass_compares_only_so_much_however_many_filters_change_in_it(topic_filter: str) -> None:
+    """Else a SUBSCRIBE of a hundred kilobytes would hold the broker up for ten seconds."""
+    world = World()
+    routes = world.broker._routes
+    few = [b"few/%d" % number for number in range(TOPICS_COMPARED)]
+    changer, other = world.connect("changer"), world.connect("other")
+    other.subscribe("other")
+    for topic in [*MANY, *few, b"other"]:
+        routes.find(topic)
+    route = routes.cached(b"other")
+    changer.subscribe(*[topic_filter] * 3)
+    assert routes.find(b"other") is route
+    changer.subscribe(*[topic_filter] * COMPARED_IN_A_PASS)
+    assert COMPARED_IN_A_PASS < routes._compared <= COMPARED_IN_A_PASS + ROUTES_SWEPT * _CHANGES_COMPARED
+    assert routes.cached(b"other") is None
+    again = routes.find(b"other")
+    assert again is not route
+    assert [receiver.session.client_id for receiver in again.receivers] == ["other"]
+    changer.subscribe(topic_filter)  # and what is found meanwhile is not left standing
+    assert routes.cached(b"other") is None
+    again = routes.find(b"other")
+    world.advance(1)
+    changer.subscribe(topic_filter)
+    assert routes.find(b"other") is again
+    assert routes._compared < COMPARED_IN_A_PASS
+
+
+def test_sweeping_ends_where_routes_are_worth_very_many_comparisons() -> None:
+    routes = filled(*MANY)
+    for topic in MANY:
+        routes.cache[topic].receivers.extend([Receiver(session_of(), [])] * CHANGES_KEPT)
+    most = ROUTES_SWEPT * _CHANGES_COMPARED
+    for number in range(2 * CHANGES_KEPT):
+        assert routes._changed(b"none/%d/+" % number) <= most + CHANGES_KEPT
 
 
 def test_a_route_that_somebody_kept_does_not_outlive_the_cache() -> None:

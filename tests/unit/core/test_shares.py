@@ -291,7 +291,7 @@ def test_by_ordering_key_a_key_stays_with_one_member() -> None:
 
 def test_a_share_without_members_is_no_more() -> None:
     sessions: dict[str, Session] = {}
-    routes = Routes(sessions, 1000, {})
+    routes = Routes(sessions, 1000, {}, Turn())
     assert routes.share(b"$share/a/b") is None
 
 

@@ -897,6 +897,23 @@ def test_a_run_sent_again_on_another_connection_is_answered_once() -> None:
     assert acks(publisher) == [(PUBREC, number, 0) for number in (1, 2, 3)]
 
 
+def test_an_identifier_that_is_let_go_before_the_outcome_is_its_next_messages() -> None:
+    crew = Crew(2)
+    subscriber = crew.subscriber(1, "t", qos=2)
+    publisher = crew.connect(0, auto_ack=False)
+    publisher.publish("t", "x", 2, packet_id=5)
+    publisher.send(Ack(PUBREL, 5))
+    publisher.publish("t", "y", 2, packet_id=5)
+    publisher.publish("t", "y", 2, dup=True, packet_id=5)
+    assert acks(publisher) == [(PUBCOMP, 5, 0)]
+    crew.pump()
+    assert acks(publisher) == [(PUBREC, 5, 0), (PUBREC, 5, 0)]
+    assert subscriber.payloads() == ["x", "y"]
+    workers = crew[0].broker._workers
+    assert workers is not None
+    assert (workers.postponed, workers._undecided) == ({}, {}), "nothing is remembered of them"
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_publisher_that_is_gone_before_the_outcome_is_no_trouble(qos: int) -> None:
     crew = Crew(2, FULL)

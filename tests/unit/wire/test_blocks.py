@@ -103,8 +103,3 @@ def test_all_are_acknowledged_with_one_reason(packet_ids: tuple[int, ...], reaso
     data = b"".join([packet_id.to_bytes(2, "big") for packet_id in packet_ids])
     block = ids_of(data, 0, len(data), 2).acknowledged(packet_type, reason_code)
     assert block == acks(packet_type, *packet_ids, reason_code=reason_code)
-
-
-def test_whether_one_of_many_is_there_is_seen_at_once() -> None:
-    ids = ids_of(publishes(254, 255, 256), 5, 27, 9)
-    assert [packet_id for packet_id in range(1, 1_000) if ids.has(packet_id)] == [254, 255, 256]
