@@ -14,7 +14,7 @@ from bench.brokers import Broker, BrokerError
 from bench.cases import Case
 
 FOLDER: Final = native.ROOT / "docs" / "explanation" / "performance"
-USUAL: Final = ("stream-q0-256B-x50", "stream-q1-16B-x50", "fanout-1000", "fanout-10000", "fanin-500-20k")
+USUAL: Final = ("stream-q0-256B-x50", "stream-q1-16B-x50", "fanout-1000", "fanin-500-20k")
 LOAD_S: Final = 6.0
 LOOK_S: Final = 3.5
 BEFORE_S: Final = 1.5
