@@ -1,5 +1,5 @@
 """Compiles the ground floor (`wire`, `topics`, `core`) with mypyc when the package is built and a C compiler is there,
-and with it the two modules above it through which every byte passes (docs/design/008).
+and with it the modules above it through which every byte passes (docs/design/008).
 
 Otherwise, or with MQTTLITE_PURE=1, the same files are installed as they are: they are ordinary Python.
 """
@@ -11,7 +11,13 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HERE = Path(__file__).resolve().parent
-ON_TOP = ("mqttlite/net/link.py", "mqttlite/net/turns.py")
+ON_TOP = (
+    "mqttlite/net/link.py",
+    "mqttlite/net/turns.py",
+    "mqttlite/cluster/envelope.py",
+    "mqttlite/cluster/fabric.py",
+    "mqttlite/cluster/pieces.py",
+)
 
 
 def ground_floor() -> list[Extension]:

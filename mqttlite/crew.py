@@ -50,6 +50,9 @@ class Crew:
         """Take the sockets to the other workers."""
         await self.fabric.start()
         self._handoffs = {worker: Handoff(sock, self._adopt) for worker, sock in self._membership.handoff.items()}
+        lifeline = self._membership.lifeline
+        if lifeline is not None:
+            asyncio.get_running_loop().add_reader(lifeline.fileno(), self._on_orphaned, lifeline)
 
     def report(self, status: bytes) -> None:
         """Tell the spokesman what is counted here."""
@@ -59,7 +62,13 @@ class Crew:
         """Send a connection to its client's home."""
         number = next(at for at, listener in enumerate(self._listeners) if listener.holds(link))
         origin = Origin(number, link.address, link.identity, link.tls_version, link.tls_cipher)
-        self._handoffs[move.home].send(self._listeners[number].give_away(link), origin, move.data)
+        try:
+            sock = self._listeners[number].give_away(link)
+        except OSError as error:  # no file left for it
+            _log.warning("%s: cannot go on at worker %d: %s", link.address, move.worker, error)
+            link.abort()
+            return
+        self._handoffs[move.worker].send(sock, origin, move.data)
 
     def is_leaving(self) -> None:
         """From now on it is no surprise when another worker is gone."""
@@ -69,6 +78,10 @@ class Crew:
         self._stopping = True
         for handoff in self._handoffs.values():
             handoff.close()
+        lifeline = self._membership.lifeline
+        if lifeline is not None:
+            asyncio.get_running_loop().remove_reader(lifeline.fileno())
+            lifeline.close()
         self.fabric.stop()
 
     def _adopt(self, sock: socket.socket, origin: Origin, data: bytes) -> None:
@@ -80,6 +93,12 @@ class Crew:
         link.tls_cipher = origin.tls_cipher
         link.early = data
         listener.adopt(link, sock)
+
+    def _on_orphaned(self, lifeline: socket.socket) -> None:
+        asyncio.get_running_loop().remove_reader(lifeline.fileno())
+        if not self._stopping:
+            _log.error("the process that started the workers is gone: the broker stops")
+            self._on_lost()
 
     def _on_worker_lost(self, worker: int) -> None:
         if not self._stopping:

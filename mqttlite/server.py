@@ -151,8 +151,8 @@ class Broker:
                 await self._crew.start()
                 self._turns.fabric = self._crew.fabric
             self._report()
-            for listener in self.listeners:
-                if listener.port or self.is_spokesman:
+            for listener, options in zip(self.listeners, self.config.listeners, strict=True):
+                if self.is_spokesman or options.path is None:
                     await listener.start()
             if self.config.telemetry is not None:
                 self._dump = SessionDump(self.config.telemetry, self.broker_id)
@@ -197,7 +197,7 @@ class Broker:
             await listener.stop_accepting()
         _log.info("sending %d clients away within %g s", len(self._core.connections), options.deadline_s)
         deadline = loop.time() + options.deadline_s
-        while self._core.connections and self._running and loop.time() < deadline:
+        while self._has_clients() and self._running and loop.time() < deadline:
             steps_left = max(1, round((deadline - loop.time()) / _DRAIN_STEP_S))
             share = math.ceil(len(self._core.connections) / steps_left)
             for connection in list(self._core.connections.values())[:share]:
@@ -205,6 +205,12 @@ class Broker:
             self._turns.run()
             await asyncio.sleep(_DRAIN_STEP_S)
         await self.stop()
+
+    def _has_clients(self) -> bool:
+        """Whether anybody would notice our end. Those whom we only pass on their home sends away."""
+        return bool(self._core.connections) or (
+            self._crew is not None and any(listener.open for listener in self.listeners)
+        )
 
     async def _end(self) -> None:
         try:

@@ -5,6 +5,7 @@ What is set lives in `config`; here flags override it, and errors become one sen
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import signal
@@ -26,6 +27,12 @@ from mqttlite.telemetry.dump import Options as TelemetryOptions
 from mqttlite.telemetry.log import Calm, Lines
 
 _LEVELS = ("debug", "info", "warning", "error")
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+KEPT_BYTES = 32 * 1_048_576
+"""Free memory that a worker may keep; glibc takes no larger threshold for what is mapped by itself."""
 
 _EPILOG = """\b
 Exit codes:
@@ -94,6 +101,7 @@ def command(
         if workers is not None:
             config = _replace(config, workers=_workers(workers))
         _allow_many_files()
+        _keep_memory()
         count = workers_of(config)
         if count > 1:
             sys.exit(run_workers(config, count, _serve_as_worker))
@@ -229,6 +237,17 @@ def _allow_many_files() -> None:
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS says that there is no limit, and takes less
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _keep_memory() -> None:
+    """Let glibc keep what is freed, up to a limit: else it gives every large read and write back to the system, and
+    asks for it again, which costs more than the copying."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):  # another C library, or Windows
+        return
+    for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+        mallopt(parameter, KEPT_BYTES)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -3,20 +3,20 @@
 They end together: sessions live with one of them, and clients should not be left with half a broker.
 """
 
-import errno
 import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from mqttlite.cluster.membership import Membership, memberships, processors, why_not
 from mqttlite.config import Config, ConfigError, ListenerOptions
-from mqttlite.net.endpoints import CannotListen
+from mqttlite.net.endpoints import cannot_listen
 
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -39,18 +39,22 @@ def run(config: Config, count: int, serve: Callable[[Config, Membership], int]) 
     """
     with reserved(config) as config:
         places = memberships(count)
+        ours, lifeline = socket.socketpair()
         children: dict[int, int] = {}
         for place in places:
             pid = os.fork()
             if pid == 0:
+                ours.close()
                 for other in places:
                     if other is not place:
                         other.close()
-                os._exit(_exit_code(serve, config, place))
+                os._exit(_exit_code(serve, config, replace(place, lifeline=lifeline)))
             children[pid] = place.index
+        lifeline.close()
         for place in places:
             place.close()
-        return _wait(children)
+        with ours:  # who is killed with no time to end the others at least lets go of this
+            return _wait(children)
 
 
 def _exit_code(serve: Callable[[Config, Membership], int], config: Config, place: Membership) -> int:
@@ -61,11 +65,14 @@ def _exit_code(serve: Callable[[Config, Membership], int], config: Config, place
 
 
 def _wait(children: dict[int, int]) -> int:
-    """Wait for all of them, and let the others end with the first."""
+    """Wait for all of them, and let the others end with the first, but for those that send their clients away."""
+    told: set[int] = set()
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        for pid in children:
-            os.kill(pid, number)
+        told.add(number)
+        for pid in list(children):
+            with suppress(ProcessLookupError):  # we are just about to note its end
+                os.kill(pid, number)
 
     former = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
     worst = 0
@@ -73,8 +80,11 @@ def _wait(children: dict[int, int]) -> int:
         pid, status = os.wait()
         del children[pid]
         code = os.waitstatus_to_exitcode(status)
+        if -code in told:  # before it had begun to listen to signals
+            code = 0
         worst = worst or (code if code >= 0 else 1)
-        pass_on(signal.SIGTERM, None)
+        if code != 0 or signal.SIGUSR1 not in told:
+            pass_on(signal.SIGTERM, None)
     for number, handler in former.items():
         signal.signal(number, handler)
     return worst
@@ -95,32 +105,35 @@ def reserved(config: Config) -> Iterator[Config]:
 def _reserve(listener: ListenerOptions, reserved: list[socket.socket]) -> ListenerOptions:
     if listener.path is not None:
         return listener
-    found = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     port = listener.port
-    for family, kind, number, _name, address in dict.fromkeys(found):
-        where = (str(address[0]), port, *address[2:])
-        if port:
-            _probe(family, kind, number, where, listener.title())
-        sock = socket.socket(family, kind, number)
-        reserved.append(sock)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(where)
-        port = sock.getsockname()[1]
+    try:
+        for family, kind, number, _name, address in _addresses(listener):
+            where = (str(address[0]), port, *address[2:])
+            if port:
+                with _bound(family, kind, number, where):
+                    pass  # else somebody listens already, who would share the port with us without knowing
+            sock = _bound(family, kind, number, where, socket.SO_REUSEPORT)
+            reserved.append(sock)
+            port = sock.getsockname()[1]
+    except OSError as error:
+        raise cannot_listen(listener.host, listener.port, listener.title(), error) from None
     return msgspec.structs.replace(listener, port=port)
 
 
-def _probe(family: int, kind: int, number: int, where: tuple[object, ...], title: str) -> None:
-    """Raises `CannotListen` where somebody listens already, who would share the port with us without knowing."""
-    with socket.socket(family, kind, number) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _addresses(listener: ListenerOptions) -> list[Any]:
+    found = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys(found))
+
+
+def _bound(family: int, kind: int, number: int, where: tuple[object, ...], *options: int) -> socket.socket:
+    sock = socket.socket(family, kind, number)
+    try:
+        for option in (socket.SO_REUSEADDR, *options):
+            sock.setsockopt(socket.SOL_SOCKET, option, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        try:
-            sock.bind(where)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                detail = "the port is in use; stop the program that uses it, or choose another port"
-                raise CannotListen(f"cannot listen on {where[0]}:{where[1]} ({title}): {detail}") from None
+        sock.bind(where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from mqttlite.core.forwards import Batch, Forward, Interest, Outcome
+from mqttlite.core.forwards import Batch, Claim, Forward, Interest, Located, Outcome, Outgoing, Release
 from mqttlite.core.message import Message
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
@@ -24,11 +24,14 @@ TOLD: Final = 5
 STATUS: Final = 6
 READY: Final = 7
 BYE: Final = 8
+CLAIM: Final = 9
+LOCATED: Final = 10
+RELEASE: Final = 11
 
 _HEAD: Final = struct.Struct("<BI")
-_BATCH: Final = struct.Struct("<QBBIH")
-_FORWARD: Final = struct.Struct("<QBddH")
-_OUTCOME: Final = struct.Struct("<QBIIIHI")
+_BATCH: Final = struct.Struct("<QBBII")
+_FORWARD: Final = struct.Struct("<QBddI")
+_OUTCOME: Final = struct.Struct("<QBIIIII")
 _INTEREST: Final = struct.Struct("<IIH")
 _SERIAL: Final = struct.Struct("<Q")
 _LENGTH: Final = struct.Struct("<H")
@@ -46,6 +49,12 @@ class Receiver(Protocol):
 
     def on_outcome(self, outcome: Outcome) -> None: ...
 
+    def on_claim(self, claim: Claim) -> None: ...
+
+    def on_located(self, located: Located) -> None: ...
+
+    def on_release(self, release: Release) -> None: ...
+
     def on_interests(self, serial: int, interests: list[Interest]) -> None: ...
 
     def on_told(self, serial: int) -> None: ...
@@ -59,6 +68,19 @@ class Receiver(Protocol):
 
 def envelope(kind: int, body: bytes = b"") -> bytes:
     return _HEAD.pack(kind, len(body)) + body
+
+
+def write(outgoing: Outgoing) -> list[bytes]:
+    """In pieces, not to copy what is long."""
+    if isinstance(outgoing, Batch):
+        return write_batch(outgoing)
+    if isinstance(outgoing, Forward):
+        return [write_forward(outgoing)]
+    if isinstance(outgoing, Outcome):
+        return [write_outcome(outgoing)]
+    if isinstance(outgoing, Located):
+        return [envelope(LOCATED, bytes((outgoing.home,)) + outgoing.client_id)]
+    return [envelope(CLAIM if isinstance(outgoing, Claim) else RELEASE, outgoing.client_id)]
 
 
 def write_batch(batch: Batch) -> list[bytes]:
@@ -186,6 +208,9 @@ _READERS: Final[dict[int, Callable[[int, bytes, Receiver], None]]] = {
     BATCH: _read_batch,
     FORWARD: _read_forward,
     OUTCOME: _read_outcome,
+    CLAIM: lambda worker, body, receiver: receiver.on_claim(Claim(worker, body)),
+    LOCATED: lambda worker, body, receiver: receiver.on_located(Located(worker, body[1:], body[0])),
+    RELEASE: lambda worker, body, receiver: receiver.on_release(Release(worker, body)),
     INTERESTS: _read_interests,
     TOLD: lambda _worker, body, receiver: receiver.on_told(_SERIAL.unpack(body)[0]),
     STATUS: lambda _worker, body, receiver: receiver.on_status(body),

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, cast, final
 
 from mqttlite.cluster.envelope import (
     BYE,
@@ -18,16 +18,14 @@ from mqttlite.cluster.envelope import (
     envelope,
     read,
     wanted,
-    write_batch,
-    write_forward,
+    write,
     write_interests,
-    write_outcome,
     write_told,
 )
 from mqttlite.cluster.membership import Membership
 from mqttlite.cluster.pieces import Pieces
 from mqttlite.core.broker import Broker
-from mqttlite.core.forwards import Batch, Forward, Interest, Outcome, Outgoing
+from mqttlite.core.forwards import Batch, Claim, Forward, Interest, Located, Outcome, Outgoing, Release
 
 WRITE_BUFFER_BYTES: Final = 1_048_576
 """What may wait for another worker before whoever sends to it is held up."""
@@ -41,6 +39,7 @@ MAX_POSTPONED: Final = 10_000
 _log = logging.getLogger("mqttlite.cluster")
 
 
+@final
 class Fabric:
     """One worker's end. `on_change` is called when something came in or is no longer jammed, `on_lost` when another
     worker is gone without a goodbye, `on_status` with what another says of itself."""
@@ -77,7 +76,7 @@ class Fabric:
             await self._take(sock, peer)
 
     async def _take(self, sock: socket.socket, peer: "Peer") -> None:
-        await self._loop.create_unix_connection(lambda: peer, sock=sock)
+        await self._loop.create_unix_connection(lambda: cast(asyncio.BaseProtocol, peer), sock=sock)
 
     def stop(self) -> None:
         """Say goodbye, and close the sockets once what was sent is written."""
@@ -105,14 +104,10 @@ class Fabric:
         """Send to those whom it is for, where they are still there."""
         pieces: dict[int, list[bytes]] = {worker: [] for worker in self._peers}
         for each in outgoing:
-            if isinstance(each, Batch):
-                batch = write_batch(each)
-                for worker in each.workers:
-                    if worker in pieces:
-                        pieces[worker] += batch
-            elif each.worker in pieces:
-                data = write_forward(each) if isinstance(each, Forward) else write_outcome(each)
-                pieces[each.worker].append(data)
+            written = write(each)
+            for worker in each.workers if isinstance(each, Batch) else [each.worker]:
+                if worker in pieces:
+                    pieces[worker] += written
         for worker, those in pieces.items():
             if those:
                 self._peers[worker].write(those)
@@ -122,7 +117,7 @@ class Fabric:
             self._peers[worker].write([envelope(STATUS, status)])
 
     async def all_ready(self) -> None:
-        """Say that we are ready, and wait until all are."""
+        """Say that we are ready, and wait until all are, or one has left before it was."""
         for peer in self._peers.values():
             peer.write([envelope(READY)])
         self._note_ready(self.index)
@@ -157,6 +152,7 @@ class Fabric:
         for serial, (_done, waiting) in list(self._told.items()):
             if worker in waiting:
                 self.on_told(worker, serial)
+        self._all_ready.set()  # nobody needs to wait for one that will not come
         if worker not in self._leaving:
             self._on_lost(worker)
 
@@ -166,8 +162,9 @@ class Fabric:
             self._all_ready.set()
 
 
-class Peer(asyncio.Protocol):
-    """The socket to one other worker."""
+@final
+class Peer:
+    """The socket to one other worker. An `asyncio.Protocol` by its methods, as `Link` is."""
 
     def __init__(self, worker: int, fabric: Fabric, loop: asyncio.AbstractEventLoop) -> None:
         self._worker: Final = worker
@@ -213,6 +210,9 @@ class Peer(asyncio.Protocol):
         self.is_full = False
         self._fabric.on_change()
 
+    def eof_received(self) -> None:
+        """The other end is closed, and the transport closes."""
+
     def connection_lost(self, _error: Exception | None) -> None:
         self._fabric.on_lost(self._worker)
 
@@ -226,6 +226,15 @@ class Peer(asyncio.Protocol):
 
     def on_outcome(self, outcome: Outcome) -> None:
         self._fabric.core.on_outcome(outcome, self._loop.time())
+
+    def on_claim(self, claim: Claim) -> None:
+        self._fabric.core.on_claim(claim, self._loop.time())
+
+    def on_located(self, located: Located) -> None:
+        self._fabric.core.on_located(located, self._loop.time())
+
+    def on_release(self, release: Release) -> None:
+        self._fabric.core.on_release(release)
 
     def on_interests(self, serial: int, interests: list[Interest]) -> None:
         for interest in interests:

@@ -47,7 +47,8 @@ class Handoff:
         self._loop: Final = asyncio.get_running_loop()
         self._waiting: Final[deque[tuple[socket.socket | None, bytes]]] = deque()
         self._pieces: Final = Pieces()
-        self._descriptors: Final[deque[int]] = deque()
+        self._descriptors: Final[deque[int | None]] = deque()
+        """In the order of their handoffs; None for one that this process had no room for."""
         self._origins: Final = msgspec.json.Decoder(Origin)
         self._loop.add_reader(sock.fileno(), self._read)
 
@@ -66,14 +67,18 @@ class Handoff:
         """What has not arrived is closed."""
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
+        self._close_waiting()
+        for descriptor in self._descriptors:
+            if descriptor is not None:
+                socket.close(descriptor)
+        self._descriptors.clear()
+        self._sock.close()
+
+    def _close_waiting(self) -> None:
         for sock, _data in self._waiting:
             if sock is not None:
                 sock.close()
         self._waiting.clear()
-        for descriptor in self._descriptors:
-            socket.socket(fileno=descriptor).close()
-        self._descriptors.clear()
-        self._sock.close()
 
     def _write(self) -> None:
         while self._waiting:
@@ -88,7 +93,7 @@ class Handoff:
                 self._loop.add_writer(self._sock.fileno(), self._write)
                 return
             except OSError:  # the other worker is gone, and the broker about to end
-                self._waiting.clear()
+                self._close_waiting()
                 break
             if sent < len(data):
                 self._waiting[0] = None, data[sent:]
@@ -99,7 +104,7 @@ class Handoff:
     def _read(self) -> None:
         while True:
             try:
-                data, descriptors, _flags, _address = socket.recv_fds(self._sock, _READ_BYTES, _MAX_DESCRIPTORS)
+                data, descriptors, flags, _address = socket.recv_fds(self._sock, _READ_BYTES, _MAX_DESCRIPTORS)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
@@ -108,6 +113,8 @@ class Handoff:
                 self._loop.remove_reader(self._sock.fileno())
                 return
             self._descriptors.extend(descriptors)
+            if flags & socket.MSG_CTRUNC:  # the kernel hands over those of one handoff at a time
+                self._descriptors.append(None)
             self._take(self._pieces.add(data))
 
     def _take(self, data: bytes) -> None:
@@ -118,8 +125,12 @@ class Handoff:
             end = body + described + read
             if end > len(data):
                 break
-            sock = socket.socket(fileno=self._descriptors.popleft())
-            self._on_arrival(sock, self._origins.decode(data[body : body + described]), data[body + described : end])
+            origin = self._origins.decode(data[body : body + described])
+            descriptor = self._descriptors.popleft()
+            if descriptor is None:
+                _log.warning("%s: closed, for this process may open no more files", origin.address)
+            else:
+                self._on_arrival(socket.socket(fileno=descriptor), origin, data[body + described : end])
             at = end
         rest = data[at:]
         self._pieces.keep(rest, _HEAD.size + (sum(_HEAD.unpack_from(rest)) if len(rest) >= _HEAD.size else 0))

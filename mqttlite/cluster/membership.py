@@ -23,6 +23,8 @@ class Membership:
     """For what they tell each other."""
     handoff: dict[int, socket.socket]
     """For connections that move."""
+    lifeline: socket.socket | None = None
+    """Ends when the process is gone that started this one; nothing is ever said there."""
 
     def close(self) -> None:
         for sock in [*self.fabric.values(), *self.handoff.values()]:

@@ -10,9 +10,18 @@ from typing import Final, final
 from mqttlite.core import connect
 from mqttlite.core.authentication import Exchange, Verdict, refusal_of
 from mqttlite.core.changes import Change
-from mqttlite.core.connection import AUTHENTICATING, AWAITING_CONNECT, CLOSED, CONNECTED, WELCOME, Connection, Peer
+from mqttlite.core.connection import (
+    AUTHENTICATING,
+    AWAITING_CONNECT,
+    CLOSED,
+    CONNECTED,
+    LOCATING,
+    WELCOME,
+    Connection,
+    Peer,
+)
 from mqttlite.core.deadlines import Deadlines
-from mqttlite.core.forwards import Batch, Forward, Interest, Move, Outcome
+from mqttlite.core.forwards import Batch, Claim, Forward, Interest, Located, Move, Outcome, Release
 from mqttlite.core.intake import Intake
 from mqttlite.core.limits import DEADLINES_PER_PASS, KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, PASS_BYTES, Limits
 from mqttlite.core.message import Message
@@ -23,7 +32,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import SESSION_EXPIRY, WILL_DELAY, Sessions
 from mqttlite.core.turn import Authenticate, Turn
-from mqttlite.core.workers import Workers
+from mqttlite.core.workers import ASKED, Workers
 from mqttlite.wire.constants import (
     CONNECT,
     DEFAULT_RECEIVE_MAXIMUM,
@@ -31,7 +40,7 @@ from mqttlite.wire.constants import (
     SUBSCRIBE,
     V5,
 )
-from mqttlite.wire.decode import connect_version, decode
+from mqttlite.wire.decode import client_id_in, connect_version, decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import (
     NotAuthorized,
@@ -76,7 +85,9 @@ class Broker:
         cache_bytes = limits.max_route_cache_bytes
         self._routes: Final = Routes(sessions, cache_bytes, share_policies or {}, self.turn, self._workers)
         self.publisher: Final = Publisher(self._routes, self.turn, limits, self._workers)
-        self.sessions: Final = Sessions(sessions, self._routes, self.publisher, self._deadlines, self.turn, limits)
+        self.sessions: Final = Sessions(
+            sessions, self._routes, self.publisher, self._deadlines, self.turn, limits, self._workers
+        )
         self._intake: Final = Intake(self._routes, self.publisher, self.turn, limits, client_id_prefix, self._workers)
         self._online: Final[dict[str, Connection]] = {}
         self._client_id_prefix: Final = client_id_prefix
@@ -221,6 +232,35 @@ class Broker:
         """Another worker has subscribers, or has none any more."""
         self._routes.on_interest(worker, interest)
 
+    def on_claim(self, claim: Claim, now: float) -> None:
+        """Another worker asks where a client is at home."""
+        assert self._workers is not None
+        self.turn.now = now
+        self._workers.on_claim(claim)
+
+    def on_release(self, release: Release) -> None:
+        """A client that was at home with another worker is at home nowhere."""
+        assert self._workers is not None
+        self._workers.on_release(release)
+
+    def on_located(self, located: Located, now: float) -> None:
+        """Another worker says where a client is at home: its connections that waited go on, here or there."""
+        workers = self._workers
+        assert workers is not None
+        self.turn.now = now
+        for number in workers.on_located(located):
+            connection = self.connections.get(number)
+            if connection is None:
+                continue
+            if located.home == workers.index:
+                connection.state = AWAITING_CONNECT
+                self.feed(connection, b"", now)
+            else:
+                self._move(connection, located.home, connection.framer.join(b""))
+        if located.home == workers.index and workers.is_here(located.client_id):  # else they are all gone already
+            has_session = self.sessions.get(located.client_id.decode()) is not None
+            workers.end_without_session(located.client_id, has_session)
+
     def on_batch(self, batch: Batch, now: float) -> None:
         """Packets from another worker."""
         self.turn.now = now
@@ -289,7 +329,7 @@ class Broker:
         while end - at >= 2:
             if connection.state == CLOSED:
                 return end
-            if connection.state == AUTHENTICATING and connection.exchange is None:
+            if connection.state == LOCATING or (connection.state == AUTHENTICATING and connection.exchange is None):
                 return at  # without a method clients need not wait for CONNACK (§3.1.4): what they send is kept
             first = data[at]
             if connection.state == AWAITING_CONNECT and first != 0x10:
@@ -309,8 +349,8 @@ class Broker:
             stop = body + length
             if stop > end or stop - at > largest:
                 return at
-            if connection.state == AWAITING_CONNECT and self._moves(connection, data, at, body, stop):
-                return end
+            if connection.state == AWAITING_CONNECT and not self._is_at_home(connection, data, at, body, stop):
+                return at if connection.state == LOCATING else end
             if connection.state == CONNECTED:
                 kind = first & 0xF9
                 if kind == 0x30:  # PUBLISH without DUP and RETAIN
@@ -325,18 +365,28 @@ class Broker:
             at = stop
         return at
 
-    def _moves(self, connection: Connection, data: bytes, at: int, body: int, stop: int) -> bool:
-        """Whether a connection goes on at another worker, where its client is at home; then it is none of ours."""
+    def _is_at_home(self, connection: Connection, data: bytes, at: int, body: int, stop: int) -> bool:
+        """Whether the client whose CONNECT is at `at` is at home here; else the connection waits to know, or moves."""
         workers = self._workers
         if workers is None:
-            return False
-        packet_bytes = data[body:stop]
-        connection.version = connect_version(packet_bytes)  # in which a refusal is written
-        packet = decode(data[at], packet_bytes, connection.version)
-        assert isinstance(packet, Connect)
-        home = workers.home(packet.client_id) if packet.client_id else workers.index
+            return True
+        client_id = client_id_in(data[body:stop])
+        if not client_id or not _is_text(client_id):
+            return True  # and has an identifier assigned, or is refused
+        home = workers.locate(client_id, connection.number)
         if home == workers.index:
-            return False
+            workers.use(client_id)
+            connection.home_id = client_id
+            return True
+        if home == ASKED:
+            connection.version = connect_version(data[body:stop])  # in which a refusal is written
+            connection.state = LOCATING
+        else:
+            self._move(connection, home, data[at:])
+        return False
+
+    def _move(self, connection: Connection, home: int, data: bytes) -> None:
+        """A connection goes on at another worker, and is none of ours."""
         assert connection.deadline is not None, "that of its CONNECT"
         self._deadlines.cancel(connection.deadline)
         connection.deadline = None
@@ -344,8 +394,7 @@ class Broker:
         connection.close_reason = CloseReason.CLIENT_DISCONNECTED  # what it comes to here will be the client's wish
         del self.connections[connection.number]
         self._moved += 1
-        self.turn.moved.append(Move(connection.number, home, data[at:]))
-        return True
+        self.turn.moved.append(Move(connection.number, home, data))
 
     def _on_packet(self, connection: Connection, first: int, body: bytes) -> None:
         packet_type = first >> 4
@@ -505,12 +554,20 @@ class Broker:
     def _new_client_id(self, connection: Connection) -> str:
         """An identifier that no session has, not even one whose client chose it to look like ours [MQTT-3.2.2-16]."""
         client_id = f"{self._client_id_prefix}{connection.number}"
-        workers = self._workers
-        while self.sessions.get(client_id) is not None or (
-            workers is not None and workers.home(client_id) != workers.index
-        ):
+        while self.sessions.get(client_id) is not None or not self._is_free(client_id.encode(), connection):
             client_id += "x"
         return client_id
+
+    def _is_free(self, client_id: bytes, connection: Connection) -> bool:
+        """Whether no other worker has a client of that identifier; then it is at home here."""
+        workers = self._workers
+        if workers is None:
+            return True
+        if workers.keeper(client_id) != workers.index or workers.locate(client_id, 0) != workers.index:
+            return False
+        workers.use(client_id)
+        connection.home_id = client_id
+        return True
 
     def _on_disconnect(self, connection: Connection, session: Session, packet: Disconnect) -> None:
         interval = packet.properties.session_expiry_interval
@@ -603,6 +660,9 @@ class Broker:
             connection.subscriptions = len(session.subscriptions)
             connection.session = None
             self.sessions.leave(session, connection.will_published)
+        if connection.home_id:
+            assert self._workers is not None
+            self._workers.unuse(connection.home_id, self.sessions.get(connection.home_id.decode()) is not None)
         self.turn.closed.append(connection.number)
 
     def _farewell(self, connection: Connection, code: int, detail: str) -> bytes:
@@ -618,6 +678,14 @@ class Broker:
         if 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.14.2-3]
             return encode(Disconnect(code), V5)
         return frame
+
+
+def _is_text(client_id: bytes) -> bool:
+    try:
+        client_id.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _not_connect(first: int) -> str:

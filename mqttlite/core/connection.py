@@ -36,14 +36,16 @@ AWAITING_CONNECT: Final = 0
 AUTHENTICATING: Final = 1
 CONNECTED: Final = 2
 CLOSED: Final = 3
+LOCATING: Final = 4
 
-STATE_NAMES: Final = ("awaiting CONNECT", "authenticating", "connected", "closed")
+STATE_NAMES: Final = ("awaiting CONNECT", "authenticating", "connected", "closed", "locating its session")
 
 WELCOME: Final[dict[int, frozenset[int]]] = {
     AWAITING_CONNECT: frozenset({CONNECT}),
     AUTHENTICATING: frozenset({AUTH, DISCONNECT}),
     CONNECTED: frozenset({PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT, AUTH}),
     CLOSED: frozenset(),
+    LOCATING: frozenset(),
 }
 """Which packets a client may send in which state [MQTT-3.1.0-1] [MQTT-3.1.0-2] [MQTT-3.1.2-30].
 
@@ -134,6 +136,7 @@ class Connection:
         "ended_at",
         "exchange",
         "framer",
+        "home_id",
         "inflight_high_water",
         "keep_alive_s",
         "last_heard",
@@ -202,6 +205,8 @@ class Connection:
         self.requests = 0
         """Packets of the client that are neither messages nor acknowledgements."""
         self.request_bytes = 0
+        self.home_id = b""
+        """The client identifier for which it relies on being at home with this worker, if there are several."""
         self.postponed: deque[Postponed] = _NOTHING_POSTPONED
         """Acknowledgements that wait for other workers, and those behind them, in order."""
         self.blocked_at = 0.0

@@ -23,14 +23,48 @@ class Interest:
 
 @final
 class Move:
-    """A connection that goes on at its client's home, beginning with these bytes."""
+    """A connection that goes on where its client's session is, beginning with these bytes."""
 
-    __slots__ = ("data", "home", "number")
+    __slots__ = ("data", "number", "worker")
 
-    def __init__(self, number: int, home: int, data: bytes) -> None:
+    def __init__(self, number: int, worker: int, data: bytes) -> None:
         self.number: Final = number
-        self.home: Final = home
+        self.worker: Final = worker
         self.data: Final = data
+
+
+@final
+class Claim:
+    """A client is here, says a worker to the keeper of its identifier: whose is it?"""
+
+    __slots__ = ("client_id", "worker")
+
+    def __init__(self, worker: int, client_id: bytes) -> None:
+        self.worker: Final = worker
+        self.client_id: Final = client_id
+
+
+@final
+class Located:
+    """The keeper's answer: the client is at home with that worker, which may be the one that asked."""
+
+    __slots__ = ("client_id", "home", "worker")
+
+    def __init__(self, worker: int, client_id: bytes, home: int) -> None:
+        self.worker: Final = worker
+        self.client_id: Final = client_id
+        self.home: Final = home
+
+
+@final
+class Release:
+    """A client whose home was with this worker is at home nowhere, says that to the keeper."""
+
+    __slots__ = ("client_id", "worker")
+
+    def __init__(self, worker: int, client_id: bytes) -> None:
+        self.worker: Final = worker
+        self.client_id: Final = client_id
 
 
 @final
@@ -109,4 +143,4 @@ class Outcome:
         """Whether the message is in changes that come before this: who is told could acknowledge it."""
 
 
-Outgoing = Batch | Forward | Outcome
+Outgoing = Batch | Forward | Outcome | Claim | Located | Release

@@ -283,8 +283,12 @@ class Intake:
         if not asked and not connection.postponed:
             outbox.send(self._ack(connection, answer, packet_id, code, self._publisher.outcomes if valid else None))
             return
-        postponed = Postponed(connection, session, message if valid else None, message.qos, Ids(packet_id), code)
+        told = message if asked else None  # else nothing becomes of it any more
+        postponed = Postponed(connection, session, told, message.qos, Ids(packet_id), code)
         postponed.outcomes = self._publisher.outcomes
+        if not asked:
+            outcomes = self._publisher.outcomes if valid else None
+            postponed.frame = self._ack(connection, answer, packet_id, code, outcomes)
         self._postpone(postponed, asked)
 
     def _postpone(self, postponed: Postponed, asked: int) -> None:
@@ -294,7 +298,7 @@ class Intake:
         postponed.unanswered = asked
         if asked:
             workers.await_outcomes(postponed)
-        else:
+        elif not postponed.frame:
             postponed.frame = self._answer_to(postponed)
         postponed.connection.postpone(postponed)
 

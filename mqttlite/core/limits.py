@@ -141,6 +141,10 @@ SENDING_BYTES: Final = 200
 """What looking at a retained message, and sending one beside its size, counts as in `FILL_BYTES` and `PASS_BYTES`, for
 it takes as long as to send so many: so a pass holds some thousands, which are some milliseconds."""
 
+MAX_POSTPONED: Final = 10_000
+"""Acknowledgements of one client that may wait for other workers, or behind one that does, before it is read no more:
+some megabytes. Another worker may not answer for long, for it cannot commit, and clients need not wait to send more."""
+
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
 

@@ -15,6 +15,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Turn
+from mqttlite.core.workers import Workers
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import QuotaExceeded
 from mqttlite.wire.packets import Will
@@ -27,7 +28,7 @@ WILL_DELAY: Final = 2
 
 @final
 class Sessions:
-    __slots__ = ("_by_client_id", "_deadlines", "_limits", "_publisher", "_routes", "_turn", "expired")
+    __slots__ = ("_by_client_id", "_deadlines", "_limits", "_publisher", "_routes", "_turn", "_workers", "expired")
 
     def __init__(
         self,
@@ -37,7 +38,9 @@ class Sessions:
         deadlines: Deadlines,
         turn: Turn,
         limits: Limits,
+        workers: Workers | None = None,
     ) -> None:
+        self._workers: Final = workers
         self._by_client_id: Final = by_client_id
         self._routes: Final = routes
         self._publisher: Final = publisher
@@ -112,6 +115,8 @@ class Sessions:
         """Put back a session from a store. One that was not left in order expires as if it were left now."""
         session = Session(client_id, expiry_interval, self._turn, self._limits)
         self._by_client_id[client_id] = session
+        if self._workers is not None:
+            self._workers.restored(client_id.encode())
         if expiry_interval < NEVER_EXPIRES:
             at = expires_at or now + expiry_interval
             session.expiry = self._deadlines.add(at, SESSION_EXPIRY, client_id=client_id)
@@ -137,6 +142,8 @@ class Sessions:
         self._routes.remove_all(session)
         session.subscriptions.clear()
         del self._by_client_id[session.client_id]
+        if self._workers is not None:
+            self._workers.end_without_session(session.client_id.encode(), False)
         drops = self._publisher.drops
         for reason, messages in session.drops.items():
             count(drops, reason, messages)

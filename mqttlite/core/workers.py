@@ -1,9 +1,11 @@
 """What one worker of a broker knows of the others, and what it tells them.
 
-A broker may be several processes. A client's session lives with one of them, its home, chosen by its identifier; a
-connection that comes in elsewhere moves there. A worker tells the others which filters it has subscribers for, and is
-sent messages that match: once, however many subscribers there are. What leaves is in `Turn.outgoing`, in order.
-Invariant: what was said last of a filter in `Turn.interests` is so.
+A broker may be several processes. A client is at home with one of them: where it first came in, as long as it has a
+session or a connection there. Another connection of it that comes in elsewhere moves there. Where clients are at home
+is known to the keepers of their identifiers, workers chosen by these. A worker tells the others which filters it has
+subscribers for, and is sent messages that match: once, however many subscribers there are. What leaves is in
+`Turn.outgoing`, in order. Invariants: what was said last of a filter in `Turn.interests` is so; a session is only made
+where its client is at home, which is in one place at most.
 """
 
 import zlib
@@ -11,7 +13,7 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.connection import Postponed
-from mqttlite.core.forwards import Batch, Forward, Interest, Outgoing
+from mqttlite.core.forwards import Batch, Claim, Forward, Interest, Located, Outgoing, Release
 from mqttlite.core.limits import MAX_STAMPS, STAMPS_S
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
@@ -19,6 +21,9 @@ from mqttlite.core.turn import Turn
 
 _LATER_S: Final = 1e-6
 """Clocks of loops stand still for a moment: what comes after is later by so much at least."""
+
+ASKED: Final = -1
+"""Where a client is at home, as long as its keeper has not said it."""
 
 _NOTHING_UNDECIDED: Final[dict[int, Postponed]] = {}
 
@@ -29,9 +34,12 @@ class Workers:
 
     __slots__ = (
         "_forgotten",
+        "_here",
+        "_homes",
         "_stamps",
         "_turn",
         "_undecided",
+        "_waiting",
         "_wanted",
         "asked",
         "count",
@@ -47,6 +55,12 @@ class Workers:
         self._wanted: Final[dict[bytes, int]] = {}
         self._stamps: Final[dict[bytes, tuple[float, int]]] = {}
         self._forgotten: Final[deque[tuple[float, bytes]]] = deque()
+        self._here: Final[dict[bytes, int]] = {}
+        """The clients that are at home here, and how many connections rely on it."""
+        self._homes: Final[dict[bytes, int]] = {}
+        """Where clients are at home whose keeper we are."""
+        self._waiting: Final[dict[bytes, list[int]]] = {}
+        """The connections of clients whose keeper was asked."""
         self.tag = 0
         self.asked = 0
         """How many workers the latest message went to that tell, under `tag`, what became of it."""
@@ -59,9 +73,80 @@ class Workers:
     def others(self) -> list[int]:
         return [worker for worker in range(self.count) if worker != self.index]
 
-    def home(self, client_id: str) -> int:
-        """The worker where a client's session lives."""
-        return zlib.crc32(client_id.encode()) % self.count
+    # ------------------------------------------------------------------ where clients are at home
+
+    def keeper(self, client_id: bytes) -> int:
+        """The worker that knows where a client is at home."""
+        return zlib.crc32(client_id) % self.count
+
+    def locate(self, client_id: bytes, number: int) -> int:
+        """Where the client of connection `number` is at home: here, from now on, if nowhere else.
+
+        `ASKED`, where another worker must say; then `on_located` names that connection.
+        """
+        if client_id in self._here:
+            return self.index
+        keeper = self.keeper(client_id)
+        if keeper == self.index:
+            home = self._homes.setdefault(client_id, self.index)
+            if home == self.index:
+                self._here[client_id] = 0
+            return home
+        waiting = self._waiting.get(client_id)
+        if waiting is not None:
+            waiting.append(number)
+        else:
+            self._waiting[client_id] = [number]
+            self.send(Claim(keeper, client_id), len(client_id))
+        return ASKED
+
+    def on_claim(self, claim: Claim) -> None:
+        """Another worker asks for the home of one of our clients."""
+        home = self._homes.setdefault(claim.client_id, claim.worker)
+        self.send(Located(claim.worker, claim.client_id, home), len(claim.client_id))
+
+    def on_located(self, located: Located) -> list[int]:
+        """The answer to a claim: the connections that wait for it."""
+        if located.home == self.index:
+            self._here[located.client_id] = 0
+        return self._waiting.pop(located.client_id, [])
+
+    def on_release(self, release: Release) -> None:
+        """A client is no longer at home where it was."""
+        del self._homes[release.client_id]
+
+    def restored(self, client_id: bytes) -> None:
+        """A client has a session here from a store: that its keeper is to know."""
+        self._here[client_id] = 0
+        keeper = self.keeper(client_id)
+        if keeper == self.index:
+            self._homes[client_id] = self.index
+        else:
+            self.send(Claim(keeper, client_id), len(client_id))
+
+    def is_here(self, client_id: bytes) -> bool:
+        """Whether a client is at home here."""
+        return client_id in self._here
+
+    def use(self, client_id: bytes) -> None:
+        """A connection relies on its client being at home here, until `unuse`."""
+        self._here[client_id] += 1
+
+    def unuse(self, client_id: bytes, has_session: bool) -> None:
+        """One connection fewer does."""
+        self._here[client_id] -= 1
+        self.end_without_session(client_id, has_session)
+
+    def end_without_session(self, client_id: bytes, has_session: bool) -> None:
+        """A client without connections and session is at home nowhere."""
+        if has_session or self._here[client_id]:
+            return
+        del self._here[client_id]
+        keeper = self.keeper(client_id)
+        if keeper == self.index:
+            del self._homes[client_id]
+        else:
+            self.send(Release(keeper, client_id), len(client_id))
 
     # ------------------------------------------------------------------ interests
 

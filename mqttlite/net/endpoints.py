@@ -51,8 +51,7 @@ class TcpEndpoint:
             hosts = list(dict.fromkeys(str(entry[4][0]) for entry in found))
             self._servers = await self._bind(hosts, factory)
         except OSError as error:
-            where = format_address((self._host or "*", self.port))
-            raise CannotListen(f"cannot listen on {where} ({name}): {_explain(error, _PORT_WAYS_OUT)}") from None
+            raise cannot_listen(self._host, self.port, name, error) from None
         names = dict.fromkeys(server.sockets[0].getsockname() for server in self._servers)
         self.port = next(iter(names))[1]
         self.addresses = [format_address(name) for name in names]
@@ -96,6 +95,12 @@ class TcpEndpoint:
         """Accept no more; harmless when it does not listen."""
         for server in self._servers:
             server.close()
+
+
+def cannot_listen(host: str, port: int, name: str, error: OSError) -> CannotListen:
+    """Why nobody can listen on a port, for the listener of that name."""
+    where = format_address((host or "*", port))
+    return CannotListen(f"cannot listen on {where} ({name}): {_explain(error, _PORT_WAYS_OUT)}")
 
 
 class UnixEndpoint:

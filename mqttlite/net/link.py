@@ -38,7 +38,7 @@ class Passes(ABC):
 
     @abstractmethod
     def hold_up_if_jammed(self, link: "Link") -> None:
-        """Let a link wait if other workers, whom it sends to, are too slow."""
+        """Let a link wait if other workers, whom it sends to or whose answers it waits for, are too slow."""
 
     @abstractmethod
     def wake(self) -> None:
@@ -139,7 +139,7 @@ class Link:
         self._broker.feed(self.connection, data, self._loop.time())
         if self._turns.is_stalled and len(turn.changes) > changes:
             self._turns.hold_up(self)
-        if len(turn.outgoing) > outgoing:
+        if len(turn.outgoing) > outgoing or self.connection.postponed:
             self._turns.hold_up_if_jammed(self)
         if turn.pending_bytes > PASS_BYTES or turn.moved:  # of a connection that moves nothing more must be read
             self._turns.run()

@@ -121,6 +121,11 @@ class Listener:
                     link.abort()
             await self._emptied.wait()
 
+    @property
+    def open(self) -> int:
+        """The connections it holds, also those that are only passed on to their home at another worker."""
+        return self._open
+
     def holds(self, link: Link) -> bool:
         """Whether it let this link in, and the link is still there."""
         return link in self._links

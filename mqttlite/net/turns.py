@@ -13,6 +13,7 @@ from typing import Final, final
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
 from mqttlite.core.forwards import Interest, Move, Outcome, Outgoing
+from mqttlite.core.limits import MAX_POSTPONED
 from mqttlite.core.ports import Fabric, Store
 from mqttlite.core.turn import Authenticate, Outbox, Turn
 from mqttlite.net.link import Link, Passes
@@ -145,7 +146,8 @@ class Turns(Passes):
             self._stalled[link] = None
 
     def hold_up_if_jammed(self, link: Link) -> None:
-        if self.fabric is not None and self.fabric.is_jammed and not link.gone and link not in self._jammed:
+        fabric = self.fabric
+        if fabric is not None and (fabric.is_jammed or _waits_for_many(link)) and not link.gone:
             link.pause_reading()
             self._jammed[link] = None
 
@@ -221,7 +223,9 @@ class Turns(Passes):
     def _release_jammed(self) -> None:
         jammed, self._jammed = self._jammed, {}
         for link in jammed:
-            if link not in self._stalled:
+            if _waits_for_many(link) and not link.gone:
+                self._jammed[link] = None
+            elif link not in self._stalled:
                 link.resume_reading()
 
     # ------------------------------------------------------------------ time
@@ -347,3 +351,7 @@ class Turns(Passes):
         link = self.links.get(outbox.number)
         if link is not None:
             self.hold_up(link)
+
+
+def _waits_for_many(link: Link) -> bool:
+    return len(link.connection.postponed) > MAX_POSTPONED

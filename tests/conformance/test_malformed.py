@@ -101,7 +101,7 @@ async def test_over_a_socket() -> None:
             for row in table:
                 if version == V31 and raw(row[2])[0] >> 4 in FROM_THE_SERVER:
                     continue
-                stage = SocketStage(broker.port)
+                stage = SocketStage([broker.port])
                 try:
                     await refused(stage, version, row)
                 finally:

@@ -1,6 +1,7 @@
 """Where a script is played: on the core alone, where time is a number, or over a socket against a whole broker."""
 
 import asyncio
+import itertools
 import re
 from contextlib import AsyncExitStack
 from typing import Protocol
@@ -230,8 +231,9 @@ class SocketStage:
     theirs. Not behind a CONNECT or AUTH where somebody is asked: there it would not be welcome, and an answer comes.
     """
 
-    def __init__(self, port: int, *, gated: bool = False) -> None:
-        self._port = port
+    def __init__(self, ports: list[int], *, gated: bool = False) -> None:
+        self._ports = itertools.cycle(ports)
+        """Of several workers, each in turn, so that clients come back where they were not before."""
         self._gated = gated
         self._links: dict[str, Wire] = {}
 
@@ -277,7 +279,7 @@ class SocketStage:
 
     async def _open(self) -> Wire:
         loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(Wire, "127.0.0.1", self._port)
+        _, wire = await loop.create_connection(Wire, "127.0.0.1", next(self._ports))
         return wire
 
 
@@ -298,11 +300,11 @@ async def over_a_socket(row: Row, version: int, workers: int = 1) -> None:
     async with AsyncExitStack() as stack:
         if workers == 1:
             broker = Broker(config, authenticator=gate, method_authenticator=gate)
-            await stack.enter_async_context(broker)
+            brokers = [await stack.enter_async_context(broker)]
         else:
-            together = crew(config, workers, authenticator=gate, method_authenticator=gate)
-            broker = (await stack.enter_async_context(together))[0]
-        stage = SocketStage(broker.port, gated=row.gated)
+            together = crew(config, workers, apart=True, authenticator=gate, method_authenticator=gate)
+            brokers = await stack.enter_async_context(together)
+        stage = SocketStage([broker.port for broker in brokers], gated=row.gated)
         try:
             await play(row, version, stage)
         finally:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from mqttlite.cli.workers import reserved
 from mqttlite.cluster.membership import memberships
@@ -11,9 +11,14 @@ from mqttlite.server import Broker
 
 
 @asynccontextmanager
-async def crew(config: Config, count: int = 2, **options: object) -> AsyncIterator[list[Broker]]:
-    """Workers that share the ports of a config; `options` are those of `Broker`."""
-    with reserved(config) as config:
+async def crew(
+    config: Config, count: int = 2, *, apart: bool = False, **options: object
+) -> AsyncIterator[list[Broker]]:
+    """Workers that share the ports of a config; `options` are those of `Broker`.
+
+    `apart`: where the config lets the system choose a port, each has its own, so that a test chooses the worker.
+    """
+    with nullcontext(config) if apart else reserved(config) as config:
         brokers = [
             Broker(config, membership=membership, **options)  # type: ignore[arg-type]
             for membership in memberships(count)

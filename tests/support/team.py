@@ -11,7 +11,7 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change, SaveRetained, SaveSubscription
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.forwards import Batch, Forward, Outcome
+from mqttlite.core.forwards import Batch, Claim, Forward, Located, Outcome, Release
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
@@ -175,9 +175,10 @@ class Team:
     def _belongs(self, change: Change, at: int) -> bool:
         if isinstance(change, SaveRetained):
             return True
-        assert self.workers[at]._workers is not None
         client_id: str = change.subscription.client_id if isinstance(change, SaveSubscription) else change.client_id  # type: ignore[union-attr]
-        return self.workers[at]._workers.home(client_id) == at
+        workers = self.workers[at]._workers
+        assert workers is not None
+        return workers.keeper(client_id.encode()) == at
 
     def _pump(self, now: float) -> None:
         busy = True
@@ -205,6 +206,12 @@ class Team:
             elif isinstance(each, Forward):
                 came = Forward(at, each.tag, _copy(each.message), each.plain, each.retain, each.stamp, each.shares)
                 self.workers[each.worker].on_forward(came, now)
+            elif isinstance(each, Claim):
+                self.workers[each.worker].on_claim(Claim(at, each.client_id), now)
+            elif isinstance(each, Located):
+                self.workers[each.worker].on_located(Located(at, each.client_id, each.home), now)
+            elif isinstance(each, Release):
+                self.workers[each.worker].on_release(Release(at, each.client_id))
             elif each.awaits_commit:
                 each.awaits_commit = False
                 self._held.append((at, each))
@@ -213,7 +220,7 @@ class Team:
                 told.refused = each.refused
                 self.workers[each.worker].on_outcome(told, now)
         for move in moved:
-            there = self.workers[move.home]
+            there = self.workers[move.worker]
             connection = there.open(self._peers.pop(move.number), now)
             self._moved[move.number] = connection
             there.feed(connection, move.data, now)

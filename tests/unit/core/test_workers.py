@@ -4,17 +4,20 @@ import zlib
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Peer
-from mqttlite.core.forwards import Batch, Forward, Outcome, Outgoing
+from mqttlite.core.forwards import Batch, Claim, Forward, Located, Outcome, Outgoing, Release
 from mqttlite.core.limits import MAX_STAMPS, STAMPS_S, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.shares import SHARE_POLICIES
 from mqttlite.core.workers import Workers
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V31, V311
+from mqttlite.wire.decode import client_id_in
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import (
     Ack,
@@ -47,6 +50,12 @@ class Worker(World):
         self.broker = Broker(limits, f"auto{at}-", policies, at, count)
         self.store = MemoryStore()
 
+    @property
+    def workers(self) -> Workers:
+        workers = self.broker._workers
+        assert workers is not None
+        return workers
+
 
 class Crew:
     """Workers of one broker. Nothing goes from one to another but by `tell`, `send` and `move`, or by `pump`."""
@@ -59,19 +68,37 @@ class Crew:
     def __getitem__(self, at: int) -> Worker:
         return self.workers[at]
 
-    def name(self, home: int) -> str:
-        """A client identifier that is at home with a worker, another each time."""
+    def name(self, keeper: int) -> str:
+        """A client identifier that a worker is the keeper of, another each time."""
         while True:
             self._named += 1
             client_id = f"client{self._named}"
-            if self.home(client_id) == home:
+            if self.keeper(client_id) == keeper:
                 return client_id
 
-    def home(self, client_id: str) -> int:
+    def keeper(self, client_id: str) -> int:
         return zlib.crc32(client_id.encode()) % len(self.workers)
 
+    def home(self, client_id: str) -> list[int]:
+        """Where a client is at home, as the workers know it."""
+        there = [worker.at for worker in self.workers if worker.workers.is_here(client_id.encode())]
+        known = self[self.keeper(client_id)].workers._homes.get(client_id.encode())
+        assert there == ([] if known is None else [known]), "its keeper knows, and nobody else thinks so"
+        return there
+
+    def resident(self, home: int, keeper: int = 0) -> str:
+        """The identifier of a client that has a session with a worker, and no connection."""
+        client_id = self.name(keeper)
+        client = self[home].open()
+        client.connect(client_id, expiry=600)
+        self.pump()
+        client.disconnect()
+        self.pump()
+        assert self.home(client_id) == [home]
+        return client_id
+
     def connect(self, home: int, version: int = V5, client_id: str = "", **options: object) -> Client:
-        """A client that is connected where it is at home, and arrived there."""
+        """A client that is at home where it came in."""
         client = self[home].connect(client_id or self.name(home), version, **options)
         self.pump()
         return client
@@ -131,9 +158,15 @@ class Crew:
             worker.settle()
         return sent
 
-    def _deliver(self, at: int, each: Forward | Outcome) -> None:
+    def _deliver(self, at: int, each: Forward | Outcome | Claim | Located | Release) -> None:
         there = self[each.worker]
-        if isinstance(each, Forward):
+        if isinstance(each, Claim):
+            there.broker.on_claim(Claim(at, each.client_id), there.now)
+        elif isinstance(each, Located):
+            there.broker.on_located(Located(at, each.client_id, each.home), there.now)
+        elif isinstance(each, Release):
+            there.broker.on_release(Release(at, each.client_id))
+        elif isinstance(each, Forward):
             came = each.message
             message = Message(came.topic, came.payload, came.qos, came.retain, came.properties, came.expires_at)
             forward = Forward(at, each.tag, message, each.plain, each.retain, each.stamp, each.shares)
@@ -149,7 +182,7 @@ class Crew:
         moved, here.broker.turn.moved = here.broker.turn.moved, []
         for move in moved:
             client = here.clients.pop(move.number)
-            there = self[move.home]
+            there = self[move.worker]
             client.world = there
             client.connection = there.broker.open(client.connection.peer, there.now)
             there.clients[client.connection.number] = client
@@ -180,28 +213,51 @@ def retained(worker: Worker, topic: str) -> str | None:
 # ---------------------------------------------------------------------- CONNECT
 
 
+@pytest.mark.parametrize("keeper", [0, 1])
 @pytest.mark.parametrize("version", [V31, V311, V5])
-def test_a_connection_goes_on_at_its_client_s_home(version: int) -> None:
+def test_a_client_is_at_home_where_it_came_in(version: int, keeper: int) -> None:
     crew = Crew(2)
     client = crew[0].open(version)
-    assert client.connect(crew.name(1)) is None
-    assert crew.move(0) == 1
+    name = crew.name(keeper)
+    connack = client.connect(name)
+    crew.pump()
+    assert client.world is crew[0]
+    assert isinstance(connack or client.received()[0], Connack)
+    assert crew.home(name) == [0]
+    client.disconnect()
+    crew.pump()
+    assert crew.home(name) == [], "nothing is left of it"
+
+
+@pytest.mark.parametrize("keeper", [0, 1, 2])
+def test_a_connection_goes_on_where_its_session_is(keeper: int) -> None:
+    crew = Crew(3)
+    name = crew.resident(1, keeper)
+    client = crew[0].open()
+    client.connect(name, clean_start=False, expiry=600)
+    crew.pump()
     assert client.world is crew[1]
-    assert isinstance(client.received()[0], Connack)
-    assert (crew[0].broker.opened, crew[1].broker.opened) == (0, 1)
+    connack = client.received()[0]
+    assert isinstance(connack, Connack)
+    assert connack.session_present
+    assert (crew[0].broker.opened, crew[1].broker.opened) == (0, 2)
     assert not crew[0].broker.connections
     crew.advance(60)
     assert not client.closed, "nobody waits for its CONNECT any more"
+    client.disconnect()
+    crew.advance(601)
+    crew.pump()
+    assert crew.home(name) == []
 
 
 def test_what_came_behind_connect_goes_with_it_and_nothing_more_is_looked_at() -> None:
     crew = Crew(2)
-    client = crew[0].open()
     packets = [
-        Connect(crew.name(1), V5),
+        Connect(crew.resident(1), V5),
         Subscribe(1, (SubscriptionRequest(b"t", 1),)),
         Publish(b"t", b"mine", 1, packet_id=2),
     ]
+    client = crew[0].open()
     whole = b"".join([encode(packet, V5) for packet in packets])
     client.send_bytes(whole[:-3])
     client.send_bytes(whole[-3:])  # the link is to read nothing more, and if it does nothing comes of it
@@ -211,9 +267,87 @@ def test_what_came_behind_connect_goes_with_it_and_nothing_more_is_looked_at() -
     assert kinds == [Connack, Suback, Publish, Ack]
 
 
+@pytest.mark.parametrize("keeper", [0, 1])
+def test_what_comes_while_the_keeper_is_asked_waits_in_order(keeper: int) -> None:
+    crew = Crew(2)
+    client = crew[1 - keeper].open()
+    packets = [Connect(crew.name(keeper), V5), Pingreq(), Publish(b"t", b"", 1, packet_id=7)]
+    for packet in packets:
+        for byte in encode(packet, V5):
+            client.send_bytes(bytes((byte,)))
+    assert client.received() == []
+    crew.pump()
+    assert [type(packet) for packet in client.received()] == [Connack, Pingresp, Ack]
+
+
+def test_who_says_too_much_while_the_keeper_is_asked_is_refused() -> None:
+    crew = Crew(2, Limits(max_packet_bytes=200))
+    client = crew[0].open()
+    client.send_bytes(encode(Connect(crew.name(1), V5), V5))
+    for _ in range(3):
+        client.send_bytes(bytes(150))
+    assert client.closed
+    assert isinstance(connack := client.received()[0], Connack)
+    assert connack.reason_code == 0x97
+    crew.pump()
+    assert crew.home("client1") == []
+
+
+def test_who_leaves_while_the_keeper_is_asked_is_at_home_nowhere() -> None:
+    crew = Crew(2)
+    name = crew.name(1)
+    client = crew[0].open()
+    client.connect(name)
+    crew.send(0)
+    client.lose()
+    crew.pump()
+    assert crew.home(name) == []
+
+
+def test_two_at_once_for_one_identifier_become_one_client() -> None:
+    crew = Crew(3)
+    name = crew.name(2)
+    first, second = crew[0].open(), crew[1].open()
+    for client in (first, second):
+        client.connect(name, clean_start=False, expiry=60)
+    third = crew[0].open()
+    third.connect(name, clean_start=False, expiry=60)
+    crew.pump()
+    assert crew.home(name) == [0]
+    assert sorted([first.closed, second.closed, third.closed]) == [False, True, True]
+    assert {first.world, second.world, third.world} == {crew[0]}
+
+
+def test_a_session_that_ends_while_a_connection_is_on_its_way_to_it_begins_anew() -> None:
+    crew = Crew(2)
+    name = crew.resident(1, 0)
+    client = crew[0].open()
+    client.connect(name, clean_start=False, expiry=60)
+    crew.advance(601)
+    crew.pump()
+    connack = client.received()[0]
+    assert isinstance(connack, Connack)
+    assert not connack.session_present
+    assert len(crew.home(name)) == 1
+
+
+def test_a_session_from_a_store_is_at_home_where_it_was() -> None:
+    crew = Crew(2)
+    stored = [crew.resident(1, 0), crew.resident(1, 1)]
+    again = Crew(2)
+    again[1].broker.restore(crew[1].store.load(), again[1].now)
+    again.pump()
+    for name in stored:
+        assert again.home(name) == [1]
+        client = again[0].open()
+        client.connect(name, clean_start=False, expiry=60)
+        again.pump()
+        assert client.world is again[1]
+
+
 def test_connect_may_come_in_any_pieces() -> None:
     crew = Crew(2)
-    connect = encode(Connect(crew.name(1), V5, properties=Properties(session_expiry_interval=60)), V5)
+    connect = encode(Connect(crew.resident(1), V5, properties=Properties(session_expiry_interval=60)), V5)
     for cut in range(1, len(connect)):
         client = crew[0].open()
         client.send_bytes(connect[:cut])
@@ -223,35 +357,63 @@ def test_connect_may_come_in_any_pieces() -> None:
         assert isinstance(client.received()[0], Connack)
 
 
-def test_connect_byte_by_byte_arrives_whole() -> None:
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_malformed_connect_is_refused_wherever_its_client_may_be_at_home(at: int) -> None:
     crew = Crew(2)
-    client = crew[0].open()
-    for byte in encode(Connect(crew.name(1), V5), V5):
-        client.send_bytes(bytes((byte,)))
-    assert crew.move(0) == 1
-    assert client.connection.bytes_received == len(encode(Connect("client1", V5), V5))
-    assert isinstance(client.received()[0], Connack)
-
-
-def test_a_malformed_connect_is_refused_where_it_came_in() -> None:
-    crew = Crew(2)
-    client = crew[0].open()
-    connect = bytearray(encode(Connect(crew.name(1), V5), V5))
+    client = crew[at].open()
+    name = crew.name(1)
+    connect = bytearray(encode(Connect(name, V5), V5))
     connect[9] |= 1  # the reserved flag
     client.send_bytes(bytes(connect))
-    assert crew.move(0) == 0
+    crew.pump()
     assert client.closed
     assert isinstance(connack := client.received()[0], Connack)
     assert connack.reason_code == 0x81
-    assert crew[0].broker.opened == 1
+    assert sum(worker.broker.opened for worker in crew.workers) == 1
+    assert crew.home(name) == []
 
 
-def test_an_unknown_version_is_refused_where_it_came_in() -> None:
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(
+    "packet",
+    [
+        "100d 0004 4d515454 ff 02 0000 0001 31",
+        "1000",
+        "1001 00",
+        "1003 000031",
+        "1007 ffff 4d515454 05",
+        "100b 0004 4d515454 05 02 0000 ff",
+        "100f 0004 4d515454 05 02 0000 ffffffffff",
+        "100d 0004 4d515454 05 02 0000 00 ffff",
+        "100c 0004 4d515454 04 02 0000 ffff",
+        "100d 0004 4d515454 04 02 0000 0001 ff",
+    ],
+)
+def test_what_is_no_connect_at_all_is_refused(at: int, packet: str) -> None:
     crew = Crew(2)
-    client = crew[0].open(V311)
-    client.send_bytes(bytes.fromhex("100d00044d515454ff02000000013132"))
-    assert crew.move(0) == 0
+    client = crew[at].open(V5 if " 05 02 " in packet else V311)
+    data = bytes.fromhex(packet)
+    client.send_bytes(bytes((data[0], len(data) - 2)) + data[2:])
+    crew.pump()
     assert client.closed
+
+
+@given(
+    client_id=st.text(st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs"]), max_size=300),
+    version=st.sampled_from([V31, V311, V5]),
+    name=st.text("abc", max_size=200),
+    will=st.sampled_from([None, Will(b"will", b"gone", 1, False)]),
+    username=st.sampled_from([None, "user"]),
+    cut=st.integers(0, 2_000),
+)
+def test_the_home_is_that_of_the_client_identifier_that_is_decoded_later(
+    client_id: str, version: int, name: str, will: Will | None, username: str | None, cut: int
+) -> None:
+    properties = Properties(user_properties=[("name", name)]) if version == V5 and name else NONE
+    packet = encode(Connect(client_id, version, True, 10, username, None, will, properties), version)
+    body = packet[3 if packet[1] > 127 else 2 :]
+    assert client_id_in(body) == client_id.encode()
+    assert client_id_in(body[:cut]) in (b"", client_id.encode()), "what is cut off is not guessed"
 
 
 def test_who_is_silent_at_the_wrong_worker_is_closed_in_time() -> None:
@@ -269,10 +431,24 @@ def test_an_identifier_that_is_assigned_is_at_home_where_it_is() -> None:
     for at in range(3):
         for _ in range(10):
             client = crew[at].connect("")
-            assert crew.home(client.connection.client_id) == at
-            seen.add(client.connection.client_id)
+            name = client.connection.client_id
+            assert crew.keeper(name) == at
+            assert crew.home(name) == [at]
+            seen.add(name)
             assert crew.move(at) == 0
     assert len(seen) == 30
+
+
+def test_an_identifier_that_is_assigned_is_nobody_else_s() -> None:
+    crew = Crew(2)
+    taken = crew[0].connect("").connection
+    squatted = f"auto0-{taken.number + 2 * 2}"
+    squatter = crew[1].open()
+    squatter.connect(squatted)
+    crew.pump()
+    names = {crew[0].connect("").connection.client_id for _ in range(4)}
+    assert len(names) == 4
+    assert squatted not in names
 
 
 def test_numbers_of_connections_are_no_other_worker_s() -> None:
@@ -1088,6 +1264,16 @@ def test_a_retained_message_and_shares_of_several_workers_are_one_message_each()
     assert [client.payloads() for client in plain] == [["x"]] * 3
     for members in groups.values():
         assert sum(len(member.payloads()) for member in members) == 1
+
+
+def test_what_nobody_asks_about_is_counted_where_its_share_has_no_members_left() -> None:
+    crew = Crew(2)
+    member = crew.subscriber(1, SHARE)
+    publisher = crew.connect(0)
+    member.disconnect()
+    publisher.publish("t", "x", 0)
+    crew.pump()
+    assert crew[1].broker.publisher.drops == {"no_subscribers": 1}
 
 
 def test_a_will_for_a_share_goes_to_a_member_of_another_worker() -> None:
