@@ -1,0 +1,117 @@
+"""Searches for retained messages find each that was there when they began and still is, once; beside a dictionary.
+
+Many searches go on at once and are taken in pieces, while messages are kept, replaced and removed. The limits of the
+table are so small that shelves fill up and empty, lists end and names are forgotten all the time.
+"""
+
+from random import Random
+
+import pytest
+
+from mqttlite.topics import retained as table
+from mqttlite.topics.names import matches
+from mqttlite.topics.retained import RetainedMessages, Search
+
+LEVELS = [b"a", b"a", b"b", b"", b"$s", b"c"]
+
+Value = tuple[bytes, int]
+"""The topic, and which of all values it is."""
+
+
+class Twin:
+    """A search, and what it must find."""
+
+    def __init__(self, search: Search[Value], topic_filter: bytes, kept: dict[bytes, Value]) -> None:
+        self.search = search
+        self.there = {value for topic, value in kept.items() if matches(topic_filter, topic)}
+        assert len(search) >= len(self.there)
+        self.found: set[Value] = set()
+
+    def take(self, most: int, kept: dict[bytes, Value]) -> None:
+        left = len(self.search)
+        for value in self.search.take(most):
+            assert value in self.there, "it came later, or does not match"
+            assert kept.get(value[0]) == value, "it is gone"
+            assert value not in self.found, "it was found before"
+            self.found.add(value)
+        assert len(self.search) == max(0, left - most)
+        if len(self.search) == 0:
+            assert {value for value in self.there if kept.get(value[0]) == value} <= self.found
+
+
+def topic_of(random: Random) -> bytes:
+    return b"/".join(random.choices(LEVELS, k=random.randint(1, 5))) or b"a"
+
+
+def filter_of(random: Random) -> bytes:
+    levels = random.choices([*LEVELS, b"+"], k=random.randint(0, 5))
+    return b"/".join([*levels, b"#"] if not levels or random.random() < 0.5 else levels) or b"#"
+
+
+def check_shelves(retained: RetainedMessages[Value]) -> None:
+    """Each name is on the shelves that it goes through, and nothing else is on any."""
+    for levels, shelf in retained._trie.items():
+        below = {
+            topic: place
+            for topic, place in retained._places.items()
+            if (levels_of := topic.split(b"/"))[:-1][: len(levels)] == list(levels) and len(levels_of) > len(levels)
+        }
+        last = [
+            place
+            for topic, place in below.items()
+            if len(levels) == table.SHELF_LEVELS or topic.count(b"/") == len(levels)
+        ]
+        assert shelf.count == len(below) > 0
+        assert shelf.all is None or (shelf.all == below and shelf.here == [])
+        assert shelf.all is not None or {id(place) for place in shelf.here} == {id(place) for place in last}
+        assert shelf.listed is None or len(shelf.listed) - shelf.gone == shelf.count
+
+
+def play(seed: int, steps: int) -> None:
+    random = Random(seed)
+    retained: RetainedMessages[Value] = RetainedMessages()
+    kept: dict[bytes, Value] = {}
+    searches: list[Twin] = []
+    topics = [topic_of(random) for _ in range(random.choice([5, 30, 200]))]
+    for step in range(steps):
+        topic = random.choice(topics)
+        dice = random.random()
+        if dice < 0.4:
+            kept[topic] = (topic, step)
+            retained.put(topic, kept[topic])
+        elif dice < 0.6 + 0.3 * (step // 200 % 2):  # fuller and emptier by turns
+            assert retained.remove(topic) == kept.pop(topic, None)
+        elif dice < 0.95 or not searches:
+            topic_filter = filter_of(random)
+            searches.append(Twin(retained.search(topic_filter), topic_filter, kept))
+        for twin in random.sample(searches, min(3, len(searches))):
+            twin.take(random.choice([1, 2, 7, 100]), kept)
+            if len(twin.search) == 0:
+                searches.remove(twin)
+        assert len(retained) == len(kept)
+        assert len(retained._places) == len(kept) + len(retained._empty)
+        if step % 50 == 0:
+            check_shelves(retained)
+    for twin in searches:
+        twin.take(10**6, kept)
+    assert sorted(retained.values()) == sorted(kept.values())
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    if str(table.__file__).endswith(".py"):  # a compiled module has its limits as they are
+        for name, value in {"MANY": 6, "FEW": 3, "EMPTY_PLACES": 2, "SHELF_LEVELS": 3}.items():
+            monkeypatch.setattr(table, name, value)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_each_message_is_found_once_by_every_search_that_began_before_and_ends_behind_it() -> None:
+    for seed in range(40):
+        play(seed, 400)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tiny")
+def test_each_message_is_found_once_in_many_worlds() -> None:
+    for seed in range(2_000):
+        play(1_000 + seed, 600)
