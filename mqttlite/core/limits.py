@@ -165,6 +165,10 @@ COMPARED_IN_A_PASS: Final = 5_000
 """Cached topics to hold against the filters that change in one pass, some milliseconds. Where there are more, for a
 session with 100 000 filters comes, goes or subscribes, every route is made anew when it is next asked for."""
 
+MEMBERS_ASKED: Final = 100
+"""Members of a group to look at for one message, some ten microseconds at best and some hundred where all are full: of
+more than that, those whose turn is next. Who has the fewest unacknowledged is looked for among so many, too."""
+
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""
 

@@ -303,6 +303,7 @@ class Routes:
             for topic_filter in session.subscriptions:
                 share = self._shares.get(topic_filter)
                 if share is not None:
+                    share.count(session)
                     self._tell_share(share)
         if not self.cache:
             return
@@ -339,7 +340,9 @@ class Routes:
 
     def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
         share = self._share_of(subscription.topic_filter, group, topic_filter)
-        share.add(self._sessions[subscription.client_id], subscription)
+        session = self._sessions[subscription.client_id]
+        share.add(session, subscription)
+        share.count(session)
         self._tell_share(share)
 
     def _share_of(self, name: bytes, group: bytes, topic_filter: bytes) -> Share:
@@ -359,7 +362,6 @@ class Routes:
 
     def _tell_share(self, share: Share) -> None:
         if self._workers is not None:
-            share.count_online()
             self._workers.tell_share(share.name, len(share), share.online)
 
     def _remove_from_share(self, subscription: Subscription, topic_filter: bytes) -> None:

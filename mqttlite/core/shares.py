@@ -12,6 +12,7 @@ Invariants, whatever else comes to choose among members:
 import zlib
 from typing import Final, final
 
+from mqttlite.core.limits import MEMBERS_ASKED
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
@@ -38,7 +39,7 @@ _PROBES: Final = 8
 class Member:
     """A session in a group, with its subscription."""
 
-    __slots__ = ("at", "dealt", "session", "standing", "subscription")
+    __slots__ = ("at", "dealt", "online", "session", "standing", "subscription")
 
     def __init__(self, session: Session, subscription: Subscription) -> None:
         self.session: Final = session
@@ -47,6 +48,8 @@ class Member:
         """As the group knows it, which is in the ring of that number."""
         self.at = 0
         self.dealt = 0
+        self.online = False
+        """Whether it was connected when its group was last told."""
 
 
 @final
@@ -81,9 +84,10 @@ class _Ring:
         self.turn += 1
         return member
 
-    def in_turn(self) -> list[Member]:
-        """All of them, whose turn is next first."""
-        return self.members[self.turn :] + self.members[: self.turn]
+    def in_turn(self, most: int) -> list[Member]:
+        """So many of them, whose turn is next first."""
+        members = self.members[self.turn : self.turn + most]
+        return members + self.members[: min(self.turn, most - len(members))]
 
     def _put(self, member: Member, at: int) -> None:
         self.members[at] = member
@@ -107,14 +111,18 @@ class Share:
         self.elsewhere: Final[dict[int, tuple[int, int]]] = {}
         """Workers that have members too: how many, and how many of them are connected."""
         self.online = 0
-        """Members here that are connected, when they were last counted."""
+        """Members here that are connected, as far as `count` was told."""
         self._workers_turn = 0
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def count_online(self) -> None:
-        self.online = sum([member.session.outbox is not None for member in self._members.values()])
+    def count(self, session: Session) -> None:
+        """A member came, or came back, or left."""
+        member = self._members[session.client_id]
+        self.online -= member.online
+        member.online = session.outbox is not None
+        self.online += member.online
 
     def worker_for(self, message: Message, own: int, gone: dict[int, None] | None = None) -> int:
         """The worker whose member is to get the next message, each worker in proportion to its members.
@@ -149,6 +157,7 @@ class Share:
     def remove(self, subscription: Subscription) -> None:
         member = self._members.pop(subscription.client_id)
         self._rings[member.standing].remove(member)
+        self.online -= member.online
         member.session.watchers.pop(self.name, None)
 
     def first(self, message: Message) -> Member:
@@ -159,12 +168,17 @@ class Share:
         return self._least() if self.policy == LEAST_INFLIGHT else self._in_turn()
 
     def others(self, first: Member) -> list[Member]:
-        """Whom to offer it when that one has no room, in this order: all that are connected, or all if none is."""
+        """Whom to offer it when that one has no room, in this order: who is connected, or anybody if that one is not.
+
+        Those are all of them, up to `MEMBERS_ASKED` that stand alike.
+        """
         if self.policy in (HASH_TOPIC, HASH_KEY):
             everybody = self._rings[_READY].members
-            members = everybody[first.at + 1 :] + everybody[: first.at]
+            members = everybody[first.at + 1 : first.at + 1 + MEMBERS_ASKED]
+            members += everybody[: min(first.at, MEMBERS_ASKED - len(members))]
         else:
-            members = [member for ring in self._rings for member in ring.in_turn() if member is not first]
+            rings = [ring.in_turn(MEMBERS_ASKED) for ring in self._rings]
+            members = [member for ring in rings for member in ring if member is not first]
             members.sort(key=_preference if self.policy == LEAST_INFLIGHT else _standing_of)
         if first.session.outbox is None:
             return members
@@ -209,30 +223,36 @@ class Share:
         raise AssertionError(f"{self.name!r} has no members")
 
     def _least(self) -> Member:
-        """Of those who stand best, who has the fewest unacknowledged; of equals, whose turn it is."""
+        """Of those who stand best and have their turn next, who has the fewest unacknowledged; of equals, the first."""
         for ring in self._rings:
-            misplaced: list[Member] = []
-            least: Member | None = None
-            fewest = 0
-            size = len(ring.members)
-            for step in range(size):
-                at = ring.turn + step
-                member = ring.members[at if at < size else at - size]
-                if _standing(member.session) != member.standing:
-                    misplaced.append(member)
-                    continue
-                unacknowledged = _unacknowledged(member)
-                if least is None or unacknowledged < fewest:
-                    least, fewest = member, unacknowledged
-                    if fewest == 0:
-                        break
-            if least is not None:
-                ring.turn = least.at + 1
-            for member in misplaced:
-                self._move(member)
-            if least is not None:
-                return least
+            while ring.members:
+                least = self._least_of(ring)
+                if least is not None:
+                    return least
         raise AssertionError(f"{self.name!r} has no members")
+
+    def _least_of(self, ring: _Ring) -> Member | None:
+        """The same in one ring, up to `MEMBERS_ASKED`. None: those do not belong there any more."""
+        misplaced: list[Member] = []
+        least: Member | None = None
+        fewest = 0
+        size = len(ring.members)
+        for step in range(min(size, MEMBERS_ASKED)):
+            at = ring.turn + step
+            member = ring.members[at if at < size else at - size]
+            if _standing(member.session) != member.standing:
+                misplaced.append(member)
+                continue
+            unacknowledged = _unacknowledged(member)
+            if least is None or unacknowledged < fewest:
+                least, fewest = member, unacknowledged
+                if fewest == 0:
+                    break
+        if least is not None:
+            ring.turn = least.at + 1
+        for member in misplaced:
+            self._move(member)
+        return least
 
     def _by_key(self, message: Message) -> Member:
         """The member whose place the key names, and while that one is away another: always the same two."""

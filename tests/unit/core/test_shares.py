@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import MEMBERS_ASKED, Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
@@ -481,6 +481,36 @@ def test_the_slow_come_before_the_away_and_those_where_nobody_is_there(policy: s
         session.detach()
     assert {send_to(share, b"t") for _ in range(9)} == {"s0", "s1", "s2", "s3"}
     assert len(share.others(share.first(Message(b"t", b"")))) == 3
+
+
+@pytest.mark.parametrize("policy", SHARE_POLICIES)
+@pytest.mark.parametrize("members", [MEMBERS_ASKED, MEMBERS_ASKED + 1, MEMBERS_ASKED + 2, 3 * MEMBERS_ASKED])
+def test_of_very_many_members_only_some_are_asked(policy: str, members: int) -> None:
+    """Or else a message that nobody has room for would cost ten milliseconds in a group of five thousand."""
+    sessions = sessions_of(members)
+    share = share_of(sessions, policy)
+    first = share.first(Message(b"t", b""))
+    others = share.others(first)
+    following = [at % members for at in range(first.at + 1, first.at + 1 + min(members - 1, MEMBERS_ASKED))]
+    assert [member.at for member in others] == following
+
+
+@pytest.mark.parametrize(("idle", "found"), [(MEMBERS_ASKED - 1, True), (MEMBERS_ASKED, False)])
+def test_the_least_busy_is_looked_for_among_those_whose_turn_is_next(idle: int, found: bool) -> None:
+    sessions = sessions_of(2 * MEMBERS_ASKED)
+    for number, session in enumerate(sessions):
+        if number != idle:
+            session.deliver(Delivery(Message(b"x", b"x"), 1, False))
+    assert send_to(share_of(sessions, LEAST_INFLIGHT), b"t") == (f"s{idle}" if found else "s0")
+
+
+@pytest.mark.parametrize("away", [MEMBERS_ASKED - 1, MEMBERS_ASKED, 2 * MEMBERS_ASKED])
+def test_however_many_turn_out_to_be_away_those_who_are_there_come_first(away: int) -> None:
+    sessions = sessions_of(away + 2)
+    share = share_of(sessions, LEAST_INFLIGHT)
+    for session in sessions[:away]:
+        session.detach()
+    assert {send_to(share, b"t") for _ in range(4)} == {f"s{away}", f"s{away + 1}"}
 
 
 def test_of_the_equally_busy_each_has_its_turn() -> None:
