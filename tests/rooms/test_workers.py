@@ -49,6 +49,8 @@ from tests.support.crew import crew
 from tests.support.device import Device, Gone, until
 from tests.support.web import dial as dial_web
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "203.0.113.7:54321"
 PROXY = b"PROXY TCP4 203.0.113.7 10.0.0.1 54321 1883\r\n"
 TCP = (ListenerOptions(port=0),)

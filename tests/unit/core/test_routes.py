@@ -280,6 +280,7 @@ def test_a_pass_compares_only_so_much_however_many_filters_change_in_it(topic_fi
     assert routes._compared < COMPARED_IN_A_PASS
 
 
+@pytest.mark.slow
 def test_sweeping_ends_where_routes_are_worth_very_many_comparisons() -> None:
     routes = filled(*MANY)
     for topic in MANY:
