@@ -173,6 +173,15 @@ class Session:
             if lost:
                 count(self.drops, QOS0_OFFLINE, lost)
 
+    def forget(self) -> None:
+        """The session is over. A cached route or a group may know of it for as long as nobody publishes there, but its
+        messages are let go of."""
+        self.inflight.take_all()
+        self._queued.clear()
+        self._queued_bytes = 0
+        self._pending = _NOTHING_PENDING
+        self._burst = _NO_BURST
+
     def restore_message(self, packet_id: int, delivery: Delivery) -> None:
         """Put back a message from a store; it may have been sent before."""
         self._put_last(packet_id, delivery)

@@ -155,6 +155,7 @@ class Sessions:
                 lost -= 1
         if lost:
             count(drops, SESSION_EXPIRED, lost)
+        session.forget()
         if session.will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
             will, session.will = session.will, None
             self._publish_will(session, will)

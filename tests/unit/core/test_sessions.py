@@ -229,6 +229,22 @@ def test_a_3_1_1_client_for_whom_there_is_no_session_hears_that_the_server_is_un
     assert connack == Connack(False, 3)
 
 
+def test_a_session_that_ended_holds_no_messages_even_if_somebody_still_knows_it() -> None:
+    """A cached route does, until somebody publishes to its topic."""
+    world = World()
+    world.publish("t/0", "kept", 1, retain=True)
+    client = world.connect("c", expiry=10, receive_maximum=1, auto_ack=False)
+    client.subscribe("t/+", "+/0", qos=1)
+    for number in range(3):
+        world.publish("t/1", str(number), 1)
+    session = world.session("c")
+    assert (session.queued, len(session.inflight)) == (4, 1)
+    client.lose()
+    world.advance(10)
+    assert (session.queued, session.queued_bytes, session.retained_waiting) == (0, 0, 0)
+    assert world.broker.publisher.drops[SESSION_EXPIRED] == 5
+
+
 def test_what_a_session_never_got_is_counted_when_it_ends() -> None:
     world = World(Limits(max_queued_messages=2))
     client = world.connect("c", expiry=10)
