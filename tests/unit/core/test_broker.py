@@ -246,21 +246,22 @@ def test_a_5_0_client_may_not_have_more_unreleased_than_agreed(version: int, clo
         assert farewell(client) == (CloseReason.PROTOCOL_ERROR, 0x93)
 
 
-def test_an_answer_waits_for_the_commit_of_what_it_says() -> None:
+@pytest.mark.parametrize("release", ["62020001", "6203000100"])
+def test_an_answer_waits_for_the_commit_of_what_it_says(release: str) -> None:
     world = World()
     client = world.connect("c", expiry=100, auto_ack=False)
     outbox = client.connection.outbox
     turn = world.broker.turn
     for packet, kind in [
-        (Publish(b"t", b"x", 2, packet_id=1), SaveReceived),
-        (Ack(PUBREL, 1), RemoveReceived),
+        (encode(Publish(b"t", b"x", 2, packet_id=1), V5), SaveReceived),
+        (bytes.fromhex(release), RemoveReceived),
     ]:
-        world.broker.feed(client.connection, encode(packet, V5), world.now)
+        world.broker.feed(client.connection, packet, world.now)
         assert [type(change) for change in turn.changes] == [kind]
         assert outbox.awaits_commit
         world.settle()
         assert not outbox.awaits_commit
-    world.broker.feed(client.connection, encode(Ack(PUBREL, 1), V5), world.now)
+    world.broker.feed(client.connection, bytes.fromhex(release), world.now)
     assert turn.changes == []
     assert not outbox.awaits_commit
 
