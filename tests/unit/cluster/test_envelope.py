@@ -88,7 +88,7 @@ def said(each: Batch | Forward | Outcome, worker: int = 3) -> tuple[Any, ...]:
     message = each.message
     words = message.topic, message.payload, message.qos, message.retain, message.expires_at
     properties = message.properties
-    more = [getattr(properties, name) for name in Properties.__slots__]
+    more = properties.present()
     return "forward", worker, each.tag, *words, more, each.plain, each.retain, each.stamp, each.shares
 
 
