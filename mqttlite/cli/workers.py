@@ -18,7 +18,10 @@ from mqttlite.cluster.membership import Membership, memberships, processors, why
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.net.endpoints import cannot_listen
 
-_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_LEAVE: Final = getattr(signal, "SIGUSR1", None)
+"""Windows, which has no workers either, has no such signal."""
+
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, *([] if _LEAVE is None else [_LEAVE]))
 
 
 def workers_of(config: Config) -> int:
@@ -83,7 +86,7 @@ def _wait(children: dict[int, int]) -> int:
         if -code in told:  # before it had begun to listen to signals
             code = 0
         worst = worst or (code if code >= 0 else 1)
-        if code != 0 or signal.SIGUSR1 not in told:
+        if code != 0 or _LEAVE not in told:
             pass_on(signal.SIGTERM, None)
     for number, handler in former.items():
         signal.signal(number, handler)
