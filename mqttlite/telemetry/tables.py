@@ -1,0 +1,196 @@
+"""The rows of the dataset's tables; `docs/reference/telemetry.md` says what the columns mean.
+
+A column's type and place here are those in the reference, which a test compares. Timestamps carry UTC. New columns go
+last and keep `SCHEMA_VERSION`; any other change raises it.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+SCHEMA_VERSION: Final = 2
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One ended connection."""
+
+    schema_version: int = SCHEMA_VERSION
+    broker_id: str
+    connection_id: int
+    client_id: str
+    username: str | None
+    listener: str
+    transport: str
+    tls_version: str | None
+    tls_cipher: str | None
+    peer: str
+    protocol_version: str
+    clean_start: bool
+    session_present: bool
+    session_expiry_s: int | None
+    keep_alive_s: int
+    opened_at: datetime
+    connected_at: datetime
+    ended_at: datetime
+    duration_s: float
+    close_reason: str
+    reason_code: int
+    close_detail: str | None
+    will_published: bool
+    bytes_received: int
+    bytes_sent: int
+    received_qos0: int
+    received_qos1: int
+    received_qos2: int
+    sent_qos0: int
+    sent_qos1: int
+    sent_qos2: int
+    drops: dict[str, int]
+    dropped: int
+    outbox_high_water_bytes: int
+    outbox_high_water_messages: int
+    queue_high_water_messages: int
+    inflight_high_water: int
+    backpressure_s: float
+    backpressure_count: int
+    subscriptions: int
+    last_heard_at: datetime | None
+    keep_alive_late_s: float | None
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Something happened."""
+
+    schema_version: int = SCHEMA_VERSION
+    broker_id: str
+    at: datetime
+    event: str
+    connection_id: int | None = None
+    client_id: str | None = None
+    username: str | None = None
+    listener: str | None = None
+    transport: str | None = None
+    peer: str | None = None
+    protocol_version: str | None = None
+    reason: str | None = None
+    reason_code: int | None = None
+    detail: str | None = None
+    topic_filter: str | None = None
+    qos: int | None = None
+    duration_s: float | None = None
+    numbers: dict[str, int] = {}
+
+
+class TrafficRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What was published to a topic in an interval."""
+
+    schema_version: int = SCHEMA_VERSION
+    broker_id: str
+    interval_start: datetime
+    interval_s: float
+    topic: str
+    topics: int
+    messages_qos0: int
+    messages_qos1: int
+    messages_qos2: int
+    payload_bytes: int
+    payload_bytes_max: int
+    deliveries: int
+
+
+class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client did in an interval."""
+
+    schema_version: int = SCHEMA_VERSION
+    broker_id: str
+    interval_start: datetime
+    interval_s: float
+    connection_id: int
+    client_id: str
+    listener: str
+    messages_received: int
+    messages_sent: int
+    bytes_received: int
+    bytes_sent: int
+    dropped: int
+    queued: int
+    queued_bytes: int
+    inflight: int
+    backpressure_s: float
+
+
+class LatencyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How long messages took in a stage, as a histogram."""
+
+    schema_version: int = SCHEMA_VERSION
+    broker_id: str
+    interval_start: datetime
+    interval_s: float
+    stage: str
+    qos: int
+    topic: str
+    messages: int
+    sum_us: int
+    max_us: int
+    buckets: list[int]
+    counts: list[int]
+
+
+class DropRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages dropped in an interval."""
+
+    schema_version: int = SCHEMA_VERSION
+    broker_id: str
+    interval_start: datetime
+    interval_s: float
+    reason: str
+    client_id: str | None
+    topic: str | None
+    messages: int
+
+
+class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A followed message and one of its receivers."""
+
+    schema_version: int = SCHEMA_VERSION
+    broker_id: str
+    message_id: str
+    at: datetime
+    topic: str
+    qos: int
+    payload_bytes: int
+    publisher: str | None
+    receiver: str | None
+    outcome: str
+    reason: str | None
+    routed_us: int | None
+    queued_us: int | None
+    written_us: int | None
+    acknowledged_us: int | None
+    one_in: int
+
+
+Row = SessionRow | EventRow | TrafficRow | ActivityRow | LatencyRow | DropRow | SampleRow
+"""Any of them."""
+
+TABLES: Final[dict[str, type[Row]]] = {
+    "sessions": SessionRow,
+    "events": EventRow,
+    "traffic": TrafficRow,
+    "activity": ActivityRow,
+    "latency": LatencyRow,
+    "drops": DropRow,
+    "samples": SampleRow,
+}
+
+TIME_COLUMNS: Final = {
+    "sessions": "ended_at",
+    "events": "at",
+    "traffic": "interval_start",
+    "activity": "interval_start",
+    "latency": "interval_start",
+    "drops": "interval_start",
+    "samples": "at",
+}
+"""By which a row finds its file's folder."""
