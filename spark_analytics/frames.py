@@ -32,7 +32,7 @@ INFORMATION = 0
 
 @dataclass(frozen=True)
 class Finding:
-    """One plain sentence for an operator, such as «14 devices flap; 11 of them on listener tls-8883 with keep-alive 5 s»."""
+    """One plain sentence for an operator: «14 devices flap; 11 of them on listener tls-8883 with keep-alive 5 s»."""
 
     weight: int
     sentence: str

@@ -54,9 +54,11 @@ class Witness(Protocol):
 
     # ------------------------------------------------------------------ any message
 
-    def on_dropped(self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str) -> None:
-        """Messages were dropped for a receiver, or met none; `topic` is empty where it is not known, `detail` says what
-        was too full, such as `1000/1000`, or is empty."""
+    def on_dropped(
+        self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str
+    ) -> None:
+        """Messages were dropped for a receiver, or met none (None). `topic` is empty where it is not known; `detail`
+        says what was too full, such as `1000/1000`, or is empty."""
         ...
 
     # ------------------------------------------------------------------ clients
