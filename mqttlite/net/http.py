@@ -1,0 +1,250 @@
+"""A small HTTP server for what operators and their programs ask of a broker: GET and HEAD, one request a connection.
+
+What is asked and answered is not known here. Invariant: whoever asks slowly, rudely or too often costs a bounded amount
+of memory and nobody else's answer: there are at most `MAX_OPEN` connections, and the newest comes in.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final, cast
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import h11
+import msgspec
+
+from mqttlite.net.endpoints import TcpEndpoint
+from mqttlite.net.link import LINGER_S
+
+MAX_OPEN: Final = 32
+"""Connections at once: some dashboards and scrapers; one more closes the oldest that is not being answered."""
+
+HEAD_BYTES: Final = 8_192
+"""How long a request with its headers may be: what other servers allow."""
+
+HEAD_S: Final = 5.0
+"""How long a request may take to come."""
+
+ANSWER_S: Final = 30.0
+"""How long an answer may take, and how long the client to read it: a scraper waits ten seconds."""
+
+MAX_PARAMETERS: Final = 16
+"""Of a query; nothing that is asked here has more than a few."""
+
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+
+_log = logging.getLogger("mqttlite.net")
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where metrics, health and status are served."""
+
+    host: str = "127.0.0.1"
+    port: int = 9883
+    """0 lets the system choose. Of several workers each has this port plus its index."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise ValueError(f"port is {self.port}: it may be 0 to 65535")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked: a path, and the first value of each parameter of its query."""
+
+    path: str
+    query: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is answered."""
+
+    status: int
+    body: bytes
+    content_type: str = TEXT
+
+
+def sentence(status: int, text: str) -> Response:
+    """A response of one line."""
+    return Response(status, f"{text}\n".encode())
+
+
+class HttpServer:
+    """`answer` is asked for each whole request; what it raises is logged, and answered with 500."""
+
+    def __init__(self, host: str, port: int, answer: Callable[[Request], Awaitable[Response]]) -> None:
+        self._endpoint: Final = TcpEndpoint(host, port)
+        self._answer: Final = answer
+        self._open: Final[dict[_Exchange, None]] = {}
+
+    @property
+    def port(self) -> int:
+        """The port asked for; once `start` has run, the real one."""
+        return self._endpoint.port
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, as `address:port`."""
+        return self._endpoint.addresses
+
+    @property
+    def open(self) -> int:
+        """Connections at present."""
+        return len(self._open)
+
+    async def start(self, name: str) -> None:
+        """Bind and accept. Raises `CannotListen`, which says that name."""
+        await self._endpoint.listen(name, self._admit)
+
+    async def stop(self) -> None:
+        """Accept no more, and close what is open at once."""
+        self._endpoint.close()
+        answers = [exchange.answering for exchange in self._open if exchange.answering is not None]
+        for exchange in list(self._open):
+            exchange.abort()
+        for answer in answers:
+            answer.cancel()
+        if answers:
+            await asyncio.wait(answers)
+
+    def _admit(self) -> asyncio.BaseProtocol:
+        if len(self._open) >= MAX_OPEN:
+            oldest = next(iter(self._open))
+            idle = next((exchange for exchange in self._open if exchange.answering is None), oldest)
+            del self._open[idle]
+            idle.abort()
+        exchange = _Exchange(self._answer, self._on_lost)
+        self._open[exchange] = None
+        return exchange
+
+    def _on_lost(self, exchange: "_Exchange") -> None:
+        self._open.pop(exchange, None)
+
+
+class _Exchange(asyncio.Protocol):
+    """One connection: a request, its answer, and the end."""
+
+    def __init__(
+        self, answer: Callable[[Request], Awaitable[Response]], on_lost: "Callable[[_Exchange], None]"
+    ) -> None:
+        self._answer: Final = answer
+        self._on_lost: Final = on_lost
+        self._loop: Final = asyncio.get_running_loop()
+        self._http: Final = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._heard_bytes = 0
+        self._is_heard = False
+        """Whether its request is there; what comes behind it is of no interest."""
+        self._is_answered = False
+        self._is_half_closed = False
+        """Whether the client said that it sends no more."""
+        self._wants_body = True
+        self.answering: asyncio.Task[None] | None = None
+        """What its request waits for."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._expire_in(HEAD_S)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_heard:
+            return
+        try:
+            self._http.receive_data(data)
+            self._heard_bytes += len(data)
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                return
+            self._is_heard = True
+            assert isinstance(event, h11.Request), "the first that a client sends"
+            if self._heard_bytes - len(self._http.trailing_data[0]) > HEAD_BYTES:  # of one piece, which h11 lets pass
+                self._respond(sentence(431, f"The request is longer than {HEAD_BYTES} bytes."))
+            else:
+                self._begin(event)
+        except h11.RemoteProtocolError as error:
+            self._is_heard = True
+            self._respond(sentence(error.error_status_hint, f"This is not a request that is served here: {error}."))
+
+    def eof_received(self) -> bool:
+        """A client may close its half once it has asked; before and after there is nothing to wait for."""
+        self._is_half_closed = True
+        return self._is_heard and not self._is_answered
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self.answering is not None:
+            self.answering.cancel()
+        self._on_lost(self)
+
+    def abort(self) -> None:
+        """Close at once; harmless when it is closed, or not yet open."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _expire_in(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self._loop.call_later(seconds, self.abort)
+
+    def _begin(self, request: h11.Request) -> None:
+        self._expire_in(ANSWER_S)
+        self._wants_body = request.method != b"HEAD"
+        if request.method not in (b"GET", b"HEAD"):
+            self._respond(sentence(405, "Only GET and HEAD are served here."), (b"Allow", b"GET, HEAD"))
+            return
+        try:
+            asked = _parse(request.target.decode("ascii"))
+        except ValueError:
+            self._respond(sentence(400, "The URL cannot be read."))
+            return
+        self.answering = self._loop.create_task(self._see_to(asked))
+
+    async def _see_to(self, request: Request) -> None:
+        try:
+            response = await self._answer(request)
+        except Exception:
+            _log.exception("%s: the answer failed", request.path)
+            response = sentence(500, "The answer failed; the broker's log says why.")
+        self._respond(response)
+        self.answering = None
+
+    def _respond(self, response: Response, *headers: tuple[bytes, bytes]) -> None:
+        transport = self._transport
+        assert transport is not None
+        if transport.is_closing():
+            return
+        self._is_answered = True
+        head = h11.Response(
+            status_code=response.status,
+            reason=HTTPStatus(response.status).phrase.encode(),
+            headers=[
+                (b"Content-Type", response.content_type.encode()),
+                (b"Content-Length", b"%d" % len(response.body)),
+                (b"Cache-Control", b"no-store"),
+                (b"Connection", b"close"),
+                *headers,
+            ],
+        )
+        transport.write((self._http.send(head) or b"") + (response.body if self._wants_body else b""))
+        if self._is_half_closed:
+            transport.close()
+            return
+        if transport.get_write_buffer_size() == 0:
+            self._expire_in(LINGER_S)
+        try:
+            transport.write_eof()  # to close a socket with bytes unread is to reset it, and to lose the answer
+        except OSError:  # the client reset the connection, and the loop has yet to hear of it
+            transport.abort()
+
+
+def _parse(target: str) -> Request:
+    """Raises `ValueError`."""
+    parts = urlsplit(target)
+    found = parse_qs(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
+    return Request(unquote(parts.path), {name: values[0] for name, values in found.items()})
