@@ -187,6 +187,11 @@ class Outbox:
         self.high_water_messages = 0
         self.drops: dict[str, int] = {}
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What is kept for a link that takes no bytes for now; 0 for one that does."""
+        return self._waiting_bytes
+
     def offer(self, piece: bytes, messages: int) -> bool:
         """Take a piece of so many QoS 0 messages of one size, or drop by policy what a blocked link has no room for.
 

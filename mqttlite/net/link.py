@@ -227,9 +227,14 @@ class Link:
         return self._transport
 
     @property
+    def unsent_bytes(self) -> int:
+        """What was written and the kernel has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    @property
     def is_drained(self) -> bool:
         """Whether the kernel has all that was written."""
-        return self._transport.get_write_buffer_size() == 0
+        return self.unsent_bytes == 0
 
     def abort(self) -> None:
         """Close at once; harmless when it is closed."""

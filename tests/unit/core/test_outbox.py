@@ -25,6 +25,17 @@ def letters(outbox: Outbox, size: int = 100) -> str:
     return outbox.take().decode()[::size]
 
 
+def test_what_waits_is_told_in_bytes() -> None:
+    outbox = outbox_of()
+    outbox.send(b"ab")
+    assert outbox.waiting_bytes == 0
+    outbox.block()
+    outbox.offer(b"c" * 10, 1)
+    assert outbox.waiting_bytes == 12
+    outbox.unblock()
+    assert outbox.waiting_bytes == 0
+
+
 # ── an open link ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
