@@ -10,6 +10,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Final
 
 import click
@@ -18,6 +19,7 @@ from mqttlite.client import MqttError
 from mqttlite.security.tls import TlsConfigError
 from tools.devices.simulation import SMALLEST_BYTES, Fleet, Plan
 from tools.devices.target import Target, target, target_options
+from tools.devices.troubles import CONNECTIONS, LIVES
 
 SPARE_FILES: Final = 64
 """Open files that are no connection: the interpreter's, the loop's, those of name look-ups."""
@@ -25,7 +27,12 @@ SPARE_FILES: Final = 64
 LINE_EVERY_S: Final = 5.0
 BAR_EVERY_S: Final = 0.2
 
-_EPILOG = """\b
+_TROUBLES = "\n".join(f"  {kind:<10} {' '.join(str(life.__doc__).split())}" for kind, life in LIVES.items())
+
+_EPILOG = f"""\b
+Devices with a --trouble come besides the others, and their client ids name it:
+{_TROUBLES}
+\b
 Latencies are of one clock: of the publish until its acknowledgement, and until the subscriber has the message.
 \b
 Exit codes:
@@ -48,6 +55,7 @@ Exit codes:
 @click.option("--size", type=click.IntRange(SMALLEST_BYTES), default=128, show_default=True, help="Payload bytes.")
 @click.option("--connect-rate", type=click.FloatRange(0.1), default=200.0, show_default=True, help="Per second.")
 @click.option("--drain", type=click.FloatRange(0), default=10.0, show_default=True, help="Seconds for what is late.")
+@click.option("--trouble", "troubles", multiple=True, metavar="KIND=COUNT", help="So many devices with a trouble.")
 @click.option("--no-resume", is_flag=True, help="A full TLS handshake for each device.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
 def command(
@@ -67,13 +75,15 @@ def command(
     size: int,
     connect_rate: float,
     drain: float,
+    troubles: tuple[str, ...],
     no_resume: bool,
     as_json: bool,
 ) -> None:
     """Simulate a fleet: devices that publish, and a subscriber that receives everything through the broker."""
     if duration is not None and messages is not None:
         raise click.UsageError("--duration and --messages both say how long; use one.")
-    room = open_files() - SPARE_FILES - subscribers
+    troubled = parse_troubles(troubles)
+    room = open_files() - SPARE_FILES - subscribers - CONNECTIONS * sum(troubled.values())
     if devices > room:
         raise click.UsageError(f"--devices {devices}: this system lets a process have {room} ('ulimit -Hn').")
     try:
@@ -92,6 +102,7 @@ def command(
         connect_rate=connect_rate,
         drain_s=drain,
         resume=not no_resume,
+        troubles=troubled,
     )
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         sys.exit(runner.run(_main(where, plan, as_json)))
@@ -117,6 +128,21 @@ async def _main(where: Target, plan: Plan, as_json: bool) -> int:
     found = summary(fleet)
     click.echo(json.dumps(found) if as_json else report(found))
     return 0 if fleet.complete else 1
+
+
+def parse_troubles(texts: tuple[str, ...]) -> dict[str, int]:
+    """How many devices have which trouble. Raises `click.UsageError`."""
+    found: dict[str, int] = {}
+    for text in texts:
+        kind, _, count = text.partition("=")
+        if kind not in LIVES:
+            raise click.UsageError(f"--trouble {text}: the troubles are {', '.join(LIVES)}.")
+        if not (count.isascii() and count.isdecimal() and int(count)):
+            raise click.UsageError(f"--trouble {text}: say how many devices, such as {kind}=2.")
+        if kind in found:
+            raise click.UsageError(f"--trouble {text}: {kind} is there twice; use one.")
+        found[kind] = int(count)
+    return found
 
 
 def open_files() -> int:
@@ -159,6 +185,11 @@ def summary(fleet: Fleet) -> dict[str, Any]:
         "connect_ms": fleet.connecting.summary_ms(),
         "ack_ms": fleet.acknowledging.summary_ms(),
         "end_to_end_ms": fleet.arriving.summary_ms(),
+        "clients": asdict(fleet.count),
+        "troubles": {
+            kind: {device.client_id: asdict(device.count) for device in fleet.troubled if device.kind == kind}
+            for kind in plan.troubles
+        },
         "complete": fleet.complete,
     }
 
@@ -182,6 +213,14 @@ def report(found: dict[str, Any]) -> str:
     for name, title in (("connect_ms", "connect"), ("ack_ms", "acknowledgement"), ("end_to_end_ms", "end to end")):
         if found[name] is not None:
             lines.append(f"{title:<22}" + "".join(f"{value:>10.2f}" for value in found[name].values()))
+    for kind, devices in found["troubles"].items():
+        lines.append(f"{kind:<22}{', '.join(devices)}")
+    clients = found["clients"]
+    lines.append(
+        f"All clients: {clients['sessions']} sessions, {clients['messages_sent']} messages sent "
+        f"({clients['bytes_sent']} bytes of MQTT), {clients['messages_received']} received "
+        f"({clients['bytes_received']} bytes)"
+    )
     return "\n".join(lines)
 
 

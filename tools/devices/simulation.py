@@ -9,18 +9,20 @@ import gc
 import math
 import random
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final
 
 import msgspec
 
 from mqttlite.client import Client, ConnectRefused, MqttError, Properties
+from tools.devices.counting import Count, total
 from tools.devices.latency import Latencies
 from tools.devices.ledger import Ledger
 from tools.devices.resumption import Tickets, resume_sessions
 from tools.devices.target import Target
+from tools.devices.troubles import Speaker, Surroundings, Troubled
 
 ATTEMPTS: Final = 3
 """So often a device tries to connect before it counts as not connected."""
@@ -36,7 +38,10 @@ SESSION_EXPIRY_S: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the fleet does. Each device publishes `messages` messages, or for `duration_s` where that is None."""
+    """What the fleet does. Each device publishes `messages` messages, or for `duration_s` where that is None.
+
+    `troubles` are how many devices there are besides with each of `troubles.LIVES`.
+    """
 
     devices: int
     subscribers: int = 1
@@ -49,6 +54,7 @@ class Plan:
     connect_rate: float = 200.0
     drain_s: float = 10.0
     resume: bool = True
+    troubles: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def publishing_s(self) -> float:
@@ -104,12 +110,15 @@ class Fleet:
         self.connecting: Final = Latencies()
         self.acknowledging: Final = Latencies()
         self.arriving: Final = Latencies()
-        self.ledgers: Final = [Ledger(plan.devices) for _ in range(plan.subscribers)]
-        self.sent: Final = [0] * plan.devices
+        members = plan.devices + sum(plan.troubles.values())
+        self.ledgers: Final = [Ledger(members) for _ in range(plan.subscribers)]
+        self.sent: Final = [0] * members
         self.tickets: Final[Tickets | None] = resume_sessions(where.tls) if where.tls and plan.resume else None
         self._run: Final = secrets.token_hex(4)
         self._top: Final = f"fleet/{self._run}"
         self._stop: Final = asyncio.Event()
+        self._count: Final = Count()
+        self.troubled: Final = self._troubled()
         self._moved: Final = asyncio.Event()
         self._unacknowledged: Final[set[tuple[int, int]]] = set()
 
@@ -135,6 +144,11 @@ class Fleet:
         return sum(ledger.lost(self.sent, self._unacknowledged) for ledger in self.ledgers)
 
     @property
+    def count(self) -> Count:
+        """What all clients have seen of their own traffic."""
+        return total([self._count, *[device.count for device in self.troubled]])
+
+    @property
     def complete(self) -> bool:
         """Whether everything went as it should; at QoS 2 nothing may come twice either."""
         troubles = self.lost or self._unacknowledged or self.not_connected or self.ended
@@ -149,6 +163,7 @@ class Fleet:
         subscribers: list[Client] = []
         devices: list[tuple[int, Client]] = []
         tasks: list[asyncio.Task[None]] = []
+        troubled: list[asyncio.Task[None]] = []
         try:
             for number, ledger in enumerate(self.ledgers):
                 subscribers.append(await self._open_subscriber(number))
@@ -161,14 +176,15 @@ class Fleet:
             self.phase = "publishing"
             began = perf_counter()
             publishing = [asyncio.create_task(self._publish(number, client)) for number, client in devices]
-            await self._unless_broken(asyncio.create_task(self._finish(publishing)), tasks)
+            troubled += [asyncio.create_task(self._be_troubled(device)) for device in self.troubled]
+            await self._unless_broken(asyncio.create_task(self._finish(publishing, troubled)), tasks)
             self.publish_s = perf_counter() - began
         finally:
             gc.unfreeze()
             self.phase = "disconnecting"
-            for task in tasks:
+            for task in (*tasks, *troubled):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, *troubled, return_exceptions=True)
             forget = Properties(session_expiry_interval=0)
             await asyncio.gather(*[client.disconnect(properties=forget) for client in subscribers])
             await asyncio.gather(*[client.disconnect() for _number, client in devices])
@@ -198,14 +214,17 @@ class Fleet:
             keep_alive=KEEP_ALIVE_S,
             tls=self.where.tls,
             on_reconnected=self._on_reconnected,
+            trace=self._count.trace,
         )
 
     def _on_reconnected(self, session_present: bool) -> None:
         self.reconnects += 1
+        self._count.sessions += 1
 
     async def _open_subscriber(self, number: int) -> Client:
         client = self._client(f"subscriber-{number}", SESSION_EXPIRY_S)
         await client.__aenter__()
+        self._count.sessions += 1
         await client.subscribe(f"{self._top}/#", self.plan.qos)
         return client
 
@@ -243,13 +262,14 @@ class Fleet:
             else:
                 self.connecting.add(perf_counter() - began)
                 self.connected += 1
+                self._count.sessions += 1
                 devices.append((number, client))
                 return
 
     # publishing and receiving
 
-    async def _finish(self, publishing: list[asyncio.Task[None]]) -> None:
-        """Let devices publish until their time is up, then wait for what is under way."""
+    async def _finish(self, publishing: list[asyncio.Task[None]], troubled: list[asyncio.Task[None]]) -> None:
+        """Let devices publish until their time is up, then wait for those in trouble and for what is under way."""
         plan = self.plan
         limit_s = plan.publishing_s if plan.messages is None else plan.publishing_s + plan.drain_s
         stop = asyncio.create_task(self._stop.wait())
@@ -261,6 +281,7 @@ class Fleet:
                 everyone.result()
             self._stop.set()
             self.phase = "draining"
+            await asyncio.gather(*troubled)
             deadline = asyncio.get_running_loop().time() + plan.drain_s
             while self._unacknowledged or self.lost:
                 self._moved.clear()
@@ -293,7 +314,7 @@ class Fleet:
             self.first_error = self.first_error or error
             self.ended += 1
 
-    async def _publish_one(self, number: int, client: Client, topic: str) -> None:
+    async def _publish_one(self, number: int, client: Speaker, topic: str) -> None:
         message = (number, self.sent[number])
         self._unacknowledged.add(message)
         self.sent[number] += 1
@@ -304,6 +325,31 @@ class Fleet:
         if self.plan.qos:
             self.acked += 1
             self.acknowledging.add(perf_counter() - at_s)
+
+    def _troubled(self) -> list[Troubled]:
+        """Those that will be in trouble, numbered after the others."""
+        around = Surroundings(
+            where=self.where,
+            top=self._top,
+            interval_s=self.plan.interval_s,
+            publishing_s=self.plan.publishing_s,
+            keep_alive_s=KEEP_ALIVE_S,
+            stop=self._stop,
+            publish=self._publish_one,
+        )
+        kinds = [(kind, number) for kind, count in self.plan.troubles.items() for number in range(count)]
+        return [
+            Troubled(kind, f"fleet-{self._run}-{kind}-{number}", place, around)
+            for place, (kind, number) in enumerate(kinds, self.plan.devices)
+        ]
+
+    async def _be_troubled(self, device: Troubled) -> None:
+        """The life of such a device; one that the broker thwarts ends as any other does."""
+        try:
+            await device.live()
+        except MqttError as error:
+            self.first_error = self.first_error or error
+            self.ended += 1
 
     async def _receive(self, client: Client, ledger: Ledger) -> None:
         async for message in client.messages:
