@@ -31,7 +31,9 @@ from mqttlite.core.restore import restore
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import SESSION_EXPIRY, WILL_DELAY, Sessions
+from mqttlite.core.traffic import Traffic
 from mqttlite.core.turn import Authenticate, Turn
+from mqttlite.core.witness import NO_SAMPLES, Witness
 from mqttlite.core.workers import ASKED, Workers
 from mqttlite.wire.constants import (
     CONNECT,
@@ -98,6 +100,27 @@ class Broker:
     def restore(self, changes: list[Change], now: float) -> None:
         """Begin with what a store kept. Before the first input."""
         restore(changes, self.sessions, self.publisher, now)
+        if self.turn.witness is not None:
+            self._routes.observe(self._routes.traffic)
+
+    def watch(self, witness: Witness | None) -> None:
+        """Tell somebody from now on what happens here; None: nobody. Before the first input, or between two.
+
+        Costs a look at each session, and the routes are made anew. It changes nothing of what clients are sent.
+        """
+        self.turn.witness = witness
+        self.turn.until_sample = NO_SAMPLES if witness is None else witness.next_sample()
+        self._routes.observe(self._routes.traffic)
+
+    def count_traffic(self, max_topics: int) -> Traffic:
+        """Count what is published, by topic, from now on; where. Before the first input, or between two.
+
+        Counted are the messages of this worker's clients, and what its sessions got of any. Raises `ValueError` for
+        a number below 1.
+        """
+        traffic = Traffic(max_topics)
+        self._routes.observe(traffic)
+        return traffic
 
     # ------------------------------------------------------------------ inputs
 
@@ -209,12 +232,17 @@ class Broker:
             connection.outbox.block()
             connection.blocked_at = now
             connection.backpressure_count += 1
+            if self.turn.witness is not None:
+                self.turn.witness.on_blocked(connection.number)
 
     def unblock(self, connection: Connection, now: float) -> None:
         """The link takes bytes again."""
         self.turn.now = now
         if connection.state != CLOSED and connection.outbox.blocked:
-            connection.backpressure_s += now - connection.blocked_at
+            duration_s = now - connection.blocked_at
+            connection.backpressure_s += duration_s
+            if self.turn.witness is not None:
+                self.turn.witness.on_unblocked(connection.number, duration_s, connection.outbox.waiting_bytes)
             connection.outbox.unblock()
             if connection.session is not None:
                 connection.session.fill()
@@ -531,6 +559,9 @@ class Broker:
         self._await_keep_alive(connection, now)
         outbox = connection.outbox
         outbox.version = packet.version
+        outbox.client_id = client_id
+        if self.turn.witness is not None:
+            self._routes.follow(session)
         outbox.topic_alias_maximum = min(packet.properties.topic_alias_maximum or 0, limits.max_topic_aliases)
         outbox.awaits_commit = len(self.turn.changes) > before  # that a session begins, or that one is gone
         session.attach(outbox, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)

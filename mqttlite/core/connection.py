@@ -9,7 +9,7 @@ from typing import Final, final
 from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
@@ -192,6 +192,7 @@ class Connection:
         """Whether the link is not read just now: then silence is not the client's."""
         self.opened_at: Final = now
         self.last_heard = now
+        """When the client last sent a packet, or was let in, or was listened to again; by the shell's clock."""
         self.connected_at = 0.0
         self.ended_at = 0.0
         self.close_reason = CloseReason.CONNECTION_LOST
@@ -233,6 +234,13 @@ class Connection:
     def said_goodbye(self) -> bool:
         """Whether the client itself ended it, and so waits for no word of ours."""
         return self.close_reason in (CloseReason.CLIENT_DISCONNECTED, CloseReason.CLIENT_DISCONNECTED_WITH_WILL)
+
+    @property
+    def keep_alive_late_s(self) -> float | None:
+        """How long after 1.5 × keep-alive of silence, seconds, it was closed for that; None if it was not."""
+        if self.close_reason != CloseReason.KEEP_ALIVE_TIMEOUT:
+            return None
+        return self.ended_at - self.last_heard - KEEP_ALIVE_FACTOR * self.keep_alive_s
 
     def check_size(self, frame: bytes, name: str) -> None:
         """An answer that the client does not take is none that can be left out: it is served no longer."""

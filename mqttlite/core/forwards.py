@@ -90,10 +90,7 @@ class Batch:
 
     def topic(self) -> bytes:
         """As the first packet has it."""
-        at = 1
-        while self.packets[at] > 127:
-            at += 1
-        return self.packets[at + 3 : at + 3 + (self.packets[at + 1] << 8 | self.packets[at + 2])]
+        return topic_in(self.packets)
 
 
 @final
@@ -141,6 +138,14 @@ class Outcome:
         """The places in a batch of those for which a queue was full."""
         self.awaits_commit = False
         """Whether the message is in changes that come before this: who is told could acknowledge it."""
+
+
+def topic_in(packets: bytes) -> bytes:
+    """The topic of the first of these PUBLISH packets."""
+    at = 1
+    while packets[at] > 127:
+        at += 1
+    return packets[at + 3 : at + 3 + (packets[at + 1] << 8 | packets[at + 2])]
 
 
 Outgoing = Batch | Forward | Outcome | Claim | Located | Release

@@ -29,7 +29,7 @@ class _Sent:
 
 @final
 class Inflight:
-    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages")
+    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages", "followed")
 
     def __init__(self) -> None:
         self._messages: dict[int, Delivery] = {}
@@ -37,6 +37,8 @@ class Inflight:
         self._last: _Sent | None = None
         self._first_id = 0
         self._count = 0
+        self.followed = 0
+        """How many of them are; whoever adds or removes one says so here, so that nobody need look at the others."""
 
     def __len__(self) -> int:
         return self._count + len(self._messages)
@@ -87,10 +89,23 @@ class Inflight:
         self._count -= acknowledged
         return acknowledged
 
+    def followed_leading(self, data: bytes, at: int, acks: bytes, qos: int) -> list[int]:
+        """The traces of those that `remove_leading` would forget now."""
+        left = leading(data, at, acks, self._first_id, self._count)
+        traces: list[int] = []
+        sent = self._first
+        while left > 0 and sent is not None and sent.qos == qos:
+            if sent.delivery is not None and sent.delivery.message.trace:
+                traces.append(sent.delivery.message.trace)
+            left -= sent.count
+            sent = sent.next
+        return traces
+
     def take_all(self) -> dict[int, Delivery]:
         """All of them one by one; none is in flight any more."""
         messages = self.by_id()
         self._messages = {}
+        self.followed = 0
         return messages
 
     def _append(self, first_id: int, sent: _Sent) -> None:

@@ -14,7 +14,7 @@ from mqttlite.core.forwards import Outcome
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message, Run
 from mqttlite.core.publish import REFUSED, Publisher
-from mqttlite.core.reasons import SCHEMA_INVALID, count
+from mqttlite.core.reasons import SCHEMA_INVALID
 from mqttlite.core.routes import Route, Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscribe import Subscriptions
@@ -226,7 +226,7 @@ class Intake:
             self._receive(connection, message, packet.packet_id, valid)
         elif not valid:
             connection.received_qos0 += 1
-            count(self._publisher.drops, SCHEMA_INVALID, 1)
+            self._publisher.drop(SCHEMA_INVALID, 1, topic)
         else:
             connection.received_qos0 += 1
             self._publisher.publish(message, self._routes.find(topic), connection.session)
@@ -275,7 +275,7 @@ class Intake:
             asked = 0 if self._workers is None else self._workers.asked
         else:
             code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
-            count(self._publisher.drops, SCHEMA_INVALID, 1)
+            self._publisher.drop(SCHEMA_INVALID, 1, message.topic)
         if message.qos == 2 and (code < 0x80 or connection.version != V5):  # [MQTT-4.3.3-9]
             session.take_received(packet_id)
         if len(changes) > before:

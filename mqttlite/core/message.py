@@ -2,11 +2,13 @@
 
 Messages of one kind that came together are a `Run`: one object, and the bytes in which they came.
 Invariant: all three are shared by all their receivers; what differs per receiver is a packet identifier, kept
-elsewhere.
+elsewhere. A message that is followed has a trace, which does not go with it to another worker, nor to those who find
+it retained.
 """
 
 from typing import Final, final
 
+from mqttlite.core.witness import NOT_FOLLOWED
 from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import publish_parts
@@ -17,7 +19,7 @@ from mqttlite.wire.properties import NONE, Properties
 class Message:
     """An application message. `expires_at` is in the broker's seconds; 0.0 is never (5.0 §3.3.2.3.3)."""
 
-    __slots__ = ("expires_at", "payload", "properties", "qos", "retain", "superseded", "topic")
+    __slots__ = ("expires_at", "payload", "properties", "qos", "retain", "superseded", "topic", "trace")
 
     def __init__(
         self,
@@ -36,6 +38,8 @@ class Message:
         self.expires_at: Final = expires_at
         self.superseded = False
         """A retained message that another has replaced: who still waits for it need not get it."""
+        self.trace = NOT_FOLLOWED
+        """What the witness calls it, if it is followed."""
 
     def size(self) -> int:
         """What it is counted as where bytes are limited."""
@@ -43,6 +47,12 @@ class Message:
 
     def expired(self, now: float) -> bool:
         return 0.0 < self.expires_at <= now
+
+    def not_followed(self) -> "Message":
+        """The same message, which nobody follows."""
+        if not self.trace:
+            return self
+        return Message(self.topic, self.payload, self.qos, self.retain, self.properties, self.expires_at)
 
 
 @final
@@ -102,14 +112,15 @@ class Delivery:
 
 
 _NO_DELIVERIES: Final[list[Delivery | None]] = []
-"""Never changed: it stands for those of a run of which nobody asked for one."""
+_NO_TRACES: Final[list[int]] = []
+"""Never changed: they stand for those of a run of which nobody asked for one, and none is followed."""
 
 
 @final
 class Run:
     """QoS 1 or 2 messages of one topic and size, without properties or RETAIN, one behind the other as they came."""
 
-    __slots__ = ("_deliveries", "_forms", "count", "data", "head", "qos", "size", "topic", "version")
+    __slots__ = ("_deliveries", "_forms", "count", "data", "head", "qos", "size", "topic", "traces", "version")
 
     def __init__(self, topic: bytes, data: bytes, size: int, head: int, qos: int, version: int) -> None:
         self.topic: Final = topic
@@ -123,6 +134,8 @@ class Run:
         self.version: Final = version
         self._forms: dict[tuple[bool, int], Run] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
+        self.traces = _NO_TRACES
+        """Of the first messages, which are followed; set before anybody asks for one of them."""
 
     def message_bytes(self) -> int:
         """What each of the messages is counted as where bytes are limited."""
@@ -136,8 +149,14 @@ class Run:
         if delivery is None:
             start = at * self.size
             message = Message(self.topic, self.data[start + self.head : start + self.size], self.qos)
+            if at < len(self.traces):
+                message.trace = self.traces[at]
             delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
         return delivery
+
+    def behind(self, messages: int) -> "Run":
+        """All but the first so many messages; there are more."""
+        return Run(self.topic, self.data[messages * self.size :], self.size, self.head, self.qos, self.version)
 
     def frames(self, version: int, qos: int, first: int, count: int) -> bytes:
         """The first `count` messages as packets of that version and QoS, with identifiers from `first` on."""

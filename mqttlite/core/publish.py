@@ -19,10 +19,12 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import Delivery, Message, Run
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE, count
-from mqttlite.core.routes import Receiver, Route, Routes
+from mqttlite.core.routes import Observed, Receiver, Route, Routes
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.shares import ROUND_ROBIN, Member, Share
+from mqttlite.core.traffic import TopicTraffic
 from mqttlite.core.turn import Outbox, Turn
+from mqttlite.core.witness import NOT_FOLLOWED
 from mqttlite.core.workers import Workers
 from mqttlite.topics.names import is_own
 from mqttlite.topics.retained import RetainedMessages
@@ -92,6 +94,11 @@ class Publisher:
         Receivers of the publisher's protocol version get the bytes as they are. Without a publisher they come from
         another worker, which sees to all that is not plainly subscribed here.
         """
+        observed = route.observed
+        if observed is not None:
+            start = self._observe_packets(observed, route, topic, data, start, end, size, head, publisher)
+            if start == end:
+                return
         piece = data[start:end]
         messages = (end - start) // size
         if version == V5:
@@ -109,12 +116,12 @@ class Publisher:
                 outbox.dirty = True
                 dirty.append(outbox)
         self._turn.pending_bytes += len(piece) * len(same)
-        reached = len(same) + len(different) + len(route.shares) + len(route.aliased)
-        if publisher is not None and route.remotes:
-            assert self._workers is not None
-            reached += len(route.remotes)
-            self._workers.forward_batch(route.remotes, 0, version, head, size, piece)
-        if different or route.others or route.shares or route.aliased:
+        reached = len(same) + len(different)
+        if different or route.special:
+            if route.remotes and publisher is not None:
+                assert self._workers is not None
+                self._workers.forward_batch(route.remotes, 0, version, head, size, piece)
+                reached += len(route.remotes)
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
                 self._translate(different, topic, payloads, V311 if version == V5 else V5)
@@ -125,8 +132,9 @@ class Publisher:
             if publisher is not None:
                 for share in route.shares:
                     self._run_to_share(share, topic, payloads)
+            reached += len(route.shares) + len(route.aliased)
         if reached == 0 and publisher is not None:
-            count(self.drops, NOT_AUTHORIZED if route.refused else NO_SUBSCRIBERS, messages)
+            self.drop(NOT_AUTHORIZED if route.refused else NO_SUBSCRIBERS, messages, topic)
 
     def publish(self, message: Message, route: Route, publisher: Session | None, asks: bool = False) -> int:
         """Retain and distribute a message; 0, `NOBODY`, `REFUSED` or `NOT_ALLOWED`.
@@ -137,8 +145,10 @@ class Publisher:
         workers = self._workers
         if workers is not None:
             workers.asked = 0
+        if route.observed is not None and not message.trace:  # else it was counted with those it came with
+            self._observe(route.observed, message, route, publisher)
         if route.refused:
-            count(self.drops, NOT_AUTHORIZED, 1)
+            self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace)
             return NOT_ALLOWED  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
         code = self._retain(message) if message.retain else 0  # [MQTT-3.3.1-8]
         kept = message.retain and code == 0
@@ -158,8 +168,8 @@ class Publisher:
             outcomes[outcome] += 1
             if qos and outcome == DROPPED:
                 code = REFUSED
-        reached += len(route.remotes)
         if workers is not None:
+            reached += len(route.remotes)
             if message.retain and not kept:  # for want of room; but what there was is gone
                 workers.tell_removed(message.topic)
             if kept or chosen or route.remotes:
@@ -167,7 +177,7 @@ class Publisher:
         self._turn.pending_bytes += message.size() * reached
         if reached == 0:
             if not is_own(message.topic):  # the broker says what it has to say, whether or not anybody listens
-                count(self.drops, NO_SUBSCRIBERS, 1)
+                self.drop(NO_SUBSCRIBERS, 1, message.topic, message.trace)
             return code or NOBODY
         return code
 
@@ -182,7 +192,8 @@ class Publisher:
         if forward.retain and workers.is_latest(message.topic, forward.stamp, forward.worker):
             self._replace_retained(message)  # whether or not there is room: all workers keep the same
         if forward.plain:
-            self._deliver(message, self._routes.find_own(message.topic), None)
+            route = self._routes.find_own(message.topic)
+            self._count_deliveries(route, message.topic, self._deliver(message, route, None))
             if self.refused:
                 code = REFUSED
         untaken: list[bytes] = []
@@ -201,7 +212,7 @@ class Publisher:
             outcome.awaits_commit = len(self._turn.changes) > changes
             workers.send(outcome, 0)
         elif untaken:
-            count(self.drops, NO_SUBSCRIBERS, len(untaken))
+            self.drop(NO_SUBSCRIBERS, len(untaken), message.topic)
 
     def take_batch(self, batch: Batch) -> None:
         """Packets that came in at another worker."""
@@ -232,11 +243,11 @@ class Publisher:
         workers.asked = 0
         share = self._routes.share(name)
         if share is None or (len(share) == 0 and all(worker in gone for worker in share.elsewhere)):
-            count(self.drops, NO_SUBSCRIBERS, 1)
+            self.drop(NO_SUBSCRIBERS, 1, message.topic, message.trace)
             return 0
         chosen = share.worker_for(message, workers.index, gone)
         if chosen != workers.index:
-            workers.send(Forward(chosen, tag, message, False, False, 0.0, [name]), message.size())
+            workers.send(Forward(chosen, tag, message.not_followed(), False, False, 0.0, [name]), message.size())
             workers.asked = 1
             return 0
         outcome, qos = self._to_share(share, message)
@@ -275,9 +286,13 @@ class Publisher:
         """
         if self._workers is not None:
             self._workers.asked = 0
+        followed = 0
+        if route.observed is not None:
+            followed = self._observe_run(route.observed, run, route, publisher)
         if route.refused:
-            count(self.drops, NOT_AUTHORIZED, run.count)
+            self._drop_run(NOT_AUTHORIZED, run)
             return NOT_ALLOWED
+        others = run.behind(followed) if 0 < followed < run.count else run
         reached = 0
         for each in route.receivers:
             receiver = each.for_messages_of(publisher) if each.has_no_local else each
@@ -286,14 +301,13 @@ class Publisher:
             reached += 1
             qos = run.qos if run.qos < receiver.qos else receiver.qos
             session = receiver.session
-            taken = 0 if receiver.identifiers else session.deliver_run(run, qos)
-            for at in range(taken, run.count):
-                delivery = run.delivery(at, qos)
-                if receiver.identifiers:
-                    delivery = Delivery(delivery.message, qos, False, receiver.identifiers)
-                outcome = session.deliver(delivery) if qos else session.deliver_qos0(delivery)
-                if qos and outcome == DROPPED:
-                    refused[at] = None
+            taken = followed
+            if followed:
+                _deliver_each(run, 0, followed, receiver, qos, refused)
+            if not receiver.identifiers and taken < run.count:
+                taken += session.deliver_run(others, qos)
+            if taken < run.count:
+                _deliver_each(run, taken, run.count, receiver, qos, refused)
         self._turn.pending_bytes += run.message_bytes() * run.count * reached
         if publisher is None:
             return 0
@@ -302,9 +316,122 @@ class Publisher:
             reached += len(route.remotes)
             self._workers.forward_batch(route.remotes, run.qos, run.version, run.head, run.size, run.data)
         if reached == 0:
-            count(self.drops, NO_SUBSCRIBERS, run.count)
+            self._drop_run(NO_SUBSCRIBERS, run)
             return NOBODY
         return 0
+
+    def drop(self, reason: str, messages: int, topic: bytes, trace: int = NOT_FOLLOWED) -> None:
+        """Messages are dropped that have no receiver: count them, and tell the witness."""
+        count(self.drops, reason, messages)
+        witness = self._turn.witness
+        if witness is not None:
+            witness.on_dropped(trace, None, topic, reason, messages, "")
+
+    def _drop_run(self, reason: str, run: Run) -> None:
+        for trace in run.traces:
+            self.drop(reason, 1, run.topic, trace)
+        if len(run.traces) < run.count:
+            self.drop(reason, run.count - len(run.traces), run.topic)
+
+    # ------------------------------------------------------------------ what is to be known of messages
+
+    def _observe(self, observed: Observed, message: Message, route: Route, publisher: Session | None) -> None:
+        """A message came in: count it, and follow it if it is one of those."""
+        topic = message.topic
+        if observed.traffic is not None:
+            receivers = _receivers(observed, route, publisher)
+            self._traffic_of(observed, topic).count(message.qos, 1, len(message.payload), receivers)
+        if self._to_follow(observed, 1, publisher):
+            message.trace = self._follow(topic, message.qos, len(message.payload), observed, route, publisher)
+
+    def _observe_packets(
+        self,
+        observed: Observed,
+        route: Route,
+        topic: bytes,
+        data: bytes,
+        start: int,
+        end: int,
+        size: int,
+        head: int,
+        publisher: Session | None,
+    ) -> int:
+        """The same for the packets of `run`. Those that are followed go the long way; where the others begin."""
+        messages = (end - start) // size
+        if observed.traffic is not None:
+            receivers = _receivers(observed, route, publisher)
+            if publisher is None:
+                self._count_deliveries(route, topic, (receivers - len(route.shares)) * messages)
+            else:
+                self._traffic_of(observed, topic).count(0, messages, size - head, receivers)
+        if publisher is None:
+            return start
+        for _ in range(self._to_follow(observed, messages, publisher)):
+            message = Message(topic, data[start + head : start + size])
+            message.trace = self._follow(topic, 0, size - head, observed, route, publisher)
+            self.publish(message, route, publisher)
+            start += size
+        return start
+
+    def _observe_run(self, observed: Observed, run: Run, route: Route, publisher: Session | None) -> int:
+        """The same for a run; how many of its first messages are followed."""
+        payload_bytes = run.size - run.head
+        if observed.traffic is not None:
+            receivers = _receivers(observed, route, publisher)
+            if publisher is None:
+                self._count_deliveries(route, run.topic, (receivers - len(route.shares)) * run.count)
+            else:
+                self._traffic_of(observed, run.topic).count(run.qos, run.count, payload_bytes, receivers)
+        if publisher is None:
+            return 0
+        followed = self._to_follow(observed, run.count, publisher)
+        if followed:
+            run.traces = [
+                self._follow(run.topic, run.qos, payload_bytes, observed, route, publisher) for _ in range(followed)
+            ]
+        return followed
+
+    def _count_deliveries(self, route: Route, topic: bytes, deliveries: int) -> None:
+        """So many sessions here got something that came in at another worker."""
+        observed = route.observed
+        if observed is not None and observed.traffic is not None and deliveries:
+            self._traffic_of(observed, topic).deliveries += deliveries
+
+    def _traffic_of(self, observed: Observed, topic: bytes) -> TopicTraffic:
+        traffic, counter = self._routes.traffic, observed.traffic
+        assert traffic is not None
+        assert counter is not None
+        if counter.harvest != traffic.harvests:
+            counter = observed.traffic = traffic.of(topic)
+        return counter
+
+    def _to_follow(self, observed: Observed, messages: int, publisher: Session | None) -> int:
+        """How many of so many messages are followed, from the first on."""
+        if observed.followed or (publisher is not None and publisher.followed):
+            return messages
+        turn = self._turn
+        turn.until_sample -= messages
+        if turn.until_sample > 0:
+            return 0
+        assert turn.witness is not None
+        turn.until_sample = turn.witness.next_sample()
+        return 1
+
+    def _follow(
+        self,
+        topic: bytes,
+        qos: int,
+        payload_bytes: int,
+        observed: Observed,
+        route: Route,
+        publisher: Session | None,
+    ) -> int:
+        """Begin to follow a message; its trace."""
+        witness = self._turn.witness
+        assert witness is not None
+        trace = witness.on_received(topic, qos, payload_bytes, None if publisher is None else publisher.client_id)
+        witness.on_routed(trace, _receivers(observed, route, publisher) + len(route.remotes))
+        return trace
 
     @property
     def retained(self) -> int:
@@ -360,6 +487,8 @@ class Publisher:
         """Keep the message in the place of an earlier one; without payload, only forget that [MQTT-3.3.1-6]."""
         if self._workers is not None:
             self._workers.stamp(message.topic)
+        if message.trace:
+            message = message.not_followed()
         self._remove_retained(message.topic)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
         if not message.payload:
             return 0  # [MQTT-3.3.1-7]
@@ -455,7 +584,7 @@ class Publisher:
             reached += 1
             session = receiver.session
             if session.outbox is None:
-                count(session.drops, QOS0_OFFLINE, len(payloads))
+                session.drop(QOS0_OFFLINE, len(payloads), topic)
                 continue
             for payload in payloads:
                 session.deliver_qos0(Delivery(Message(topic, payload), 0, False, receiver.identifiers))
@@ -499,6 +628,8 @@ class Publisher:
                 if outbox is None or member.subscription.identifier or outbox.max_packet_bytes:
                     for payload in mine:
                         self._to_member(member, share, Message(topic, payload))
+                elif outbox.topic_alias_maximum:
+                    self._run_aliased(outbox, topic, mine)
                 else:
                     self._translate([outbox], topic, mine, outbox.version)
         else:
@@ -508,6 +639,27 @@ class Publisher:
     def _to_member(self, member: Member, share: Share, message: Message) -> None:
         identifier = member.subscription.identifier
         member.session.deliver_qos0(Delivery(message, 0, False, (identifier,) if identifier else (), share.name))
+
+
+def _deliver_each(run: Run, start: int, end: int, receiver: Receiver, qos: int, refused: dict[int, None]) -> None:
+    """Some messages of a run, one by one; `refused` are the places of those for which the queue was full."""
+    session = receiver.session
+    for at in range(start, end):
+        delivery = run.delivery(at, qos)
+        if receiver.identifiers:
+            delivery = Delivery(delivery.message, qos, False, receiver.identifiers)
+        outcome = session.deliver(delivery) if qos else session.deliver_qos0(delivery)
+        if qos and outcome == DROPPED:
+            refused[at] = None
+
+
+def _receivers(observed: Observed, route: Route, publisher: Session | None) -> int:
+    """How many sessions here a message is for, one for each group; at other workers there may be more."""
+    receivers = observed.receivers
+    if observed.has_no_local:
+        for receiver in route.receivers:
+            receivers -= receiver.for_messages_of(publisher) is None
+    return receivers
 
 
 def _shared(share: Share, member: Member, message: Message) -> Delivery:

@@ -14,6 +14,7 @@ from mqttlite.core.limits import CHANGES_KEPT, COMPARED_IN_A_PASS, ROUTES_SWEPT,
 from mqttlite.core.session import Session
 from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
+from mqttlite.core.traffic import TopicTraffic, Traffic
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.core.workers import Workers
 from mqttlite.topics.known import KnownTopics
@@ -85,10 +86,44 @@ class Receiver:
 
 
 @final
+class Observed:
+    """What a route of which something is to be known has beside its receivers."""
+
+    __slots__ = ("followed", "has_no_local", "receivers", "traffic")
+
+    def __init__(
+        self, receivers: list[Receiver], shares: list[Share], followed: bool, traffic: TopicTraffic | None
+    ) -> None:
+        self.followed: Final = followed
+        """Whether every message is, for its topic or for somebody who gets it."""
+        self.traffic = traffic
+        """Where its messages are counted, until the next harvest."""
+        self.receivers: Final = len(receivers) + len(shares)
+        """Sessions here that a message is for, one for each group."""
+        self.has_no_local = False
+        """Whether it is for fewer when one of these published it."""
+        for receiver in receivers:
+            self.has_no_local |= receiver.has_no_local
+
+
+@final
 class Route:
     """The delivery plan of one topic, its receivers grouped by what a QoS 0 copy for them looks like."""
 
-    __slots__ = ("aliased", "others", "plain3", "plain5", "receivers", "refused", "remotes", "shares", "size", "stamp")
+    __slots__ = (
+        "aliased",
+        "observed",
+        "others",
+        "plain3",
+        "plain5",
+        "receivers",
+        "refused",
+        "remotes",
+        "shares",
+        "size",
+        "special",
+        "stamp",
+    )
 
     def __init__(
         self, receivers: list[Receiver], shares: list[Share], remotes: list[int], stamp: int, refused: bool = False
@@ -110,6 +145,8 @@ class Route:
         """The same, that take topic aliases."""
         self.others = _NO_RECEIVERS
         """Those that must be looked at one by one."""
+        self.observed: Observed | None = None
+        """What is to be known of its messages; None: nothing."""
         size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(shares))
         for receiver in receivers:
             size += _IDENTIFIER_BYTES * len(receiver.identifiers)
@@ -133,6 +170,8 @@ class Route:
                     self.plain3 = []
                 self.plain3.append(outbox)
         self.size: Final = size
+        self.special: Final = bool(self.others or shares or remotes or self.aliased)
+        """Whether it is for others than connected clients that get the frame as it is, or that of their version."""
 
 
 _OUT_OF_DATE: Final = -1
@@ -153,6 +192,7 @@ class Routes:
         "_groups",
         "_known",
         "_max_bytes",
+        "_observes",
         "_oldest_change",
         "_policies",
         "_remotes",
@@ -167,6 +207,7 @@ class Routes:
         "shared_subscriptions",
         "stamp",
         "subscriptions",
+        "traffic",
     )
 
     def __init__(
@@ -199,6 +240,30 @@ class Routes:
         self._oldest_change = 0  # no route that is older is held against them: there may have been others
         self.subscriptions = 0
         self.shared_subscriptions = 0
+        self.traffic: Traffic | None = None
+        """Where messages are counted by topic; set by `observe`."""
+        self._observes = False
+
+    def observe(self, traffic: Traffic | None) -> None:
+        """Messages are counted there from now on; and `Turn.witness` is another: all routes are made anew."""
+        self.traffic = traffic
+        self._observes = traffic is not None or self._turn.witness is not None
+        for session in self._sessions.values():
+            self.follow(session)
+        self._clear()
+
+    def follow(self, session: Session) -> None:
+        """Ask whether all messages from and to a client are followed. Its routes are to be forgotten after it."""
+        witness = self._turn.witness
+        followed = witness is not None and witness.follows_client(session.client_id)
+        if followed == session.followed:
+            return
+        session.followed = followed
+        if session.client_id in self._groups:
+            for topic_filter in session.subscriptions:
+                share = self._shares.get(topic_filter)
+                if share is not None:
+                    self._follow_share(share, session)
 
     def cached(self, topic: bytes) -> Route | None:
         """The route of a client's message, if it is known to hold."""
@@ -213,7 +278,15 @@ class Routes:
                 return known
         else:
             check_name(topic)
-        route = Route(_NO_RECEIVERS, _NO_SHARES, _NO_WORKERS, self.stamp, True) if is_own(topic) else self._make(topic)
+        if is_own(topic):
+            route = Route(_NO_RECEIVERS, _NO_SHARES, _NO_WORKERS, self.stamp, True)
+            if self._observes:
+                route.observed = Observed(_NO_RECEIVERS, _NO_SHARES, self._follows(topic, route), None)
+        else:
+            route = self._make(topic)
+            if self._observes:
+                traffic = None if self.traffic is None else self.traffic.of(topic)
+                route.observed = Observed(route.receivers, route.shares, self._follows(topic, route), traffic)
         self._remember(topic, route, known)
         return route
 
@@ -222,7 +295,10 @@ class Routes:
         if not is_own(topic):
             return self.find(topic)
         check_name(topic)
-        return self._make(topic)
+        route = self._make(topic)
+        if self._observes and self._follows(topic, route):  # else nobody wants to know of it
+            route.observed = Observed(route.receivers, route.shares, True, None)
+        return route
 
     def reaches(self, topic: bytes) -> bool:
         """Whether anybody subscribes to it; raises as `find` does."""
@@ -344,6 +420,8 @@ class Routes:
         share.add(session, subscription)
         share.count(session)
         self._tell_share(share)
+        if session.followed:
+            self._follow_share(share, session)
 
     def _share_of(self, name: bytes, group: bytes, topic_filter: bytes) -> Share:
         share = self._shares.get(name)
@@ -371,8 +449,32 @@ class Routes:
             self._groups[subscription.client_id] = groups
         share = self._shares[subscription.topic_filter]
         share.remove(subscription)
+        if share.followed.pop(subscription.client_id, True) is None:
+            self.forget(topic_filter)
         self._tell_share(share)
         self._forget_empty(share, topic_filter)
+
+    def _follow_share(self, share: Share, session: Session) -> None:
+        """A member is followed, or is so no longer."""
+        if session.followed:
+            share.followed[session.client_id] = None
+        else:
+            share.followed.pop(session.client_id, None)
+        shared = split_share(share.name)
+        assert shared is not None
+        self.forget(shared[1])
+
+    def _follows(self, topic: bytes, route: Route) -> bool:
+        """Whether each message of that topic is followed, whoever publishes it."""
+        witness = self._turn.witness
+        if witness is None:
+            return False
+        followed = witness.follows_topic(topic)
+        for receiver in route.receivers:
+            followed = followed or receiver.session.followed
+        for share in route.shares:
+            followed = followed or len(share.followed) > 0
+        return followed
 
     def _make(self, topic: bytes) -> Route:
         by_client: dict[str, list[Subscription]] = {}

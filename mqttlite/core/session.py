@@ -19,11 +19,12 @@ from mqttlite.core.changes import (
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.inflight import Inflight
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, LOOKING_BYTES, PASS_BYTES, SENDING_BYTES, Limits
-from mqttlite.core.message import Delivery, Run
+from mqttlite.core.message import Delivery, Message, Run
 from mqttlite.core.packet_ids import PacketIds
-from mqttlite.core.reasons import EXPIRED, QOS0_OFFLINE, QUEUE_FULL, count
+from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, count
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Outbox, Turn
+from mqttlite.core.witness import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, counted
 from mqttlite.wire.constants import PUBREL, V5
 from mqttlite.wire.encode import encode_ack, put_topic_alias
@@ -63,6 +64,7 @@ class Session:
         "drops",
         "expiry",
         "expiry_interval",
+        "followed",
         "inflight",
         "inflight_high_water",
         "outbox",
@@ -84,6 +86,8 @@ class Session:
         """Seconds that the session outlives its connection; 0: not at all."""
         self.outbox: Outbox | None = None
         """Where to send; None while the client is away."""
+        self.followed = False
+        """Whether all messages from and to the client are; set by `Routes.follow`."""
         self.subscriptions: dict[bytes, Subscription] = {}
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
@@ -159,6 +163,7 @@ class Session:
     def detach(self) -> None:
         """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
         self.outbox = None
+        followed = self.inflight.followed
         inflight = self.inflight.take_all()
         for packet_id, delivery in inflight.items():
             self._known[packet_id] = None
@@ -168,10 +173,13 @@ class Session:
             if self._pending is _NOTHING_PENDING:
                 self._pending = deque()
             self._pending.extendleft(reversed(inflight))
+            if followed:
+                for delivery in inflight.values():
+                    self._tell_queued(delivery.message)
         if self._burst:  # goes on when the client is back
             lost = self._burst.give_up(not self.durable)
             if lost:
-                count(self.drops, QOS0_OFFLINE, lost)
+                self.drop(QOS0_OFFLINE, lost, b"")
 
     def forget(self) -> None:
         """The session is over. A cached route or a group may know of it for as long as nobody publishes there, but its
@@ -235,6 +243,18 @@ class Session:
         waits = outbox is None or outbox.blocked or self.quota <= 0 or self._pending or self._burst
         return not waits or self._fits(delivery.message.size())
 
+    def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
+        """Messages for the client are dropped: count them, and tell the witness."""
+        count(self.drops, reason, messages)
+        witness = self._turn.witness
+        if witness is not None:
+            witness.on_dropped(trace, self.client_id, topic, reason, messages, detail)
+
+    def followed_waiting(self) -> list[Message]:
+        """Those of the messages in the queue that are followed."""
+        waiting = [self._queued[packet_id].message for packet_id in self._pending]
+        return [message for message in waiting if message.trace]
+
     def unfinished_shares(self) -> list[Delivery]:
         """QoS 1 messages from shared subscriptions that the client has not acknowledged, oldest first.
 
@@ -247,13 +267,16 @@ class Session:
         """Send a QoS 0 message, or count why not; `SENT` or `DROPPED`."""
         outbox = self.outbox
         if outbox is None:
-            count(self.drops, QOS0_OFFLINE, 1)
+            self.drop(QOS0_OFFLINE, 1, delivery.message.topic, delivery.message.trace)
             return DROPPED
         head, tail = delivery.parts(outbox.version, self._turn.now)
         if outbox.too_large(len(head) + len(tail)):
+            self._tell_too_large(outbox, delivery.message, len(head) + len(tail))
             return DROPPED
         if outbox.topic_alias_maximum:
             head, tail = _put_alias(outbox, delivery, head, tail)
+        if delivery.message.trace:
+            return SENT if outbox.offer_followed(head + tail, delivery.message.trace) else DROPPED
         return SENT if outbox.offer(head + tail, 1) else DROPPED
 
     def deliver_retained(self, findings: list[Finding]) -> None:
@@ -310,6 +333,8 @@ class Session:
     def on_pubacks(self, data: bytes, at: int) -> int:
         """The PUBACK at `at`, and those behind it that follow in order; where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
+        if self.inflight.followed:
+            self._tell_acknowledged(self.inflight.followed_leading(data, at, PUBACKS, 1))
         count = self.inflight.remove_leading(data, at, PUBACKS, 1)
         if count:
             self._settle(first_id, count)
@@ -322,6 +347,8 @@ class Session:
     def on_pubrecs(self, data: bytes, at: int) -> int:
         """The PUBREC at `at`, and those behind it that follow in order; where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
+        if self.inflight.followed:
+            self._tell_acknowledged(self.inflight.followed_leading(data, at, PUBRECS, 2))
         count = self.inflight.remove_leading(data, at, PUBRECS, 2)
         if count:
             self._release(first_id, count)
@@ -353,6 +380,8 @@ class Session:
         delivery = self.inflight.find(packet_id) or self._sent_before_resuming(packet_id)
         if delivery is not None and delivery.qos == 1:
             self.inflight.remove(packet_id)
+            if delivery.message.trace:
+                self._tell_acknowledged([delivery.message.trace])
             self._settle(packet_id)
             self._open_window(1)
         elif delivery is not None or self.released.has(packet_id):
@@ -365,6 +394,8 @@ class Session:
         delivery = self.inflight.find(packet_id) or self._sent_before_resuming(packet_id)
         if delivery is not None and delivery.qos == 2:
             self.inflight.remove(packet_id)
+            if delivery.message.trace:
+                self._tell_acknowledged([delivery.message.trace])
             if reason_code >= 0x80:  # [MQTT-4.4.0-2] [MQTT-4.8.2-6]
                 self._settle(packet_id)
                 self._open_window(1)
@@ -455,6 +486,7 @@ class Session:
         head, tail = delivery.parts(outbox.version, self._turn.now)
         if outbox.max_packet_bytes and outbox.too_large(len(head) + 2 + len(tail)):
             self._settle(packet_id)  # [MQTT-3.1.2-25]
+            self._tell_too_large(outbox, delivery.message, len(head) + 2 + len(tail))
             return
         if outbox.topic_alias_maximum:
             head, tail = _put_alias(outbox, delivery, head, tail)
@@ -463,6 +495,9 @@ class Session:
         self.inflight.add(packet_id, delivery)
         outbox.send(head + packet_id.to_bytes(2, "big") + tail)
         self._note_sent(outbox, delivery.qos, 1)
+        if delivery.message.trace:
+            self.inflight.followed += 1
+            outbox.tell_sent(delivery.message.trace, delivery.qos)
 
     def _note_sent(self, outbox: Outbox, qos: int, count: int) -> None:
         if qos == 1:
@@ -488,11 +523,11 @@ class Session:
             while at < len(self._pending) and not self._fits(size):
                 oldest = self._pending[at]
                 del self._pending[at]
+                self._drop_for_want_of_room(self._queued[oldest].message)
                 self._queued_bytes -= self._queued.pop(oldest).message.size()
                 self._settle(oldest)
-                count(self.drops, QUEUE_FULL, 1)
         if not self._fits(size):
-            count(self.drops, QUEUE_FULL, 1)
+            self._drop_for_want_of_room(delivery.message)
             if limits.on_overflow == DISCONNECT and self.outbox is not None:
                 self._turn.overflowed.append(self.outbox.number)
             return False
@@ -500,6 +535,8 @@ class Session:
         self._put_last(packet_id, delivery)
         if len(self._pending) > self.queue_high_water:
             self.queue_high_water = len(self._pending)
+        if delivery.message.trace:
+            self._tell_queued(delivery.message)
         return True
 
     def _put_last(self, packet_id: int, delivery: Delivery) -> None:
@@ -526,6 +563,8 @@ class Session:
         delivery = self._queued.pop(packet_id)
         self._queued_bytes -= delivery.message.size()
         self.inflight.add(packet_id, delivery)
+        if delivery.message.trace:
+            self.inflight.followed += 1
         self.quota -= 1
         if not self._pending:
             self._tell_watchers()
@@ -539,7 +578,7 @@ class Session:
         self._queued_bytes -= size
         if delivery.message.expired(self._turn.now) and packet_id not in self._known:  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
             self._settle(packet_id)
-            count(self.drops, EXPIRED, 1)
+            self.drop(EXPIRED, 1, delivery.message.topic, delivery.message.trace)
             return 0
         self._send(outbox, packet_id, delivery)
         return size + 8
@@ -566,6 +605,44 @@ class Session:
         if self.durable:
             for packet_id in range(first_id, first_id + count):
                 self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+
+    # ------------------------------------------------------------------ what the witness is told
+
+    def _tell_queued(self, message: Message) -> None:
+        """If the message is followed: it waits."""
+        witness = self._turn.witness
+        if witness is not None and message.trace:
+            why = WINDOW_FULL
+            if self.outbox is None:
+                why = OFFLINE
+            elif self.outbox.blocked:
+                why = BACKPRESSURE
+            limit = self._limits.max_queued_messages
+            witness.on_queued(message.trace, self.client_id, why, len(self._pending), limit)
+
+    def _tell_acknowledged(self, traces: list[int]) -> None:
+        """Messages that are followed are in flight no longer."""
+        self.inflight.followed -= len(traces)
+        witness = self._turn.witness
+        if witness is not None:
+            for trace in traces:
+                witness.on_acknowledged(trace, self.client_id)
+
+    def _tell_too_large(self, outbox: Outbox, message: Message, size: int) -> None:
+        """The outbox has counted it."""
+        witness = self._turn.witness
+        if witness is not None:
+            detail = f"{size}/{outbox.max_packet_bytes} bytes"
+            witness.on_dropped(message.trace, self.client_id, message.topic, PACKET_TOO_LARGE, 1, detail)
+
+    def _drop_for_want_of_room(self, message: Message) -> None:
+        detail = ""
+        if self._turn.witness is not None:
+            limits = self._limits
+            detail = f"{len(self._pending)}/{limits.max_queued_messages}"
+            if len(self._pending) < limits.max_queued_messages:
+                detail = f"{self._queued_bytes}/{limits.max_queued_bytes} bytes"
+        self.drop(QUEUE_FULL, 1, message.topic, message.trace, detail)
 
     def _forget_known(self, first_id: int, count: int) -> None:
         if self._known:

@@ -15,6 +15,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Turn
+from mqttlite.core.witness import NOT_FOLLOWED
 from mqttlite.core.workers import Workers
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import QuotaExceeded
@@ -150,11 +151,14 @@ class Sessions:
         if session.durable:
             self._turn.changes.append(EndSession(session.client_id))
         lost = session.queued
+        passed_on: dict[int, None] = {}
         for delivery in session.unfinished_shares():
             if self._publisher.redispatch(delivery):
+                passed_on[delivery.message.trace] = None
                 lost -= 1
         if lost:
             count(drops, SESSION_EXPIRED, lost)
+            self._tell_expired(session, lost, passed_on)
         session.forget()
         if session.will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
             will, session.will = session.will, None
@@ -174,6 +178,18 @@ class Sessions:
         session.expiry = None
         self.expired += 1
         self.end(session)
+
+    def _tell_expired(self, session: Session, lost: int, passed_on: dict[int, None]) -> None:
+        """So many messages were dropped with their session; those that are followed are told one by one."""
+        witness = self._turn.witness
+        if witness is None:
+            return
+        for message in session.followed_waiting():
+            if message.trace not in passed_on:
+                lost -= 1
+                witness.on_dropped(message.trace, session.client_id, message.topic, SESSION_EXPIRED, 1, "")
+        if lost:
+            witness.on_dropped(NOT_FOLLOWED, session.client_id, b"", SESSION_EXPIRED, lost, "")
 
     def _cancel_deadlines(self, session: Session) -> None:
         if session.expiry is not None:

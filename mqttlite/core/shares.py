@@ -98,7 +98,18 @@ class _Ring:
 class Share:
     """The members of one share name and filter."""
 
-    __slots__ = ("_deals", "_improved", "_members", "_rings", "_workers_turn", "elsewhere", "name", "online", "policy")
+    __slots__ = (
+        "_deals",
+        "_improved",
+        "_members",
+        "_rings",
+        "_workers_turn",
+        "elsewhere",
+        "followed",
+        "name",
+        "online",
+        "policy",
+    )
 
     def __init__(self, name: bytes, policy: str) -> None:
         self.name: Final = name
@@ -112,6 +123,8 @@ class Share:
         """Workers that have members too: how many, and how many of them are connected."""
         self.online = 0
         """Members here that are connected, as far as `count` was told."""
+        self.followed: Final[dict[str, None]] = {}
+        """Members here all of whose messages are followed, and so all of the group."""
         self._workers_turn = 0
 
     def __len__(self) -> int:

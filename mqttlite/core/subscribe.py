@@ -54,7 +54,9 @@ class Subscriptions:
         codes = bytearray()
         retained: list[Finding] = []
         waiting = session.retained_waiting
+        witness = self._turn.witness
         for request in packet.requests:
+            existing = witness is not None and request.topic_filter in session.subscriptions
             code = refuse_subscription(capabilities, request, identifier)
             code = code or self._refusal(session, request)
             if code == 0:
@@ -63,7 +65,9 @@ class Subscriptions:
                 if finding is not None:
                     retained.append(finding)
                     waiting += len(finding)
-            elif version != V5:
+            if witness is not None:
+                witness.on_subscribed(_number(session), request.topic_filter, request.qos, code, existing)
+            if code >= SUBACK_FAILURE and version != V5:
                 code = SUBACK_FAILURE
             codes.append(code)
         return bytes(codes), retained
@@ -85,6 +89,8 @@ class Subscriptions:
                 continue
             self._routes.remove(subscription)
             session.end_retained(topic_filter)
+            if self._turn.witness is not None:
+                self._turn.witness.on_unsubscribed(_number(session), topic_filter)
             if session.durable:
                 self._turn.changes.append(RemoveSubscription(session.client_id, topic_filter))
             codes.append(0)
@@ -120,6 +126,12 @@ class Subscriptions:
             return None
         identifiers = (identifier,) if identifier else ()
         return self._publisher.retained_for(topic_filter, request.qos, identifiers, at_once)
+
+
+def _number(session: Session) -> int:
+    """That of the connection from which it subscribes."""
+    assert session.outbox is not None
+    return session.outbox.number
 
 
 def _wants_retained(session: Session, request: SubscriptionRequest) -> bool:

@@ -9,9 +9,10 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.changes import Change
-from mqttlite.core.forwards import Interest, Move, Outgoing
+from mqttlite.core.forwards import Interest, Move, Outgoing, topic_in
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ONCE_SEEN, Limits
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, count
+from mqttlite.core.witness import BACKPRESSURE, NO_SAMPLES, NOT_FOLLOWED, Witness
 
 
 @final
@@ -51,9 +52,15 @@ class Turn:
         "overflowed",
         "pending_bytes",
         "questions",
+        "until_sample",
+        "witness",
     )
 
     def __init__(self) -> None:
+        self.witness: Witness | None = None
+        """Who is told what happens; set by `Broker.watch`."""
+        self.until_sample = NO_SAMPLES
+        """How many messages to let pass until one is followed, whatever its topic."""
         self.now = 0.0
         """The time of the latest input, in seconds of the shell's clock."""
         self.dirty: list[Outbox] = []
@@ -115,7 +122,7 @@ class TopicAliases:
         return -alias
 
 
-_NO_BACKLOG: Final[deque[tuple[bytes, int]]] = deque()
+_NO_BACKLOG: Final[deque[tuple[bytes, int, int]]] = deque()
 """Never added to: it stands for that of a link that was never blocked, for a deque of its own takes 600 bytes."""
 
 
@@ -141,8 +148,10 @@ class Outbox:
         "blocked",
         "bytes_sent",
         "chunks",
+        "client_id",
         "dirty",
         "drops",
+        "followed",
         "high_water_bytes",
         "high_water_messages",
         "hungry",
@@ -167,7 +176,7 @@ class Outbox:
         """How many topic aliases the client takes, and we give [MQTT-3.1.2-27]; 0 to any that is not 5.0."""
         self._aliases: TopicAliases | None = None
         self.chunks: list[bytes] = []
-        self._backlog: deque[tuple[bytes, int]] = _NO_BACKLOG
+        self._backlog: deque[tuple[bytes, int, int]] = _NO_BACKLOG  # pieces, their messages, and the trace of one
         self._backlog_bytes = 0
         self._backlog_messages = 0
         self._waiting_bytes = 0
@@ -186,6 +195,10 @@ class Outbox:
         self.high_water_bytes = 0
         self.high_water_messages = 0
         self.drops: dict[str, int] = {}
+        self.client_id = ""
+        """Whose it is, once CONNECT was accepted."""
+        self.followed = False
+        """Whether somebody wants to know when it is written, for messages in it are followed; he sets it back."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -198,13 +211,28 @@ class Outbox:
         False: not all of them were taken.
         """
         if self.blocked:
-            return self._hold(piece, messages)
+            return self._hold(piece, messages, NOT_FOLLOWED)
         self.chunks.append(piece)
         self.sent_qos0 += messages
         if not self.dirty:
             self.dirty = True
             self.turn.dirty.append(self)
         return True
+
+    def offer_followed(self, piece: bytes, trace: int) -> bool:
+        """The same for one message that is followed."""
+        if self.blocked:
+            return self._hold(piece, 1, trace)
+        self.offer(piece, 1)
+        self.tell_sent(trace, 0)
+        return True
+
+    def tell_sent(self, trace: int, qos: int) -> None:
+        """A message that is followed was taken, and leaves with the next flush."""
+        self.followed = True
+        witness = self.turn.witness
+        if witness is not None:
+            witness.on_sent(trace, self.client_id, self.number, qos)
 
     def answer(self, frame: bytes) -> None:
         """Take a frame that is neither a message nor an acknowledgement."""
@@ -277,9 +305,11 @@ class Outbox:
     def unblock(self) -> None:
         """The link takes bytes again: what was kept leaves, in its order."""
         self.blocked = False
-        for piece, messages in self._backlog:
+        for piece, messages, trace in self._backlog:
             self.chunks.append(piece)
             self.sent_qos0 += messages
+            if trace:
+                self.tell_sent(trace, 0)
         self._backlog = _NO_BACKLOG
         self._backlog_bytes = 0
         self._backlog_messages = 0
@@ -290,16 +320,16 @@ class Outbox:
 
     def give_up(self) -> None:
         """The connection ends: QoS 0 messages that still wait for the link are dropped, and counted."""
-        self._drop_kept()
+        self._drop_kept(is_full=False)
 
-    def _hold(self, piece: bytes, messages: int) -> bool:
+    def _hold(self, piece: bytes, messages: int, trace: int) -> bool:
         limits = self._limits
         size = len(piece) // messages
         drop_oldest = limits.on_overflow == DROP_OLDEST
         room = self._room(size, drop_oldest)
         all_taken = room >= messages
         if not all_taken:
-            count(self.drops, BUFFER_FULL, messages - room)
+            self._drop(piece, messages - room, trace)
             if limits.on_overflow == DISCONNECT:
                 self.turn.overflowed.append(self.number)
             piece = piece[(messages - room) * size :] if drop_oldest else piece[: room * size]
@@ -308,14 +338,16 @@ class Outbox:
             if drop_oldest and all_taken:
                 self._drop_oldest(len(piece), messages)
             elif drop_oldest:  # some of those that came just now are dropped, and all that are kept are older
-                self._drop_kept()
+                self._drop_kept(is_full=True)
             if self._backlog is _NO_BACKLOG:
                 self._backlog = deque()
-            self._backlog.append((piece, messages))
+            self._backlog.append((piece, messages, trace))
             self._backlog_bytes += len(piece)
             self._backlog_messages += messages
             self._waiting_bytes += len(piece)
             self._note_high_water()
+            if trace:
+                self._tell_queued(trace)
         return all_taken
 
     def _room(self, size: int, in_place_of_the_kept: bool) -> int:
@@ -328,9 +360,9 @@ class Outbox:
             free_messages += self._backlog_messages
         return max(0, min(free_bytes // size, free_messages))
 
-    def _drop_kept(self) -> None:
-        if self._backlog_messages:
-            count(self.drops, BUFFER_FULL, self._backlog_messages)
+    def _drop_kept(self, is_full: bool) -> None:
+        for piece, messages, trace in self._backlog:
+            self._drop(piece, messages, trace, is_full)
         self._waiting_bytes -= self._backlog_bytes
         self._backlog = _NO_BACKLOG
         self._backlog_bytes = 0
@@ -347,15 +379,34 @@ class Outbox:
             excess_messages = self._backlog_messages + messages - limits.max_outbox_messages
             if excess_bytes <= 0 and excess_messages <= 0:
                 return
-            piece, kept = self._backlog.popleft()
+            piece, kept, trace = self._backlog.popleft()
             each = len(piece) // kept
             dropped = min(kept, max(excess_messages, (excess_bytes + each - 1) // each))
+            self._drop(piece, dropped, trace)
             self._backlog_bytes -= dropped * each
             self._backlog_messages -= dropped
             self._waiting_bytes -= dropped * each
-            count(self.drops, BUFFER_FULL, dropped)
             if dropped < kept:
-                self._backlog.appendleft((piece[dropped * each :], kept - dropped))
+                self._backlog.appendleft((piece[dropped * each :], kept - dropped, trace))
+
+    def _drop(self, piece: bytes, messages: int, trace: int, is_full: bool = True) -> None:
+        """So many messages of a piece find no room, or nobody any more to whom they could be sent."""
+        count(self.drops, BUFFER_FULL, messages)
+        witness = self.turn.witness
+        if witness is not None:
+            limits = self._limits
+            detail = ""
+            if is_full and self._backlog_messages + messages > limits.max_outbox_messages:
+                detail = f"{self._backlog_messages}/{limits.max_outbox_messages}"
+            elif is_full:
+                detail = f"{self._waiting_bytes}/{limits.max_outbox_bytes} bytes"
+            witness.on_dropped(trace, self.client_id, topic_in(piece), BUFFER_FULL, messages, detail)
+
+    def _tell_queued(self, trace: int) -> None:
+        witness = self.turn.witness
+        if witness is not None:
+            limit = self._limits.max_outbox_messages
+            witness.on_queued(trace, self.client_id, BACKPRESSURE, self._backlog_messages, limit)
 
     def _make_room(self) -> None:
         """Answers outgrew the limit: QoS 0 messages give way, and if there are none the client is cut off."""

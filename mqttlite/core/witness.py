@@ -10,11 +10,21 @@ from typing import Final, Protocol
 NOT_FOLLOWED: Final = 0
 """The trace of a message that nobody follows."""
 
+NO_SAMPLES: Final = 1 << 60
+"""Messages until the next sample, where nobody takes any: more than ever come."""
+
+OFFLINE: Final = "offline"
+BACKPRESSURE: Final = "backpressure"
+WINDOW_FULL: Final = "window_full"
+"""Why a message waits: its receiver is away, does not read, or has as many unacknowledged as it takes."""
+
 
 class Witness(Protocol):
     """Fulfilled by telemetry. `now` is not told: a witness may have a clock.
 
     A *trace* names a followed message; where a message may be any, it is `NOT_FOLLOWED` for those that are not.
+    Messages outlive a witness: its successor hears of traces that it did not give. What becomes of a message at another
+    worker is not told.
     """
 
     def follows_topic(self, topic: bytes) -> bool:
@@ -45,7 +55,7 @@ class Witness(Protocol):
         ...
 
     def on_sent(self, trace: int, receiver: str, connection: int, qos: int) -> None:
-        """It is in the outbox of a receiver's connection."""
+        """It is in the outbox of a receiver's connection; it may be so again after that connection ended."""
         ...
 
     def on_acknowledged(self, trace: int, receiver: str) -> None:

@@ -54,6 +54,9 @@ class Turns(Passes):
         self.broker: Final = broker
         self.fabric: Fabric | None = None
         """The way to other workers; None where there are none. Set before the first input."""
+        self.on_written: Callable[[int], None] | None = None
+        """Told the number of a connection whose outbox was handed to its socket with messages in it that are followed.
+        What waits for a commit behind others is among them once these are."""
         self._on_moved: Final = on_moved
         self.retry_commit_s = RETRY_COMMIT_S
         self.stall_bytes = STALL_BYTES
@@ -119,6 +122,8 @@ class Turns(Passes):
             link = links.get(outbox.number)
             if link is not None:
                 link.write(outbox.take())
+                if outbox.followed:
+                    self._tell_written(outbox)
         if committing and (self._bytes_meanwhile > self.stall_bytes or len(self._uncommitted) > self.stall_changes):
             self._stall()
         if turn.outgoing or turn.moved:
@@ -184,8 +189,16 @@ class Turns(Passes):
             del self.links[number]
             if outbox.chunks and not link.gone:  # blocked until now: the last word follows what the link still holds
                 link.write(outbox.take())
+                if outbox.followed:
+                    self._tell_written(outbox)
             link.finish()
             self._tell(self._on_closed, link)
+
+    def _tell_written(self, outbox: Outbox) -> None:
+        """Messages were written that are followed."""
+        outbox.followed = outbox.dirty  # there may be others in what is left
+        if self.on_written is not None:
+            self.on_written(outbox.number)
 
     def _tell(self, callback: Callable[[Link], None], link: Link) -> None:
         try:
@@ -327,6 +340,8 @@ class Turns(Passes):
             link = self.links.get(outbox.number)
             if link is not None and not link.gone:
                 link.write(outbox.take_first(frames))
+                if outbox.followed:
+                    self._tell_written(outbox)
                 if outbox.dirty:
                     dirty.append(outbox)
         dirty += late
