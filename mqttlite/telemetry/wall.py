@@ -1,0 +1,43 @@
+"""What time it is on the wall when the broker's clock shows so many seconds.
+
+Invariant: all times of one run come from one offset, so that their differences are real durations; it changes only when
+the wall's clock jumped, and then once.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+JUMP_S: Final = 1.0
+"""A clock that moved by more jumped. Less is left to the clocks' own corrections, and no event is worth it."""
+
+
+class Wall:
+    """`now` is what the broker's clock, in seconds, shows while this is made."""
+
+    def __init__(
+        self,
+        now: float,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+        steady_clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wall_clock: Final = wall_clock
+        self._steady_clock: Final = steady_clock
+        # The broker's clock may show when a pass of the loop began, which is no measure of a jump.
+        self._apart = wall_clock() - steady_clock()
+        self.offset = timedelta(seconds=wall_clock() - now)
+
+    def at(self, now: float) -> datetime:
+        """The time, in UTC, at which the broker's clock shows so many seconds."""
+        return datetime.fromtimestamp(now, UTC) + self.offset
+
+    def check(self) -> float:
+        """Follow the wall's clock if it jumped: by how many seconds, forward or (negative) back; else 0."""
+        jumped_s = self._wall_clock() - self._steady_clock() - self._apart
+        if abs(jumped_s) <= JUMP_S:
+            return 0.0
+        self._apart += jumped_s
+        self.offset += timedelta(seconds=jumped_s)
+        return jumped_s
