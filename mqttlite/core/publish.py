@@ -247,7 +247,7 @@ class Publisher:
             return 0
         chosen = share.worker_for(message, workers.index, gone)
         if chosen != workers.index:
-            workers.send(Forward(chosen, tag, message.not_followed(), False, False, 0.0, [name]), message.size())
+            workers.send(Forward(chosen, tag, message, False, False, 0.0, [name]), message.size())
             workers.asked = 1
             return 0
         outcome, qos = self._to_share(share, message)

@@ -184,7 +184,6 @@ class Workers:
         `chosen` are shared subscriptions whose next member is at another worker.
         """
         self.asked = 0
-        message = message.not_followed()
         stamp = self._stamps.get(message.topic, (0.0, 0))[0] if retain else 0.0
         workers = self.others if retain else sorted({*remotes, *chosen})
         if asks:

@@ -35,6 +35,7 @@ from mqttlite.wire.packets import (
 )
 from tests.simulation.book import PINGRESP, SHARED_TOPIC, SUBACK, UNSUBACK, Book, BookSession, Line, matches
 from tests.simulation.person import POLITE, TOPICS, Habits, Person
+from tests.support.recorder import Recorder
 from tests.support.team import Team
 
 START = 1_000_000.0
@@ -75,8 +76,12 @@ class Call:
 
 
 class World:
-    def __init__(self, seed: int, workers: int = 1) -> None:
+    def __init__(self, seed: int, workers: int = 1, witness: Recorder | None = None) -> None:
         self.workers = workers
+        self.witness = witness
+        self.written: dict[tuple[int, int], bytearray] = {}
+        """What was written on each line of each broker."""
+        self.brokers = 0
         self.rng = rng = random.Random(seed)
         self.now = START + rng.random()
         roomy = rng.random() < 0.5
@@ -119,9 +124,20 @@ class World:
         """Messages acknowledged to their publisher since the last step began."""
 
     def _new_broker(self) -> Broker | Team:
+        self.brokers += 1
         if self.workers == 1:
-            return Broker(self.limits, share_policies=self.policies)
-        return Team(self.rng, self.workers, self.limits, self.policies)
+            broker = Broker(self.limits, share_policies=self.policies)
+            self._observe(broker)
+            return broker
+        team = Team(self.rng, self.workers, self.limits, self.policies)
+        for broker in team.workers:
+            self._observe(broker)
+        return team
+
+    def _observe(self, broker: Broker) -> None:
+        if self.witness is not None:
+            broker.watch(self.witness)
+            broker.count_traffic(5)
 
     # ------------------------------------------------------------------ one step
 
@@ -425,6 +441,7 @@ class World:
     def _write(self, outbox: Outbox) -> None:
         call = self.calls[outbox.number]
         data = outbox.take()
+        self.written.setdefault((self.brokers, outbox.number), bytearray()).extend(data)
         written = list(call.framer.split(data))
         assert call.framer.kept_bytes == 0, "half a packet was written"
         for first, body in written:
@@ -897,9 +914,14 @@ class World:
             assert not broker._workers._wanted
 
 
-def live(seed: int, steps: int = 200, workers: int = 1) -> None:
-    """A whole life of the world with that seed. Raises `AssertionError` with the seed and the story."""
-    world = World(seed, workers)
+def live(
+    seed: int, steps: int = 200, workers: int = 1, witness: Recorder | None = None
+) -> dict[tuple[int, int], bytearray]:
+    """A whole life of the world with that seed: what was written, by broker and line.
+
+    Raises `AssertionError` with the seed and the story.
+    """
+    world = World(seed, workers, witness)
     try:
         for number in range(steps):
             world.tell(f"— {number} at {world.now - START:.1f}")
@@ -908,3 +930,4 @@ def live(seed: int, steps: int = 200, workers: int = 1) -> None:
     except Exception as error:
         story = "\n".join(world.story[:1] + world.story[-STORY:])
         raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{story}") from error
+    return world.written
