@@ -15,6 +15,7 @@ import msgspec
 from mqttlite.cluster.membership import MAX_WORKERS
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
+from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
@@ -110,6 +111,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Absent: no telemetry is written."""
     sys: SysOptions = SysOptions()
     """What the broker says of itself below `$SYS`."""
+    metrics: MetricsOptions | None = None
+    """Where metrics, health and status are served over HTTP. Absent: nowhere."""
     password_file: str | None = None
     """Users and their passwords, as `mqttlite passwd` writes them. Absent: who comes in is not asked."""
     allow_anonymous: bool = False

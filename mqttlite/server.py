@@ -20,6 +20,7 @@ from mqttlite.core.forwards import Move
 from mqttlite.core.ports import Store
 from mqttlite.core.turn import Authenticate
 from mqttlite.crew import SPOKESMAN, Crew
+from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
@@ -35,6 +36,7 @@ from mqttlite.store.memory import MemoryStore
 from mqttlite.telemetry.dump import SessionDump
 from mqttlite.telemetry.rows import session_row
 from mqttlite.telemetry.sys_topics import Presence, Status
+from mqttlite.telemetry.timing import TimedStore
 from mqttlite.wire.constants import VERSION_NAMES
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties
@@ -102,9 +104,13 @@ class Broker:
         self._status: Status | None = None
         self._reporting: asyncio.Task[None] | None = None
         self._presence: Presence | None = None
+        self.monitor: Monitor | None = None
+        """Serves metrics, health and status where the config says so."""
         self._questions: Final[dict[int, asyncio.Task[None]]] = {}
         self._stop: asyncio.Task[None] | None = None
         self._running = False
+        self._not_ready = ""
+        """Why no clients may come in, in words."""
         self._clock_offset = timedelta()
 
     async def __aenter__(self) -> Self:
@@ -134,9 +140,11 @@ class Broker:
             self.config.limits, f"mqttlite-{self.broker_id}-", {**self.config.share_policies}, index, count
         )
         self._core.restore(self._store.load(), loop.time())
+        metrics = self.config.metrics
+        store = self._store if metrics is None else TimedStore(self._store)
         self._turns = Turns(
             self._core,
-            self._store,
+            store,
             on_connected=self._on_connected,
             on_closed=self._on_closed,
             on_question=self._on_question,
@@ -144,8 +152,16 @@ class Broker:
         )
         self._gates.clear()
         self.listeners = [self._listener(number, options) for number, options in enumerate(self.config.listeners)]
+        if metrics is not None and isinstance(store, TimedStore):
+            self.monitor = Monitor(
+                *(metrics, self.config, self._core, self._turns, self.listeners, store, self.broker_id, place),
+                lambda: self._not_ready,
+            )
         self._running = True
+        self._not_ready = "the broker starts"
         try:
+            if self.monitor is not None:
+                await self.monitor.start()
             if place is not None:
                 self._crew = Crew(place, self._core, self._turns, self.listeners, self._on_status, self.lost_worker.set)
                 await self._crew.start()
@@ -161,6 +177,10 @@ class Broker:
             raise
         if self._crew is not None:
             await self._crew.fabric.all_ready()
+        self._not_ready = ""
+        if self.monitor is not None:
+            for address in self.monitor.addresses:
+                _log.info("metrics, health and status are at http://%s", address)
         if not self.is_spokesman:
             return
         for listener in self.listeners:
@@ -177,6 +197,7 @@ class Broker:
             if not self._running:
                 return
             self._running = False
+            self._not_ready = "the broker stops"
             if self._crew is not None:
                 self._crew.is_leaving()
             self._stop = asyncio.get_running_loop().create_task(self._end())
@@ -191,6 +212,7 @@ class Broker:
             return
         if self._crew is not None:
             self._crew.is_leaving()
+        self._not_ready = "the broker sends its clients away, and stops then"
         options = self.config.lame_duck
         loop = asyncio.get_running_loop()
         for listener in self.listeners:
@@ -237,7 +259,10 @@ class Broker:
             if self._dump is not None:
                 await asyncio.to_thread(self._dump.close, max(_DUMP_S, self.config.stop_timeout_s))
         finally:
+            if self.monitor is not None:
+                await self.monitor.stop()
             self._reporting = None
+            self.monitor = None
             self._crew = None
             self._dump = None
             self._stop = None
@@ -402,6 +427,8 @@ class Broker:
             )
         if self._status is not None:
             self._status.on_connected()
+        if self.monitor is not None:
+            self.monitor.on_connected(link)
         if self._presence is not None:
             self._presence.on_connected(connection, link.address, link.listener, connection.connected_at)
 
@@ -414,6 +441,8 @@ class Broker:
             gate.forget(connection.number)
         if self._status is not None:
             self._status.on_closed(connection)
+        if self.monitor is not None:
+            self.monitor.on_closed(link)
         if not connection.accepted:
             level = logging.DEBUG if connection.bytes_received == 0 else logging.WARNING
             detail = connection.close_detail or "the client left before CONNECT"

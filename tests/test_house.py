@@ -28,8 +28,10 @@ BELOW: Final[dict[str, set[str]]] = {
     "client": {"sasl", "wire"},
     "config": FIRST_FLOOR | set(GROUND),
     "crew": FIRST_FLOOR | set(GROUND),
-    "server": FIRST_FLOOR | set(GROUND) | {"config", "crew"},
-    "cli": FIRST_FLOOR | set(GROUND) | {"client", "config", "server"},
+    "build": set(),
+    "monitor": FIRST_FLOOR | set(GROUND) | {"build", "config"},
+    "server": FIRST_FLOOR | set(GROUND) | {"config", "crew", "monitor"},
+    "cli": FIRST_FLOOR | set(GROUND) | {"build", "client", "config", "server"},
     "__main__": {"cli"},
     "": FIRST_FLOOR | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names
 }

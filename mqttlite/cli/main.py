@@ -5,14 +5,13 @@ Invariant: `mqttlite pub` never pays for importing the broker.
 """
 
 import importlib
-import importlib.util
 import platform
 from collections.abc import Mapping
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import version
 from typing import Final
 
 import click
+
+from mqttlite.build import is_compiled, version
 
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Run the broker.",
@@ -43,10 +42,8 @@ class LazyGroup(click.Group):
 
 def build() -> str:
     """The version and whether the ground floor runs compiled, as --version and the start-up banner say it."""
-    framer = importlib.util.find_spec("mqttlite.wire.framer")
-    compiled = framer is not None and (framer.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
-    kind = "compiled" if compiled else "pure Python"
-    return f"mqttlite {version('mqttlite')} ({kind}, {platform.python_implementation()} {platform.python_version()})"
+    kind = "compiled" if is_compiled() else "pure Python"
+    return f"mqttlite {version()} ({kind}, {platform.python_implementation()} {platform.python_version()})"
 
 
 def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

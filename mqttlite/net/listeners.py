@@ -75,7 +75,10 @@ class Listener:
         self._links: Final[set[Link]] = set()
         self._upgrades: Final[set[WebSocket]] = set()
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
-        self._turned_away = 0
+        self.turned_away = 0
+        """Connections for which there was no room."""
+        self.failed_handshakes = 0
+        """Connections that did not get as far as MQTT: of TLS, and of proxies."""
         self._stopping = False
         self._emptied: Final = asyncio.Event()
 
@@ -180,11 +183,11 @@ class Listener:
         if self._stopping:
             return False
         if self._open >= self._max_connections:
-            self._turned_away += 1
-            if self._turned_away & (self._turned_away - 1) == 0:  # the 1st, 2nd, 4th, 8th …: not a line for each
+            self.turned_away += 1
+            if self.turned_away & (self.turned_away - 1) == 0:  # the 1st, 2nd, 4th, 8th …: not a line for each
                 _log.warning(
                     "%s: %d connections are the limit (max_connections); turned away so far: %d",
-                    *(self.name, self._max_connections, self._turned_away),
+                    *(self.name, self._max_connections, self.turned_away),
                 )
             return False
         self._open += 1
@@ -268,8 +271,10 @@ class Listener:
             if not protocol.made:
                 raise ConnectionResetError("the client closed the connection")
         except BadHeader as error:
+            self.failed_handshakes += 1
             _log.warning("%s: proxy at %s refused: %s", self.name, link.address, error)
         except OSError as error:
+            self.failed_handshakes += 1
             _log.warning("%s: TLS handshake with %s failed: %s", self.name, link.address, explain_handshake(error))
 
     async def _ask_proxy(self, link: Link, accepted: socket.socket) -> None:

@@ -33,6 +33,11 @@ class CertificateError(Exception):
     """A sentence for the person at the terminal: which file or name, what is wrong with it, what to do."""
 
 
+def ends_at(path: str | Path) -> datetime:
+    """When the first certificate of a chain in PEM is out of date. Raises `ValueError` for a file that holds none."""
+    return min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(Path(path).read_bytes()))
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A certificate and its private key, as two files."""

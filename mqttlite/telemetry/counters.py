@@ -26,12 +26,16 @@ class Totals:
         "bytes_sent",
         "connects",
         "drops",
-        "messages_received",
-        "messages_sent",
         "packets_received",
         "packets_sent",
         "publish_bytes_received",
         "publish_bytes_sent",
+        "received_qos0",
+        "received_qos1",
+        "received_qos2",
+        "sent_qos0",
+        "sent_qos1",
+        "sent_qos2",
     )
 
     def __init__(self) -> None:
@@ -39,12 +43,24 @@ class Totals:
         self.bytes_sent = 0
         self.packets_received = 0
         self.packets_sent = 0
-        self.messages_received = 0
-        self.messages_sent = 0
+        self.received_qos0 = 0
+        self.received_qos1 = 0
+        self.received_qos2 = 0
+        self.sent_qos0 = 0
+        self.sent_qos1 = 0
+        self.sent_qos2 = 0
         self.publish_bytes_received = 0
         self.publish_bytes_sent = 0
         self.connects = 0
         self.drops: dict[str, int] = {}
+
+    @property
+    def messages_received(self) -> int:
+        return self.received_qos0 + self.received_qos1 + self.received_qos2
+
+    @property
+    def messages_sent(self) -> int:
+        return self.sent_qos0 + self.sent_qos1 + self.sent_qos2
 
     def copy(self) -> "Totals":
         copied = Totals()
@@ -52,6 +68,15 @@ class Totals:
             setattr(copied, name, getattr(self, name))
         copied.drops = dict(self.drops)
         return copied
+
+    def keep_up_with(self, former: "Totals") -> None:
+        """Fall behind nothing that was said before: a connection may end between two slices of a survey, and a client
+        come back with what it missed."""
+        for name in Totals.__slots__:
+            if name != "drops":
+                setattr(self, name, max(getattr(self, name), getattr(former, name)))
+        for reason, messages in former.drops.items():
+            self.drops[reason] = max(messages, self.drops.get(reason, 0))
 
     def add(self, connection: Connection) -> None:
         """Add what a connection has counted.
@@ -65,8 +90,12 @@ class Totals:
         acks_sent = connection.received_qos1 + 2 * connection.received_qos2 + outbox.sent_qos2
         self.bytes_received += connection.bytes_received
         self.bytes_sent += outbox.bytes_sent
-        self.messages_received += received
-        self.messages_sent += sent
+        self.received_qos0 += connection.received_qos0
+        self.received_qos1 += connection.received_qos1
+        self.received_qos2 += connection.received_qos2
+        self.sent_qos0 += outbox.sent_qos0
+        self.sent_qos1 += outbox.sent_qos1
+        self.sent_qos2 += outbox.sent_qos2
         self.packets_received += received + acks_received + connection.requests
         self.packets_sent += sent + acks_sent + outbox.answers
         if received:

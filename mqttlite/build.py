@@ -1,0 +1,23 @@
+"""Which version this is, and whether it runs compiled.
+
+Invariant: nothing of the broker is imported for it.
+"""
+
+import importlib.util
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as _version_of
+
+
+def version() -> str:
+    """Of the package; `unknown` where it is run from a folder, and not installed."""
+    try:
+        return _version_of("mqttlite")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def is_compiled() -> bool:
+    """Whether the ground floor runs compiled."""
+    framer = importlib.util.find_spec("mqttlite.wire.framer")
+    return framer is not None and (framer.origin or "").endswith(tuple(EXTENSION_SUFFIXES))

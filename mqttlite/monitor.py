@@ -1,0 +1,266 @@
+"""The hall of those who look on: gathers the figures of a running broker from its rooms, and serves them over HTTP.
+
+`/metrics` for Prometheus, `/status` for `mqttlite top`, `/healthz` and `/readyz` for supervisors, `/why` for people.
+Invariant: however many ask, one census is under way at most, and the loop is held up for a slice of it at a time.
+"""
+
+import asyncio
+import platform
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mqttlite.build import is_compiled, version
+from mqttlite.cluster.membership import Membership
+from mqttlite.config import Config, ConfigError
+from mqttlite.core.broker import Broker as Core
+from mqttlite.net.http import JSON, HttpServer, Options, Request, Response, sentence
+from mqttlite.net.link import Link
+from mqttlite.net.listeners import Listener
+from mqttlite.net.turns import Turns
+from mqttlite.telemetry.census import Census, Comings
+from mqttlite.telemetry.counters import Totals
+from mqttlite.telemetry.figures import Build, Figures, ListenerFigures
+from mqttlite.telemetry.histograms import Histogram
+from mqttlite.telemetry.status import status
+from mqttlite.telemetry.timing import LoopLag, TimedStore
+
+FRESH_S: Final = 0.5
+"""Figures that are so young are told again: many who ask cost no more than one."""
+
+INTERVAL_S: Final = 1.0
+"""The least time between two censuses of which rates are made."""
+
+_GROWING: Final = ("messages_received", "messages_sent", "bytes_received", "bytes_sent")
+
+
+class Monitor:
+    """`options` say where to listen, `not_ready` says in a sentence why no clients may come in, or nothing."""
+
+    def __init__(
+        self,
+        options: Options,
+        config: Config,
+        core: Core,
+        turns: Turns,
+        listeners: list[Listener],
+        store: TimedStore,
+        broker_id: str,
+        place: Membership | None,
+        not_ready: Callable[[], str],
+    ) -> None:
+        self.why: Callable[[str, str | None], dict[str, Any]] | None = None
+        """Answers `/why`; None where no ledger is kept."""
+        self.latency: Callable[[], Mapping[str, Histogram]] = dict
+        """By stage, of the messages that were followed since the start."""
+        self.oldest_unacknowledged_s: Callable[[], float] | None = None
+        self.rows: Callable[[], tuple[Mapping[str, int], Mapping[str, int]]] = _no_rows
+        """Telemetry rows written and dropped, by table."""
+        self._core: Final = core
+        self._turns: Final = turns
+        self._listeners: Final = listeners
+        self._store: Final = store
+        self._broker_id: Final = broker_id
+        self._worker, self._workers = (0, 1) if place is None else (place.index, place.count)
+        self._not_ready: Final = not_ready
+        self._certificates: Final = _certificates(config)
+        self._build: Final = Build(version=version(), compiled=is_compiled(), python=platform.python_version())
+        self._comings: Final = Comings()
+        self._lag: Final = LoopLag()
+        self._started_at: Final = time.monotonic()
+        self._told = Totals()
+        self._former: Census | None = None
+        """The one that rates are measured from."""
+        self._latest: Census | None = None
+        self._figures: Figures | None = None
+        self._gathering: asyncio.Task[Figures] | None = None
+        self._http: Final = HttpServer(options.host, _port(options, self._worker), self._answer)
+        self._answers: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
+            "/metrics": self._metrics,
+            "/status": self._status,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/why": self._why,
+        }
+
+    @property
+    def port(self) -> int:
+        """The real port, once it listens."""
+        return self._http.port
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens."""
+        return self._http.addresses
+
+    async def start(self) -> None:
+        """Listen. Raises `CannotListen`."""
+        await self._http.start("metrics")
+        self._lag.start()
+
+    async def stop(self) -> None:
+        self._lag.stop()
+        await self._http.stop()
+        if self._gathering is not None:
+            self._gathering.cancel()
+            await asyncio.wait([self._gathering])
+
+    def on_connected(self, link: Link) -> None:
+        """A client was accepted."""
+        self._comings.on_connected(link)
+
+    def on_closed(self, link: Link) -> None:
+        """A connection is over."""
+        self._comings.on_closed(link)
+
+    async def figures(self) -> Figures:
+        """What there is to tell, not older than `FRESH_S`."""
+        if self._figures is not None and time.time() - self._figures.at < FRESH_S:
+            return self._figures
+        if self._gathering is None:
+            self._gathering = asyncio.get_running_loop().create_task(self._gather())
+        return await asyncio.shield(self._gathering)  # who hangs up does not take it from the others
+
+    # ------------------------------------------------------------------ answers
+
+    async def _answer(self, request: Request) -> Response:
+        answer = self._answers.get(request.path)
+        if answer is None:
+            return sentence(404, f"There is nothing here; there are {', '.join(self._answers)}.")
+        return await answer(request)
+
+    async def _metrics(self, _request: Request) -> Response:
+        try:
+            from mqttlite.telemetry.metrics import CONTENT_TYPE, expose, families
+        except ImportError:
+            return sentence(501, "Metrics need prometheus-client: pip install 'mqttlite[metrics]'.")
+        pieces: list[bytes] = []
+        for family in families(await self.figures()):
+            pieces.append(expose(family))
+            await asyncio.sleep(0)
+        return Response(200, b"".join(pieces), CONTENT_TYPE)
+
+    async def _status(self, _request: Request) -> Response:
+        return Response(200, status(await self.figures()), JSON)
+
+    async def _healthz(self, _request: Request) -> Response:
+        return sentence(200, "The broker is alive.")
+
+    async def _readyz(self, _request: Request) -> Response:
+        reason = self._reason()
+        return sentence(503, f"Not ready: {reason}.") if reason else sentence(200, "The broker is ready.")
+
+    async def _why(self, request: Request) -> Response:
+        target, client = request.query.get("target", ""), request.query.get("client") or None
+        if self.why is None:
+            return sentence(
+                404,
+                'No ledger is kept. Put a section [ledger] into the configuration, such as topics = ["plant/#"], '
+                "and start the broker again.",
+            )
+        if not target:
+            return sentence(400, "Of what? Name a message's id or a topic: /why?target=plant/7/temp&client=c7.")
+        return Response(200, msgspec.json.encode(self.why(target, client)), JSON)
+
+    def _reason(self) -> str:
+        reason = self._not_ready()
+        if not reason and self._store.failing:
+            reason = "the store fails, and what is to be kept waits until it recovers"
+        return reason
+
+    # ------------------------------------------------------------------ figures
+
+    async def _gather(self) -> Figures:
+        try:
+            now = time.monotonic()
+            latest = self._latest
+            if latest is not None and now - latest.at >= INTERVAL_S:
+                self._former = latest
+            former = self._former
+            links = list(self._turns.links.values())
+            census = Census(self._core, links, self._comings.ended, now, None if former is None else former.moved_bytes)
+            while not census.step():
+                await asyncio.sleep(0)
+            census.totals.keep_up_with(self._told)
+            self._told, self._latest = census.totals, census
+            self._figures = self._figures_of(census, former)
+            return self._figures
+        finally:
+            self._gathering = None
+
+    def _figures_of(self, census: Census, former: Census | None) -> Figures:
+        core, comings = self._core, self._comings
+        before = Totals() if former is None else former.totals
+        written, dropped = self.rows()
+        return Figures(
+            build=self._build,
+            broker_id=self._broker_id,
+            worker=self._worker,
+            workers=self._workers,
+            at=time.time(),
+            uptime_s=time.monotonic() - self._started_at,
+            not_ready=self._reason(),
+            totals=census.totals,
+            opened=core.opened,
+            sessions_expired=core.sessions.expired,
+            connected=dict(comings.connected),
+            disconnected=dict(comings.disconnected),
+            refused=dict(comings.refused),
+            listeners=[
+                ListenerFigures(
+                    name=listener.name,
+                    transport=listener.transport,
+                    addresses=listener.addresses,
+                    connections=listener.open,
+                    turned_away=listener.turned_away,
+                    failed_handshakes=listener.failed_handshakes,
+                    certificate_ends_at=self._certificates[number],
+                )
+                for number, listener in enumerate(self._listeners)
+            ],
+            connections=census.connections,
+            blocked=census.blocked,
+            online=core.online,
+            sessions=len(core.sessions),
+            subscriptions=core.subscriptions,
+            shared_subscriptions=core.shared_subscriptions,
+            retained=core.publisher.retained,
+            retained_bytes=core.publisher.retained_bytes,
+            queued=census.queued,
+            queued_bytes=census.queued_bytes,
+            inflight=census.inflight,
+            outbox_bytes=census.outbox_bytes,
+            rankings=census.rankings,
+            interval_s=census.at - (self._started_at if former is None else former.at),
+            grown={name: getattr(census.totals, name) - getattr(before, name) for name in _GROWING},
+            lag=self._lag.histogram,
+            recent_lag=self._lag.recent(),
+            commits=self._store.histogram,
+            commit_failures=self._store.failures,
+            store_failing=self._store.failing,
+            rows_written=written,
+            rows_dropped=dropped,
+            latency=self.latency(),
+            oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
+        )
+
+
+def _no_rows() -> tuple[Mapping[str, int], Mapping[str, int]]:
+    return {}, {}
+
+
+def _port(options: Options, worker: int) -> int:
+    """Each worker has its own: of all that share one the kernel would choose, and every scrape would meet another."""
+    port = options.port + worker if options.port else 0
+    if port > 65_535:
+        raise ConfigError(f"metrics.port is {options.port}: worker {worker} would need port {port}; choose a lower one")
+    return port
+
+
+def _certificates(config: Config) -> list[float | None]:
+    """When each listener's certificate is out of date."""
+    from mqttlite.security.certificates import ends_at
+
+    return [None if each.tls is None else ends_at(each.tls.cert_file).timestamp() for each in config.listeners]
