@@ -1,0 +1,156 @@
+"""What became of a message, in a sentence: what happened, for how long, by which rule and because of what.
+
+Nothing is looked up here. Invariant: each drop reason of docs/reference/telemetry.md has its words.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from mqttlite.core.witness import BACKPRESSURE, OFFLINE, WINDOW_FULL
+from mqttlite.telemetry.following import ACKNOWLEDGED, DROPPED, SENT, Fate, Followed
+
+
+class Rule(NamedTuple):
+    """Why messages are dropped for a reason, and what an operator or a client sets to change it."""
+
+    because: str
+    settings: str
+
+
+REASONS: Final = {
+    "no_subscribers": Rule("nobody subscribes to its topic", ""),
+    "not_authorized": Rule("its publisher may not publish there", ""),
+    "filter_mismatch": Rule("the subscription's filter does not let it through", ""),
+    "no_local": Rule("the receiver published it itself and asked not to get such messages", "No Local"),
+    "expired": Rule("its Message Expiry Interval was over", "Message Expiry Interval"),
+    "queue_full": Rule(
+        "the session's queue was full", "limits.max_queued_messages, limits.max_queued_bytes, limits.on_overflow"
+    ),
+    "buffer_full": Rule(
+        "too much waited for a socket that takes nothing",
+        "limits.max_outbox_bytes, limits.max_outbox_messages, limits.on_overflow",
+    ),
+    "packet_too_large": Rule("the receiver takes no packets so large", "Maximum Packet Size"),
+    "qos0_offline": Rule("the receiver was not connected, and messages of QoS 0 do not wait", "QoS"),
+    "receive_max_wait_expired": Rule("it waited too long for the receiver's window", "Receive Maximum"),
+    "rate_limited": Rule("more came than the rate allows", ""),
+    "overload_low_priority": Rule("the broker was overloaded, and it is of low priority", ""),
+    "schema_invalid": Rule("its payload is not what its topic asks for", ""),
+    "session_expired": Rule(
+        "the receiver's session ended first", "Session Expiry Interval, limits.max_session_expiry_s"
+    ),
+    "duplicate": Rule("it had come before", ""),
+    "nacked": Rule("the receiver refused it", ""),
+    "max_attempts": Rule("it was tried as often as it may be", ""),
+    "takeover": Rule("another connection took the receiver's session over", ""),
+}
+
+_NO_RULE: Final = Rule("", "")
+
+WAITS: Final = {
+    OFFLINE: "it is not connected",
+    BACKPRESSURE: "its socket takes nothing",
+    WINDOW_FULL: "its window is full of messages that it has not acknowledged",
+}
+"""What the core says of why a message waits."""
+
+
+def head(message: Followed, message_id: str, at: datetime) -> str:
+    """The words with which each sentence of a message begins."""
+    publisher = "the broker itself" if message.publisher is None else message.publisher or "?"
+    return f"{message_id} on {message.topic.decode(errors='replace')} from {publisher} at {clock(at)}"
+
+
+def fate_in_words(fate: Fate, at: datetime, now: float) -> str:
+    """What became of it; `at` is when it came in, `now` what the stopwatch shows."""
+    if fate.outcome == DROPPED:
+        return _dropped(fate)
+    if fate.outcome == ACKNOWLEDGED:
+        return _acknowledged(fate)
+    if fate.outcome == SENT:
+        return (
+            f"written to the socket of {fate.receiver}{_after(fate)}{_waited(fate)}; QoS 0, which nobody acknowledges"
+        )
+    if fate.ended is not None:
+        return _unfinished(fate)
+    if fate.written is not None:
+        way = f"{_after(fate)}{_waited(fate)}{_again(fate)}"
+        missing = f"unacknowledged for {duration(now - fate.written)}"
+        where = f": {WAITS[OFFLINE]}" if fate.is_away else ""
+        return f"handed to the socket of {fate.receiver} at QoS {fate.qos}{way}, {missing}{where}"
+    if fate.sent is not None:
+        return f"sent to {fate.receiver} at QoS {fate.qos}{_waited(fate)}, and not yet handed to its socket"
+    if fate.queued is None:
+        return f"for {fate.receiver}: nothing has become of it yet"
+    since = clock(at + timedelta(seconds=fate.queued - fate.message.received))
+    return (
+        f"waits for {fate.receiver} since {since}, for {duration(now - fate.queued)}: {_why(fate)}"
+        f" ({fate.waiting} of {fate.limit} waited then)"
+    )
+
+
+def _dropped(fate: Fate) -> str:
+    rule = REASONS.get(fate.reason, _NO_RULE)
+    reason = fate.reason + (f" ({fate.detail})" if fate.detail else "")
+    because = fate.end_cause or rule.because
+    end = reason + (f", because {because}" if because else "") + (f"; see {rule.settings}" if rule.settings else "")
+    if fate.receiver is None:
+        return f"reached nobody: {end}"
+    if fate.queued is None:
+        return f"dropped for {fate.receiver}: {end}"
+    assert fate.ended is not None, "it was dropped"
+    waited = duration((fate.ended if fate.sent is None else fate.sent) - fate.queued)
+    why = "" if fate.end_cause else f" (because {_why(fate)})"
+    return f"queued for {fate.receiver} {waited}{why}, then dropped: {end}"
+
+
+def _acknowledged(fate: Fate) -> str:
+    taken = ""
+    if fate.acknowledged is not None and fate.written is not None:
+        taken = f" {duration(fate.acknowledged - fate.written)} later"
+    way = f"{_after(fate)}{_waited(fate)}{_again(fate)}"
+    return f"delivered to {fate.receiver} at QoS {fate.qos}{way}, acknowledged{taken}"
+
+
+def _unfinished(fate: Fate) -> str:
+    if fate.receiver is None:
+        return "lost sight of before it reached anybody: too many others were followed"
+    if fate.sent is not None and fate.qos == 0:
+        return f"sent to {fate.receiver}, whose connection ended before its socket took it"
+    return f"for {fate.receiver}: lost sight of, for too many others were followed"
+
+
+def _why(fate: Fate) -> str:
+    return fate.cause or WAITS.get(fate.why, fate.why)
+
+
+def _after(fate: Fate) -> str:
+    return "" if fate.written is None else f" after {duration(fate.written - fate.message.received)}"
+
+
+def _waited(fate: Fate) -> str:
+    if fate.queued is None or fate.sent is None:
+        return ""
+    return f" ({duration(fate.sent - fate.queued)} of that in its queue, because {_why(fate)})"
+
+
+def _again(fate: Fate) -> str:
+    return "" if not fate.again else f", sent again {fate.again} time{'s' * (fate.again > 1)}"
+
+
+def duration(seconds: float) -> str:
+    """Such as `0.31 ms`, `12 ms`, `4.1 s` or `3 min 20 s`."""
+    if seconds < 0.01:
+        return f"{seconds * 1e3:.2f} ms"
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def clock(at: datetime) -> str:
+    """The time of the day in UTC, to the millisecond."""
+    return f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}"
