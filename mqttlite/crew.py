@@ -15,7 +15,7 @@ from mqttlite.cluster.handoff import Handoff, Origin
 from mqttlite.cluster.membership import Membership
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.forwards import Move
-from mqttlite.net.link import Link
+from mqttlite.net.link import Link, about
 from mqttlite.net.listeners import Listener
 from mqttlite.net.turns import Turns
 
@@ -65,7 +65,7 @@ class Crew:
         try:
             sock = self._listeners[number].give_away(link)
         except OSError as error:  # no file left for it
-            _log.warning("%s: cannot go on at worker %d: %s", link.address, move.worker, error)
+            _log.warning("%s: cannot go on at worker %d: %s", link.address, move.worker, error, extra=about(link))
             link.abort()
             return
         self._handoffs[move.worker].send(sock, origin, move.data)

@@ -22,7 +22,7 @@ from mqttlite.core.turn import Authenticate
 from mqttlite.crew import SPOKESMAN, Crew
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
-from mqttlite.net.link import Link
+from mqttlite.net.link import Link, about
 from mqttlite.net.listeners import Listener
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.turns import Turns
@@ -424,6 +424,7 @@ class Broker:
                 "session resumed" if connection.session_present else "new session",
                 connection.keep_alive_s,
                 f", as {connection.username!r}" if connection.username else "",
+                extra=about(link),
             )
         if self._status is not None:
             self._status.on_connected()
@@ -446,7 +447,8 @@ class Broker:
         if not connection.accepted:
             level = logging.DEBUG if connection.bytes_received == 0 else logging.WARNING
             detail = connection.close_detail or "the client left before CONNECT"
-            _log.log(level, "%s on %s refused: %s", link.address, link.listener, _printable(detail))
+            what = link.address, link.listener, _printable(detail)
+            _log.log(level, "%s on %s refused: %s", *what, extra=about(link))
             return
         if _log.isEnabledFor(logging.INFO):
             _log.info(
@@ -455,6 +457,7 @@ class Broker:
                 connection.client_id,
                 connection.close_reason,
                 f": {_printable(connection.close_detail)}" if connection.close_detail else "",
+                extra=about(link),
             )
         if connection.drops:
             _log.warning(
@@ -462,6 +465,7 @@ class Broker:
                 link.address,
                 connection.client_id,
                 ", ".join(f"{count} {reason}" for reason, count in connection.drops.items()),
+                extra=about(link),
             )
         if self._dump is not None:
             row = session_row(

@@ -20,6 +20,7 @@ from mqttlite.cli.workers import run as run_workers
 from mqttlite.cli.workers import workers_of
 from mqttlite.cluster.membership import MAX_WORKERS, Membership
 from mqttlite.config import Config, ConfigError, ListenerOptions, load_config
+from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker, open_listeners
@@ -64,7 +65,19 @@ Exit codes:
 @click.option("--password-file", metavar="FILE", help="Let in who is in this file; see 'mqttlite passwd'.")
 @click.option("--telemetry", metavar="DIR", help="Write session telemetry into this folder.")
 @click.option("--workers", metavar="N|auto", help="Processes that share the work and the ports.  [default: 1]")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65_535),
+    help="Serve metrics, health and status over HTTP here; 0: the system chooses.",
+)
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(("auto", "json", "text")),
+    default="auto",
+    show_default=True,
+    help="auto: text on a terminal, else JSON.",
+)
 def command(
     config_path: str | None,
     host: str | None,
@@ -81,10 +94,12 @@ def command(
     password_file: str | None,
     telemetry: str | None,
     workers: str | None,
+    metrics_port: int | None,
     log_level: str,
+    log_format: str,
 ) -> None:
     """Run the broker: with no flags at all, MQTT 3.1.1 and 5.0 on 127.0.0.1:1883."""
-    lines = Lines(sys.stderr)
+    lines = Lines(sys.stderr, log_format == "json" or (log_format == "auto" and not sys.stderr.isatty()))
     lines.addFilter(Calm())
     logging.basicConfig(level=log_level.upper(), handlers=[lines])
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
@@ -98,6 +113,8 @@ def command(
             config = _replace(config, password_file=password_file)
         if telemetry is not None:
             config = _replace(config, telemetry=TelemetryOptions(directory=telemetry))
+        if metrics_port is not None:
+            config = _replace(config, metrics=_metrics(config, metrics_port))
         if workers is not None:
             config = _replace(config, workers=_workers(workers))
         _allow_many_files()
@@ -162,6 +179,11 @@ def _listeners(
     if ports.socket is not None:
         listeners.append(ListenerOptions(path=ports.socket))
     return tuple(listeners)
+
+
+def _metrics(config: Config, port: int) -> MetricsOptions:
+    """The file's, but for the port."""
+    return MetricsOptions(port=port) if config.metrics is None else msgspec.structs.replace(config.metrics, port=port)
 
 
 def _workers(text: str) -> int | str:

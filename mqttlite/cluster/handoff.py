@@ -55,7 +55,11 @@ class Handoff:
     def send(self, sock: socket.socket, origin: Origin, data: bytes) -> None:
         """Let a connection go, which is no longer ours afterwards."""
         if len(self._waiting) >= MAX_WAITING:
-            _log.warning("%s: too many connections wait for another worker: closed", origin.address)
+            _log.warning(
+                "%s: too many connections wait for another worker: closed",
+                origin.address,
+                extra={"fields": {"peer": origin.address}},
+            )
             sock.close()
             return
         described = msgspec.json.encode(origin)
@@ -128,7 +132,11 @@ class Handoff:
             origin = self._origins.decode(data[body : body + described])
             descriptor = self._descriptors.popleft()
             if descriptor is None:
-                _log.warning("%s: closed, for this process may open no more files", origin.address)
+                _log.warning(
+                    "%s: closed, for this process may open no more files",
+                    origin.address,
+                    extra={"fields": {"peer": origin.address}},
+                )
             else:
                 self._on_arrival(socket.socket(fileno=descriptor), origin, data[body + described : end])
             at = end

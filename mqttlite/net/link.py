@@ -241,6 +241,19 @@ class Link:
         self._transport.abort()
 
 
+def about(link: Link) -> dict[str, dict[str, object]]:
+    """What a line of the log is about, as its `extra`."""
+    connection = link.connection
+    return {
+        "fields": {
+            "peer": link.address,
+            "client_id": connection.client_id or None,
+            "connection_id": connection.number,
+            "listener": link.listener,
+        }
+    }
+
+
 def format_address(peername: object) -> str:
     """`address:port` of what a transport calls its peer name; the path of a Unix socket, if it has one."""
     if isinstance(peername, tuple) and len(peername) >= 2:

@@ -235,7 +235,9 @@ class Listener:
                 raise ConnectionRefusedError("it is no trusted proxy (proxy_protocol.trusted)")
             accepted = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         except OSError as error:  # no file left for it, or the client is gone
-            _log.warning("%s: handshake with %s cannot begin: %s", self.name, address, error)
+            _log.warning(
+                "%s: handshake with %s cannot begin: %s", self.name, address, error, extra=self._about(address)
+            )
             self._leave()
             return
         accepted.setblocking(False)
@@ -272,10 +274,18 @@ class Listener:
                 raise ConnectionResetError("the client closed the connection")
         except BadHeader as error:
             self.failed_handshakes += 1
-            _log.warning("%s: proxy at %s refused: %s", self.name, link.address, error)
+            _log.warning("%s: proxy at %s refused: %s", self.name, link.address, error, extra=self._about(link.address))
         except OSError as error:
             self.failed_handshakes += 1
-            _log.warning("%s: TLS handshake with %s failed: %s", self.name, link.address, explain_handshake(error))
+            _log.warning(
+                "%s: TLS handshake with %s failed: %s",
+                *(self.name, link.address, explain_handshake(error)),
+                extra=self._about(link.address),
+            )
+
+    def _about(self, address: str) -> dict[str, dict[str, object]]:
+        """What a line of the log is about, as its `extra`, before there is a connection."""
+        return {"fields": {"peer": address, "listener": self.name}}
 
     async def _ask_proxy(self, link: Link, accepted: socket.socket) -> None:
         """Learn from a trusted proxy whose connection it is. Raises `BadHeader`."""

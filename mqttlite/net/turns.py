@@ -16,7 +16,7 @@ from mqttlite.core.forwards import Interest, Move, Outcome, Outgoing
 from mqttlite.core.limits import MAX_POSTPONED
 from mqttlite.core.ports import Fabric, Store
 from mqttlite.core.turn import Authenticate, Outbox, Turn
-from mqttlite.net.link import Link, Passes
+from mqttlite.net.link import Link, Passes, about
 
 RETRY_COMMIT_S: Final = 1.0
 """How long to wait before a failed commit is tried again: long enough not to hammer a full disk."""
@@ -204,7 +204,7 @@ class Turns(Passes):
         try:
             callback(link)
         except Exception:  # a log line or a telemetry row may be lost for it, but nobody's messages
-            _log.exception("%s: what is told of its connection failed", link.address)
+            _log.exception("%s: what is told of its connection failed", link.address, extra=about(link))
 
     # ------------------------------------------------------------------ other workers
 

@@ -139,7 +139,10 @@ class WebSocket(asyncio.Protocol):
 
     def _warn(self, sentence: str) -> None:
         address = self._link.address or format_address(self._transport.get_extra_info("peername"))
-        _log.warning("%s: WebSocket for %s refused with %s", self._link.listener, address, sentence)
+        fields = {"peer": address, "listener": self._link.listener}
+        _log.warning(
+            "%s: WebSocket for %s refused with %s", self._link.listener, address, sentence, extra={"fields": fields}
+        )
 
     # ------------------------------------------------------------------ frames in
 

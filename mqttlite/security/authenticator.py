@@ -20,6 +20,10 @@ class Credentials:
     peer: str
     listener: str
 
+    def about(self) -> dict[str, dict[str, object]]:
+        """What a line of the log is about, as its `extra`."""
+        return {"fields": {"peer": self.peer, "client_id": self.client_id or None, "listener": self.listener}}
+
 
 class Authenticator(Protocol):
     """Answers for every CONNECT without an authentication method; an exception counts as a refusal."""

@@ -39,7 +39,11 @@ class Gate:
             if self._authenticator is not None and await self._authenticator.authenticate(credentials):
                 return Verdict(ReasonCode.SUCCESS)
         except Exception:  # whatever it is, it must not let anybody in, nor leave the client waiting
-            _log.exception("%s client %r: the authenticator failed", credentials.peer, credentials.client_id)
+            _log.exception(
+                "%s client %r: the authenticator failed",
+                *(credentials.peer, credentials.client_id),
+                extra=credentials.about(),
+            )
             return Verdict(ReasonCode.SERVER_UNAVAILABLE)  # so that clients come again when it works
         return Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
 

@@ -61,7 +61,7 @@ class PasswordAuthenticator:
 
     def begin(self, method: str, credentials: Credentials) -> "ScramExchange":
         """A client begins with SCRAM."""
-        return ScramExchange(self)
+        return ScramExchange(self, credentials)
 
     async def users(self) -> Users:
         """The users that the file has now."""
@@ -83,8 +83,9 @@ class PasswordAuthenticator:
 class ScramExchange:
     """One exchange of one client."""
 
-    def __init__(self, passwords: PasswordAuthenticator) -> None:
+    def __init__(self, passwords: PasswordAuthenticator, credentials: Credentials) -> None:
         self._passwords: Final = passwords
+        self._credentials: Final = credentials
         self._scram: ScramServer | None = None
         self._known = False
 
@@ -100,7 +101,7 @@ class ScramExchange:
             proof = self._scram.finish(data or b"")
         except ScramError as error:
             name = None if self._scram is None else self._scram.username
-            _log.debug("SCRAM-SHA-256 of user %r: %s", name, error)
+            _log.debug("SCRAM-SHA-256 of user %r: %s", name, error, extra=self._credentials.about())
             return Verdict(ReasonCode.NOT_AUTHORIZED)
         if not self._known:
             return Verdict(ReasonCode.NOT_AUTHORIZED)

@@ -1,14 +1,18 @@
-"""Keeps the log readable, small and cheap, whatever comes over the network.
+"""Keeps the log readable, small and cheap, whatever comes over the network: as text for people, or JSON for programs.
 
-Who may connect may be refused, thousands of times a second, and each refusal is a line. Invariant: of lines of one
-kind no more than `LINES_PER_S` leave in a second, and what was left out is counted in the next that does.
+Who may connect may be refused, thousands of times a second, and each refusal is a line. What a line is about is told
+beside its words, `extra={"fields": {"client_id": …}}`. Invariant: of lines of one kind no more than `LINES_PER_S` leave
+in a second, and what was left out is counted in the next that does.
 """
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from typing import Final, TextIO
+
+import msgspec
 
 LINES_PER_S: Final = 100
 """Warnings and errors of one kind: more than anybody reads, and 1 GB a day at the worst."""
@@ -18,10 +22,10 @@ class Lines(logging.Handler):
     """Writes what is logged in one pass of the loop in one piece when the pass is over: thousands of clients that come
     and go cost one system call, not thousands. Warnings, and lines from outside of a loop, leave at once."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, as_json: bool = False) -> None:
         super().__init__()
         self._stream: Final = stream
-        self.setFormatter(_Stamped("%(asctime)s %(levelname)-7s %(message)s"))
+        self.setFormatter(_Json() if as_json else _Stamped("%(asctime)s %(levelname)-7s %(message)s"))
         self._waiting: Final[list[str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -65,6 +69,34 @@ class _Stamped(logging.Formatter):
             self._second = second
             self._text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
         return f"{self._text},{int(record.msecs):03d}"
+
+
+class _Json(logging.Formatter):
+    """One object for each line. Its keys are listed in docs/howto/monitor.md."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = -1
+        self._text = ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        second = int(record.created)
+        if second != self._second:
+            self._second = second
+            self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        line = {
+            "time": f"{self._text}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        try:
+            return msgspec.json.encode(line).decode()
+        except UnicodeEncodeError:  # the name of a file may be no text
+            return json.dumps(line)
 
 
 class Calm(logging.Filter):

@@ -1,7 +1,9 @@
 """`mqttlite serve` as a process: its lines, its signals, its exit codes."""
 
 import asyncio
+import json
 import os
+import pty
 import re
 import resource
 import signal
@@ -32,10 +34,12 @@ class Served:
             return await self.process.wait()
 
 
-async def start(*arguments: str) -> asyncio.subprocess.Process:
+async def start(
+    *arguments: str, log_format: str = "text", stderr: int = asyncio.subprocess.PIPE
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "mqttlite", "serve", *arguments),
-        stderr=asyncio.subprocess.PIPE,
+        *(sys.executable, "-m", "mqttlite", "serve", "--log-format", log_format, *arguments),
+        stderr=stderr,
         cwd=ROOT,
         env={**os.environ, "PYTHONWARNINGS": "error", "PYTHONDEVMODE": "1"},
     )
@@ -118,6 +122,59 @@ async def test_it_may_open_as_many_files_as_the_system_allows() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving() as served:
         assert resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+
+
+async def test_without_a_terminal_the_log_is_json_that_says_whom_each_line_is_about() -> None:
+    process = await start("--port", "0", log_format="auto")
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(20):
+            while "listening" not in (line := json.loads(await process.stderr.readline()))["message"]:
+                pass
+            port = int(line["message"].rsplit(":", 1)[1].split()[0])
+            device = await Device.dial(port)
+            await device.connect("c/1")
+            connected = json.loads(await process.stderr.readline())
+            await device.close()
+            gone = json.loads(await process.stderr.readline())
+            rude = await Device.dial(port)
+            rude.send_bytes(b"\xff\xff")
+            await rude.goodbye()
+            refused = json.loads(await process.stderr.readline())
+            await rude.close()
+        process.terminate()
+        rest, _ = await process.communicate()
+        assert rest is None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    about = {"peer": device.address, "client_id": "c/1", "connection_id": 1, "listener": "tcp-0"}
+    assert {name: connected[name] for name in about} == about
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", connected["time"])
+    assert (connected["level"], connected["logger"]) == ("info", "mqttlite")
+    assert connected["message"].startswith(f"{device.address} client 'c/1' connected: MQTT 5.0 on tcp-0")
+    assert {name: gone[name] for name in about} == about
+    assert "disconnected" in gone["message"]
+    assert refused["level"] == "warning"
+    assert {name: refused[name] for name in about} == {
+        **about, "peer": rude.address, "client_id": None, "connection_id": 2
+    }  # fmt: skip
+
+
+async def test_on_a_terminal_the_log_is_text() -> None:
+    ours, theirs = pty.openpty()
+    process = await start("--port", "0", log_format="auto", stderr=theirs)
+    os.close(theirs)
+    try:
+        text = b""
+        while b"listening for MQTT over TCP on 127.0.0.1:" not in text:
+            text += await asyncio.to_thread(os.read, ours, 4_096)
+        assert re.match(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    mqttlite ", text)
+    finally:
+        process.kill()
+        await process.wait()
+        os.close(ours)
 
 
 async def test_a_port_in_use_is_exit_code_1_and_a_sentence() -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import io
+import json
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -155,3 +157,70 @@ def test_a_line_that_cannot_be_made_or_written_stops_nobody(
     terminal.close()
     logger.info("into a closed terminal")
     assert capsys.readouterr().err == ""
+
+
+# ── as JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def as_json(write: Callable[[logging.Logger], None]) -> list[dict[str, Any]]:
+    """What some lines are as objects."""
+    terminal = Terminal()
+    logger = logging.Logger("mqttlite.net", logging.DEBUG)
+    lines = Lines(terminal, as_json=True)
+    logger.addHandler(lines)
+    write(logger)
+    lines.close()
+    return [json.loads(line) for line in "".join(terminal.writes).splitlines()]
+
+
+def test_a_line_is_an_object_with_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 0.25, 1_763_744_967.5])
+    monkeypatch.setattr(time, "time", lambda: next(times))
+    monkeypatch.setattr(time, "time_ns", lambda: int(next(times) * 1e9), raising=False)
+
+    def write(logger: logging.Logger) -> None:
+        logger.info("%s is up", "it")
+        logger.warning('"quoted"\nand two lines')
+        logger.error("about one", extra={"fields": {"client_id": "c/1", "connection_id": 7}})
+
+    assert as_json(write) == [
+        {"time": "1970-01-01T00:00:00.000Z", "level": "info", "logger": "mqttlite.net", "message": "it is up"},
+        {
+            "time": "1970-01-01T00:00:00.250Z",
+            "level": "warning",
+            "logger": "mqttlite.net",
+            "message": '"quoted"\nand two lines',
+        },
+        {
+            "time": "2025-11-21T17:09:27.500Z",
+            "level": "error",
+            "logger": "mqttlite.net",
+            "message": "about one",
+            "client_id": "c/1",
+            "connection_id": 7,
+        },
+    ]
+
+
+def test_an_exception_is_a_field() -> None:
+    def write(logger: logging.Logger) -> None:
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logger.exception("it failed")
+
+    (line,) = as_json(write)
+    assert line["message"] == "it failed"
+    assert line["exception"].startswith("Traceback")
+    assert line["exception"].endswith("ValueError: why")
+
+
+def test_a_name_that_is_no_text_is_a_line_all_the_same() -> None:
+    (line,) = as_json(lambda logger: logger.info("%s", b"caf\xe9".decode("utf-8", "surrogateescape")))
+    assert line["message"] == "caf\udce9"
+
+
+def test_text_says_nothing_of_the_fields(terminal: Terminal, logger: logging.Logger) -> None:
+    logger.warning("a line", extra={"fields": {"client_id": "c"}})
+    (text,) = terminal.writes
+    assert text.endswith("WARNING a line\n")
