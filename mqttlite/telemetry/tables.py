@@ -5,17 +5,22 @@ last and keep `SCHEMA_VERSION`; any other change raises it.
 """
 
 from datetime import datetime
-from typing import Final
+from functools import cache
+from types import NoneType
+from typing import Annotated, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
 SCHEMA_VERSION: Final = 2
 
+Int = Annotated[int, msgspec.Meta(title="int")]
+"""Fits in 32 bits; other whole numbers are `long`s of 64."""
+
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     """One ended connection."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Int = SCHEMA_VERSION
     broker_id: str
     connection_id: int
     client_id: str
@@ -29,13 +34,13 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     clean_start: bool
     session_present: bool
     session_expiry_s: int | None
-    keep_alive_s: int
+    keep_alive_s: Int
     opened_at: datetime
     connected_at: datetime
     ended_at: datetime
     duration_s: float
     close_reason: str
-    reason_code: int
+    reason_code: Int
     close_detail: str | None
     will_published: bool
     bytes_received: int
@@ -62,7 +67,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
 class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     """Something happened."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Int = SCHEMA_VERSION
     broker_id: str
     at: datetime
     event: str
@@ -74,10 +79,10 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     peer: str | None = None
     protocol_version: str | None = None
     reason: str | None = None
-    reason_code: int | None = None
+    reason_code: Int | None = None
     detail: str | None = None
     topic_filter: str | None = None
-    qos: int | None = None
+    qos: Int | None = None
     duration_s: float | None = None
     numbers: dict[str, int] = {}
 
@@ -85,7 +90,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
 class TrafficRow(msgspec.Struct, frozen=True, kw_only=True):
     """What was published to a topic in an interval."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Int = SCHEMA_VERSION
     broker_id: str
     interval_start: datetime
     interval_s: float
@@ -102,7 +107,7 @@ class TrafficRow(msgspec.Struct, frozen=True, kw_only=True):
 class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a client did in an interval."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Int = SCHEMA_VERSION
     broker_id: str
     interval_start: datetime
     interval_s: float
@@ -123,24 +128,24 @@ class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
 class LatencyRow(msgspec.Struct, frozen=True, kw_only=True):
     """How long messages took in a stage, as a histogram."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Int = SCHEMA_VERSION
     broker_id: str
     interval_start: datetime
     interval_s: float
     stage: str
-    qos: int
+    qos: Int
     topic: str
     messages: int
     sum_us: int
     max_us: int
-    buckets: list[int]
+    buckets: list[Int]
     counts: list[int]
 
 
 class DropRow(msgspec.Struct, frozen=True, kw_only=True):
     """Messages dropped in an interval."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Int = SCHEMA_VERSION
     broker_id: str
     interval_start: datetime
     interval_s: float
@@ -153,12 +158,12 @@ class DropRow(msgspec.Struct, frozen=True, kw_only=True):
 class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """A followed message and one of its receivers."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Int = SCHEMA_VERSION
     broker_id: str
     message_id: str
     at: datetime
     topic: str
-    qos: int
+    qos: Int
     payload_bytes: int
     publisher: str | None
     receiver: str | None
@@ -194,3 +199,33 @@ TIME_COLUMNS: Final = {
     "samples": "at",
 }
 """By which a row finds its file's folder."""
+
+
+class Column(NamedTuple):
+    name: str
+    kind: str
+    """As the reference calls it: `string`, `int`, `long`, `double`, `boolean`, `timestamp`, `map<string,long>`, …"""
+    optional: bool
+
+
+@cache
+def columns_of(table: str) -> tuple[Column, ...]:
+    """The columns of a table, in order."""
+    columns = []
+    for name, hint in get_type_hints(TABLES[table], include_extras=True).items():
+        alternatives = get_args(hint) if get_origin(hint) not in (Annotated, dict, list) else (hint,)
+        required = [kind for kind in alternatives or (hint,) if kind is not NoneType]
+        columns.append(Column(name, _kind(required[0]), len(required) < len(alternatives)))
+    return tuple(columns)
+
+
+_KINDS: Final = {str: "string", int: "long", float: "double", bool: "boolean", datetime: "timestamp"}
+
+
+def _kind(hint: object) -> str:
+    if hint == Int:
+        return "int"
+    if isinstance(hint, type) and hint in _KINDS:
+        return _KINDS[hint]
+    inner = ",".join(_kind(each) for each in get_args(hint))
+    return f"{'map' if get_origin(hint) is dict else 'list'}<{inner}>"

@@ -1,0 +1,373 @@
+"""The writer of the dataset: rows of any table go in on the event loop, one thread brings them to files.
+
+Here live the queue, its limits, and the order in which the thread does things. What a row means is not known here;
+`docs/reference/telemetry.md` is the contract, and readers know only that.
+
+Invariant: `write` neither blocks nor raises, and memory is bounded by `max_pending_rows` of each table plus one batch,
+whatever the disk does. What does not fit is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from mqttlite.telemetry import parquet
+from mqttlite.telemetry.journal import Journal, Opened, recover
+from mqttlite.telemetry.options import Options
+from mqttlite.telemetry.parts import Disk, Parts, adopt
+from mqttlite.telemetry.retention import Retention
+from mqttlite.telemetry.tables import TABLES, TIME_COLUMNS, Row, SessionRow
+
+BATCH_ROWS: Final = 512
+"""Encoded and written with one system call: enough to make the call cheap, few enough (about 512 KiB) to be held in
+memory a second time while the disk is away, and to hold the interpreter's lock for a millisecond at most."""
+
+GATHER_S: Final = 0.02
+"""How long the thread lets rows gather once there is one: it wakes fifty times a second, however many rows come."""
+
+SWEEP_S: Final = 60.0
+"""How often the files are looked through for those that need not be kept, at most."""
+
+_JOURNAL: Final = "journal"
+"""Counted like a table."""
+
+_log = logging.getLogger("mqttlite.telemetry")
+
+
+Item = tuple[str, Row] | Opened | int
+_Line = TypeVar("_Line", bound=Row | Opened)
+
+
+class _Chore:
+    """Something that takes long, and is done in steps between the batches; after an error, from its beginning."""
+
+    def __init__(self, name: str, begin: Callable[[], Iterator[object]]) -> None:
+        self.name: Final = name
+        self.begin: Final = begin
+        self.steps: Iterator[object] | None = None
+
+    def is_done(self) -> bool:
+        """Do a step. Raises OSError."""
+        if self.steps is None:
+            self.steps = self.begin()
+        try:
+            next(self.steps)
+        except StopIteration:
+            return True
+        except OSError:
+            self.steps = None
+            raise
+        return False
+
+
+class Dataset:
+    """Bounded queues and the thread that empties them into files. POSIX only: it needs `flock`."""
+
+    def __init__(
+        self,
+        options: Options,
+        broker_id: str,
+        *,
+        disk: Disk | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises `TelemetryError` where Parquet is asked for and there is no pyarrow."""
+        if sys.platform == "win32":
+            raise OSError("telemetry needs file locks that Windows does not have (flock)")
+        self.options: Final = options
+        self._clock: Final = clock
+        self._disk: Final = disk or Disk()
+        self._as_parquet: Final = parquet.is_wanted(options.format)
+        self._directory: Final = Path(options.directory)
+        self._parts: Final = {table: Parts(options, table, broker_id, self._disk, self._as_parquet) for table in TABLES}
+        self._journal: Final = Journal(self._directory, broker_id, self._disk)
+        self._retention: Final = Retention(options, self._disk)
+        self._encoder: Final = msgspec.json.Encoder()
+        # A table's name comes with its row; None wakes the thread to look at `_closing`, and a number is that of a
+        # session whose row was dropped.
+        self._queue: Final[queue.SimpleQueue[Item | None]] = queue.SimpleQueue()
+        self._closing: Final = threading.Event()
+        # What fails at present, such as "sessions" or "journal". Filling up this set is an outage, emptying it ends it.
+        self._failing: Final[set[str]] = set()
+        # Each counter has one writing thread, so none needs a lock.
+        self._taken: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
+        self._refused: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
+        self._done: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
+        self._lost: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
+        self.written_rows: Final = dict.fromkeys(TABLES, 0)
+        self.disk_errors = 0
+        self.adopted_files = 0
+        self.recovered_sessions = 0
+        self._unstruck = False
+        self._touch_at = 0.0
+        self._sweep_at = 0.0
+        self._told = 0
+        self._chores: Final = deque([_Chore("what other runs left", self._tidy_up)])
+        self._chores_at = 0.0
+        self._thread: Final = threading.Thread(target=self._run, name="mqttlite-telemetry", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Dataset {self.options.directory!r} written={sum(self.written_rows.values())}"
+            f" pending={self.pending_rows} dropped={sum(self.dropped_rows.values())} disk_errors={self.disk_errors}>"
+        )
+
+    @property
+    def pending_rows(self) -> int:
+        """Rows that wait for the thread, or that it has in hand."""
+        return sum(self._taken[table] - self._done[table] for table in TABLES)
+
+    @property
+    def dropped_rows(self) -> dict[str, int]:
+        """By table, rows that will never be on disk: no room, not encodable, or no disk until the end."""
+        return {table: self._refused[table] + self._lost[table] for table in TABLES}
+
+    def begin(self, session: Opened) -> None:
+        """Enter a session in the journal: should the broker die before `write` has its row, the next one writes one.
+        Called from one thread, the event loop's."""
+        if self._has_room(_JOURNAL):
+            self._queue.put(session)
+
+    def write(self, table: str, row: Row) -> None:
+        """Take a row, or drop and count it. Called from one thread, the event loop's."""
+        if self._has_room(table):
+            self._queue.put((table, row))
+        elif isinstance(row, SessionRow):
+            self._queue.put(row.connection_id)  # as many as there are sessions in the journal
+
+    def _has_room(self, table: str) -> bool:
+        # One producer, and a consumer that only takes: it cannot get fuller between the look and the put.
+        if self._closing.is_set() or self._taken[table] - self._done[table] >= self.options.max_pending_rows:
+            self._refused[table] += 1
+            return False
+        self._taken[table] += 1
+        return True
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Write what waits and publish the open files; True if that worked. Call it after the last `write`.
+
+        Blocks up to `timeout` seconds: call it from a thread. A failing disk is tried once more, then what waits is
+        dropped and counted. A second call is harmless.
+        """
+        if not self._closing.is_set():
+            self._closing.set()
+            self._queue.put(None)
+        self._thread.join(timeout)
+        return not self._thread.is_alive() and not self._failing
+
+    # ── the writer's thread ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._store(self._next_batch())
+            self._look_around()
+            self._do_a_step()
+        self._finish_chores()
+        while batch := self._take([]):
+            self._store(batch)
+            self._look_around()
+            self._finish_chores()
+        self._end()
+
+    def _next_batch(self) -> list[Item]:
+        """Wait for rows, but not beyond the time at which something else is due."""
+        try:
+            first = self._queue.get(timeout=max(0.0, self._due_at() - self._clock()))
+        except queue.Empty:
+            return []
+        if not self._chores:
+            self._closing.wait(GATHER_S)
+        return self._take([] if first is None else [first])
+
+    def _take(self, batch: list[Item]) -> list[Item]:
+        """Fill up a batch, without waiting."""
+        while len(batch) < BATCH_ROWS:
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if item is not None:
+                batch.append(item)
+        return batch
+
+    def _due_at(self) -> float:
+        due = [due_at for parts in self._parts.values() if (due_at := parts.due_at()) is not None]
+        return min([self._touch_at, *due, *([self._chores_at] if self._chores else [])])
+
+    # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _store(self, batch: Iterable[Item]) -> None:
+        """Bring a batch to disk: what began, the rows, and then what they strike out."""
+        begun: list[Opened] = []
+        ended: list[int] = []
+        rows: dict[str, list[Row]] = {}
+        for item in batch:
+            if isinstance(item, Opened):
+                begun.append(item)
+            elif isinstance(item, int):
+                ended.append(item)
+            else:
+                rows.setdefault(item[0], []).append(item[1])
+        if begun:
+            self._enter(begun)
+        for table, of_table in rows.items():
+            if self._write(table, of_table):
+                ended += [row.connection_id for row in of_table if isinstance(row, SessionRow)]
+            self._done[table] += len(of_table)
+        if ended and not self._persist(_JOURNAL, lambda: self._journal.end(ended)):
+            self._unstruck = True
+
+    def _enter(self, begun: list[Opened]) -> None:
+        lines, kept = self._encode(_JOURNAL, begun)
+        if kept:
+            numbers = [session.connection_id for session in kept]
+            if not self._persist(_JOURNAL, lambda: self._journal.begin(numbers, lines)):
+                self._lost[_JOURNAL] += len(kept)
+        self._done[_JOURNAL] += len(begun)
+
+    def _write(self, table: str, rows: list[Row]) -> bool:
+        """False if there was no disk for them until the end."""
+        lines, kept = self._encode(table, rows)
+        if not kept:
+            return True
+        at: datetime = getattr(kept[0], TIME_COLUMNS[table])
+        if not self._persist(table, lambda: self._parts[table].append(lines, at, self._clock())):
+            self._lost[table] += len(kept)
+            return False
+        self.written_rows[table] += len(kept)
+        return True
+
+    def _encode(self, table: str, rows: list[_Line]) -> tuple[bytes, list[_Line]]:
+        """Their lines, and which they are: rows that JSON cannot hold are counted as dropped."""
+        try:
+            return self._encoder.encode_lines(rows), rows
+        except (msgspec.MsgspecError, TypeError, ValueError):
+            pass
+        lines, kept = [], []
+        for row in rows:
+            try:
+                lines.append(self._encoder.encode(row) + b"\n")
+                kept.append(row)
+            except (msgspec.MsgspecError, TypeError, ValueError) as error:
+                self._lost[table] += 1
+                _log.warning("a row of %s cannot be written (%s): %r", table, error, row)
+        return b"".join(lines), kept
+
+    def _persist(self, name: str, act: Callable[[], None]) -> bool:
+        """Act. While the disk fails, wait and try again; once we close, try a last time."""
+        while True:
+            last_time = self._closing.is_set()
+            if self._try(name, act):
+                return True
+            if last_time:
+                return False
+            self._closing.wait(self.options.retry_after_s)
+
+    def _try(self, name: str, act: Callable[[], object]) -> bool:
+        """Run a disk operation; False if it failed. The first failure of an outage is logged, and its end."""
+        try:
+            act()
+        except OSError as error:
+            self._failed(name, error)
+            return False
+        self._succeeded(name)
+        return True
+
+    def _failed(self, name: str, error: OSError) -> None:
+        self.disk_errors += 1
+        if not self._failing:
+            _log.warning("telemetry (%s) cannot be written, will keep trying: %s", name, error)
+        self._failing.add(name)
+
+    def _succeeded(self, name: str) -> None:
+        if name in self._failing:
+            self._failing.remove(name)
+            if not self._failing:
+                _log.warning("telemetry is written again; %d rows were dropped since the start", self._dropped())
+
+    def _dropped(self) -> int:
+        return sum(self._refused.values()) + sum(self._lost.values())
+
+    # ── what takes long, in steps ────────────────────────────────────────────────────────────────────────────────────
+
+    def _look_around(self) -> None:
+        """See what is due: what takes no time is done."""
+        now = self._clock()
+        for parts in self._parts.values():
+            due_at = parts.due_at()
+            if due_at is not None and due_at <= now:
+                parts.complete()
+                self._chores.append(_Chore(f"{parts.table} files", parts.publish))
+        if self._touch_at <= now:
+            self._touch_at = now + self.options.interval_s
+            self._try(_JOURNAL, self._journal.touch)
+            if self._journal.is_long:
+                self._try(_JOURNAL, self._journal.compact)
+            self._tell_drops()
+        if self._retention.is_limited and self._sweep_at <= now:
+            self._sweep_at = now + SWEEP_S
+            self._chores.append(_Chore("retention", lambda: self._retention.sweep(time.time())))
+
+    def _do_a_step(self) -> None:
+        if not self._chores or self._chores_at > self._clock():
+            return
+        chore = self._chores.popleft()
+        try:
+            if chore.is_done():
+                self._succeeded(chore.name)
+            else:
+                self._chores.appendleft(chore)
+        except OSError as error:
+            self._failed(chore.name, error)
+            self._chores.append(chore)
+            self._chores_at = self._clock() + self.options.retry_after_s
+
+    def _tidy_up(self) -> Iterator[None]:
+        """Sessions before files: the open files tell which of them have their rows."""
+        for count in recover(self._directory, self._disk, self._as_parquet):
+            self.recovered_sessions += count
+            yield
+        for count in adopt(self._directory, self._disk, self._as_parquet):
+            self.adopted_files += count
+            yield
+
+    def _tell_drops(self) -> None:
+        dropped = self._dropped()
+        if dropped > self._told:
+            tables = {table: count for table, count in self.dropped_rows.items() if count}
+            _log.warning("%d rows of telemetry were dropped; since the start: %s", dropped - self._told, tables)
+            self._told = dropped
+
+    def _end(self) -> None:
+        """Publish what is open, and leave to the next broker what does not work."""
+        for parts in self._parts.values():
+            # Rows of sessions that the journal still has must stay where the next broker looks for them.
+            if parts.table != "sessions" or not self._unstruck:
+                while parts.has_files and self._try(f"{parts.table} files", partial(_publish, parts)):
+                    pass
+            parts.close()
+        self._try(_JOURNAL, self._journal.close)
+
+    def _finish_chores(self) -> None:
+        while self._chores:
+            chore = self._chores.popleft()
+            steps = chore.begin() if chore.steps is None else chore.steps
+            self._try(chore.name, partial(deque, steps, 0))
+
+
+def _publish(parts: Parts) -> None:
+    parts.complete()
+    deque(parts.publish(), 0)

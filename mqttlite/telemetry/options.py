@@ -1,0 +1,68 @@
+"""What an operator can set of telemetry: where the dataset lies, how much of it is kept, whose names are in it.
+
+Invariant: options that were made can be used, but for what only the machine can say: files, and whether there is
+pyarrow.
+"""
+
+import math
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["client_ids", "usernames", "addresses", "topics"]
+"""What can be written as pseudonyms."""
+
+
+class TelemetryError(ValueError):
+    """Telemetry cannot be set up: `option` names the setting at fault, the message what is wrong and what to do."""
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the rows go, how they are made, and how much may wait."""
+
+    directory: str
+    format: Literal["auto", "parquet", "jsonl"] = "auto"
+    """What a complete file is; `auto`: Parquet where there is pyarrow."""
+    rotate_bytes: int = 64 * 1024 * 1024
+    rotate_after_s: float = 60.0
+    keep_s: float | None = None
+    """None: for ever."""
+    keep_bytes: int | None = None
+    """None: all that the disk holds."""
+    max_pending_rows: int = 10_000
+    """Of each table, so that a flood of events does not displace sessions."""
+    retry_after_s: float = 1.0
+    interval_s: float = 10.0
+    samples_per_s: int = 200
+    max_topics: int = 1_000
+    pseudonymise: tuple[Kind, ...] = ()
+    pseudonym_key_file: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value < math.inf:
+                raise ValueError(f"{name} is {value:g}: {least:g} at least, and finite")
+        if not self.directory:
+            raise ValueError("directory is empty: it names the folder of the dataset")
+        if self.pseudonymise and not self.pseudonym_key_file:
+            raise ValueError(
+                "pseudonymise needs pseudonym_key_file, where the key is or may be made; who has it can find names out"
+            )
+
+
+_LEAST = {
+    "rotate_bytes": 1,
+    "rotate_after_s": 0.001,
+    "keep_s": 1,
+    "keep_bytes": 1,
+    "max_pending_rows": 1,
+    "retry_after_s": 0.001,
+    "interval_s": 0.1,
+    "samples_per_s": 0,
+    "max_topics": 1,
+}

@@ -1,0 +1,121 @@
+"""Names that are not told: keyed hashes in the place of client ids, user names, addresses and topics.
+
+Invariant: the same name has the same pseudonym under the same key, and without the key nobody can try names out.
+"""
+
+import contextlib
+import functools
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final, TypeVar
+
+from mqttlite.telemetry.options import Kind, Options, TelemetryError
+
+DIGITS: Final = 16
+"""Hexadecimal, of a pseudonym: two of a million names share one with a chance of 1 to 37 million."""
+
+MIN_KEY_BYTES: Final = 32
+"""A shorter key could be found by trying."""
+
+MAX_CACHED: Final = 10_000
+"""Pseudonyms of each kind that are kept: a hash costs a few microseconds, and topics come again."""
+
+_PORT: Final = re.compile(r":\d+$")
+_QUOTED: Final = re.compile(r"""['"].*['"]""", re.DOTALL)
+
+_Name = TypeVar("_Name", bound=str | None)
+
+
+class Pseudonyms:
+    """One method for each kind of name; those that are not to be hidden are left as they are."""
+
+    def __init__(self, kinds: Collection[Kind] = (), key: bytes = b"") -> None:
+        def named(kind: Kind, prefix: str) -> Callable[[str], str]:
+            if kind not in kinds:
+                return str
+            return functools.lru_cache(MAX_CACHED)(functools.partial(_pseudonym, key, prefix))
+
+        self._hides: Final = bool(kinds)
+        self._client_id: Final = named("client_ids", "c")
+        self._username: Final = named("usernames", "u")
+        self._host: Final = named("addresses", "a")
+        self._hides_addresses: Final = "addresses" in kinds
+        self._level: Final = named("topics", "t")
+        self._topic: Final = functools.lru_cache(MAX_CACHED)(self._each_level) if "topics" in kinds else str
+
+    def client_id(self, name: _Name) -> _Name:
+        return name if name is None else self._client_id(name)  # type: ignore[return-value]
+
+    def username(self, name: _Name) -> _Name:
+        return name if name is None else self._username(name)  # type: ignore[return-value]
+
+    def address(self, peer: str) -> str:
+        """Of `address:port` the address: the port would tell in a proxy's log whose it was."""
+        return self._host(_PORT.sub("", peer)) if self._hides_addresses else peer
+
+    def topic(self, topic: str) -> str:
+        """A topic's name, or a filter: level by level."""
+        return self._topic(topic)
+
+    def sentence(self, text: str) -> str:
+        """A sentence of the broker's, without what it quotes if anything is to be hidden: it may quote names."""
+        return _QUOTED.sub("…", text) if self._hides else text
+
+    def said(self, text: str) -> str:
+        """A sentence of a client's, which may hold any name; nothing is left of it if anything is to be hidden."""
+        return "" if self._hides else text
+
+    def _each_level(self, topic: str) -> str:
+        # `$SYS`, `$share` and their like are the standard's words; an empty level says nothing.
+        return "/".join(
+            level if level in ("", "+", "#") or (at == 0 and level.startswith("$")) else self._level(level)
+            for at, level in enumerate(topic.split("/"))
+        )
+
+
+def pseudonyms_of(options: Options) -> Pseudonyms:
+    """As the options say. Raises `TelemetryError` for a key file that cannot be used."""
+    if not options.pseudonymise or options.pseudonym_key_file is None:
+        return Pseudonyms()
+    return Pseudonyms(options.pseudonymise, _key_in(Path(options.pseudonym_key_file)))
+
+
+def _pseudonym(key: bytes, prefix: str, name: str) -> str:
+    text = f"{prefix}-{name}".encode(errors="surrogatepass")
+    return f"{prefix}-{hmac.digest(key, text, 'sha256').hex()[:DIGITS]}"
+
+
+def _key_in(path: Path) -> bytes:
+    """The key in a file, which is made if it is not there."""
+    try:
+        if not path.exists():
+            _make_key(path)
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise TelemetryError("pseudonym_key_file", f"{path}: cannot be read or made: {error.strerror}") from None
+    if len(key) < MIN_KEY_BYTES:
+        raise TelemetryError(
+            "pseudonym_key_file",
+            f"{path}: a key of {len(key)} bytes is too short: {MIN_KEY_BYTES} at least; "
+            "remove the file, and a good one is made, under which all names have other pseudonyms",
+        )
+    return key
+
+
+def _make_key(path: Path) -> None:
+    """Workers that start together may all try: the file appears whole, and only one of theirs remains."""
+    own = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    fd = os.open(own, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(secrets.token_hex(32).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(own, path)
+    finally:
+        own.unlink()
