@@ -142,12 +142,8 @@ def _schemas(table: str) -> tuple[Any, Any]:
     """How the lines are read, and how the file is written."""
     import pyarrow
 
-    entry = pyarrow.struct(
-        [
-            pyarrow.field("key", pyarrow.string(), nullable=False),
-            pyarrow.field("value", pyarrow.int64(), nullable=False),
-        ]
-    )
+    key = pyarrow.field("key", pyarrow.string(), nullable=False)
+    value = pyarrow.field("value", pyarrow.int64(), nullable=False)
     types = {
         "string": pyarrow.string(),
         "int": pyarrow.int32(),
