@@ -105,7 +105,6 @@ class Inflight:
         """All of them one by one; none is in flight any more."""
         messages = self.by_id()
         self._messages = {}
-        self.followed = 0
         return messages
 
     def _append(self, first_id: int, sent: _Sent) -> None:

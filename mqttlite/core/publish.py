@@ -18,7 +18,7 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Delivery, Message, Run
-from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE, count
+from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
 from mqttlite.core.routes import Observed, Receiver, Route, Routes
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.shares import ROUND_ROBIN, Member, Share
@@ -322,7 +322,7 @@ class Publisher:
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = NOT_FOLLOWED) -> None:
         """Messages are dropped that have no receiver: count them, and tell the witness."""
-        count(self.drops, reason, messages)
+        self.drops[reason] = self.drops.get(reason, 0) + messages
         witness = self._turn.witness
         if witness is not None:
             witness.on_dropped(trace, None, topic, reason, messages, "")

@@ -21,7 +21,7 @@ from mqttlite.core.inflight import Inflight
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, LOOKING_BYTES, PASS_BYTES, SENDING_BYTES, Limits
 from mqttlite.core.message import Delivery, Message, Run
 from mqttlite.core.packet_ids import PacketIds
-from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, count
+from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.core.witness import BACKPRESSURE, OFFLINE, WINDOW_FULL
@@ -163,7 +163,6 @@ class Session:
     def detach(self) -> None:
         """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
         self.outbox = None
-        followed = self.inflight.followed
         inflight = self.inflight.take_all()
         for packet_id, delivery in inflight.items():
             self._known[packet_id] = None
@@ -173,7 +172,8 @@ class Session:
             if self._pending is _NOTHING_PENDING:
                 self._pending = deque()
             self._pending.extendleft(reversed(inflight))
-            if followed:
+            if self.inflight.followed:
+                self.inflight.followed = 0
                 for delivery in inflight.values():
                     self._tell_queued(delivery.message)
         if self._burst:  # goes on when the client is back
@@ -245,7 +245,7 @@ class Session:
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
         """Messages for the client are dropped: count them, and tell the witness."""
-        count(self.drops, reason, messages)
+        self.drops[reason] = self.drops.get(reason, 0) + messages
         witness = self._turn.witness
         if witness is not None:
             witness.on_dropped(trace, self.client_id, topic, reason, messages, detail)
@@ -522,8 +522,8 @@ class Session:
             at = self._sent_before()
             while at < len(self._pending) and not self._fits(size):
                 oldest = self._pending[at]
-                del self._pending[at]
                 self._drop_for_want_of_room(self._queued[oldest].message)
+                del self._pending[at]
                 self._queued_bytes -= self._queued.pop(oldest).message.size()
                 self._settle(oldest)
         if not self._fits(size):

@@ -47,7 +47,7 @@ class Recorder:
 
     def on_queued(self, trace: int, receiver: str, why: str, waiting: int, limit: int) -> None:
         assert trace in self.receivers, "what becomes of a message follows its receivers"
-        assert 1 <= waiting
+        assert waiting >= 1
         self.told.append(("queued", trace, receiver, why, waiting, limit))
 
     def on_sent(self, trace: int, receiver: str, connection: int, qos: int) -> None:
