@@ -3,8 +3,6 @@
 The packets are those of the wire's own table; here they come from a client, on a connection that was fine until then.
 """
 
-from typing import Any
-
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
@@ -26,24 +24,26 @@ from tests.conformance.coverage import refused_numbers
 from tests.conformance.script import LIMITS, hello, in_words, on_the_wire
 from tests.conformance.worlds import CoreStage, SocketStage, Stage
 from tests.support.packets import raw
+from tests.support.table import over
 from tests.unit.wire.malformed import EITHER, V5_ONLY, V31_ONLY, V311_ONLY, Row
 
 FROM_THE_SERVER = (CONNACK, SUBACK, UNSUBACK, PINGRESP)
 TABLES = {V31: V31_ONLY, V311: EITHER + V311_ONLY, V5: EITHER + V5_ONLY}
 
 
-def cases() -> list[Any]:
+def cases() -> list[tuple[int, Row]]:
     return [
-        pytest.param(version, row, id=f"{VERSION_NAMES[version]} [{label(row, version)}] {row[1]}: {row[2]}")
+        (version, row)
         for version, table in TABLES.items()
         for row in table
         if version != V31 or raw(row[2])[0] >> 4 not in FROM_THE_SERVER
     ]
 
 
-def label(row: Row, version: int) -> str:
-    """The statement in the numbers of that version; else the section that its table names."""
-    return " ".join(refused_numbers(row, version)) or f"§{row[0]}"
+def title(version: int, row: Row) -> str:
+    """With the statement in the numbers of that version; else the section that its table names."""
+    label = " ".join(refused_numbers(row, version)) or f"§{row[0]}"
+    return f"{VERSION_NAMES[version]} [{label}] {row[1]}: {row[2]}"
 
 
 def error_of(packet_type: int, error: type[PeerError]) -> type[PeerError]:
@@ -87,7 +87,7 @@ async def refused(stage: Stage, version: int, row: Row) -> None:
     assert await stage.receive("b") is not None
 
 
-@pytest.mark.parametrize(("version", "row"), cases())
+@over(cases(), title)
 def test_on_the_core(version: int, row: Row) -> None:
     playing = refused(CoreStage(LIMITS, version), version, row)
     with pytest.raises(StopIteration):
@@ -97,15 +97,12 @@ def test_on_the_core(version: int, row: Row) -> None:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_over_a_socket() -> None:
     async with Broker(Config(listeners=(ListenerOptions(port=0),), limits=LIMITS)) as broker:
-        for version, table in TABLES.items():
-            for row in table:
-                if version == V31 and raw(row[2])[0] >> 4 in FROM_THE_SERVER:
-                    continue
-                stage = SocketStage([broker.port])
-                try:
-                    await refused(stage, version, row)
-                finally:
-                    await stage.end()
+        for version, row in cases():
+            stage = SocketStage([broker.port])
+            try:
+                await refused(stage, version, row)
+            finally:
+                await stage.end()
 
 
 @pytest.mark.parametrize("packet_type", range(16))

@@ -1,7 +1,6 @@
 """Every row of the table, on the core and over a socket; and no statement that binds a server is without a test."""
 
 import ast
-from typing import Any
 
 import pytest
 
@@ -11,35 +10,36 @@ from tests.conformance.elsewhere import ELSEWHERE, NOT_APPLICABLE
 from tests.conformance.script import Row
 from tests.conformance.statements import STATEMENTS, unknown
 from tests.conformance.worlds import on_the_core, over_a_socket
+from tests.support.table import over
 from tests.test_house import ROOT
 
 
-def cases(*, waiting: bool) -> list[Any]:
+def cases(*, waiting: bool) -> list[tuple[Row, int]]:
     """Rows and versions, with or without those in which time passes."""
-    return [
-        pytest.param(row, version, id=f"{VERSION_NAMES[version]} [{row.label(version)}] {row.sentence}")
-        for row in ROWS
-        for version in row.versions
-        if waiting or not row.waits
-    ]
+    return [(row, version) for row in ROWS for version in row.versions if waiting or not row.waits]
 
 
-@pytest.mark.parametrize(("row", "version"), cases(waiting=True))
+def title(row: Row, version: int) -> str:
+    return f"{VERSION_NAMES[version]} [{row.label(version)}] {row.sentence}"
+
+
+@over(cases(waiting=True), title)
 def test_on_the_core(row: Row, version: int) -> None:
     on_the_core(row, version)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(("row", "version"), cases(waiting=False))
+@over(cases(waiting=False), title)
 async def test_over_a_socket(row: Row, version: int) -> None:
     await over_a_socket(row, version)
 
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(
-    ("row", "version"),
-    [case for case in cases(waiting=False) if case.values[0].limits.max_sessions > 1],  # limits are each worker's own
+@over(
+    [case for case in cases(waiting=False) if case[0].limits.max_sessions > 1],  # limits are each worker's own
+    title,
 )
 async def test_over_a_socket_of_two_workers(row: Row, version: int) -> None:
     await over_a_socket(row, version, workers=2)

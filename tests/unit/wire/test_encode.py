@@ -1,5 +1,6 @@
 """What fits is written in its shortest form, the same for all receivers; what does not fit is a ValueError."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -34,6 +35,7 @@ from mqttlite.wire.primitives import (
 )
 from mqttlite.wire.properties import NONE, Properties, encode_properties
 from tests.support.packets import CARRIES, VERSIONS, raw
+from tests.support.table import over
 from tests.unit.wire.test_malformed import PROPERTY_BYTES, number_of
 
 LONG = 65536 * b"x"
@@ -98,20 +100,19 @@ UNFIT_PROPERTIES: list[tuple[Properties, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "version", "packet", "words"), UNFIT, ids=[row[0] for row in UNFIT])
+@over(UNFIT, lambda what, *_row: what)
 def test_a_value_that_does_not_fit_is_an_error(what: str, version: int, packet: Packet, words: str) -> None:
     with pytest.raises(ValueError, match=words.replace("+", r"\+")):
         encode(packet, version)
 
 
-@pytest.mark.parametrize(("properties", "packet", "words"), UNFIT_PROPERTIES)
+@over(UNFIT_PROPERTIES)
 def test_a_property_that_does_not_fit_is_an_error(properties: Properties, packet: str, words: str) -> None:
     with pytest.raises(ValueError, match=words.replace("+", r"\+")):
         encode_properties(properties, number_of(packet))
 
 
-@pytest.mark.parametrize("packet", CARRIES)
-@pytest.mark.parametrize("field", PROPERTY_BYTES)
+@over(itertools.product(PROPERTY_BYTES, CARRIES))
 def test_a_packet_is_given_its_own_properties_only(field: str, packet: str) -> None:
     least: dict[str, object] = {"user_properties": [("", "")], "subscription_identifiers": [1]}
     least |= {"receive_maximum": 1, "topic_alias": 1, "maximum_packet_size": 1}

@@ -7,22 +7,21 @@ from mqttlite.wire.decode import connect_version
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connect, Packet
 from tests.support.packets import CARRIES, decode_frame, kinds, raw
+from tests.support.table import over
 from tests.unit.wire.good import ACCEPTED, GOOD
 
-GOOD_IDS = [f"{version}-{what}" for version, what, _bytes, _packet in GOOD]
 
-
-@pytest.mark.parametrize(("version", "what", "text", "packet"), GOOD, ids=GOOD_IDS)
+@over(GOOD)
 def test_the_bytes_are_the_packet(version: int, what: str, text: str, packet: Packet) -> None:
     assert decode_frame(raw(text), version) == packet
 
 
-@pytest.mark.parametrize(("version", "what", "text", "packet"), GOOD, ids=GOOD_IDS)
+@over(GOOD)
 def test_the_packet_is_written_as_these_bytes(version: int, what: str, text: str, packet: Packet) -> None:
     assert encode(packet, version) == raw(text)
 
 
-@pytest.mark.parametrize(("version", "what", "text", "packet"), ACCEPTED, ids=[row[1] for row in ACCEPTED])
+@over(ACCEPTED)
 def test_what_the_standard_allows_is_read(version: int, what: str, text: str, packet: Packet) -> None:
     assert decode_frame(raw(text), version) == packet
 

@@ -1,5 +1,6 @@
 """What breaks a statement is refused, with the error and the words that belong to it."""
 
+import itertools
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from mqttlite.wire.errors import MalformedPacket, PeerError, ProtocolError, Unsu
 from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import WILL, decode_properties
 from tests.support.packets import CARRIES, REASON_CODES, RETURN_CODES, decode_frame, raw
+from tests.support.table import over
 from tests.unit.wire.good import GOOD
 from tests.unit.wire.malformed import (
     EITHER,
@@ -86,11 +88,7 @@ def block(*properties: bytes) -> Cursor:
     return Cursor(bytes([len(joined)]) + joined)
 
 
-@pytest.mark.parametrize(
-    ("version", "statement", "sentence", "text", "error", "words"),
-    ROWS,
-    ids=[f"{version}-{statement}-{sentence}" for version, statement, sentence, *_rest in ROWS],
-)
+@over(ROWS)
 def test_it_breaks_the_statement(
     version: int, statement: str, sentence: str, text: str, error: type[PeerError], words: str
 ) -> None:
@@ -99,9 +97,7 @@ def test_it_breaks_the_statement(
     assert type(caught.value) is error
 
 
-@pytest.mark.parametrize(
-    ("statement", "sentence", "text", "error", "words"), PROPERTIES, ids=[f"{row[0]}-{row[1]}" for row in PROPERTIES]
-)
+@over(PROPERTIES)
 def test_a_property_breaks_the_statement(
     statement: str, sentence: str, text: str, error: type[PeerError], words: str
 ) -> None:
@@ -112,40 +108,33 @@ def test_a_property_breaks_the_statement(
     assert type(caught.value) is error
 
 
-@pytest.mark.parametrize(("why", "text"), NOT_UTF8, ids=[why for why, _text in NOT_UTF8])
-@pytest.mark.parametrize(
-    ("version", "where", "before", "first"), STRINGS, ids=[f"{version}-{where}" for version, where, *_rest in STRINGS]
-)
+@over((*string, *broken) for string in STRINGS for broken in NOT_UTF8)
 def test_a_string_is_well_formed_utf8(version: int, where: str, before: str, first: str, why: str, text: str) -> None:
     string = raw(text)
     with pytest.raises(MalformedPacket, match="not UTF-8"):
         decode(raw(first)[0], raw(before) + len(string).to_bytes(2, "big") + string, version)
 
 
-@pytest.mark.parametrize(
-    ("version", "where", "before", "first"), STRINGS, ids=[f"{version}-{where}" for version, where, *_rest in STRINGS]
-)
+@over(STRINGS)
 def test_a_string_has_no_null_character(version: int, where: str, before: str, first: str) -> None:
     with pytest.raises(MalformedPacket, match=r"U\+0000"):
         decode(raw(first)[0], raw(before) + raw("0003 'a' 00 'b'"), version)
 
 
-@pytest.mark.parametrize(("why", "text"), NOT_UTF8, ids=[why for why, _text in NOT_UTF8])
-@pytest.mark.parametrize("field", STRING_PROPERTIES)
+@over((field, *broken) for field in STRING_PROPERTIES for broken in NOT_UTF8)
 def test_a_string_property_is_well_formed_utf8(field: str, why: str, text: str) -> None:
     string = raw(text)
     with pytest.raises(MalformedPacket, match="not UTF-8"):
         decode_properties(block(PROPERTY_BYTES[field][:1], bytes([0, len(string)]), string), carrier_of(field))
 
 
-@pytest.mark.parametrize("field", STRING_PROPERTIES)
+@over((field,) for field in STRING_PROPERTIES)
 def test_a_string_property_has_no_null_character(field: str) -> None:
     with pytest.raises(MalformedPacket, match=r"U\+0000"):
         decode_properties(block(PROPERTY_BYTES[field][:1], b"\0\1\0"), carrier_of(field))
 
 
-@pytest.mark.parametrize("packet", CARRIES)
-@pytest.mark.parametrize("field", PROPERTY_BYTES)
+@over(itertools.product(PROPERTY_BYTES, CARRIES))
 def test_a_packet_carries_its_own_properties_only(field: str, packet: str) -> None:
     method = PROPERTY_BYTES["authentication_method"] if field == "authentication_data" else b""
     if field in CARRIES[packet]:
@@ -156,13 +145,13 @@ def test_a_packet_carries_its_own_properties_only(field: str, packet: str) -> No
             decode_properties(block(PROPERTY_BYTES[field]), number_of(packet))
 
 
-@pytest.mark.parametrize("field", sorted(PROPERTY_BYTES.keys() - AGAIN))
+@over((field,) for field in PROPERTY_BYTES if field not in AGAIN)
 def test_a_property_comes_once(field: str) -> None:
     with pytest.raises(ProtocolError, match=f"{field} comes twice"):
         decode_properties(block(PROPERTY_BYTES[field], PROPERTY_BYTES[field]), carrier_of(field))
 
 
-@pytest.mark.parametrize("field", PROPERTY_BYTES)
+@over((field,) for field in PROPERTY_BYTES)
 def test_a_property_is_whole(field: str) -> None:
     for end in range(1, len(PROPERTY_BYTES[field])):
         with pytest.raises(MalformedPacket, match="middle of a field"):
