@@ -414,8 +414,11 @@ class Publisher:
         if turn.until_sample > 0:
             return 0
         assert turn.witness is not None
-        turn.until_sample = turn.witness.next_sample()
-        return 1
+        followed = 0
+        while turn.until_sample <= 0:  # of a long run there may be many
+            turn.until_sample += turn.witness.next_sample()
+            followed += 1
+        return followed
 
     def _follow(
         self,

@@ -37,7 +37,8 @@ class Witness(Protocol):
         ...
 
     def next_sample(self) -> int:
-        """How many messages to let pass until the next is followed, whatever its topic; at least 1."""
+        """How many messages to let pass until the next is followed, whatever its topic; at least 1. Asked once for each
+        message that is, before it is told of; of a run that is longer than that the first are."""
         ...
 
     # ------------------------------------------------------------------ followed messages
