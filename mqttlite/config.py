@@ -19,7 +19,7 @@ from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
-from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
 
 

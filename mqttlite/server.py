@@ -33,8 +33,11 @@ from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.store.memory import MemoryStore
-from mqttlite.telemetry.dump import SessionDump
-from mqttlite.telemetry.rows import session_row
+from mqttlite.telemetry.dataset import Dataset
+from mqttlite.telemetry.journal import Opened
+from mqttlite.telemetry.options import TelemetryError
+from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
+from mqttlite.telemetry.rows import opened_session, session_row
 from mqttlite.telemetry.sys_topics import Presence, Status
 from mqttlite.telemetry.timing import TimedStore
 from mqttlite.wire.constants import VERSION_NAMES
@@ -100,7 +103,9 @@ class Broker:
         """Set when another worker is gone without having been told to go."""
         self._core: Core
         self._turns: Turns
-        self._dump: SessionDump | None = None
+        self.dataset: Dataset | None = None
+        """Writes telemetry where the config says so."""
+        self._pseudonyms = Pseudonyms()
         self._status: Status | None = None
         self._reporting: asyncio.Task[None] | None = None
         self._presence: Presence | None = None
@@ -160,6 +165,7 @@ class Broker:
         self._running = True
         self._not_ready = "the broker starts"
         try:
+            self._open_dataset()
             if self.monitor is not None:
                 await self.monitor.start()
             if place is not None:
@@ -170,8 +176,6 @@ class Broker:
             for listener, options in zip(self.listeners, self.config.listeners, strict=True):
                 if self.is_spokesman or options.path is None:
                     await listener.start()
-            if self.config.telemetry is not None:
-                self._dump = SessionDump(self.config.telemetry, self.broker_id)
         except BaseException:
             await self.stop()
             raise
@@ -256,15 +260,15 @@ class Broker:
             await self._turns.stop()
             if self._crew is not None:
                 self._crew.stop()
-            if self._dump is not None:
-                await asyncio.to_thread(self._dump.close, max(_DUMP_S, self.config.stop_timeout_s))
+            if self.dataset is not None:
+                await asyncio.to_thread(self.dataset.close, max(_DUMP_S, self.config.stop_timeout_s))
         finally:
             if self.monitor is not None:
                 await self.monitor.stop()
             self._reporting = None
             self.monitor = None
             self._crew = None
-            self._dump = None
+            self.dataset = None
             self._stop = None
 
     async def _say_goodbye(self) -> None:
@@ -338,6 +342,15 @@ class Broker:
     def is_spokesman(self) -> bool:
         """Whether it speaks for all workers, or is the only one."""
         return self._membership is None or self._membership.index == SPOKESMAN
+
+    def _open_dataset(self) -> None:
+        options = self.config.telemetry
+        if options is not None:
+            try:
+                self._pseudonyms = pseudonyms_of(options)
+                self.dataset = Dataset(options, self.broker_id)
+            except TelemetryError as error:
+                raise ConfigError(f"telemetry.{error.option}: {error}") from None
 
     def _on_status(self, worker: int, status: bytes) -> None:
         if self._status is not None:
@@ -430,6 +443,8 @@ class Broker:
             self._status.on_connected()
         if self.monitor is not None:
             self.monitor.on_connected(link)
+        if self.dataset is not None:
+            self.dataset.begin(self._opened(link))
         if self._presence is not None:
             self._presence.on_connected(connection, link.address, link.listener, connection.connected_at)
 
@@ -467,20 +482,32 @@ class Broker:
                 ", ".join(f"{count} {reason}" for reason, count in connection.drops.items()),
                 extra=about(link),
             )
-        if self._dump is not None:
+        if self.dataset is not None:
             row = session_row(
                 connection,
+                self._opened(link),
                 broker_id=self.broker_id,
-                listener=link.listener,
-                transport=link.transport,
-                peer=link.address,
-                tls_version=link.tls_version,
-                tls_cipher=link.tls_cipher,
-                clock_offset=self._clock_offset,
+                wall=self._wall,
+                pseudonyms=self._pseudonyms,
             )
-            self._dump.write(row)
+            self.dataset.write("sessions", row)
         if self._presence is not None:
             self._presence.on_disconnected(connection, link.address, link.listener, connection.ended_at)
+
+    def _opened(self, link: Link) -> Opened:
+        return opened_session(
+            link.connection,
+            listener=link.listener,
+            transport=link.transport,
+            peer=link.address,
+            tls_version=link.tls_version,
+            tls_cipher=link.tls_cipher,
+            wall=self._wall,
+            pseudonyms=self._pseudonyms,
+        )
+
+    def _wall(self, at: float) -> datetime:
+        return datetime.fromtimestamp(at, UTC) + self._clock_offset
 
 
 def _printable(text: str) -> str:

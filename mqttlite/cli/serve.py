@@ -24,7 +24,7 @@ from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker, open_listeners
-from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.log import Calm, Lines
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -63,7 +63,7 @@ Exit codes:
 @click.option("--key", metavar="FILE", help="The private key of --cert.")
 @click.option("--require-client-cert", is_flag=True, help="Let nobody in over TLS without a certificate of --cafile.")
 @click.option("--password-file", metavar="FILE", help="Let in who is in this file; see 'mqttlite passwd'.")
-@click.option("--telemetry", metavar="DIR", help="Write session telemetry into this folder.")
+@click.option("--telemetry", metavar="DIR", help="Write telemetry into this folder.")
 @click.option("--workers", metavar="N|auto", help="Processes that share the work and the ports.  [default: 1]")
 @click.option(
     "--metrics-port",

@@ -1,52 +1,82 @@
-"""An ended connection as a row of the `sessions` table. What the columns mean is in docs/reference/telemetry.md."""
+"""A connection as a row of the `sessions` table. What the columns mean is in docs/reference/telemetry.md.
 
-from datetime import UTC, datetime, timedelta
+Invariant: whatever of a row may be a pseudonym has become one here.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
 
 from mqttlite.core.connection import Connection
-from mqttlite.telemetry.dump import SessionRow
+from mqttlite.core.limits import KEEP_ALIVE_FACTOR
+from mqttlite.core.reasons import CloseReason
+from mqttlite.telemetry.journal import Opened
+from mqttlite.telemetry.pseudonyms import Pseudonyms
+from mqttlite.telemetry.tables import SessionRow
 from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES
 
 
-def session_row(
+def opened_session(
     connection: Connection,
     *,
-    broker_id: str,
     listener: str,
     transport: str,
     peer: str,
     tls_version: str | None,
     tls_cipher: str | None,
-    clock_offset: timedelta,
-) -> SessionRow:
-    """The row of an ended connection; `clock_offset` makes the broker's seconds the wall's."""
-
-    def wall(at: float) -> datetime:
-        return datetime.fromtimestamp(at, UTC) + clock_offset
-
-    outbox = connection.outbox
+    wall: Callable[[float], datetime],
+    pseudonyms: Pseudonyms,
+) -> Opened:
+    """What is known of an accepted connection; `wall` says what time it is at some second of the broker's clock."""
     expiry = connection.session_expiry_s
-    return SessionRow(
-        broker_id=broker_id,
+    return Opened(
         connection_id=connection.number,
-        client_id=connection.client_id,
-        username=connection.username,
+        client_id=pseudonyms.client_id(connection.client_id),
+        username=pseudonyms.username(connection.username),
         listener=listener,
         transport=transport,
         tls_version=tls_version,
         tls_cipher=tls_cipher,
-        peer=peer,
-        protocol_version=VERSION_NAMES[outbox.version],
+        peer=pseudonyms.address(peer),
+        protocol_version=VERSION_NAMES[connection.version],
         clean_start=connection.clean_start,
         session_present=connection.session_present,
         session_expiry_s=None if expiry == NEVER_EXPIRES else expiry,
         keep_alive_s=connection.keep_alive_s,
         opened_at=wall(connection.opened_at),
         connected_at=wall(connection.connected_at),
+    )
+
+
+def session_row(
+    connection: Connection, opened: Opened, *, broker_id: str, wall: Callable[[float], datetime], pseudonyms: Pseudonyms
+) -> SessionRow:
+    """The row of an ended connection; `opened` is made of it when it has ended, too."""
+    outbox = connection.outbox
+    reason = connection.close_reason
+    tell = pseudonyms.said if reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL else pseudonyms.sentence
+    late_s = connection.ended_at - connection.last_heard - KEEP_ALIVE_FACTOR * connection.keep_alive_s
+    return SessionRow(
+        broker_id=broker_id,
+        connection_id=opened.connection_id,
+        client_id=opened.client_id,
+        username=opened.username,
+        listener=opened.listener,
+        transport=opened.transport,
+        tls_version=opened.tls_version,
+        tls_cipher=opened.tls_cipher,
+        peer=opened.peer,
+        protocol_version=opened.protocol_version,
+        clean_start=opened.clean_start,
+        session_present=opened.session_present,
+        session_expiry_s=opened.session_expiry_s,
+        keep_alive_s=opened.keep_alive_s,
+        opened_at=opened.opened_at,
+        connected_at=opened.connected_at,
         ended_at=wall(connection.ended_at),
         duration_s=connection.ended_at - connection.connected_at,
-        close_reason=str(connection.close_reason),
+        close_reason=str(reason),
         reason_code=int(connection.reason_code),
-        close_detail=connection.close_detail or None,
+        close_detail=tell(connection.close_detail) or None,
         will_published=connection.will_published,
         bytes_received=connection.bytes_received,
         bytes_sent=outbox.bytes_sent,
@@ -65,4 +95,6 @@ def session_row(
         backpressure_s=connection.backpressure_s,
         backpressure_count=connection.backpressure_count,
         subscriptions=connection.subscriptions,
+        last_heard_at=wall(connection.last_heard),
+        keep_alive_late_s=max(0.0, late_s) if reason == CloseReason.KEEP_ALIVE_TIMEOUT else None,
     )

@@ -29,7 +29,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from mqttlite import Broker, Config, ListenerOptions, TlsOptions
 from mqttlite.security.authenticator import Authenticator
-from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.options import Options as TelemetryOptions
 
 PATIENCE_S: Final = 10.0
 HOST: Final = "localhost"
@@ -82,7 +82,7 @@ class RunningBroker:
             ListenerOptions(name="ws", port=0, websocket=True),
             ListenerOptions(name="wss", port=0, tls=tls, websocket=True),
         )
-        dump = None if telemetry is None else TelemetryOptions(directory=str(telemetry))
+        dump = None if telemetry is None else TelemetryOptions(directory=str(telemetry), format="jsonl")
         self._config: Final = Config(listeners=listeners, telemetry=dump)
         self._authenticator: Final = authenticator
         self._certificates: Final = certificates

@@ -16,6 +16,7 @@ from typing import Any
 import aiomqtt
 import psutil
 import pytest
+from pyarrow.parquet import ParquetFile
 
 from tests.interop.support import HOST, PATIENCE_S, READY, Line, MosquittoSub, Paho
 
@@ -120,7 +121,8 @@ def check_measurements(received: list[tuple[str, bytes]]) -> None:
 
 def check_sessions(telemetry: Path, messages: int) -> None:
     assert not list(telemetry.rglob("*.open")), "a file was not finished"
-    rows = [json.loads(row) for file in telemetry.rglob("*.jsonl") for row in file.read_text().splitlines()]
+    files = list(telemetry.glob("table=sessions/**/*.parquet"))
+    rows = [row for file in files for row in ParquetFile(file).read().to_pylist()]
     sessions = {row["client_id"]: row for row in rows}
     assert sorted(row["client_id"] for row in rows) == ["by-aiomqtt", "by-mosquitto", "by-paho", "device-my-machine"]
     for row in rows:

@@ -17,7 +17,7 @@ from mqttlite.net.link import Link
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore
-from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Will
 from tests.rooms.conftest import JumpingLoop, Rig

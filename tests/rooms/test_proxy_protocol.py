@@ -13,7 +13,7 @@ import pytest
 from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.security.tls import TlsOptions
-from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Disconnect
 from tests.rooms.conftest import Rig
@@ -32,7 +32,7 @@ CLIENT = "203.0.113.7:54321"
 def behind(*, proxies: ProxyOptions = LOCALHOST, telemetry: Path | None = None, **options: Any) -> Config:
     return Config(
         listeners=(ListenerOptions(name="proxied", port=0, proxy_protocol=proxies, **options),),
-        telemetry=None if telemetry is None else TelemetryOptions(directory=str(telemetry)),
+        telemetry=None if telemetry is None else TelemetryOptions(directory=str(telemetry), format="jsonl"),
     )
 
 
@@ -48,7 +48,7 @@ async def dial(port: int, header: bytes, *, tls: ssl.SSLContext | None = None) -
 
 
 def only_row(directory: Path) -> dict[str, Any]:
-    (file,) = directory.glob("**/*.jsonl")
+    (file,) = directory.glob("table=sessions/**/*.jsonl")
     row: dict[str, Any] = json.loads(file.read_text())
     return row
 

@@ -13,7 +13,7 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.limits import Limits
 from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.server import Broker
-from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Publish, Will
 from tests.rooms.conftest import Rig
@@ -25,12 +25,19 @@ asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
 async def serve(rig: Rig, folder: Path, **options: Any) -> Broker:
     listeners = options.pop("listeners", (ListenerOptions(port=0, name="door"),))
     return await rig.broker(
-        Config(listeners=listeners, telemetry=TelemetryOptions(directory=str(folder)), stop_timeout_s=0.5, **options)
+        Config(
+            listeners=listeners,
+            telemetry=TelemetryOptions(directory=str(folder), format="jsonl"),
+            stop_timeout_s=0.5,
+            **options,
+        )
     )
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    lines = [line for path in sorted(folder.rglob("part-*.jsonl")) for line in path.read_text().splitlines()]
+    lines = [
+        line for path in sorted(folder.glob("table=sessions/**/part-*.jsonl")) for line in path.read_text().splitlines()
+    ]
     return [json.loads(line) for line in lines]
 
 

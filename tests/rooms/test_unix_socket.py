@@ -11,7 +11,7 @@ import pytest
 from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
 from mqttlite.net.endpoints import CannotListen
 from mqttlite.server import Broker, open_listeners
-from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Disconnect
 from tests.rooms.conftest import Rig
@@ -47,7 +47,7 @@ def read(path: Path) -> str:
 
 
 def only_row(directory: Path) -> str:
-    (file,) = directory.glob("**/*.jsonl")
+    (file,) = directory.glob("table=sessions/**/*.jsonl")
     return file.read_text()
 
 
@@ -57,7 +57,8 @@ async def dial(path: Path) -> Device:
 
 async def test_messages_pass_and_telemetry_says_unix(rig: Rig, path: Path, tmp_path: Path) -> None:
     config = Config(
-        listeners=(ListenerOptions(path=str(path)),), telemetry=TelemetryOptions(directory=str(tmp_path / "telemetry"))
+        listeners=(ListenerOptions(path=str(path)),),
+        telemetry=TelemetryOptions(directory=str(tmp_path / "telemetry"), format="jsonl"),
     )
     broker = await rig.broker(config)
     device = await dial(path)
@@ -69,7 +70,7 @@ async def test_messages_pass_and_telemetry_says_unix(rig: Rig, path: Path, tmp_p
     assert await device.goodbye() is None
     await device.close()
     await broker.stop()
-    row = next((tmp_path / "telemetry").glob("**/*.jsonl")).read_text()
+    row = next((tmp_path / "telemetry").glob("table=sessions/**/*.jsonl")).read_text()
     assert '"transport":"unix"' in row
     assert '"listener":"unix-mqttlite.sock"' in row
     assert '"peer":"unix"' in row

@@ -20,7 +20,7 @@ from mqttlite.net.upgrade import HEAD_BYTES
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
-from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.wire.constants import V5, V31, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connack, Connect, Disconnect, Publish
@@ -65,7 +65,7 @@ def tcp_port(broker: Broker) -> int:
 
 def row_in(directory: Path) -> dict[str, Any]:
     """The one row of telemetry."""
-    (file,) = directory.glob("**/*.jsonl")
+    (file,) = directory.glob("table=sessions/**/*.jsonl")
     row: dict[str, Any] = json.loads(file.read_text())
     return row
 
@@ -93,7 +93,7 @@ async def test_it_works_through_tls_and_names_the_client_by_its_certificate(
     tls = TlsOptions(str(certs / "server.crt"), str(certs / "server.key"), str(certs / "ca.crt"), True)
     config = Config(
         listeners=(ListenerOptions(port=0, tls=tls, websocket=True),),
-        telemetry=TelemetryOptions(directory=str(tmp_path)),
+        telemetry=TelemetryOptions(directory=str(tmp_path), format="jsonl"),
     )
     broker = await rig.broker(config)
     context = ssl.create_default_context(cafile=certs / "ca.crt")

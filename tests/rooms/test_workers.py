@@ -26,7 +26,7 @@ from mqttlite.sasl import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.server import Broker
-from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
@@ -204,13 +204,17 @@ def all_doors(certs: Path, folder: Path, **options: Any) -> Config:
             ListenerOptions(port=0, name="proxy", proxy_protocol=proxies),
             ListenerOptions(port=0, name="proxy-tls", proxy_protocol=proxies, tls=tls),
         ),
-        telemetry=TelemetryOptions(directory=str(folder / "telemetry")),
+        telemetry=TelemetryOptions(directory=str(folder / "telemetry"), format="jsonl"),
         **{"sys": QUIET, **options},
     )
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    lines = [line for file in sorted(folder.rglob("part-*.jsonl")) for line in file.read_text().splitlines()]
+    lines = [
+        line
+        for file in sorted(folder.glob("**/table=sessions/**/part-*.jsonl"))
+        for line in file.read_text().splitlines()
+    ]
     return [json.loads(line) for line in lines]
 
 

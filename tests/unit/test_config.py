@@ -12,7 +12,7 @@ from mqttlite.config import Config, ConfigError, ListenerOptions, load_config, p
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.security.tls import TlsOptions
-from mqttlite.telemetry.dump import Options as TelemetryOptions
+from mqttlite.telemetry.options import Options as TelemetryOptions
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "configuration.md"
 
