@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.broker import Broker
@@ -19,6 +19,7 @@ from mqttlite.wire.packets import Ack, Disconnect, Packet, Pingreq, Publish, Sub
 from mqttlite.wire.properties import NONE, Properties
 from tests.fuzz.test_wire import FRAMES, hurt
 from tests.support.core_driver import Client, World, request
+from tests.support.examples import examples
 
 CORPUS = [line for line in Path(__file__).with_name("corpus.txt").read_text().splitlines() if not line.startswith("#")]
 
@@ -97,7 +98,7 @@ def try_out(state: int, chunks: list[bytes]) -> None:
     assert neighbour.payloads() == ["still here"]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.integers(0, len(STATES) - 1), st.lists(st.binary(max_size=40), max_size=4))
 def test_any_bytes_are_answered_or_end_their_connection(state: int, chunks: list[bytes]) -> None:
     try_out(state, chunks)
@@ -263,7 +264,7 @@ def _fields(change: object) -> list[str]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), st.sampled_from([V311, V5]), st.sampled_from([V311, V5]), st.lists(st.integers(0, 2_000), max_size=5))
 def test_short_cuts_and_cut_chunks_have_the_effects_of_packets_decoded_one_by_one(
     data: st.DataObject, version: int, listener: int, cuts: list[int]

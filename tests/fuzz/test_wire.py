@@ -3,13 +3,14 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.wire.decode import connect_version, decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError
 from mqttlite.wire.framer import Framer
+from tests.support.examples import examples
 from tests.support.packets import VERSIONS, decode_frame, raw
 from tests.unit.wire.good import ACCEPTED, GOOD
 
@@ -59,20 +60,20 @@ def hurt(frame: bytes, rng: random.Random) -> bytes:
     return bytes(hurt)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=64))
 def test_any_stream_is_packets_or_a_peers_error(stream: bytes) -> None:
     feed(stream)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(0, 255), st.binary(max_size=64))
 def test_any_body_is_a_packet_or_a_peers_error(first: int, body: bytes) -> None:
     for version in VERSIONS:
         read(first, body, version)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.binary(max_size=16))
 def test_any_connect_has_a_version_or_is_a_peers_error(body: bytes) -> None:
     try:

@@ -328,7 +328,7 @@ class Delivery(RuleBasedStateMachine):
                 assert set(mine[0]) <= set(publisher.sent[0])
 
 
-QUICK = settings(max_examples=30, stateful_step_count=30, deadline=None)
+QUICK = settings(max_examples=15, stateful_step_count=30, deadline=None)
 THOROUGH = settings(max_examples=800, stateful_step_count=60, deadline=None, phases=[Phase.generate, Phase.shrink])
 
 

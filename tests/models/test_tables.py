@@ -624,7 +624,7 @@ class Wills(RuleBasedStateMachine):
         assert publishes(self.watcher.received()) == []
 
 
-QUICK = settings(max_examples=40, stateful_step_count=25, deadline=None)
+QUICK = settings(max_examples=15, stateful_step_count=25, deadline=None)
 THOROUGH = settings(max_examples=350, stateful_step_count=50, deadline=None, phases=[Phase.generate, Phase.shrink])
 
 

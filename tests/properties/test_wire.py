@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH
@@ -13,6 +13,7 @@ from mqttlite.wire.errors import PeerError
 from mqttlite.wire.framer import Framer, packet_size
 from mqttlite.wire.packets import Connect, Packet
 from mqttlite.wire.primitives import Cursor, encode_utf8, encode_varint
+from tests.support.examples import examples
 from tests.support.packets import CHARACTERS, KINDS, VERSIONS, decode_frame, kinds, raw
 from tests.unit.wire.good import GOOD
 
@@ -24,7 +25,7 @@ FAULTS = [b"", raw("30 8000"), raw("30 ffffffff"), raw("30 ff7f")]
 
 @pytest.mark.parametrize(("version", "kind"), [(version, kind) for version in VERSIONS for kind in kinds(version)])
 def test_a_packet_is_read_as_it_was_written(version: int, kind: str) -> None:
-    @settings(max_examples=25, deadline=None)
+    @examples(25)
     @given(KINDS[kind](version))
     def check(packet: Packet) -> None:
         frame = encode(packet, version)
@@ -51,7 +52,7 @@ def outcome(framer: Framer, chunks: list[bytes]) -> list[object]:
     return seen
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_where_the_stream_is_cut_changes_nothing(data: st.DataObject) -> None:
     frames = data.draw(st.lists(st.sampled_from(FRAMES), max_size=5))
@@ -65,7 +66,7 @@ def test_where_the_stream_is_cut_changes_nothing(data: st.DataObject) -> None:
     assert len(whole) == len(frames) + (stream != b"".join(frames))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, MAX_REMAINING_LENGTH))
 def test_a_variable_byte_integer_is_read_as_it_was_written(value: int) -> None:
     written = encode_varint(value)
@@ -73,7 +74,7 @@ def test_a_variable_byte_integer_is_read_as_it_was_written(value: int) -> None:
     assert packet_size(b"\x30" + written, 0) == 1 + len(written) + value
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.text(CHARACTERS + "\0\ud800\udfff", max_size=8))
 def test_a_text_is_read_as_it_was_written_or_does_not_fit(text: str) -> None:
     allowed = set(text) <= set(CHARACTERS)

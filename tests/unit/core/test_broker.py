@@ -1,7 +1,7 @@
 """The broker's inputs, one by one; and what one client may not do to another."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.changes import RemoveReceived, SaveReceived
@@ -26,6 +26,7 @@ from mqttlite.wire.packets import (
 )
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World, publishes, request
+from tests.support.examples import examples
 from tests.support.packets import KINDS, kinds, raw
 
 
@@ -175,7 +176,7 @@ def test_a_reason_string_is_sent_only_where_it_is_wanted_and_fits() -> None:
     assert reason(40, 1) is None
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.one_of([KINDS[name](V5) for name in kinds(V5)]) | st.binary(max_size=20), max_size=6), st.booleans())
 def test_whatever_a_client_sends_only_its_own_connection_can_end(sent: list[object], connected: bool) -> None:
     world = World()

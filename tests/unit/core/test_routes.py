@@ -3,7 +3,7 @@
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.limits import CHANGES_KEPT, COMPARED_IN_A_PASS, ROUTES_SWEPT, TOPICS_COMPARED, Limits
@@ -27,6 +27,7 @@ from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.packets import Unsubscribe
 from tests.support.core_driver import Client, World, request
+from tests.support.examples import examples
 
 
 def session_of(client_id: str = "c") -> Session:
@@ -344,7 +345,7 @@ beginning = [
 ]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(steps, st.sampled_from([1_000, 2_500, 10**6]), st.booleans())
 def test_a_cached_route_always_equals_a_new_one(
     steps: list[tuple[tuple[str, int, int, int], set[str]]], max_bytes: int, among_many: bool

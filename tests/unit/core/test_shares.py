@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.limits import MEMBERS_ASKED, Limits
@@ -18,6 +18,7 @@ from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Subscribe, SubscriptionRequest, Unsubscribe
 from tests.support.core_driver import Client, World
+from tests.support.examples import examples
 
 JOBS = "$share/workers/jobs/+"
 
@@ -523,7 +524,7 @@ _actions = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(SHARE_POLICIES), st.lists(_actions, max_size=40))
 def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: list[tuple[str, int]]) -> None:
     """Ready, slow or away, as a look at every member would find it: no change of a session escapes its groups."""

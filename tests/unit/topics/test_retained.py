@@ -1,10 +1,11 @@
 """Retained messages are found by filter, as of when the search began, and gone when they are removed."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.topics.names import MAX_LEVELS, matches
 from mqttlite.topics.retained import EMPTY_PLACES, FEW, MANY, SHELF_LEVELS, RetainedMessages
+from tests.support.examples import examples
 
 levels = st.sampled_from([b"", b"a", b"b", b"$s"])
 topics = st.lists(levels, min_size=1, max_size=4).map(b"/".join).filter(bool)
@@ -43,7 +44,7 @@ def nested(number: int) -> bytes:
     return b"/".join(b"%d" % (number // 3**level % 3) for level in range(1 + number % 10)) + b"/%d" % number
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 400), st.integers(1, 200)), max_size=6))
 def test_shelves_that_become_full_and_empty_lose_nobody(steps: list[tuple[bool, int, int]]) -> None:
     retained: RetainedMessages[int] = RetainedMessages()
