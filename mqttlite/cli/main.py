@@ -19,6 +19,9 @@ COMMANDS: Final[Mapping[str, str]] = {
     "sub": "Subscribe and print what arrives.",
     "certs": "Make certificates for TLS.",
     "passwd": "Say who may connect, with which password.",
+    "top": "Show what a broker does, live.",
+    "health": "Say whether a broker is well.",
+    "why": "Say what became of a message.",
 }
 
 

@@ -1,0 +1,148 @@
+"""How `top`, `health` and `why` find and ask the HTTP port of a broker.
+
+What they ask lives in their files. Invariant: to ask, nothing of the broker is imported.
+"""
+
+import http.client
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+DEFAULT_URL: Final = "http://127.0.0.1:9883"
+
+TIMEOUT_S: Final = 5.0
+
+MAX_ANSWER_BYTES: Final = 16 * 1_048_576
+"""More than a broker answers: the largest, `/status`, has some tens of kilobytes."""
+
+EXIT_FAILED: Final = 1
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class WrongUsage(click.ClickException):
+    """What was asked for cannot be done, whatever the broker says."""
+
+    exit_code = 2
+
+
+class Unreachable(Exception):
+    """No answer; the text is a sentence that says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    body: bytes
+
+    @property
+    def sentence(self) -> str:
+        """Its body as a line."""
+        return self.body.decode(errors="replace").strip()
+
+
+def options(function: F) -> F:
+    """The options that all of them have."""
+    for option in (
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(0.1, 300),
+            metavar="SECONDS",
+            default=TIMEOUT_S,
+            show_default=True,
+            help="How long to wait for an answer.",
+        ),
+        click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Find the port in the broker's file."),
+        click.option(
+            "--url",
+            "urls",
+            metavar="URL",
+            multiple=True,
+            help=f"Where the broker serves its metrics; repeatable, for several workers.  [default: {DEFAULT_URL}]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def places(urls: tuple[str, ...], config_path: str | None) -> list[str]:
+    """The URLs to ask. Raises `WrongUsage`."""
+    if urls and config_path is not None:
+        raise WrongUsage("--url and --config exclude each other.")
+    if config_path is not None:
+        return _from_config(config_path)
+    return [_checked(url) for url in urls or (DEFAULT_URL,)]
+
+
+def ask(url: str, target: str, timeout_s: float) -> Answer:
+    """The answer to a GET. Raises `Unreachable`."""
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+    try:
+        connection.request("GET", parts.path.rstrip("/") + target)
+        response = connection.getresponse()
+        body = response.read(MAX_ANSWER_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        raise Unreachable(_explain(url, error, timeout_s)) from None
+    finally:
+        connection.close()
+    return Answer(response.status, body)
+
+
+def _explain(url: str, error: Exception, timeout_s: float) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return (
+            f"Nothing listens at {url}. Does the broker run, and with [metrics] in its configuration or "
+            "--metrics-port? If it listens elsewhere, say where with --url."
+        )
+    if isinstance(error, TimeoutError):
+        return f"{url} does not answer within {timeout_s:g} s."
+    if isinstance(error, socket.gaierror):
+        return f"The host of {url} was not found ({error.strerror})."
+    if isinstance(error, ssl.SSLError):
+        return f"{url} was reached, but TLS failed ({error.reason or error}); the broker itself speaks plain http."
+    if isinstance(error, http.client.HTTPException | ConnectionError):
+        return f"What listens at {url} does not speak HTTP; is that the MQTT port?"
+    return f"{url} cannot be reached: {getattr(error, 'strerror', None) or error}."
+
+
+def _checked(url: str) -> str:
+    """`host:port` will do."""
+    full = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(full)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise WrongUsage(f"{url!r} is no URL like {DEFAULT_URL}.")
+    return full
+
+
+def _from_config(path: str) -> list[str]:
+    """One for each worker."""
+    from mqttlite.cli.workers import workers_of  # here, for it imports the broker
+    from mqttlite.config import ConfigError, load_config
+
+    try:
+        config = load_config(path)
+        count = workers_of(config)
+    except ConfigError as error:
+        raise WrongUsage(str(error)) from None
+    metrics = config.metrics
+    if metrics is None:
+        raise WrongUsage(f"{path} has no section [metrics], so the broker serves none.")
+    if metrics.port == 0:
+        raise WrongUsage(f"{path}: metrics.port is 0, so the system chose it; the broker's log says which: use --url.")
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(metrics.host, metrics.host)
+    name = f"[{host}]" if ":" in host else host
+    return [f"http://{name}:{metrics.port + worker}" for worker in range(count)]

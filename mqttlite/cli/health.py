@@ -1,0 +1,152 @@
+"""`mqttlite health`: whether a broker is well, as a sentence and an exit code; for containers and supervisors.
+
+Invariant: it waits for no answer longer than it was told.
+"""
+
+import socket
+import ssl
+import sys
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from mqttlite.cli.ask import EXIT_FAILED, Unreachable, WrongUsage, ask, options, places
+from mqttlite.wire.constants import V5
+from mqttlite.wire.decode import decode
+from mqttlite.wire.encode import encode
+from mqttlite.wire.errors import PeerError
+from mqttlite.wire.framer import Framer
+from mqttlite.wire.packets import Connack, Connect, Disconnect, Packet, Pingreq, Pingresp
+from mqttlite.wire.reason_codes import ReasonCode, describe
+
+MQTT_URL: Final = "mqtt://localhost:1883"
+
+_ANSWER_BYTES: Final = 65_536
+"""More than a CONNACK with all its properties."""
+
+_STRANGERS: Final = (
+    ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+    ReasonCode.NOT_AUTHORIZED,
+    ReasonCode.BAD_AUTHENTICATION_METHOD,
+)
+"""Answers of a broker that is well, and lets us in not."""
+
+
+@click.command(
+    epilog="Exit codes: 0, it is well; 1, it is not, or does not answer; 2, wrong usage.",
+    context_settings={"help_option_names": ["--help"]},
+)
+@options
+@click.option(
+    "--mqtt",
+    "mqtt_url",
+    is_flag=False,
+    flag_value=MQTT_URL,
+    metavar="[URL]",
+    help=f"Connect by MQTT and ping instead: mqtt(s)://[user:password@]host[:port].  [default without URL: {MQTT_URL}]",
+)
+@click.option("--cafile", metavar="FILE", help="With mqtts: the authority that signed the broker's certificate.")
+@click.option("--insecure", is_flag=True, help="With mqtts: do not verify the certificate.")
+def command(
+    urls: tuple[str, ...],
+    config_path: str | None,
+    timeout_s: float,
+    mqtt_url: str | None,
+    cafile: str | None,
+    insecure: bool,
+) -> None:
+    """Say whether a broker is well: ready for clients, and able to keep what it is given.
+
+    Asks /readyz on the port of [metrics]; of several workers all must be ready.
+    """
+    try:
+        if mqtt_url is not None:
+            if urls or config_path is not None:
+                raise WrongUsage("--mqtt goes with neither --url nor --config.")
+            click.echo(_by_mqtt(mqtt_url, _context(mqtt_url, cafile, insecure), timeout_s))
+            return
+        if cafile is not None or insecure:
+            raise WrongUsage("--cafile and --insecure belong to --mqtt.")
+        sentences = []
+        for url in places(urls, config_path):
+            answer = ask(url, "/readyz", timeout_s)
+            if answer.status not in (200, 503):
+                raise Unreachable(f"{url} answers {answer.status}; is that the port of [metrics]?")
+            sentences.append(answer.sentence)
+            if answer.status != 200:
+                raise Unreachable(answer.sentence)
+        click.echo(sentences[0])
+    except Unreachable as error:
+        click.echo(error, err=True)
+        sys.exit(EXIT_FAILED)
+
+
+def _context(url: str, cafile: str | None, insecure: bool) -> ssl.SSLContext | None:
+    if urlsplit(url).scheme != "mqtts":
+        if cafile is not None or insecure:
+            raise WrongUsage("--cafile and --insecure belong to mqtts://.")
+        return None
+    from mqttlite.security.tls import TlsConfigError, client_context  # here, for most ask without TLS
+
+    try:
+        return client_context(cafile, None, None, insecure)
+    except TlsConfigError as error:
+        raise WrongUsage(str(error)) from None
+
+
+def _by_mqtt(url: str, context: ssl.SSLContext | None, timeout_s: float) -> str:
+    """Connect, ping, and leave; what that says. Raises `Unreachable`."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or (1883 if context is None else 8883)
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("mqtt", "mqtts"):
+        raise WrongUsage(f"{url!r} is no URL like {MQTT_URL}.")
+    username = None if parts.username is None else unquote(parts.username)
+    password = None if parts.password is None else unquote(parts.password).encode()
+    where = f"{host}:{port}"
+    try:
+        with socket.create_connection((host, port), timeout_s) as plain:
+            stream = plain if context is None else context.wrap_socket(plain, server_hostname=host)
+            with stream:
+                return _talk(stream, Connect("", username=username, password=password), where)
+    except TimeoutError:
+        raise Unreachable(f"{where} does not answer within {timeout_s:g} s.") from None
+    except ConnectionRefusedError:
+        raise Unreachable(f"Nobody listens on {where}; is a broker running there?") from None
+    except ssl.SSLCertVerificationError as error:
+        why = error.verify_message.rstrip(".")
+        raise Unreachable(f"The certificate of {where} was not accepted ({why}); name its CA with --cafile.") from None
+    except ssl.SSLError as error:
+        raise Unreachable(f"TLS with {where} failed ({error.reason}); does it speak TLS there?") from None
+    except OSError as error:
+        raise Unreachable(f"{where} cannot be reached: {error.strerror or error}.") from None
+    except PeerError as error:
+        raise Unreachable(f"{where} does not answer as MQTT does: {error}.") from None
+
+
+def _talk(stream: socket.socket, connect: Connect, where: str) -> str:
+    stream.sendall(encode(connect, V5))
+    connack = _receive(stream, where)
+    if not isinstance(connack, Connack):
+        raise Unreachable(f"{where} answers CONNECT with {type(connack).__name__.upper()}.")
+    if connack.reason_code in _STRANGERS:
+        return f"The broker is well, and lets us not in: {describe(connack.reason_code)}."
+    if connack.reason_code:
+        raise Unreachable(f"The broker refuses clients: {describe(connack.reason_code)}.")
+    stream.sendall(encode(Pingreq(), V5))
+    if not isinstance(_receive(stream, where), Pingresp):
+        raise Unreachable(f"{where} does not answer a ping.")
+    stream.sendall(encode(Disconnect(), V5))
+    return "The broker is well: it let us in, and answered a ping."
+
+
+def _receive(stream: socket.socket, where: str) -> Packet:
+    """The next packet; there is never a second one behind it, for none was asked for."""
+    framer = Framer(_ANSWER_BYTES)
+    while piece := stream.recv(_ANSWER_BYTES):
+        for first, body in framer.split(piece):
+            return decode(first, body, V5)
+    raise Unreachable(f"{where} closed the connection; does it expect TLS, or does it not speak MQTT?")
