@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from spark_analytics import environment
 from spark_analytics.errors import AnalyticsError
+from spark_analytics.window import parse_moment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +34,16 @@ def _report(options: argparse.Namespace) -> int:
     from spark_analytics import job
 
     with environment.spark_session(options.master) as spark:
-        summary = job.run(spark, options.input, options.out, overwrite=options.overwrite)
+        summary = job.run(
+            spark,
+            options.input,
+            options.out,
+            overwrite=options.overwrite,
+            since=options.since,
+            until=options.until,
+            limits=dict(options.limit),
+            progress_to=sys.stderr,
+        )
     for warning in summary.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(summary.text)
@@ -40,14 +51,40 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m spark_analytics", description="Reports about MQTT sessions.")
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_analytics", description="Reports about what MQTT brokers wrote of their work."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    report = commands.add_parser("report", help="write tables and an HTML page about all dumped sessions")
-    report.add_argument("--input", required=True, metavar="DIR", help="the directory the broker dumps its sessions to")
+    report = commands.add_parser("report", help="write tables and an HTML page about a dataset")
+    report.add_argument("--input", required=True, metavar="DIR", help="the directory the broker writes its dataset to")
     report.add_argument("--out", required=True, metavar="DIR", help="where tables and page go; new or empty")
     report.add_argument("--overwrite", action="store_true", help="replace the report that is in --out")
+    report.add_argument("--since", type=_moment, metavar="TIME", help="rows from then on: 2026-11-21T11:00 or '2 days'")
+    report.add_argument("--until", type=_moment, metavar="TIME", help="rows before then")
+    report.add_argument(
+        "--limit",
+        type=_limit,
+        action="append",
+        default=[],
+        metavar="NAME=NUMBER",
+        help="a limit to reckon with, such as connections=10000; may be given several times",
+    )
     report.add_argument("--master", metavar="URL", help="the Spark master; default local[*]")
     return parser
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return parse_moment(text, datetime.now(UTC))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _limit(text: str) -> tuple[str, int]:
+    name, equals, number = text.partition("=")
+    if not (name and equals and number.isdecimal() and int(number) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no limit: give a name and a number, such as connections=10000")
+    return name, int(number)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,15 @@ table without files is an empty frame.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
 class Frames:
-    """The tables of a dataset."""
+    """The tables of a dataset, and what else a report may ask for."""
 
     sessions: DataFrame
     events: DataFrame
@@ -22,6 +23,11 @@ class Frames:
     latency: DataFrame
     drops: DataFrame
     samples: DataFrame
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """What the person who asks says the limits are: of `--limit connections=10000`, connections to 10000."""
+    written: Mapping[str, DataFrame] = field(default_factory=dict)
+    """The report's own tables that were written before this one, by name, read back from their files: what several
+    tables are made of is computed once."""
 
 
 PROBLEM = 2

@@ -1,25 +1,31 @@
-"""One run of the report: read, compute, write, sum up. The only place where reading, reports and output meet."""
+"""One run of the report: read, compute, write, sum up. The only place where reading, reports and output meet.
+
+Invariant: of a table only its first `CHART_ROWS` rows reach the driver, and only `PAGE_ROWS` of them the page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, TextIO
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, NumericType, StructField, TimestampType
+from pyspark.sql.types import NumericType, StructField, TimestampType
 
 from spark_analytics import units
-from spark_analytics.output import Output, flatten_maps
+from spark_analytics.frames import NOTABLE, PROBLEM, Finding
+from spark_analytics.output import Output, flatten
+from spark_analytics.page.charts import figure
 from spark_analytics.page.html import Cell, Section, page
-from spark_analytics.read import Sessions, read_sessions
-from spark_analytics.reports.totals import totals
-from spark_analytics.tables import TABLES, Table
+from spark_analytics.progress import Progress
+from spark_analytics.read import Dataset, read
+from spark_analytics.registry import REPORTS
+from spark_analytics.schema import TABLES
+from spark_analytics.tables import CHART_ROWS, PAGE_ROWS, Table
 
-# Rows of each table on the page; more would make a page that nobody reads to its end.
-_PAGE_ROWS: Final = 50
-_SUMMARY_ROWS: Final = 6
+_MARKS: Final = {PROBLEM: "!", NOTABLE: "*"}
 
 
 @dataclass(frozen=True)
@@ -28,44 +34,72 @@ class Summary:
 
     text: str
     warnings: list[str]
+    findings: list[Finding]
 
 
-def run(spark: SparkSession, source: str, target: str, *, overwrite: bool) -> Summary:
+def run(
+    spark: SparkSession,
+    source: str,
+    target: str,
+    *,
+    overwrite: bool,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limits: Mapping[str, int] | None = None,
+    progress_to: TextIO,
+) -> Summary:
     """Write all tables and the page to `target`; raise AnalyticsError if source or target do not permit it."""
-    sessions = read_sessions(spark, source)
-    output = Output(spark, target, overwrite=overwrite)
-    numbers = _formatted(totals(sessions.rows)).first()
-    assert numbers is not None, "an aggregate without groups has one row"
-
-    written: dict[str, DataFrame] = {}
-    sections = []
-    for table in TABLES:
-        frame = output.write(table.name, table.report(sessions.rows), table.sorted_by(), one_file=table.one_file)
-        written[table.name] = frame
-        sections.append(_section(table, frame))
-    period = f"{numbers['first_connected_at']} to {numbers['last_ended_at']} UTC"
-    place = output.write_page(page(period, _tiles(numbers), sessions.warnings(), sections))
-    return Summary(_summary(period, numbers, sessions, written, place), sessions.warnings())
+    tables = [table for report in REPORTS for table in report.TABLES]
+    progress = Progress(progress_to, len(TABLES) + len(tables) + 1)
+    try:
+        dataset = read(
+            spark,
+            source,
+            since=since,
+            until=until,
+            limits=limits,
+            progress=lambda table: progress.step(f"reading {table}"),
+        )
+        output = Output(spark, target, overwrite=overwrite)
+        written: dict[str, DataFrame] = {}
+        sections = []
+        for table in tables:
+            progress.step(table.name)
+            frame = table.report(replace(dataset.frames, written=written))
+            written[table.name] = output.write(table.name, frame, table.sorted_by(), one_file=table.one_file)
+            if table.on_page:
+                sections.append(_section(table, written[table.name]))
+        progress.step("findings and page")
+        found = [finding for report in REPORTS for finding in report.findings(written)]
+        found.sort(key=lambda finding: -finding.weight)
+        tiles = _tiles(dataset, sections)
+        place = output.write_page(page(_period(dataset), found, tiles, dataset.warnings, sections))
+    finally:
+        progress.end()
+    return Summary(_summary(dataset, found, place), dataset.warnings, found)
 
 
 def _section(table: Table, frame: DataFrame) -> Section:
     total = frame.count()
-    rows = _formatted(frame.orderBy(*table.sorted_by()).limit(_PAGE_ROWS)).collect()
+    drawn = table.chart is not None and total > 0
+    wanted = CHART_ROWS if drawn else PAGE_ROWS
+    ordered = frame.orderBy(*table.sorted_by()) if table.order else frame
+    rows = [row.asDict() for row in _formatted(ordered.limit(wanted)).collect()]
     return Section(
+        name=table.name,
         title=table.title,
         says=table.says,
         empty=table.empty,
-        chart=table.chart(frame) if table.chart and total else "",
-        columns=[Cell(_heading(field.name), _is_number(field.dataType)) for field in frame.schema],
-        rows=[[_cell(field, row[field.name]) for field in frame.schema] for row in rows],
+        figure=figure(table.chart, rows) if drawn and table.chart else None,
+        columns=[(units.heading(field.name), _is_number(field)) for field in frame.schema],
+        rows=[[_cell(field, row[field.name]) for field in frame.schema] for row in rows[:PAGE_ROWS]],
         total=total,
-        files=f"{table.name}/csv and {table.name}/parquet.",
     )
 
 
 def _formatted(frame: DataFrame) -> DataFrame:
-    """Maps and timestamps as text, by Spark: collected, a timestamp would be in the zone of this process."""
-    frame = flatten_maps(frame)
+    """Maps, lists and timestamps as text, by Spark: collected, a timestamp would be in the zone of this process."""
+    frame = flatten(frame)
     return frame.select(*(_formatted_column(field) for field in frame.schema))
 
 
@@ -77,52 +111,34 @@ def _formatted_column(field: StructField) -> Column:
 
 def _cell(field: StructField, value: Any) -> Cell:
     if value is None:
-        return Cell("", _is_number(field.dataType))
-    if not _is_number(field.dataType):
-        return Cell(str(value))
-    return Cell(_number(field.name, value), is_number=True)
+        return Cell("")
+    if _is_number(field):
+        return Cell(units.shown(field.name, value), float(value))
+    return Cell(str(value))
 
 
-def _number(name: str, value: float) -> str:
-    """The unit is in the column's name: `…_s` is seconds, `bytes` are bytes, `share` is a part of one."""
-    if name == "share":
-        return units.share(value)
-    if name.endswith("_s"):
-        return units.seconds(value)
-    if "bytes" in name:
-        return units.size(value)
-    return units.count(value)
+def _is_number(field: StructField) -> bool:
+    return isinstance(field.dataType, NumericType)
 
 
-def _heading(name: str) -> str:
-    return name.removesuffix("_s").removesuffix("_at").replace("_", " ")
+def _tiles(dataset: Dataset, sections: Sequence[Section]) -> list[tuple[str, str]]:
+    """The only row of `totals`, and how much was read."""
+    totals = next((section for section in sections if section.name == "totals"), None)
+    tiles = []
+    if totals is not None and totals.rows:
+        tiles = [(heading, cell.text) for (heading, _), cell in zip(totals.columns, totals.rows[0], strict=True)]
+    return [*tiles, ("files read", units.count(dataset.files))]
 
 
-def _is_number(kind: DataType) -> bool:
-    return isinstance(kind, NumericType)
+def _period(dataset: Dataset) -> str:
+    assert dataset.starts_at is not None, "a dataset without rows is refused"
+    assert dataset.ends_at is not None, "a dataset without rows is refused"
+    return f"{dataset.starts_at:%Y-%m-%d %H:%M:%S} to {dataset.ends_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _tiles(numbers: Row) -> list[tuple[str, str]]:
-    return [
-        ("sessions", units.count(numbers["sessions"])),
-        ("clients", units.count(numbers["clients"])),
-        ("messages from clients", units.count(numbers["messages_received"])),
-        ("messages to clients", units.count(numbers["messages_sent"])),
-        ("bytes from clients", units.size(numbers["bytes_received"])),
-        ("bytes to clients", units.size(numbers["bytes_sent"])),
-        ("messages dropped", units.count(numbers["dropped"])),
-        ("keep-alive timeouts", units.count(numbers["keep_alive_timeouts"])),
-        ("under back-pressure", units.seconds(numbers["backpressure_s"])),
-    ]
-
-
-def _summary(period: str, numbers: Row, sessions: Sessions, written: Mapping[str, DataFrame], place: str) -> str:
-    lines = [period, f"{sessions.lines:,} lines in {sessions.files:,} files", ""]
-    lines += [f"{value:>12}  {name}" for name, value in _tiles(numbers)]
-    lines += ["", "Sessions ended by"]
-    reasons = written["close_reasons"].orderBy(F.desc("sessions"), "close_reason").limit(_SUMMARY_ROWS).collect()
-    lines += [
-        f"{units.count(row['sessions']):>12}  {row['close_reason']} ({units.share(row['share'])})" for row in reasons
-    ]
-    lines += ["", f"Look at {place}"]
+def _summary(dataset: Dataset, findings: Sequence[Finding], place: str) -> str:
+    rows = ", ".join(f"{number:,} {table}" for table, number in dataset.rows.items() if number)
+    lines = [_period(dataset), f"{rows} in {units.some(dataset.files, 'file')}", ""]
+    lines += [f"{_MARKS.get(finding.weight, ' ')} {finding.sentence}" for finding in findings]
+    lines += [*([""] if findings else ["Nothing stands out.", ""]), f"Look at {place}"]
     return "\n".join(lines)

@@ -13,11 +13,15 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import MapType
+from pyspark.sql.types import ArrayType, MapType, StructField
 
-from spark_analytics.errors import OutputRefused
+from spark_analytics.errors import InputUnusable, OutputRefused
+from spark_analytics.read import first_line
 
 PAGE: Final = "report.html"
+
+# How Spark says that a file cannot be read, which it notices when a table is computed.
+_BAD_INPUT: Final = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "parquet.io.ParquetDecodingException")
 
 # RFC 4180 quotes, and timestamps that keep their microseconds.
 _CSV_OPTIONS: Final = {
@@ -42,14 +46,18 @@ class Output:
     def write(self, table: str, frame: DataFrame, order: Sequence[Column], *, one_file: bool) -> DataFrame:
         """Write a table as Parquet and as CSV; return it as it is on disk, so nothing is computed twice."""
         parquet = f"{self.directory}/{table}/parquet"
-        arranged = (frame.coalesce(1) if one_file else frame).sortWithinPartitions(*order)
+        arranged = frame.coalesce(1) if one_file else frame
+        if order:
+            arranged = arranged.sortWithinPartitions(*order)
         try:
             arranged.write.mode(self._mode).parquet(parquet)
             written = self._spark.read.schema(frame.schema).parquet(parquet)
-            flat = flatten_maps(written)
+            flat = flatten(written)
             flat.write.mode(self._mode).options(**_CSV_OPTIONS).csv(f"{self.directory}/{table}/csv")
         except (PySparkException, Py4JJavaError) as error:
-            raise OutputRefused(f"Cannot write {table} to {self.directory}: {str(error).splitlines()[0]}") from error
+            if any(sign in str(error) for sign in _BAD_INPUT):
+                raise InputUnusable(f"Cannot compute {table}: {first_line(error)}") from error
+            raise OutputRefused(f"Cannot write {table} to {self.directory}: {first_line(error)}") from error
         return written
 
     def write_page(self, html: str) -> str:
@@ -82,16 +90,19 @@ class Output:
         return jvm.org.apache.hadoop.fs.Path(self.directory, name)
 
 
-def flatten_maps(frame: DataFrame) -> DataFrame:
-    """The same columns, each map as text: `expired=1;queue_full=20`, by key; an empty map is an empty text."""
-    columns = [
-        _as_text(field.name) if isinstance(field.dataType, MapType) else F.col(field.name) for field in frame.schema
-    ]
-    return frame.select(*columns)
+def flatten(frame: DataFrame) -> DataFrame:
+    """The same columns, each map as text, `expired=1;queue_full=20`, by key, and each list as `a;b`; an empty one is an
+    empty text."""
+    return frame.select(*(_flat(field) for field in frame.schema))
 
 
-def _as_text(name: str) -> Column:
-    pairs = F.transform(
-        F.array_sort(F.map_entries(name)), lambda pair: F.concat_ws("=", pair["key"], pair["value"].cast("string"))
-    )
-    return F.concat_ws(";", pairs).alias(name)
+def _flat(field: StructField) -> Column:
+    if isinstance(field.dataType, MapType):
+        pairs = F.transform(
+            F.array_sort(F.map_entries(field.name)),
+            lambda pair: F.concat_ws("=", pair["key"], pair["value"].cast("string")),
+        )
+        return F.concat_ws(";", pairs).alias(field.name)
+    if isinstance(field.dataType, ArrayType):
+        return F.concat_ws(";", F.col(field.name).cast("array<string>")).alias(field.name)
+    return F.col(field.name)

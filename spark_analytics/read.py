@@ -1,110 +1,243 @@
-"""Files to rows: reads what a broker dumped, and says what it could not read.
+"""Files to frames: reads what brokers wrote, in either format, and says what it could not read.
 
-Here does not live what the rows mean (`reports/`). Invariant: every line under the directory is either a row, counted
-in `broken_lines` under its file's name, or the reason for an `InputUnusable`; none disappears.
+Here does not live what the rows mean (`reports/`), nor which files there are (`listing`). Invariant: every part under
+the directory and every line in it is either read, outside the asked time, or named in `warnings`, or it is the reason
+for an `InputUnusable`; none disappears.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import reduce
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructType, TimestampType
+from pyspark.storagelevel import StorageLevel
 
 from spark_analytics.errors import InputUnusable
-from spark_analytics.schema import KEY, REQUIRED, SESSIONS, SUPPORTED_VERSIONS
+from spark_analytics.frames import Frames
+from spark_analytics.listing import Files, list_files
+from spark_analytics.schema import KEY, SUPPORTED_VERSIONS, TABLES, TIME_COLUMNS, required
 
-_CORRUPT = "_corrupt"
+_CORRUPT: Final = "_corrupt"
 
+FOOTERS_AT_ONCE: Final = 8
+"""Footers of Parquet files are read side by side: on a remote file system each is a round trip."""
 
-@dataclass(frozen=True)
-class Sessions:
-    """The rows, kept by Spark for several reports, and what was left out."""
-
-    rows: DataFrame
-    lines: int
-    files: int
-    broken_lines: Mapping[str, int]
-
-    def warnings(self) -> list[str]:
-        """One sentence for each file with lines that were left out."""
-        return [
-            f"{file}: {count:,} broken {'line' if count == 1 else 'lines'} left out"
-            for file, count in self.broken_lines.items()
-        ]
+Progress = Callable[[str], None]
 
 
-def read_sessions(spark: SparkSession, directory: str) -> Sessions:
-    """Read `DIR/table=sessions`; raise InputUnusable if there is nothing to report or a version we do not know."""
-    lines = _lines(spark, directory).persist()
-    broken, total, files = _inspect(lines, directory)
-    good = lines.where(~F.col("broken")).select(*SESSIONS.fieldNames())
-    if total == sum(broken.values()):
-        raise InputUnusable(f"All {total:,} lines under {directory} are broken, the first in {min(broken)}.")
-    # A file that was copied or restored beside itself brings its rows twice.
-    return Sessions(good.dropDuplicates(list(KEY)), lines=total, files=files, broken_lines=broken)
+@dataclass
+class Dataset:
+    """The frames of a directory, and what was found in its files."""
+
+    frames: Frames
+    files: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    """Between the first and the last of the time columns, in UTC."""
+    warnings: list[str] = field(default_factory=list)
+    """A sentence for each file that was left out, or from which lines were."""
 
 
-def _lines(spark: SparkSession, directory: str) -> DataFrame:
-    """One row per line: its file, whether it is broken, and its columns as far as they could be read."""
-    schema = StructType([*SESSIONS.fields]).add(_CORRUPT, StringType())
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+def read(
+    spark: SparkSession,
+    directory: str,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limits: Mapping[str, int] | None = None,
+    progress: Progress = lambda _: None,
+) -> Dataset:
+    """Read all tables of a dataset, the rows from `since` on and before `until`.
+
+    Raises InputUnusable if there is nothing to report, a file of a version we do not know, or no way to read them.
+    """
+    frames: dict[str, DataFrame] = {}
+    dataset = Dataset(frames=None)  # type: ignore[arg-type]
+    pruned = 0
+    for table in TABLES:
+        progress(table)
+        files = list_files(spark, directory, table, since, until)
+        pruned += files.pruned
+        dataset.files += len(files)
+        dataset.warnings += files.skipped
+        frames[table] = _read_table(spark, directory, table, files, since, until, dataset)
+    if not any(dataset.rows.values()):
+        raise InputUnusable(_nothing(directory, dataset, pruned, asked=since is not None or until is not None))
+    dataset.frames = replace(Frames(**frames), limits=limits or {})  # type: ignore[arg-type]
+    return dataset
+
+
+def _read_table(
+    spark: SparkSession,
+    directory: str,
+    table: str,
+    files: Files,
+    since: datetime | None,
+    until: datetime | None,
+    dataset: Dataset,
+) -> DataFrame:
+    schema = TABLES[table]
+    time = TIME_COLUMNS[table]
+    parts = []
     try:
-        text = (
-            spark.read.option("pathGlobFilter", "part-*.jsonl")
-            .option("recursiveFileLookup", "true")
-            .text(f"{directory.rstrip('/')}/table=sessions")
-        )
-    except AnalysisException as error:
-        if "PATH_NOT_FOUND" in str(error):
-            raise InputUnusable(
-                f"There is no table=sessions under {directory}: --input takes the directory the broker dumps its"
-                " sessions to."
-            ) from error
-        raise InputUnusable(f"Cannot read {directory}: {_first_line(error)}") from error
-    return text.select(
-        F.col("_metadata.file_path").alias("file"), F.from_json("value", schema, options).alias("row")
-    ).select("file", _is_broken().alias("broken"), *(f"row.{name}" for name in SESSIONS.fieldNames()))
-
-
-def _is_broken() -> Column:
-    """Not JSON, a value of another type, or a column missing that every row has."""
-    missing = reduce(Column.__or__, (F.col(f"row.{name}").isNull() for name in REQUIRED))
-    return F.col(f"row.{_CORRUPT}").isNotNull() | missing
-
-
-def _inspect(lines: DataFrame, directory: str) -> tuple[dict[str, int], int, int]:
-    """Count the broken lines by file, all lines, and the files; one pass, which also fills Spark's cache."""
-    by_file = lines.groupBy("file", "schema_version").agg(
-        F.count("*").alias("lines"), F.count_if("broken").alias("broken")
-    )
-    try:
-        found = by_file.orderBy("file", "schema_version").collect()
+        whole, torn = _whole(spark, files.parquet, schema)
+        dataset.warnings += torn
+        dataset.files -= len(torn)
+        if whole:
+            parts.append(spark.read.schema(schema).parquet(*whole).select(*schema.fieldNames()))
+            _check_versions(parts[-1].select("schema_version", F.col("_metadata.file_path").alias("file")))
+        if files.jsonl:
+            # Text is parsed once and kept, packed and by column; Parquet is as quick to read again as to keep.
+            lines = _lines(spark, files.jsonl, schema).persist(StorageLevel.MEMORY_AND_DISK)
+            dataset.warnings += _inspect_lines(lines)
+            parts.append(lines.where(~F.col("broken")).select(*schema.fieldNames()))
+        if not parts:
+            return spark.createDataFrame([], schema)
+        rows = _within(reduce(DataFrame.unionByName, parts), time, since, until)
+        if table == "sessions":
+            rows = _once(rows)
+        found = rows.agg(F.count("*"), _text(F.min(time)), _text(F.max(time))).first()
     except (PySparkException, Py4JJavaError) as error:
-        raise InputUnusable(f"Cannot read {directory}: {_first_line(error)}") from error
-    if not found:
-        raise InputUnusable(
-            f"There are no session rows under {directory}/table=sessions yet: a broker completes a file a minute after"
-            " its first row, or when it stops."
+        raise InputUnusable(f"Cannot read {table} in {directory}: {first_line(error)}") from error
+    assert found is not None, "an aggregate without groups has one row"
+    dataset.rows[table] = found[0]
+    if found[0]:
+        first, last = datetime.fromisoformat(found[1]), datetime.fromisoformat(found[2])
+        dataset.starts_at = min(first, dataset.starts_at or first)
+        dataset.ends_at = max(last, dataset.ends_at or last)
+    return rows
+
+
+def _text(time: Column) -> Column:
+    """As text by Spark: collected, a timestamp would be in the zone of this process."""
+    return F.date_format(time, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+
+
+def _within(rows: DataFrame, time: str, since: datetime | None, until: datetime | None) -> DataFrame:
+    if since is not None:
+        rows = rows.where(F.col(time) >= _instant(since))
+    if until is not None:
+        rows = rows.where(F.col(time) < _instant(until))
+    return rows
+
+
+def _instant(moment: datetime) -> Column:
+    return F.lit(moment.isoformat()).cast(TimestampType())
+
+
+# ---------------------------------------------------------------------------------------------------------- Parquet
+
+
+def _whole(spark: SparkSession, paths: list[str], schema: StructType) -> tuple[list[str], list[str]]:
+    """The files that have a footer with the columns every row has, and a sentence for each of the others."""
+    jvm: Any = spark.sparkContext._jvm
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    footer_only = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
+    needed = required(schema)
+
+    def fault(path: str) -> str | None:
+        try:
+            footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(
+                hadoop, jvm.org.apache.hadoop.fs.Path(path), footer_only
+            )
+        except Py4JJavaError as error:
+            return f"{path}: left out, no whole Parquet file ({_brief(error, path)})"
+        columns = footer.getFileMetaData().getSchema()
+        lacking = [name for name in needed if not columns.containsField(name)]
+        return f"{path}: left out, it has no column {lacking[0]}" if lacking else None
+
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
+        faults = list(readers.map(fault, paths))
+    whole = [path for path, wrong in zip(paths, faults, strict=True) if wrong is None]
+    return whole, [wrong for wrong in faults if wrong is not None]
+
+
+def _brief(error: Py4JJavaError, path: str) -> str:
+    said = str(error.java_exception.getMessage() or error.java_exception.getClass().getSimpleName())
+    return said.splitlines()[0].replace(path, "it").replace(path.removeprefix("file:"), "it")[:160]
+
+
+# ------------------------------------------------------------------------------------------------------- JSON Lines
+
+
+def _lines(spark: SparkSession, paths: list[str], schema: StructType) -> DataFrame:
+    """One row per line: its file, whether it is broken, and its columns as far as they could be read."""
+    with_corrupt = StructType([*schema.fields]).add(_CORRUPT, StringType())
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    missing = reduce(Column.__or__, (F.col(f"row.{name}").isNull() for name in required(schema)))
+    return (
+        spark.read.text(paths)
+        .select(F.col("_metadata.file_path").alias("file"), F.from_json("value", with_corrupt, options).alias("row"))
+        .select(
+            "file",
+            (F.col(f"row.{_CORRUPT}").isNotNull() | missing).alias("broken"),
+            *(f"row.{name}" for name in schema.fieldNames()),
         )
-    broken: dict[str, int] = {}
-    for row in found:
-        version = row["schema_version"]
-        if version is not None and version not in SUPPORTED_VERSIONS:
-            known = ", ".join(str(known) for known in sorted(SUPPORTED_VERSIONS))
+    )
+
+
+def _inspect_lines(lines: DataFrame) -> list[str]:
+    """A sentence for each file with broken lines; one pass, which also fills Spark's cache."""
+    _check_versions(lines.where(F.col("schema_version").isNotNull()))
+    broken = lines.where("broken").groupBy("file").agg(F.count("*").alias("lines")).orderBy("file").collect()
+    return [
+        f"{row['file']}: {row['lines']:,} broken {'line' if row['lines'] == 1 else 'lines'} left out" for row in broken
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- both
+
+
+def _check_versions(rows: DataFrame) -> None:
+    """Raise InputUnusable that names a file with a version we do not know, if there is one."""
+    for (version,) in rows.select("schema_version").distinct().orderBy("schema_version").collect():
+        if version not in SUPPORTED_VERSIONS:
+            found = rows.where(F.col("schema_version").eqNullSafe(version)).select(F.min("file")).first()
+            known = " and ".join(str(known) for known in sorted(SUPPORTED_VERSIONS))
             raise InputUnusable(
-                f"{row['file']} has rows of schema version {version}; this program reads version {known}."
+                f"{found and found[0]} has rows of schema version {version}; this program reads versions {known}."
                 " Use the spark_analytics that came with the broker which wrote them."
             )
-        if row["broken"]:
-            broken[row["file"]] = broken.get(row["file"], 0) + row["broken"]
-    return broken, sum(row["lines"] for row in found), len({row["file"] for row in found})
 
 
-def _first_line(error: Exception) -> str:
+def _once(sessions: DataFrame) -> DataFrame:
+    """Each session once, also where rows were copied into another file.
+
+    Only sessions have a key, and telling their rows apart takes a shuffle of the keys alone; that of whole rows is paid
+    only where there is a copy. Other tables rely on the names of parts, see `list_files`.
+    """
+    copied = sessions.groupBy(*KEY).count().where("count > 1").limit(1).count()
+    return sessions.dropDuplicates(list(KEY)) if copied else sessions
+
+
+def _nothing(directory: str, dataset: Dataset, pruned: int, *, asked: bool) -> str:
+    if asked and (pruned or dataset.files):
+        return f"There are no rows in {directory} in the time that was asked for. Leave out --since and --until."
+    if dataset.warnings:
+        return f"Nothing in {directory} can be read. The first of {len(dataset.warnings)}: {dataset.warnings[0]}."
+    if dataset.files:
+        return f"The files in {directory} have no rows."
+    return (
+        f"There are no files of a dataset in {directory}: --input takes the directory that the broker's [telemetry]"
+        " names. A broker completes its first files a minute after their first row, or when it stops."
+    )
+
+
+def first_line(error: Exception) -> str:
+    """What Spark says, without its stack trace."""
+    if isinstance(error, Py4JJavaError):
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        return str(cause.getMessage() or cause.getClass().getName()).strip().splitlines()[0]
     return str(error).strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""The table `sessions` as Spark sees it: `docs/reference/telemetry.md`, column by column, and nothing else.
+"""The dataset's tables as Spark sees them: `docs/reference/telemetry.md`, column by column, and nothing else.
 
 Invariant: order, names, types and which columns may be null are exactly those of the reference page.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
     DoubleType,
@@ -20,78 +21,187 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-SUPPORTED_VERSIONS: Final = frozenset({1})
+SUPPORTED_VERSIONS: Final = frozenset({1, 2})
+"""Version 1 had `sessions` alone, without its last two columns; both may be null, so its rows are rows of version 2."""
 
-# The columns that reports name more than once; each is spelt here and in `SESSIONS` below.
-BROKER_ID: Final = "broker_id"
-CONNECTION_ID: Final = "connection_id"
-CLIENT_ID: Final = "client_id"
-LISTENER: Final = "listener"
-PROTOCOL_VERSION: Final = "protocol_version"
-KEEP_ALIVE_S: Final = "keep_alive_s"
-ENDED_AT: Final = "ended_at"
-DURATION_S: Final = "duration_s"
-CLOSE_REASON: Final = "close_reason"
-DROPS: Final = "drops"
-
-KEEP_ALIVE_TIMEOUT: Final = "keep_alive_timeout"
-"""The close reason of a client that fell silent."""
-
-KEY: Final = (BROKER_ID, CONNECTION_ID)
-"""Names one row; the same key twice is the same row written twice."""
+_TYPES: Final[dict[str, DataType]] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestampType(),
+    "map": MapType(StringType(), LongType(), valueContainsNull=False),
+    "ints": ArrayType(IntegerType(), containsNull=False),
+    "longs": ArrayType(LongType(), containsNull=False),
+}
 
 
-def _required(name: str, kind: DataType) -> StructField:
-    return StructField(name, kind, nullable=False)
+def _table(columns: str) -> StructType:
+    """`name type` or `name type?` a line; every table begins with the same two columns."""
+    fields = []
+    for line in ("schema_version int\nbroker_id string\n" + columns.strip()).splitlines():
+        name, kind = line.split()
+        fields.append(StructField(name, _TYPES[kind.removesuffix("?")], nullable=kind.endswith("?")))
+    return StructType(fields)
 
 
-def _optional(name: str, kind: DataType) -> StructField:
-    return StructField(name, kind, nullable=True)
+SESSIONS: Final = _table("""
+connection_id long
+client_id string
+username string?
+listener string
+transport string
+tls_version string?
+tls_cipher string?
+peer string
+protocol_version string
+clean_start boolean
+session_present boolean
+session_expiry_s long?
+keep_alive_s int
+opened_at timestamp
+connected_at timestamp
+ended_at timestamp
+duration_s double
+close_reason string
+reason_code int
+close_detail string?
+will_published boolean
+bytes_received long
+bytes_sent long
+received_qos0 long
+received_qos1 long
+received_qos2 long
+sent_qos0 long
+sent_qos1 long
+sent_qos2 long
+drops map
+dropped long
+outbox_high_water_bytes long
+outbox_high_water_messages long
+queue_high_water_messages long
+inflight_high_water long
+backpressure_s double
+backpressure_count long
+subscriptions long
+last_heard_at timestamp?
+keep_alive_late_s double?
+""")
+
+EVENTS: Final = _table("""
+at timestamp
+event string
+connection_id long?
+client_id string?
+username string?
+listener string?
+transport string?
+peer string?
+protocol_version string?
+reason string?
+reason_code int?
+detail string?
+topic_filter string?
+qos int?
+duration_s double?
+numbers map
+""")
+
+TRAFFIC: Final = _table("""
+interval_start timestamp
+interval_s double
+topic string
+topics long
+messages_qos0 long
+messages_qos1 long
+messages_qos2 long
+payload_bytes long
+payload_bytes_max long
+deliveries long
+""")
+
+ACTIVITY: Final = _table("""
+interval_start timestamp
+interval_s double
+connection_id long
+client_id string
+listener string
+messages_received long
+messages_sent long
+bytes_received long
+bytes_sent long
+dropped long
+queued long
+queued_bytes long
+inflight long
+backpressure_s double
+""")
+
+LATENCY: Final = _table("""
+interval_start timestamp
+interval_s double
+stage string
+qos int
+topic string
+messages long
+sum_us long
+max_us long
+buckets ints
+counts longs
+""")
+
+DROPS: Final = _table("""
+interval_start timestamp
+interval_s double
+reason string
+client_id string?
+topic string?
+messages long
+""")
+
+SAMPLES: Final = _table("""
+message_id string
+at timestamp
+topic string
+qos int
+payload_bytes long
+publisher string?
+receiver string?
+outcome string
+reason string?
+routed_us long?
+queued_us long?
+written_us long?
+acknowledged_us long?
+one_in long
+""")
+
+TABLES: Final[dict[str, StructType]] = {
+    "sessions": SESSIONS,
+    "events": EVENTS,
+    "traffic": TRAFFIC,
+    "activity": ACTIVITY,
+    "latency": LATENCY,
+    "drops": DROPS,
+    "samples": SAMPLES,
+}
+
+TIME_COLUMNS: Final[dict[str, str]] = {
+    "sessions": "ended_at",
+    "events": "at",
+    "traffic": "interval_start",
+    "activity": "interval_start",
+    "latency": "interval_start",
+    "drops": "interval_start",
+    "samples": "at",
+}
+"""The column whose first value in a file names the file's folder."""
+
+KEY: Final = ("broker_id", "connection_id")
+"""Names one row of `sessions`; the same key twice is the same row written twice."""
 
 
-SESSIONS: Final = StructType(
-    [
-        _required("schema_version", IntegerType()),
-        _required(BROKER_ID, StringType()),
-        _required(CONNECTION_ID, LongType()),
-        _required(CLIENT_ID, StringType()),
-        _optional("username", StringType()),
-        _required(LISTENER, StringType()),
-        _required("transport", StringType()),
-        _optional("tls_version", StringType()),
-        _optional("tls_cipher", StringType()),
-        _required("peer", StringType()),
-        _required(PROTOCOL_VERSION, StringType()),
-        _required("clean_start", BooleanType()),
-        _required("session_present", BooleanType()),
-        _optional("session_expiry_s", LongType()),
-        _required(KEEP_ALIVE_S, IntegerType()),
-        _required("opened_at", TimestampType()),
-        _required("connected_at", TimestampType()),
-        _required(ENDED_AT, TimestampType()),
-        _required(DURATION_S, DoubleType()),
-        _required(CLOSE_REASON, StringType()),
-        _required("reason_code", IntegerType()),
-        _optional("close_detail", StringType()),
-        _required("will_published", BooleanType()),
-        _required("bytes_received", LongType()),
-        _required("bytes_sent", LongType()),
-        _required("received_qos0", LongType()),
-        _required("received_qos1", LongType()),
-        _required("received_qos2", LongType()),
-        _required("sent_qos0", LongType()),
-        _required("sent_qos1", LongType()),
-        _required("sent_qos2", LongType()),
-        _required(DROPS, MapType(StringType(), LongType(), valueContainsNull=False)),
-        _required("dropped", LongType()),
-        _required("outbox_high_water_bytes", LongType()),
-        _required("outbox_high_water_messages", LongType()),
-        _required("queue_high_water_messages", LongType()),
-        _required("inflight_high_water", LongType()),
-        _required("backpressure_s", DoubleType()),
-        _required("backpressure_count", LongType()),
-        _required("subscriptions", LongType()),
-    ]
-)
-
-REQUIRED: Final = tuple(field.name for field in SESSIONS if not field.nullable)
+def required(schema: StructType) -> list[str]:
+    """The columns that every row has."""
+    return [field.name for field in schema if not field.nullable]

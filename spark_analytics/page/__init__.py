@@ -1,5 +1,5 @@
-"""The report for people: one HTML file that needs nothing but a browser, no network and no script.
+"""The report for people: one HTML file that needs nothing but a browser, and no network.
 
-`charts` draws SVG, `tables` knows which tables there are and how each is shown, `html` puts the page together.
-Invariant: text that came from a client passes through `html.escape` on its way into the page.
+`charts` makes figures of rows, `html` puts the page together with plotly.js and a few lines of our own, `page.js`.
+Invariant: text that came from a client is escaped on its way into the page, and into a figure.
 """

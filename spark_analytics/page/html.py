@@ -1,89 +1,92 @@
-"""The page itself: numbers on top, then for each table a sentence, a chart and the first rows.
+"""The page itself: findings, numbers, then for each table a sentence, a chart and the first rows.
 
-It knows no Spark; it is handed text and numbers. Invariant: the result refers to nothing outside itself.
+It knows no Spark; it is handed text, numbers and figures. Invariant: the result refers to nothing outside itself, and
+runs no script but the two that are named by their hashes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from html import escape
-from typing import Final
+from importlib import resources
+from typing import Any, Final
 
-_STYLE: Final = """
-:root { color-scheme: light; --ink: #1f2933; --soft: #5f6c7b; --line: #e3e8ee; --paper: #fff; --ground: #f5f7f9; }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
-main { max-width: 1000px; margin: 0 auto; padding: 32px 20px 64px; }
-h1 { font-size: 26px; margin: 0 0 4px; }
-h2 { font-size: 18px; margin: 0 0 2px; }
-p { margin: 0 0 14px; color: var(--soft); }
-section, .tiles div, .warnings { background: var(--paper); border: 1px solid var(--line); border-radius: 8px; }
-section { padding: 20px 24px; margin-top: 20px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 12px; margin-top: 20px; }
-.tiles div { padding: 12px 16px; }
-.tiles b { display: block; font-size: 22px; font-weight: 600; }
-.tiles span { color: var(--soft); font-size: 13px; }
-.warnings { margin-top: 20px; padding: 12px 20px; border-color: #e0b25c; background: #fffaf0; overflow-wrap: anywhere; }
-.warnings ul { margin: 4px 0 0; padding-left: 20px; }
-svg { display: block; max-width: 100%; height: auto; margin: 6px 0 18px; }
-svg text { font-size: 13px; fill: var(--ink); }
-svg text.value { fill: var(--soft); }
-svg .floor { stroke: var(--line); stroke-width: 2; }
-.scroll { overflow: auto; max-height: 420px; }
-table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
-th { position: sticky; top: 0; background: var(--paper); color: var(--soft); font-weight: 600; text-align: left; }
-th, td { padding: 5px 18px 5px 0; white-space: nowrap; box-shadow: inset 0 -1px var(--line); unicode-bidi: isolate; }
-td { max-width: 320px; overflow: hidden; text-overflow: ellipsis; }
-.number { text-align: right; }
-.more { margin: 10px 0 0; font-size: 13px; }
-""".strip()
+from plotly.offline import get_plotlyjs
+
+from spark_analytics.frames import INFORMATION, NOTABLE, PROBLEM, Finding
+
+_WEIGHTS: Final = {PROBLEM: "problem", NOTABLE: "notable", INFORMATION: "information"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Text as shown; numbers stand to the right."""
+    """Text as shown; of a number also what it sorts by."""
 
     text: str
-    is_number: bool = False
+    number: float | None = None
 
 
 @dataclass(frozen=True)
 class Section:
     """One table of the report: what it says, its chart, and its first rows out of `total`."""
 
+    name: str
     title: str
     says: str
     empty: str
-    chart: str
-    columns: Sequence[Cell]
+    figure: Mapping[str, Any] | None
+    columns: Sequence[tuple[str, bool]]
+    """Headings, and whether the column holds numbers."""
     rows: Sequence[Sequence[Cell]]
     total: int
-    files: str
 
 
-def page(period: str, tiles: Sequence[tuple[str, str]], warnings: Sequence[str], sections: Sequence[Section]) -> str:
+def page(
+    period: str,
+    findings: Sequence[Finding],
+    tiles: Sequence[tuple[str, str]],
+    warnings: Sequence[str],
+    sections: Sequence[Section],
+) -> str:
     """One complete HTML document."""
+    drawn = any(section.figure for section in sections)
+    scripts = [*([str(get_plotlyjs())] if drawn else []), _file("page.js")] if sections else []
+    shown = {section.name for section in sections}
     body = "".join(
         [
-            f"<h1>MQTT sessions</h1><p>{escape(period)}</p>",
-            _tiles(tiles),
+            f"<h1>MQTT telemetry</h1><p>{escape(period)}</p>",
             _warnings(warnings),
+            _findings(findings, shown),
+            _tiles(tiles),
+            _contents(sections),
             *(_section(section) for section in sections),
+            *(f"<script>{script}</script>" for script in scripts),
         ]
+    )
+    # Should a hostile client id ever slip through unescaped, the browser still runs and fetches nothing of it.
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src"
+        f" {' '.join(_hash(script) for script in scripts) or chr(39) + 'none' + chr(39)}"
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        # Should a hostile client id ever slip through unescaped, the browser still runs and fetches nothing.
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>MQTT sessions</title><style>{_STYLE}</style></head><body><main>{body}</main></body></html>\n"
+        f"<title>MQTT telemetry</title><style>{_file('page.css')}</style></head>"
+        f"<body><main>{body}</main></body></html>\n"
     )
 
 
-def _tiles(tiles: Sequence[tuple[str, str]]) -> str:
-    inner = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in tiles)
-    return f'<div class="tiles">{inner}</div>'
+def _file(name: str) -> str:
+    return resources.files("spark_analytics.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
 def _warnings(warnings: Sequence[str]) -> str:
@@ -93,23 +96,71 @@ def _warnings(warnings: Sequence[str]) -> str:
     return f'<div class="warnings"><b>Not everything could be read</b><ul>{items}</ul></div>'
 
 
+def _findings(findings: Sequence[Finding], shown: set[str]) -> str:
+    if not findings:
+        return "<section><h2>Findings</h2><p>Nothing stands out.</p></section>"
+    items = "".join(
+        f'<li class="{_WEIGHTS[finding.weight]}"><b>{_WEIGHTS[finding.weight]}</b>{escape(finding.sentence)}'
+        + (f' <a href="#{escape(finding.table)}">evidence</a></li>' if finding.table in shown else "</li>")
+        for finding in findings
+    )
+    return f'<section><h2>Findings</h2><ul class="findings">{items}</ul></section>'
+
+
+def _tiles(tiles: Sequence[tuple[str, str]]) -> str:
+    inner = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in tiles)
+    return f'<div class="tiles">{inner}</div>'
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    items = "".join(
+        f'<li><a href="#{escape(section.name)}">{escape(section.title)}</a>{"" if section.total else " (none)"}</li>'
+        for section in sections
+    )
+    return f"<nav><b>Tables</b><ul>{items}</ul></nav>"
+
+
 def _section(section: Section) -> str:
-    head = f"<h2>{escape(section.title)}</h2>"
+    head = f'<section id="{escape(section.name)}"><h2>{escape(section.title)}</h2>'
     if not section.rows:
-        return f"<section>{head}<p>{escape(section.empty)}</p></section>"
-    shown = len(section.rows)
+        return f"{head}<p>{escape(section.empty)}</p></section>"
     count = "1 row." if section.total == 1 else f"{section.total:,} rows."
-    if shown < section.total:
-        count = f"The first {shown:,} of {count}"
-    rows = "".join(f"<tr>{''.join(_cell('td', cell) for cell in row)}</tr>" for row in section.rows)
+    if len(section.rows) < section.total:
+        count = f"The first {len(section.rows):,} of {count}"
+    headings = "".join(_heading(name, is_number) for name, is_number in section.columns)
+    rows = "".join(
+        f"<tr>{''.join(_cell(cell, column[1]) for cell, column in zip(row, section.columns, strict=True))}</tr>"
+        for row in section.rows
+    )
+    files = escape(f"{section.name}/csv and {section.name}/parquet")
     return (
-        f"<section>{head}<p>{escape(section.says)}</p>{section.chart}"
-        f'<div class="scroll"><table><thead><tr>{"".join(_cell("th", cell) for cell in section.columns)}</tr></thead>'
-        f'<tbody>{rows}</tbody></table></div><p class="more">{count} All of them: {escape(section.files)}</p></section>'
+        f"{head}<p>{escape(section.says)}</p>{_chart(section)}"
+        f'<div class="scroll"><table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<p class="more">{count} All of them: {files}.</p></section>'
     )
 
 
-def _cell(tag: str, cell: Cell) -> str:
-    css = ' class="number"' if cell.is_number else ""
+def _chart(section: Section) -> str:
+    if not section.figure:
+        return ""
+    # Inside a script element nothing is unescaped, so that no text may look like its end.
+    figure = json.dumps(section.figure, ensure_ascii=True).replace("<", "\\u003c").replace("&", "\\u0026")
+    identity = f"figure-{escape(section.name)}"
+    return (
+        f'<div class="chart" data-figure="{identity}"></div>'
+        f'<script type="application/json" id="{identity}">{figure}</script>'
+    )
+
+
+def _heading(name: str, is_number: bool) -> str:
+    return f"<th{_css(is_number)}>{escape(name)}</th>"
+
+
+def _cell(cell: Cell, is_number: bool) -> str:
     hint = f' title="{escape(cell.text)}"' if len(cell.text) > 40 else ""
-    return f"<{tag}{css}{hint}>{escape(cell.text)}</{tag}>"
+    sorts = "" if cell.number is None else f' data-v="{cell.number:.17g}"'
+    return f"<td{_css(is_number)}{sorts}{hint}>{escape(cell.text)}</td>"
+
+
+def _css(is_number: bool) -> str:
+    return ' class="number"' if is_number else ""

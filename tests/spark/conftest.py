@@ -6,7 +6,6 @@ import gc
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,10 @@ import pytest
 from spark_analytics import environment
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROW: dict[str, Any] = {
-    "schema_version": 1,
+    "schema_version": 2,
     "broker_id": "b1",
     "connection_id": 1,
     "client_id": "thermometer",
@@ -58,9 +57,10 @@ ROW: dict[str, Any] = {
     "backpressure_s": 0.0,
     "backpressure_count": 0,
     "subscriptions": 0,
+    "last_heard_at": None,
+    "keep_alive_late_s": None,
 }
 
-MakeFrame = Callable[..., "DataFrame"]
 WriteFile = Callable[..., Path]
 
 
@@ -75,27 +75,11 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def sessions(spark: SparkSession) -> MakeFrame:
-    """`sessions({"client_id": "a"}, {…})`: one row for each, everything else as in ROW, connections numbered."""
-
-    from spark_analytics.schema import SESSIONS
-
-    def make(*changes: dict[str, Any]) -> DataFrame:
-        rows = [ROW | {"connection_id": number} | change for number, change in enumerate(changes, 1)]
-        for row in rows:
-            for name in ("opened_at", "connected_at", "ended_at"):
-                row[name] = datetime.fromisoformat(row[name])
-        return spark.createDataFrame([tuple(row.values()) for row in rows], SESSIONS)
-
-    return make
-
-
-@pytest.fixture
 def write_file(tmp_path: Path) -> WriteFile:
-    """`write_file({"client_id": "a"}, "rubbish", …, name="part-b1-000001.jsonl")`: a row or a raw line each."""
+    """`write_file({"client_id": "a"}, "rubbish", …, name="part-b1-000001.jsonl")`: a session or a raw line each."""
 
-    def write(*lines: dict[str, Any] | str, name: str = "part-b1-000001.jsonl") -> Path:
-        path = tmp_path / "dump/table=sessions/date=2026-11-21/hour=11" / name
+    def write(*lines: dict[str, Any] | str, name: str = "part-b1-000001.jsonl", hour: int = 11) -> Path:
+        path = tmp_path / f"dump/table=sessions/date=2026-11-21/hour={hour}" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         text = [
             line if isinstance(line, str) else json.dumps(ROW | {"connection_id": number} | line)

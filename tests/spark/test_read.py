@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-import msgspec
+import pyarrow
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from mqttlite.telemetry.dump import Options, SessionDump, SessionRow
 from spark_analytics.errors import InputUnusable
-from spark_analytics.read import read_sessions
-from spark_analytics.schema import REQUIRED, SESSIONS
+from spark_analytics.read import read
+from spark_analytics.schema import SESSIONS, TABLES
 
 from .conftest import ROW
 
 pytestmark = pytest.mark.slow
 
 WriteFile = Callable[..., Path]
+
+ARROW = {
+    "int": pyarrow.int32(),
+    "bigint": pyarrow.int64(),
+    "double": pyarrow.float64(),
+    "string": pyarrow.string(),
+    "boolean": pyarrow.bool_(),
+}
+DROPS = pyarrow.map_(pyarrow.string(), pyarrow.int64())
 
 
 @pytest.fixture
@@ -27,27 +39,108 @@ def dump(tmp_path: Path) -> str:
 
 
 def clients(spark: SparkSession, dump: str) -> list[str]:
-    return sorted(row["client_id"] for row in read_sessions(spark, dump).rows.collect())
+    return sorted(row["client_id"] for row in read(spark, dump).frames.sessions.collect())
 
 
-def test_the_writer_and_the_reader_agree_on_every_column(spark: SparkSession, dump: str) -> None:
-    assert list(SessionRow.__struct_fields__) == SESSIONS.fieldNames()
-    optional = {field.name for field in msgspec.structs.fields(SessionRow) if "None" in str(field.type)}
-    assert set(REQUIRED) == set(SESSIONS.fieldNames()) - optional
+def write_parquet(dump: str, table: str, rows: list[dict[str, Any]], name: str, hour: int = 11) -> Path:
+    """As the broker does: pyarrow, microseconds in UTC, and whatever columns the rows have."""
+    path = Path(dump, f"table={table}/date=2026-11-21/hour={hour}", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {}
+    for column in rows[0]:
+        values = [row[column] for row in rows]
+        if column == "drops":
+            columns[column] = pyarrow.array([list(value.items()) for value in values], DROPS)
+        elif column.endswith("_at") or column in ("interval_start", "at"):
+            moments = [value and datetime.fromisoformat(value) for value in values]
+            columns[column] = pyarrow.array(moments, pyarrow.timestamp("us", "UTC"))
+        else:
+            kind = ARROW[TABLES[table][column].dataType.simpleString()] if column in TABLES[table].names else None
+            columns[column] = pyarrow.array(values, kind)
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
 
-    row = msgspec.convert(ROW | {"drops": {"expired": 3}, "username": 'zoë\n"x"'}, SessionRow)
-    writer = SessionDump(Options(directory=dump), "b1")
-    writer.write(row)
-    assert writer.close(5)
-    (read,) = (
-        read_sessions(spark, dump)
-        .rows.selectExpr("*", "date_format(ended_at, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'\") as ended_text")
-        .collect()
+
+def row_of(**changes: Any) -> dict[str, Any]:
+    return ROW | changes
+
+
+def test_both_formats_in_one_directory_are_one_table(spark: SparkSession, dump: str, write_file: WriteFile) -> None:
+    write_file({"client_id": "a"})
+    write_parquet(
+        dump, "sessions", [row_of(client_id="b", connection_id=7, drops={"expired": 3})], "part-b2-000001.parquet"
     )
-    assert read["ended_text"] == ROW["ended_at"]
-    for name in SESSIONS.fieldNames():
-        if not name.endswith("_at"):
-            assert read[name] == getattr(row, name), name
+    rows = {row["client_id"]: row for row in read(spark, dump).frames.sessions.collect()}
+    assert set(rows) == {"a", "b"}
+    assert rows["b"]["drops"] == {"expired": 3}
+    assert rows["a"]["ended_at"] == rows["b"]["ended_at"]
+
+
+def test_a_session_of_version_1_lacks_two_columns_and_is_read(
+    spark: SparkSession, dump: str, write_file: WriteFile
+) -> None:
+    old = {name: value for name, value in ROW.items() if name not in ("last_heard_at", "keep_alive_late_s")}
+    write_file(json.dumps(old | {"schema_version": 1}))
+    dataset = read(spark, dump)
+    (row,) = dataset.frames.sessions.collect()
+    assert (row["last_heard_at"], row["keep_alive_late_s"], row["client_id"]) == (None, None, "thermometer")
+    assert not dataset.warnings
+
+
+@pytest.mark.parametrize("damage", ["torn", "garbage", "empty"])
+def test_a_parquet_file_that_is_not_whole_is_named_and_the_others_are_read(
+    spark: SparkSession, dump: str, damage: str
+) -> None:
+    write_parquet(dump, "sessions", [row_of(client_id="a")], "part-b1-000001.parquet")
+    path = write_parquet(dump, "sessions", [row_of(client_id="b", connection_id=2)], "part-b1-000002.parquet")
+    whole = path.read_bytes()
+    path.write_bytes({"torn": whole[:-100], "garbage": b"rubbish" * 99, "empty": b""}[damage])
+    assert clients(spark, dump) == ["a"]
+    (warning,) = read(spark, dump).warnings
+    assert warning.startswith(f"file:{path}: left out, no whole Parquet file (")
+
+
+def test_a_parquet_file_without_a_column_that_every_row_has_is_left_out(spark: SparkSession, dump: str) -> None:
+    write_parquet(dump, "sessions", [row_of(client_id="a")], "part-b1-000001.parquet")
+    lacking = {name: value for name, value in ROW.items() if name != "peer"}
+    path = write_parquet(dump, "sessions", [lacking], "part-b1-000002.parquet")
+    dataset = read(spark, dump)
+    assert dataset.warnings == [f"file:{path}: left out, it has no column peer"]
+    assert dataset.rows["sessions"] == 1
+
+
+def test_a_copied_part_is_read_once_whatever_its_table(spark: SparkSession, dump: str) -> None:
+    drop = {"schema_version": 2, "broker_id": "b1", "interval_start": "2026-11-21T11:00:00Z", "interval_s": 10.0}
+    drop |= {"reason": "queue_full", "client_id": None, "topic": None, "messages": 5}
+    write_parquet(dump, "drops", [drop], "part-b1-000001.parquet")
+    copy = write_parquet(dump, "drops", [drop], "part-b1-000001.parquet", hour=12)
+    lines = copy.with_suffix(".jsonl")
+    lines.write_text(json.dumps(drop) + "\n")
+    dataset = read(spark, dump)
+    assert dataset.rows["drops"] == 1
+    assert [warning.split(": ")[0] for warning in dataset.warnings] == [f"file:{copy}", f"file:{lines}"]
+    assert all("left out, a copy of" in warning for warning in dataset.warnings)
+
+
+def test_only_the_time_that_is_asked_for_is_read(spark: SparkSession, dump: str, write_file: WriteFile) -> None:
+    for hour in range(8, 14):
+        ended = f"2026-11-21T{hour:02}:30:00Z"
+        write_file(
+            {"connection_id": hour, "client_id": f"c{hour}", "ended_at": ended},
+            name=f"part-b1-{hour:06}.jsonl",
+            hour=hour,
+        )
+    since, until = datetime(2026, 11, 21, 11, 30, tzinfo=UTC), datetime(2026, 11, 21, 13, 30, tzinfo=UTC)
+    dataset = read(spark, dump, since=since, until=until)
+    assert sorted(row["client_id"] for row in dataset.frames.sessions.collect()) == ["c11", "c12"]
+    assert dataset.files == 5, "the folder of 8 o'clock cannot hold such a row, those of 9 and 10 might"
+    assert (dataset.starts_at, dataset.ends_at) == (since, datetime(2026, 11, 21, 12, 30, tzinfo=UTC))
+
+
+def test_a_time_without_rows_is_an_error(spark: SparkSession, dump: str, write_file: WriteFile) -> None:
+    write_file({})
+    with pytest.raises(InputUnusable, match=r"no rows in .* in the time that was asked for"):
+        read(spark, dump, since=datetime(2027, 1, 1, tzinfo=UTC))
 
 
 def test_files_that_are_still_growing_and_files_of_others_are_not_read(
@@ -75,10 +168,10 @@ def test_a_broken_line_is_left_out_counted_and_named(
     spark: SparkSession, dump: str, write_file: WriteFile, broken: str
 ) -> None:
     path = write_file({"client_id": "a"}, broken, {"client_id": "b"})
-    sessions = read_sessions(spark, dump)
-    assert sorted(row["client_id"] for row in sessions.rows.collect()) == ["a", "b"]
-    assert sessions.lines == 3
-    (warning,) = sessions.warnings()
+    dataset = read(spark, dump)
+    assert sorted(row["client_id"] for row in dataset.frames.sessions.collect()) == ["a", "b"]
+    assert dataset.rows["sessions"] == 2
+    (warning,) = dataset.warnings
     assert warning.endswith(f"{path.name}: 1 broken line left out")
 
 
@@ -91,9 +184,10 @@ def test_a_row_that_breaks_the_schema_is_a_broken_line(
     spark: SparkSession, dump: str, write_file: WriteFile, change: dict[str, object]
 ) -> None:
     write_file({"client_id": "a"}, change)
-    sessions = read_sessions(spark, dump)
-    assert sessions.rows.count() == 1
-    assert list(sessions.broken_lines.values()) == [1]
+    dataset = read(spark, dump)
+    assert dataset.rows["sessions"] == 1
+    (warning,) = dataset.warnings
+    assert warning.endswith(": 1 broken line left out")
 
 
 def test_a_file_of_rubbish_is_named_and_the_others_are_read(
@@ -101,17 +195,17 @@ def test_a_file_of_rubbish_is_named_and_the_others_are_read(
 ) -> None:
     write_file({"client_id": "a"})
     write_file(*["rubbish"] * 1200, name="part-b1-000002.jsonl")
-    sessions = read_sessions(spark, dump)
-    assert sessions.rows.count() == 1
-    (warning,) = sessions.warnings()
+    dataset = read(spark, dump)
+    assert dataset.rows["sessions"] == 1
+    (warning,) = dataset.warnings
     assert warning.endswith("part-b1-000002.jsonl: 1,200 broken lines left out")
 
 
 def test_columns_that_a_later_broker_adds_are_ignored(spark: SparkSession, dump: str, write_file: WriteFile) -> None:
     write_file({"client_id": "a", "moon_phase": "full"})
-    sessions = read_sessions(spark, dump)
-    assert sessions.rows.columns == SESSIONS.fieldNames()
-    assert not sessions.broken_lines
+    dataset = read(spark, dump)
+    assert dataset.frames.sessions.columns == SESSIONS.fieldNames()
+    assert not dataset.warnings
 
 
 def test_a_row_that_was_written_twice_counts_once(spark: SparkSession, dump: str, write_file: WriteFile) -> None:
@@ -123,23 +217,29 @@ def test_a_row_that_was_written_twice_counts_once(spark: SparkSession, dump: str
 def test_an_unknown_schema_version_is_an_error_that_names_a_file(
     spark: SparkSession, dump: str, write_file: WriteFile
 ) -> None:
-    path = write_file({}, {"schema_version": 2, "listener": {"name": "changed its type"}})
-    with pytest.raises(InputUnusable, match=rf"{path.name} has rows of schema version 2; .* reads version 1"):
-        read_sessions(spark, dump)
+    path = write_file({}, {"schema_version": 3, "listener": {"name": "changed its type"}})
+    with pytest.raises(InputUnusable, match=rf"{path.name} has rows of schema version 3; .* reads versions 1 and 2"):
+        read(spark, dump)
 
 
-def test_a_directory_without_sessions_is_an_error(spark: SparkSession, dump: str) -> None:
-    with pytest.raises(InputUnusable, match="There is no table=sessions under"):
-        read_sessions(spark, dump)
+def test_an_unknown_schema_version_in_parquet_is_an_error_that_names_a_file(spark: SparkSession, dump: str) -> None:
+    path = write_parquet(dump, "sessions", [row_of(schema_version=3)], "part-b1-000001.parquet")
+    with pytest.raises(InputUnusable, match=rf"{path.name} has rows of schema version 3"):
+        read(spark, dump)
 
 
-def test_a_table_without_rows_is_an_error(spark: SparkSession, dump: str, write_file: WriteFile) -> None:
+def test_a_directory_without_files_is_an_error(spark: SparkSession, dump: str) -> None:
+    with pytest.raises(InputUnusable, match="There are no files of a dataset in"):
+        read(spark, dump)
+
+
+def test_files_without_rows_are_an_error(spark: SparkSession, dump: str, write_file: WriteFile) -> None:
     write_file()
-    with pytest.raises(InputUnusable, match="no session rows"):
-        read_sessions(spark, dump)
+    with pytest.raises(InputUnusable, match="have no rows"):
+        read(spark, dump)
 
 
-def test_a_table_of_nothing_but_broken_lines_is_an_error(spark: SparkSession, dump: str, write_file: WriteFile) -> None:
+def test_nothing_but_broken_lines_is_an_error(spark: SparkSession, dump: str, write_file: WriteFile) -> None:
     write_file("rubbish", "more")
-    with pytest.raises(InputUnusable, match=r"All 2 lines .* are broken, the first in .*part-b1-000001\.jsonl"):
-        read_sessions(spark, dump)
+    with pytest.raises(InputUnusable, match=r"Nothing in .* can be read.*part-b1-000001\.jsonl: 2 broken lines"):
+        read(spark, dump)
