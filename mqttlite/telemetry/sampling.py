@@ -6,6 +6,7 @@ the followed ones stand for adds up to all that passed.
 """
 
 import random
+from collections import deque
 from typing import Final
 
 from mqttlite.core.witness import NO_SAMPLES
@@ -35,6 +36,7 @@ class Sampler:
         self._began = now
         self._distance = 0
         self._unweighed = 0
+        self._weights: Final[deque[int]] = deque()
         self._chosen_distance = 1
         self._chosen_passed = 0
         self._passed = 0
@@ -49,18 +51,18 @@ class Sampler:
         self._distance = self._draw()
         return self._distance
 
-    def next(self, left: int, now: float) -> int:
-        """One is followed. `left` is what is left of its distance, less than 0 where a whole run came at once; how many
-        to let pass until the next."""
-        self._pass(self._distance - left)
+    def next(self, now: float) -> int:
+        """One is to be followed: how many to let pass until the next."""
+        self._pass(self._distance)
+        self._weights.append(self._unweighed)
+        self._unweighed = 0
         self._follow(now)
         self._distance = self._draw()
         return self._distance
 
     def weight(self) -> int:
-        """How many messages the latest one stands for that `next` was called for."""
-        weight, self._unweighed = self._unweighed, 0
-        return max(1, weight)
+        """How many messages the next one stands for of those that `next` was called for; 0 where there is none left."""
+        return self._weights.popleft() if self._weights else 0
 
     def choose(self, now: float) -> int:
         """A message passes that somebody follows for himself: how many such it stands for in the dataset; 0: it is not

@@ -1,0 +1,181 @@
+"""What happens, as rows of `events`.
+
+Invariant: an event is told when it happens, with all that is known of its connection, and of other things nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Final
+
+from mqttlite.core.connection import Connection
+from mqttlite.core.limits import Limits
+from mqttlite.core.reasons import CloseReason
+from mqttlite.telemetry.intervals import Link, Write
+from mqttlite.telemetry.pseudonyms import Pseudonyms
+from mqttlite.telemetry.tables import EventRow
+from mqttlite.telemetry.wall import Wall
+from mqttlite.wire.constants import VERSION_NAMES
+
+_ENDS: Final = {CloseReason.TAKEN_OVER: "taken_over", CloseReason.KEEP_ALIVE_TIMEOUT: "keep_alive_timeout"}
+"""Ends that are events of their own."""
+
+_OF_A_CLIENT: Final = (CloseReason.CLIENT_DISCONNECTED_WITH_WILL,)
+"""Ends whose details are the client's own words."""
+
+
+class Events:
+    """`clock` shows the broker's seconds."""
+
+    def __init__(
+        self,
+        links: Mapping[int, Link],
+        wall: Wall,
+        names: Pseudonyms,
+        write: Write,
+        clock: Callable[[], float],
+        broker_id: str,
+    ) -> None:
+        self._links: Final = links
+        self._wall: Final = wall
+        self._names: Final = names
+        self._write: Final = write
+        self._clock: Final = clock
+        self._broker_id: Final = broker_id
+        self._started: Final = clock()
+
+    def started(self, limits: Limits, max_connections: int) -> None:
+        """A run begins."""
+        numbers = {name: int(limit) for name, limit in asdict(limits).items() if isinstance(limit, (int, float))}
+        self._tell("broker_started", None, self._started, numbers={**numbers, "max_connections": max_connections})
+
+    def stopped(self) -> None:
+        """It ends in good order."""
+        now = self._clock()
+        self._tell("broker_stopped", None, now, duration_s=now - self._started)
+
+    def clock_jumped(self, jumped_s: float) -> None:
+        self._tell("clock_jumped", None, self._clock(), duration_s=jumped_s)
+
+    def connected(self, link: Link) -> None:
+        connection = link.connection
+        self._tell(
+            "connected",
+            link,
+            connection.connected_at,
+            duration_s=connection.connected_at - connection.opened_at,
+            numbers={
+                "keep_alive_s": connection.keep_alive_s,
+                "clean_start": int(connection.clean_start),
+                "session_present": int(connection.session_present),
+            },
+        )
+
+    def ended(self, link: Link) -> None:
+        """An accepted connection is over."""
+        connection = link.connection
+        self._tell(
+            _ENDS.get(connection.close_reason, "disconnected"),
+            link,
+            connection.ended_at,
+            reason=str(connection.close_reason),
+            reason_code=int(connection.reason_code),
+            detail=self._detail(connection),
+            duration_s=connection.ended_at - connection.connected_at,
+        )
+
+    def refused(self, link: Link) -> None:
+        """A connection was never accepted."""
+        connection = link.connection
+        self._tell(
+            "refused",
+            link,
+            connection.ended_at,
+            reason=str(connection.close_reason),
+            reason_code=int(connection.reason_code),
+            detail=self._detail(connection) or "the client left before CONNECT",
+        )
+
+    def subscribed(self, number: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
+        self._tell(
+            "subscribed",
+            self._links.get(number),
+            self._clock(),
+            topic_filter=self._names.topic(topic_filter.decode(errors="replace")),
+            qos=qos if reason_code < 0x80 else None,
+            reason_code=reason_code,
+            numbers={"existing": int(existing)},
+        )
+
+    def unsubscribed(self, number: int, topic_filter: bytes) -> None:
+        name = self._names.topic(topic_filter.decode(errors="replace"))
+        self._tell("unsubscribed", self._links.get(number), self._clock(), topic_filter=name)
+
+    def backpressure_began(self, number: int) -> None:
+        self._tell("backpressure_began", self._links.get(number), self._clock())
+
+    def backpressure_ended(self, number: int, duration_s: float, waiting_bytes: int) -> None:
+        self._tell(
+            "backpressure_ended",
+            self._links.get(number),
+            self._clock(),
+            duration_s=duration_s,
+            numbers={"waiting_bytes": waiting_bytes},
+        )
+
+    def drop_burst(self, client_id: str, number: int, reason: str, messages: int, detail: str) -> None:
+        """`number` is that of the client's connection, or 0."""
+        self._tell(
+            "drop_burst",
+            self._links.get(number),
+            self._clock(),
+            client_id=client_id,
+            reason=reason,
+            detail=detail or None,
+            numbers={"messages": messages},
+        )
+
+    def _tell(
+        self,
+        event: str,
+        link: Link | None,
+        at: float,
+        *,
+        client_id: str | None = None,
+        reason: str | None = None,
+        reason_code: int | None = None,
+        detail: str | None = None,
+        topic_filter: str | None = None,
+        qos: int | None = None,
+        duration_s: float | None = None,
+        numbers: dict[str, int] | None = None,
+    ) -> None:
+        connection = None if link is None else link.connection
+        if connection is not None:
+            client_id = connection.client_id or None
+        self._write(
+            "events",
+            EventRow(
+                broker_id=self._broker_id,
+                at=self._wall.at(at),
+                event=event,
+                connection_id=None if connection is None else connection.number,
+                client_id=self._names.client_id(client_id),
+                username=None if connection is None else self._names.username(connection.username),
+                listener=None if link is None else link.listener,
+                transport=None if link is None else link.transport,
+                peer=None if link is None else self._names.address(link.address),
+                protocol_version=None if connection is None else VERSION_NAMES.get(connection.version),
+                reason=reason,
+                reason_code=reason_code,
+                detail=detail,
+                topic_filter=topic_filter,
+                qos=qos,
+                duration_s=duration_s,
+                numbers=numbers or {},
+            ),
+        )
+
+    def _detail(self, connection: Connection) -> str | None:
+        if connection.close_reason in _OF_A_CLIENT:
+            return self._names.said(connection.close_detail) or None
+        return self._names.sentence(connection.close_detail) or None

@@ -1,0 +1,261 @@
+"""What is summed up over an interval and written at its end: traffic, activity, latency and drops.
+
+Invariants: whatever is counted is in one row of one interval; what many rows take is done in slices, between which the
+loop goes on; an interval has `MAX_DROPS` rows of drops at most, and of topics as many as the configuration allows.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Protocol, TypeVar
+
+from mqttlite.core.connection import Connection
+from mqttlite.core.traffic import TopicTraffic, Traffic
+from mqttlite.telemetry.histograms import Histogram, Histograms, Key, Labels
+from mqttlite.telemetry.pseudonyms import Pseudonyms
+from mqttlite.telemetry.tables import ActivityRow, DropRow, LatencyRow, Row, TrafficRow
+from mqttlite.telemetry.wall import Wall
+
+SLICE: Final = 50
+"""Rows to make, or connections to look at, in one pass of the loop: less than half a millisecond."""
+
+MAX_DROPS: Final = 10_000
+"""Receivers and topics whose drops are counted apart in one interval, by reason; for the rest there is one row for each
+reason. Some megabytes."""
+
+REST: Final = b"#"
+
+_T = TypeVar("_T")
+
+Write = Callable[[str, Row], None]
+"""Takes a row of a table, and neither waits nor raises."""
+
+
+class Link(Protocol):
+    """What the rooms know of a connection that the core does not."""
+
+    @property
+    def connection(self) -> Connection: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def listener(self) -> str: ...
+    @property
+    def transport(self) -> str: ...
+
+
+class _Reading:
+    """What a connection had counted when it was last looked at, and in which interval it has been since."""
+
+    __slots__ = ("backpressure_s", "bytes_received", "bytes_sent", "dropped", "received", "sent", "start")
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.received = 0
+        self.sent = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.dropped = 0
+        self.backpressure_s = 0.0
+
+
+class Intervals:
+    """`links` are all connections that `on_closed` was not told of. Times are the broker's seconds."""
+
+    def __init__(
+        self,
+        traffic: Traffic,
+        links: Mapping[int, Link],
+        wall: Wall,
+        names: Pseudonyms,
+        write: Write,
+        *,
+        broker_id: str,
+        max_topics: int,
+        now: float,
+    ) -> None:
+        self._traffic: Final = traffic
+        self._links: Final = links
+        self._wall: Final = wall
+        self._names: Final = names
+        self._write: Final = write
+        self._broker_id: Final = broker_id
+        self._max_topics: Final = max_topics
+        self._start = now
+        self._former_start = now
+        self._readings: Final[dict[int, _Reading]] = {}
+        self._histograms = Histograms(max_topics)
+        self._drops: dict[tuple[str, str | None, bytes], int] = {}
+        self._drop_labels = Labels(max_topics)
+        self._bursts: dict[tuple[str, str], None] = {}
+
+    # ------------------------------------------------------------------ what is noted meanwhile
+
+    def on_stage(self, stage: str, qos: int, topic: bytes, microseconds: int) -> None:
+        """A message took so long for a stage."""
+        self._histograms.note(stage, qos, topic, microseconds)
+
+    def on_dropped(self, reason: str, receiver: str | None, topic: bytes, messages: int) -> bool:
+        """Messages were dropped: whether they are the first of the interval for that receiver and reason."""
+        key = reason, receiver, self._drop_labels.of(topic) if topic else b""
+        former = self._drops.get(key)
+        if former is not None:
+            self._drops[key] = former + messages
+            return False
+        if len(self._drops) >= MAX_DROPS:
+            key = reason, None, REST
+            self._drops[key] = self._drops.get(key, 0) + messages
+            return False
+        self._drops[key] = messages
+        if receiver is None or (reason, receiver) in self._bursts:
+            return False
+        self._bursts[reason, receiver] = None
+        return True
+
+    def on_closed(self, link: Link, now: float) -> None:
+        """A connection is over: what it did since it was last looked at."""
+        connection = link.connection
+        reading = self._readings.pop(connection.number, None)
+        if reading is None:
+            reading = _Reading(self._former_start if connection.opened_at < self._start else self._start)
+        if connection.accepted:
+            self._write_activity(link, reading, reading.start, now)
+
+    # ------------------------------------------------------------------ the end of an interval
+
+    def sweep(self, now: float) -> Iterator[None]:
+        """Write the interval that ends now, and begin the next; a slice of the work for each step."""
+        start = self._former_start = self._start
+        self._start = now
+        drops, self._drops = self._drops, {}
+        self._drop_labels = Labels(self._max_topics)
+        self._bursts = {}
+        histograms, self._histograms = self._histograms, Histograms(self._max_topics)
+        traffic = self._traffic.harvest()
+        yield
+        yield from _sliced(list(self._links.values()), lambda link: self._look_at(link, start, now))
+        self._former_start = now
+        yield from _sliced(traffic, lambda counted: self._write_traffic(counted, start, now))
+        yield from _sliced(histograms.all(), lambda entry: self._write_latency(*entry, start, now))
+        yield from _sliced(list(drops.items()), lambda entry: self._write_drop(*entry, start, now))
+
+    def _look_at(self, link: Link, start: float, now: float) -> None:
+        connection = link.connection
+        if connection.session is None:
+            return  # not yet accepted; or over, and then `on_closed` is told
+        reading = self._readings.get(connection.number)
+        if reading is None:
+            reading = self._readings[connection.number] = _Reading(start)
+        self._write_activity(link, reading, start, now)
+        reading.start = now
+
+    def _write_activity(self, link: Link, reading: _Reading, start: float, now: float) -> None:
+        """Write what a connection did since it was read, if that is anything, and read it."""
+        connection = link.connection
+        outbox, session = connection.outbox, connection.session
+        received = connection.received_qos0 + connection.received_qos1 + connection.received_qos2
+        sent = outbox.sent_qos0 + outbox.sent_qos1 + outbox.sent_qos2
+        backpressure_s = connection.backpressure_s
+        if session is None:
+            queued = queued_bytes = inflight = 0
+            dropped = sum(connection.drops.values())
+        else:
+            queued, queued_bytes = session.queued, session.queued_bytes
+            inflight = len(session.inflight) + len(session.released)
+            dropped = sum(session.drops.values()) + sum(outbox.drops.values())
+            if outbox.blocked:
+                backpressure_s += now - connection.blocked_at
+        if (
+            received != reading.received
+            or sent != reading.sent
+            or dropped != reading.dropped
+            or queued
+            or inflight
+            or backpressure_s != reading.backpressure_s
+        ):
+            self._write(
+                "activity",
+                ActivityRow(
+                    broker_id=self._broker_id,
+                    interval_start=self._wall.at(start),
+                    interval_s=now - start,
+                    connection_id=connection.number,
+                    client_id=self._names.client_id(connection.client_id),
+                    listener=link.listener,
+                    messages_received=received - reading.received,
+                    messages_sent=sent - reading.sent,
+                    bytes_received=connection.bytes_received - reading.bytes_received,
+                    bytes_sent=outbox.bytes_sent - reading.bytes_sent,
+                    dropped=dropped - reading.dropped,
+                    queued=queued,
+                    queued_bytes=queued_bytes,
+                    inflight=inflight,
+                    backpressure_s=backpressure_s - reading.backpressure_s,
+                ),
+            )
+        reading.received, reading.sent, reading.dropped = received, sent, dropped
+        reading.bytes_received, reading.bytes_sent = connection.bytes_received, outbox.bytes_sent
+        reading.backpressure_s = backpressure_s
+
+    def _write_traffic(self, counted: TopicTraffic, start: float, now: float) -> None:
+        messages = counted.messages_qos0 + counted.messages_qos1 + counted.messages_qos2
+        if messages or counted.deliveries:
+            self._write(
+                "traffic",
+                TrafficRow(
+                    broker_id=self._broker_id,
+                    interval_start=self._wall.at(start),
+                    interval_s=now - start,
+                    topic=self._topic(counted.topic),
+                    topics=counted.topics,
+                    messages_qos0=counted.messages_qos0,
+                    messages_qos1=counted.messages_qos1,
+                    messages_qos2=counted.messages_qos2,
+                    payload_bytes=counted.payload_bytes,
+                    payload_bytes_max=counted.payload_bytes_max,
+                    deliveries=counted.deliveries,
+                ),
+            )
+
+    def _write_latency(self, key: Key, histogram: Histogram, start: float, now: float) -> None:
+        buckets = sorted(histogram.counts)
+        self._write(
+            "latency",
+            LatencyRow(
+                broker_id=self._broker_id,
+                interval_start=self._wall.at(start),
+                interval_s=now - start,
+                stage=key.stage,
+                qos=key.qos,
+                topic=self._topic(key.topic),
+                messages=histogram.messages,
+                sum_us=histogram.sum_us,
+                max_us=histogram.max_us,
+                buckets=buckets,
+                counts=[histogram.counts[bucket] for bucket in buckets],
+            ),
+        )
+
+    def _write_drop(self, key: tuple[str, str | None, bytes], messages: int, start: float, now: float) -> None:
+        reason, receiver, topic = key
+        self._write(
+            "drops",
+            DropRow(
+                broker_id=self._broker_id,
+                interval_start=self._wall.at(start),
+                interval_s=now - start,
+                reason=reason,
+                client_id=self._names.client_id(receiver),
+                topic=self._topic(topic) if topic else None,
+                messages=messages,
+            ),
+        )
+
+    def _topic(self, topic: bytes) -> str:
+        return self._names.topic(topic.decode(errors="replace"))
+
+
+def _sliced(things: list[_T], act: Callable[[_T], None]) -> Iterator[None]:
+    """Do something with all of them, some for each step."""
+    for start in range(0, len(things), SLICE):
+        for thing in things[start : start + SLICE]:
+            act(thing)
+        yield

@@ -1,0 +1,323 @@
+"""Who watches the core: it hears what happens, and makes rows of the dataset and entries of the ledger of it.
+
+What is done every interval is in `intervals`, what becomes of single messages in `following`. Invariants: nothing here
+holds up the loop for more than about half a millisecond, waits, or raises; and all that is kept has a limit.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL, count
+from mqttlite.core.witness import BACKPRESSURE, OFFLINE, WINDOW_FULL
+from mqttlite.telemetry.events import Events
+from mqttlite.telemetry.following import Fate, Followed, Follower, Listener
+from mqttlite.telemetry.histograms import STAGES, Histogram
+from mqttlite.telemetry.intervals import SLICE, Intervals, Link, Write
+from mqttlite.telemetry.ledger import Ledger
+from mqttlite.telemetry.ledger import Options as LedgerOptions
+from mqttlite.telemetry.options import Options
+from mqttlite.telemetry.pseudonyms import Pseudonyms
+from mqttlite.telemetry.sampling import PER_S, Sampler
+from mqttlite.telemetry.tables import SampleRow
+from mqttlite.telemetry.wall import Wall
+from mqttlite.telemetry.why import clock as time_of_day
+from mqttlite.telemetry.why import duration
+
+_TICK_S: Final = 1.0
+"""How often the clock is looked at, and whether fewer messages come than a distance was made for."""
+
+_STANDS: Final = (QUEUE_FULL, BUFFER_FULL, OFFLINE, BACKPRESSURE, WINDOW_FULL)
+"""Why a message is dropped or waits because of how its receiver is doing."""
+
+
+class Observer(Listener):
+    """Fulfils `Witness`. With `options` and `write` it makes rows, with `ledger_options` it has a ledger.
+
+    `links` are all connections, until `on_closed` was told of them; `clock` shows the broker's seconds.
+    """
+
+    def __init__(
+        self,
+        core: Broker,
+        links: Mapping[int, Link],
+        broker_id: str,
+        wall: Wall,
+        *,
+        clock: Callable[[], float],
+        options: Options | None = None,
+        write: Write | None = None,
+        names: Pseudonyms | None = None,
+        ledger_options: LedgerOptions | None = None,
+        stopwatch: Callable[[], float] = time.perf_counter,
+        seed: int | None = None,
+    ) -> None:
+        names = names or Pseudonyms()
+        self._core: Final = core
+        self._broker_id: Final = broker_id
+        self._wall: Final = wall
+        self._clock: Final = clock
+        self._stopwatch: Final = stopwatch
+        self._names: Final = names
+        self._write: Final = write
+        self._interval_s: Final = 0.0 if options is None else options.interval_s
+        per_s = PER_S if options is None else options.samples_per_s
+        if options is None and ledger_options is not None and not ledger_options.sampled:
+            per_s = 0
+        self._sampler: Final = Sampler(per_s, stopwatch(), seed)
+        self._follower: Final = Follower(self, stopwatch, self._standing)
+        self._events: Events | None = None
+        self._intervals: Intervals | None = None
+        if options is not None and write is not None:
+            self._events = Events(links, wall, names, write, clock, broker_id)
+            self._intervals = Intervals(
+                core.count_traffic(options.max_topics),
+                *(links, wall, names, write),
+                broker_id=broker_id,
+                max_topics=options.max_topics,
+                now=clock(),
+            )
+        self.ledger: Ledger | None = None
+        """Answers why; None where the configuration has no ledger."""
+        if ledger_options is not None:
+            self.ledger = Ledger(
+                *(ledger_options, broker_id, wall),
+                clock=clock,
+                stopwatch=stopwatch,
+                mean_distance=lambda: self._sampler.mean,
+            )
+        self.latency: Final = {stage: Histogram() for stage in STAGES}
+        """Of all followed messages since the start, by stage."""
+        self.drops: Final[dict[str, int]] = {}
+        """All messages that were dropped since the start, by reason."""
+        self._trace = 0
+        self._sweep: Iterator[None] = iter(())
+        self._task: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ from start to stop
+
+    def start(self, max_connections: int) -> None:
+        """Begin to watch, on the running loop; `max_connections` of all listeners are told with the start."""
+        if self._events is not None:
+            self._events.started(self._core.limits, max_connections)
+        self._core.watch(self)
+        self._task = asyncio.get_running_loop().create_task(self._run(self._clock() + self._interval_s))
+
+    async def stop(self) -> None:
+        """Write what is under way; once all connections are closed."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._task = None
+        self._core.watch(None)
+        while self._follower.end_some(SLICE):
+            await asyncio.sleep(0)
+        await self._finish_sweep()
+        if self._intervals is not None:
+            self._sweep = self._intervals.sweep(self._clock())
+            await self._finish_sweep()
+        if self._events is not None:
+            self._events.stopped()
+
+    async def _run(self, due: float) -> None:
+        while True:
+            left_s = due - self._clock() if self._intervals is not None else _TICK_S
+            await asyncio.sleep(max(0.0, min(_TICK_S, left_s)))
+            self.tick()
+            if self._intervals is not None and self._clock() >= due:
+                now = self._clock()
+                due = max(due + self._interval_s, now)
+                self._sweep = self._intervals.sweep(now)
+                await self._finish_sweep()
+
+    async def _finish_sweep(self) -> None:
+        for _ in self._sweep:
+            await asyncio.sleep(0)
+
+    def tick(self) -> None:
+        """To be done every second or so."""
+        turn = self._core.turn
+        turn.until_sample = self._sampler.hurry(turn.until_sample, self._stopwatch())
+        jumped_s = self._wall.check()
+        if jumped_s and self._events is not None:
+            self._events.clock_jumped(jumped_s)
+
+    # ------------------------------------------------------------------ what there is to know
+
+    @property
+    def one_in(self) -> float:
+        """One message in so many is followed now, of those that nobody chose."""
+        return self._sampler.mean
+
+    @property
+    def followed(self) -> int:
+        """Messages that are followed and have not come to their end."""
+        return len(self._follower)
+
+    @property
+    def let_go(self) -> int:
+        """Receivers of whom it is not known what became of a message, for too many were followed."""
+        return self._follower.let_go
+
+    def oldest_unacknowledged_s(self) -> float:
+        """For how long the oldest message has waited for its receiver's acknowledgement, of those that are followed."""
+        return self._follower.oldest_unacknowledged_s()
+
+    # ------------------------------------------------------------------ what the hall tells
+
+    def on_connected(self, link: Link) -> None:
+        if self._events is not None:
+            self._events.connected(link)
+
+    def on_closed(self, link: Link) -> None:
+        """A connection is over, accepted or not."""
+        self._follower.on_gone(link.connection.number)
+        if self._intervals is not None:
+            self._intervals.on_closed(link, self._clock())
+        if self._events is not None:
+            if link.connection.accepted:
+                self._events.ended(link)
+            else:
+                self._events.refused(link)
+
+    # ------------------------------------------------------------------ what the core asks and tells
+
+    def follows_topic(self, topic: bytes) -> bool:
+        return self.ledger is not None and self.ledger.follows_topic(topic)
+
+    def follows_client(self, client_id: str) -> bool:
+        return self.ledger is not None and self.ledger.follows_client(client_id)
+
+    def next_sample(self) -> int:
+        if self._task is None:  # `start` asks the core to watch
+            return self._sampler.begin()
+        return self._sampler.next(self._stopwatch())
+
+    def on_received(self, topic: bytes, qos: int, payload_bytes: int, publisher: str | None) -> int:
+        now = self._stopwatch()
+        self._trace += 1
+        message = Followed(self._trace, topic, qos, payload_bytes, publisher, self._clock(), now)
+        message.stands_for = self._sampler.weight()
+        if not message.stands_for:
+            message.is_chosen = True
+            message.stands_for = self._sampler.choose(now)
+        self._follower.begin(message)
+        return self._trace
+
+    def on_routed(self, trace: int, receivers: int) -> None:
+        self._sampler.spend(receivers)
+        self._follower.on_routed(trace, receivers)
+
+    def on_queued(self, trace: int, receiver: str, why: str, waiting: int, limit: int) -> None:
+        self._follower.on_queued(trace, receiver, why, waiting, limit)
+
+    def on_sent(self, trace: int, receiver: str, connection: int, qos: int) -> None:
+        self._follower.on_sent(trace, receiver, connection, qos)
+
+    def on_written(self, connection: int) -> None:
+        """The outbox of a connection, with messages in it that are followed, was handed to its socket."""
+        self._follower.on_written(connection)
+
+    def on_acknowledged(self, trace: int, receiver: str) -> None:
+        self._follower.on_acknowledged(trace, receiver)
+
+    def on_dropped(
+        self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str
+    ) -> None:
+        count(self.drops, reason, messages)
+        if self._intervals is not None and self._intervals.on_dropped(reason, receiver, topic, messages):
+            assert self._events is not None
+            assert receiver is not None
+            self._events.drop_burst(receiver, self._connection_of(receiver), reason, messages, detail)
+        if trace:
+            self._follower.on_dropped(trace, receiver, reason, detail)
+
+    def on_subscribed(self, connection: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
+        if self._events is not None:
+            self._events.subscribed(connection, topic_filter, qos, reason_code, existing)
+
+    def on_unsubscribed(self, connection: int, topic_filter: bytes) -> None:
+        if self._events is not None:
+            self._events.unsubscribed(connection, topic_filter)
+
+    def on_blocked(self, connection: int) -> None:
+        if self._events is not None:
+            self._events.backpressure_began(connection)
+
+    def on_unblocked(self, connection: int, duration_s: float, waiting_bytes: int) -> None:
+        if self._events is not None:
+            self._events.backpressure_ended(connection, duration_s, waiting_bytes)
+
+    # ------------------------------------------------------------------ what is found out of single messages
+
+    def on_stage(self, message: Followed, stage: str, qos: int, seconds: float) -> None:
+        if message.stands_for:
+            microseconds = max(0, round(seconds * 1e6))
+            self.latency[stage].note(microseconds)
+            if self._intervals is not None:
+                self._intervals.on_stage(stage, qos, message.topic, microseconds)
+
+    def on_fate(self, fate: Fate) -> None:
+        if self.ledger is not None:
+            self.ledger.enter(fate)
+
+    def on_end(self, fate: Fate) -> None:
+        message = fate.message
+        if self._write is None or not message.stands_for:
+            return
+        sent = fate.sent
+        self._write(
+            "samples",
+            SampleRow(
+                broker_id=self._broker_id,
+                message_id=f"{self._broker_id}-{message.trace}",
+                at=self._wall.at(message.at),
+                topic=self._names.topic(message.topic.decode(errors="replace")),
+                qos=message.qos,
+                payload_bytes=message.payload_bytes,
+                publisher=self._names.client_id(message.publisher),
+                receiver=self._names.client_id(fate.receiver),
+                outcome=fate.outcome,
+                reason=fate.reason or None,
+                routed_us=_us(message.received, message.routed),
+                queued_us=_us(message.routed, sent),
+                written_us=_us(sent, fate.written),
+                acknowledged_us=_us(fate.written, fate.acknowledged),
+                one_in=message.stands_for,
+            ),
+        )
+
+    # ------------------------------------------------------------------ inside
+
+    def _connection_of(self, client_id: str) -> int:
+        """The number of a client's connection; 0 while it is away."""
+        session = self._core.sessions.get(client_id)
+        return 0 if session is None or session.outbox is None else session.outbox.number
+
+    def _standing(self, client_id: str, what: str) -> str:
+        """How a receiver is doing just now, as far as messages wait or are dropped because of it; for the ledger."""
+        session = self._core.sessions.get(client_id)
+        if self.ledger is None or session is None or what not in _STANDS:
+            return ""
+        outbox = session.outbox
+        if outbox is None:
+            return f"{client_id} was not connected"
+        if outbox.blocked:
+            connection = self._core.connections.get(outbox.number)
+            taken = 0.0 if connection is None else self._clock() - connection.blocked_at
+            return f"the socket of {client_id} had taken nothing for {duration(taken)}"
+        if session.quota > 0:
+            return f"others had waited for {client_id} before"
+        unacknowledged = len(session.inflight) + len(session.released)
+        since = self._follower.unacknowledged_since(client_id)
+        if since is None:
+            return f"{unacknowledged} of {unacknowledged + session.quota} were unacknowledged"
+        at = self._wall.at(self._clock() - (self._stopwatch() - since))
+        return f"{unacknowledged} of {unacknowledged + session.quota} were unacknowledged since {time_of_day(at)}"
+
+
+def _us(start: float | None, end: float | None) -> int | None:
+    return None if start is None or end is None else max(0, round((end - start) * 1e6))

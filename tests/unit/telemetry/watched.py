@@ -1,0 +1,111 @@
+"""A broker without sockets that is watched: what would be written is in `rows`, by table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from mqttlite.core.connection import Connection
+from mqttlite.core.limits import Limits
+from mqttlite.core.turn import Outbox
+from mqttlite.telemetry.ledger import Options as LedgerOptions
+from mqttlite.telemetry.observer import Observer
+from mqttlite.telemetry.options import Options
+from mqttlite.telemetry.pseudonyms import Pseudonyms
+from mqttlite.telemetry.tables import Row
+from mqttlite.telemetry.wall import Wall
+from mqttlite.wire.constants import V5
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Publish
+from tests.support.core_driver import START, Client, World
+
+BROKER = "5f2c0123456789ab"
+
+
+@dataclass(frozen=True)
+class Link:
+    connection: Connection
+    address: str = "192.0.2.7:1234"
+    listener: str = "door"
+    transport: str = "tcp"
+
+
+class Watched(World):
+    """`begin` it once there is a loop; `interval` ends an interval by hand."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        ledger: LedgerOptions | None = None,
+        dataset: bool = True,
+        names: Pseudonyms | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(limits)
+        self.rows: dict[str, list[Row]] = {}
+        self.links: dict[int, Link] = {}
+        self.wall_s = START
+        self.wall = Wall(START, wall_clock=lambda: self.wall_s, steady_clock=lambda: START)
+        options.setdefault("interval_s", 1e6)
+        self.observer = Observer(
+            self.broker,
+            self.links,
+            BROKER,
+            self.wall,
+            clock=lambda: self.now,
+            stopwatch=lambda: self.now,
+            options=Options(directory="nowhere", **options) if dataset else None,
+            write=self.write if dataset else None,
+            names=names,
+            ledger_options=ledger,
+            seed=1,
+        )
+
+    def write(self, table: str, row: Row) -> None:
+        self.rows.setdefault(table, []).append(row)
+
+    def begin(self) -> "Watched":
+        self.observer.start(max_connections=99)
+        return self
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table as they would be in a file."""
+        found: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(self.rows.get(name, [])))
+        return found
+
+    def interval(self) -> int:
+        """End an interval; in how many steps."""
+        intervals = self.observer._intervals
+        assert intervals is not None
+        return sum(1 for _ in intervals.sweep(self.now))
+
+    def flood(self, client: Client, topic: str, payloads: Sequence[bytes], qos: int = 0) -> None:
+        """Many messages in one chunk."""
+        packets = [Publish(topic.encode(), payload, qos, packet_id=client.packet_id()) for payload in payloads]
+        client.send_bytes(b"".join([encode(packet, client.version) for packet in packets]))
+
+    # ------------------------------------------------------------------ what the hall does
+
+    def open(self, version: int = V5, **options: Any) -> Client:
+        client = super().open(version, **options)
+        self.links[client.connection.number] = Link(client.connection)
+        return client
+
+    def connect(self, client_id: str = "", version: int = V5, **options: object) -> Client:
+        client = super().connect(client_id, version, **options)
+        self.observer.on_connected(self.links[client.connection.number])
+        return client
+
+    def settle(self) -> None:
+        before = dict(self.clients)
+        super().settle()
+        for number in before.keys() - self.clients.keys():
+            self.observer.on_closed(self.links.pop(number))
+
+    def _hand_over(self, client: Client, outbox: Outbox) -> None:
+        followed, outbox.followed = outbox.followed, False
+        super()._hand_over(client, outbox)
+        if followed:
+            self.observer.on_written(outbox.number)
