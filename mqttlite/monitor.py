@@ -22,6 +22,7 @@ from mqttlite.net.listeners import Listener
 from mqttlite.net.turns import Turns
 from mqttlite.telemetry.census import Census, Comings
 from mqttlite.telemetry.counters import Totals
+from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.figures import Build, Figures, ListenerFigures
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.status import status
@@ -56,8 +57,8 @@ class Monitor:
         self.latency: Callable[[], Mapping[str, Histogram]] = dict
         """By stage, of the messages that were followed since the start."""
         self.oldest_unacknowledged_s: Callable[[], float] | None = None
-        self.rows: Callable[[], tuple[Mapping[str, int], Mapping[str, int]]] = _no_rows
-        """Telemetry rows written and dropped, by table."""
+        self.dataset: Dataset | None = None
+        """None where no telemetry is written."""
         self._core: Final = core
         self._turns: Final = turns
         self._listeners: Final = listeners
@@ -193,7 +194,6 @@ class Monitor:
     def _figures_of(self, census: Census, former: Census | None) -> Figures:
         core, comings = self._core, self._comings
         before = Totals() if former is None else former.totals
-        written, dropped = self.rows()
         return Figures(
             build=self._build,
             broker_id=self._broker_id,
@@ -240,15 +240,11 @@ class Monitor:
             commits=self._store.histogram,
             commit_failures=self._store.failures,
             store_failing=self._store.failing,
-            rows_written=written,
-            rows_dropped=dropped,
+            rows_written={} if self.dataset is None else dict(self.dataset.written_rows),
+            rows_dropped={} if self.dataset is None else self.dataset.dropped_rows,
             latency=self.latency(),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )
-
-
-def _no_rows() -> tuple[Mapping[str, int], Mapping[str, int]]:
-    return {}, {}
 
 
 def _port(options: Options, worker: int) -> int:

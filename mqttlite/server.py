@@ -144,6 +144,7 @@ class Broker:
         self._core = Core(
             self.config.limits, f"mqttlite-{self.broker_id}-", {**self.config.share_policies}, index, count
         )
+        self._core.permit_analytics(frozenset(self.config.sys.publishers))
         self._core.restore(self._store.load(), loop.time())
         metrics = self.config.metrics
         store = self._store if metrics is None else TimedStore(self._store)
@@ -167,6 +168,7 @@ class Broker:
         try:
             self._open_dataset()
             if self.monitor is not None:
+                self.monitor.dataset = self.dataset
                 await self.monitor.start()
             if place is not None:
                 self._crew = Crew(place, self._core, self._turns, self.listeners, self._on_status, self.lost_worker.set)

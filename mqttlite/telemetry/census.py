@@ -16,7 +16,7 @@ from mqttlite.core.session import Session
 from mqttlite.telemetry.counters import Totals
 from mqttlite.wire.constants import VERSION_NAMES
 
-SLICE: Final = 50
+SLICE: Final = 100
 """Connections and sessions to look at in one pass of the loop: less than half a millisecond."""
 
 RANKED: Final = 20

@@ -25,6 +25,7 @@ from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore
 from mqttlite.telemetry.census import SLICE
+from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Will
@@ -250,6 +251,18 @@ async def test_counters_do_not_fall_when_clients_go_and_come(rig: Rig) -> None:
         former = counters
 
 
+async def test_rows_of_telemetry_are_counted(rig: Rig, tmp_path: Path) -> None:
+    broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path))))
+    device = await rig.device(broker.port, "device")
+    await device.disconnect()
+    dataset = of(broker).dataset
+    assert dataset is not None
+    await until(lambda: dataset.written_rows["sessions"] == 1)
+    assert await value(broker, "mqttlite_telemetry_rows_written_total", table="sessions") == 1
+    assert await value(broker, "mqttlite_telemetry_rows_dropped_total") == 0
+    assert (await status(broker))["telemetry"]["sessions"] == {"written": 1, "dropped": 0}
+
+
 async def test_the_loop_s_lag_is_measured(rig: Rig) -> None:
     broker = await rig.broker(config())
     await until(lambda: of(broker)._lag.histogram.messages > 0)
@@ -299,22 +312,24 @@ async def test_it_is_alive_and_ready_until_it_stops(rig: Rig) -> None:
     broker = await rig.broker(config(stop_timeout_s=5))
     assert (await get(broker, "/healthz"))[0] == 200
     assert (await get(broker, "/readyz"))[2] == "The broker is ready.\n"
-    await rig.device(broker.port, "stays")
+    device = await rig.device(broker.port, "stays")
     stop = asyncio.create_task(broker.stop())
     await asyncio.sleep(0)
     assert (await get(broker, "/readyz"))[::2] == (503, "Not ready: the broker stops.\n")
     assert (await get(broker, "/healthz"))[0] == 200
+    await device.close()
     await stop
     assert broker.monitor is None
 
 
 async def test_a_broker_that_is_to_be_replaced_is_not_ready(rig: Rig) -> None:
     broker = await rig.broker(config())
-    await rig.device(broker.port, "stays")
+    device = await rig.device(broker.port, "stays")
     drain = asyncio.create_task(broker.drain())
     await asyncio.sleep(0)
     code, _, text = await get(broker, "/readyz")
     assert (code, text) == (503, "Not ready: the broker sends its clients away, and stops then.\n")
+    await device.close()
     await broker.stop()
     await drain
 
@@ -375,10 +390,9 @@ async def test_a_port_in_use_stops_the_start_and_is_said(rig: Rig) -> None:
             await rig.broker(Config(listeners=(ListenerOptions(port=0),), metrics=options))
 
 
-async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig) -> None:
+async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_path: Path) -> None:
     """What `promtool check metrics` looks for, and the reference has each name."""
-    broker = await rig.broker(config())
-    of(broker).rows = lambda: ({"sessions": 1}, {"sessions": 0})
+    broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path))))
     of(broker).oldest_unacknowledged_s = lambda: 1.0
     of(broker).latency = lambda: {"total": of(broker)._lag.histogram}
     await rig.device(broker.port, "device")
