@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_analytics.reports import devices, overview, sessions
+from spark_analytics.reports import backpressure, devices, dropped, latency, overview, sessions, topics
 from spark_analytics.tables import ReportModule
 
 REPORTS: Final[tuple[ReportModule, ...]] = (
     overview,
     sessions,
     devices,
+    topics,
+    latency,
+    backpressure,
+    dropped,
 )

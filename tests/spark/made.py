@@ -1,0 +1,77 @@
+"""A dataset of a few rows, made of what a test wants to say about them, and a comparison that names its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType, TimestampType
+from pyspark.testing import assertDataFrameEqual
+
+from spark_analytics.frames import Frames
+from spark_analytics.schema import TABLES
+
+DAY: Final = "2026-11-21"
+
+_TEXTS: Final = {
+    "client_id": "thermometer",
+    "listener": "local",
+    "transport": "tcp",
+    "peer": "127.0.0.1:50000",
+    "protocol_version": "5.0",
+    "close_reason": "client_disconnected",
+    "topic": "plant/line1/temp",
+    "stage": "total",
+    "broker_id": "b1",
+}
+_ONES: Final = frozenset({"schema_version", "connection_id", "topics", "one_in"})
+
+
+def at(text: str) -> datetime:
+    """`11:00:10` of the day, or `2026-11-22 11:00:10`, in UTC."""
+    return datetime.fromisoformat(text if "-" in text else f"{DAY} {text}").replace(tzinfo=UTC)
+
+
+def make(spark: SparkSession, *, limits: Mapping[str, int] | None = None, **rows: list[dict[str, Any]]) -> Frames:
+    """`make(spark, traffic=[{"topic": "a"}])`: other columns are 0, empty, null or one of the texts above.
+
+    Times are given as in `at`; where no time is given it is 11:00:00, and intervals are of 10 s. Rows are of schema
+    version 2, connections are numbered.
+    """
+    tables = {name: frame(spark, name, *rows.get(name, [])) for name in TABLES}
+    return Frames(**tables, limits=limits or {})
+
+
+def frame(spark: SparkSession, table: str, *changes: dict[str, Any]) -> DataFrame:
+    """One table."""
+    schema = TABLES[table]
+    for change in changes:
+        assert change.keys() <= set(schema.fieldNames()), change
+    rows = []
+    for number, change in enumerate(changes, 1):
+        row = {field.name: _default(field.name, field.dataType.typeName()) for field in schema if not field.nullable}
+        row |= {"schema_version": 2, "connection_id": number, "interval_s": 10.0} | change
+        rows.append(tuple(_given(field.dataType, row.get(field.name)) for field in schema))
+    return spark.createDataFrame(rows, schema)
+
+
+def expect(spark: SparkSession, found: DataFrame, columns: str, *rows: tuple[Any, ...]) -> None:
+    """These columns, in the order of `columns`, have these rows, in any order; times are given as in `at`."""
+    schema = StructType.fromDDL(columns)
+    given = [tuple(map(_given, (field.dataType for field in schema), row)) for row in rows]
+    assertDataFrameEqual(found.select(*schema.fieldNames()), spark.createDataFrame(given, schema))
+
+
+def _default(name: str, kind: str) -> Any:
+    if kind == "timestamp":
+        return "11:00:00"
+    if kind == "string":
+        return _TEXTS.get(name, "")
+    empty: dict[str, Any] = {"boolean": False, "double": 0.0, "map": {}, "array": []}
+    return empty.get(kind, 1 if name in _ONES else 0)
+
+
+def _given(kind: Any, value: Any) -> Any:
+    return at(value) if isinstance(kind, TimestampType) and isinstance(value, str) else value
