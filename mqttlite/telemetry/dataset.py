@@ -289,7 +289,7 @@ class Dataset:
     def _failed(self, name: str, error: OSError) -> None:
         self.disk_errors += 1
         if not self._failing:
-            _log.warning("telemetry (%s) cannot be written, will keep trying: %s", name, error)
+            _log.warning("telemetry cannot be written (%s), will keep trying: %s", name, error)
         self._failing.add(name)
 
     def _succeeded(self, name: str) -> None:
