@@ -7,7 +7,6 @@ import asyncio
 import logging
 import math
 import secrets
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
@@ -35,11 +34,13 @@ from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.store.memory import MemoryStore
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.journal import Opened
+from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
 from mqttlite.telemetry.rows import opened_session, session_row
 from mqttlite.telemetry.sys_topics import Presence, Status
 from mqttlite.telemetry.timing import TimedStore
+from mqttlite.telemetry.wall import Wall
 from mqttlite.wire.constants import VERSION_NAMES
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties
@@ -116,7 +117,9 @@ class Broker:
         self._running = False
         self._not_ready = ""
         """Why no clients may come in, in words."""
-        self._clock_offset = timedelta()
+        self._wall: Wall
+        self.observer: Observer | None = None
+        """Watches the core where there is a dataset or a ledger."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -138,7 +141,7 @@ class Broker:
             raise RuntimeError("the broker runs already")
         loop = asyncio.get_running_loop()
         self.broker_id = secrets.token_hex(8)
-        self._clock_offset = datetime.now(UTC) - datetime.fromtimestamp(loop.time(), UTC)
+        self._wall = Wall(loop.time())
         place = self._membership
         index, count = (0, 1) if place is None else (place.index, place.count)
         self._core = Core(
@@ -167,6 +170,7 @@ class Broker:
         self._not_ready = "the broker starts"
         try:
             self._open_dataset()
+            self._observe()
             if self.monitor is not None:
                 self.monitor.dataset = self.dataset
                 await self.monitor.start()
@@ -262,6 +266,8 @@ class Broker:
             await self._turns.stop()
             if self._crew is not None:
                 self._crew.stop()
+            if self.observer is not None:
+                await self.observer.stop()
             if self.dataset is not None:
                 await asyncio.to_thread(self.dataset.close, max(_DUMP_S, self.config.stop_timeout_s))
         finally:
@@ -271,6 +277,7 @@ class Broker:
             self.monitor = None
             self._crew = None
             self.dataset = None
+            self.observer = None
             self._stop = None
 
     async def _say_goodbye(self) -> None:
@@ -338,7 +345,7 @@ class Broker:
             report = None if crew is None or self.is_spokesman else crew.report
             self._status = Status(self._core, connections, turns.wake, options.interval_s, loop.time(), report)
             self._reporting = loop.create_task(self._status.run())
-        self._presence = Presence(self._core, turns.wake, self._clock_offset) if options.presence else None
+        self._presence = Presence(self._core, turns.wake, self._wall.offset) if options.presence else None
 
     @property
     def is_spokesman(self) -> bool:
@@ -353,6 +360,26 @@ class Broker:
                 self.dataset = Dataset(options, self.broker_id)
             except TelemetryError as error:
                 raise ConfigError(f"telemetry.{error.option}: {error}") from None
+
+    def _observe(self) -> None:
+        """Let the core be watched, if anybody wants to know what happens in it."""
+        dataset, ledger, monitor = self.dataset, self.config.ledger, self.monitor
+        if dataset is None and ledger is None:
+            return
+        self.observer = observer = Observer(
+            *(self._core, self._turns.links, self.broker_id, self._wall),
+            clock=asyncio.get_running_loop().time,
+            options=self.config.telemetry,
+            write=None if dataset is None else dataset.write,
+            names=self._pseudonyms,
+            ledger_options=ledger,
+        )
+        self._turns.on_written = observer.on_written
+        if monitor is not None:
+            monitor.latency = lambda: observer.latency
+            monitor.oldest_unacknowledged_s = observer.oldest_unacknowledged_s
+            monitor.why = None if observer.ledger is None else observer.ledger.why
+        observer.start(sum(listener.max_connections for listener in self.config.listeners))
 
     def _on_status(self, worker: int, status: bytes) -> None:
         if self._status is not None:
@@ -445,6 +472,8 @@ class Broker:
             self._status.on_connected()
         if self.monitor is not None:
             self.monitor.on_connected(link)
+        if self.observer is not None:
+            self.observer.on_connected(link)
         if self.dataset is not None:
             self.dataset.begin(self._opened(link))
         if self._presence is not None:
@@ -461,6 +490,8 @@ class Broker:
             self._status.on_closed(connection)
         if self.monitor is not None:
             self.monitor.on_closed(link)
+        if self.observer is not None:
+            self.observer.on_closed(link)
         if not connection.accepted:
             level = logging.DEBUG if connection.bytes_received == 0 else logging.WARNING
             detail = connection.close_detail or "the client left before CONNECT"
@@ -489,7 +520,7 @@ class Broker:
                 connection,
                 self._opened(link),
                 broker_id=self.broker_id,
-                wall=self._wall,
+                wall=self._wall.at,
                 pseudonyms=self._pseudonyms,
             )
             self.dataset.write("sessions", row)
@@ -504,12 +535,9 @@ class Broker:
             peer=link.address,
             tls_version=link.tls_version,
             tls_cipher=link.tls_cipher,
-            wall=self._wall,
+            wall=self._wall.at,
             pseudonyms=self._pseudonyms,
         )
-
-    def _wall(self, at: float) -> datetime:
-        return datetime.fromtimestamp(at, UTC) + self._clock_offset
 
 
 def _printable(text: str) -> str:
