@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from spark_analytics import environment
 from spark_analytics.errors import AnalyticsError
+from spark_analytics.limits import METRICS
 from spark_analytics.window import parse_moment
 
 
@@ -84,6 +85,8 @@ def _limit(text: str) -> tuple[str, int]:
     name, equals, number = text.partition("=")
     if not (name and equals and number.isdecimal() and int(number) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is no limit: give a name and a number, such as connections=10000")
+    if name not in METRICS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no limit: {name!r} is none of {', '.join(METRICS)}")
     return name, int(number)
 
 

@@ -133,6 +133,7 @@ def test_a_report_has_every_table_in_two_formats_and_a_page(tmp_path: Path, writ
         (("--since", "yesterday"), "'yesterday' is no time"),
         (("--limit", "connections"), "'connections' is no limit"),
         (("--limit", "connections=-5"), "'connections=-5' is no limit"),
+        (("--limit", "moons=1"), "'moons=1' is no limit: 'moons' is none of connections, messages_received_per_s"),
     ],
 )
 def test_what_cannot_be_understood_is_told_before_anything_starts(
