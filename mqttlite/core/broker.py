@@ -96,12 +96,17 @@ class Broker:
         self._opened = 0
         self._moved = 0
         self._server_reference = ""
+        self._analysts: frozenset[str] = frozenset()
 
     def restore(self, changes: list[Change], now: float) -> None:
         """Begin with what a store kept. Before the first input."""
         restore(changes, self.sessions, self.publisher, now)
         if self.turn.witness is not None:
             self._routes.observe(self._routes.traffic)
+
+    def permit_analytics(self, names: frozenset[str]) -> None:
+        """Let users or clients of these names publish below `$SYS/analytics` from their next connection on."""
+        self._analysts = names
 
     def watch(self, witness: Witness | None) -> None:
         """Tell somebody from now on what happens here; None: nobody. Before the first input, or between two.
@@ -549,6 +554,7 @@ class Broker:
         before = len(self.turn.changes)
         session, present = self.sessions.open(client_id, packet.clean_start, expiry)
         session.will = packet.will  # [MQTT-3.1.2-7]
+        session.analyses = connection.username in self._analysts or client_id in self._analysts
         connection.clean_start = packet.clean_start
         connection.session = session
         connection.session_present = present

@@ -123,7 +123,7 @@ class Intake:
             decode(first, data[body:stop], connection.version)  # raises
         capabilities = connection.peer.capabilities
         check_publish(capabilities, qos, False)
-        if route.shares or (capabilities.tell_delivery and connection.version == V5):
+        if route.shares or route.refused or (capabilities.tell_delivery and connection.version == V5):
             self._receive(connection, Message(topic, data[head_end:stop], qos), packet_id)
             return stop
         size = stop - at

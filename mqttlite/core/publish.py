@@ -26,7 +26,7 @@ from mqttlite.core.traffic import TopicTraffic
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.core.witness import NOT_FOLLOWED
 from mqttlite.core.workers import Workers
-from mqttlite.topics.names import is_own
+from mqttlite.topics.names import is_analytics, is_own
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import publish_parts, put_topic_alias
@@ -134,6 +134,10 @@ class Publisher:
                     self._run_to_share(share, topic, payloads)
             reached += len(route.shares) + len(route.aliased)
         if reached == 0 and publisher is not None:
+            if route.refused and publisher.analyses and is_analytics(topic):
+                own = self._routes.find_own(topic)
+                self.run(own, topic, data, start, end, size, head, version, publisher)
+                return
             self.drop(NOT_AUTHORIZED if route.refused else NO_SUBSCRIBERS, messages, topic)
 
     def publish(self, message: Message, route: Route, publisher: Session | None, asks: bool = False) -> int:
@@ -148,8 +152,10 @@ class Publisher:
         if route.observed is not None and not message.trace:  # else it was counted with those it came with
             self._observe(route.observed, message, route, publisher)
         if route.refused:
-            self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace)
-            return NOT_ALLOWED  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
+            if publisher is None or not publisher.analyses or not is_analytics(message.topic):
+                self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace)
+                return NOT_ALLOWED  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
+            route = self._routes.find_own(message.topic)
         code = self._retain(message) if message.retain else 0  # [MQTT-3.3.1-8]
         kept = message.retain and code == 0
         reached = self._deliver(message, route, publisher)
@@ -219,7 +225,7 @@ class Publisher:
         workers = self._workers
         assert workers is not None
         topic = batch.topic()
-        route = self._routes.find(topic)
+        route = self._routes.find_own(topic)  # whoever sent it was asked whether it may
         if batch.qos == 0:
             end = len(batch.packets)
             self.run(route, topic, batch.packets, 0, end, batch.size, batch.head, batch.version, None)
@@ -282,16 +288,14 @@ class Publisher:
         """The same for each message of a run, receiver by receiver; the code of all that are not in `refused`.
 
         That is for the places of those with `REFUSED`. The route has no shares: who gets a message of theirs may
-        depend on what became of the one before. Without a publisher it comes from another worker.
+        depend on what became of the one before; nor is it one where clients may not publish. Without a publisher it
+        comes from another worker.
         """
         if self._workers is not None:
             self._workers.asked = 0
         followed = 0
         if route.observed is not None:
             followed = self._observe_run(route.observed, run, route, publisher)
-        if route.refused:
-            self._drop_run(NOT_AUTHORIZED, run)
-            return NOT_ALLOWED
         others = run.behind(followed) if 0 < followed < run.count else run
         reached = 0
         for each in route.receivers:

@@ -60,6 +60,7 @@ class Session:
         "_turn",
         "_unused_ids",
         "_window",
+        "analyses",
         "client_id",
         "drops",
         "expiry",
@@ -88,6 +89,8 @@ class Session:
         """Where to send; None while the client is away."""
         self.followed = False
         """Whether all messages from and to the client are; set by `Routes.follow`."""
+        self.analyses = False
+        """Whether the client may publish below `$SYS/analytics`."""
         self.subscriptions: dict[bytes, Subscription] = {}
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""

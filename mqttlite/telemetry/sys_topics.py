@@ -48,6 +48,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     interval_s: float = 10.0
     """0: never."""
     presence: bool = True
+    publishers: tuple[str, ...] = ()
+    """User names, or client ids, that may publish below `$SYS/analytics`, where nobody else may."""
 
     def __post_init__(self) -> None:
         if self.interval_s != 0 and not 0.1 <= self.interval_s < math.inf:

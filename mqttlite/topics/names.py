@@ -64,6 +64,11 @@ def is_own(topic: bytes) -> bool:
     return topic.startswith(b"$SYS") and (len(topic) == 4 or topic[4] == 47)
 
 
+def is_analytics(topic: bytes) -> bool:
+    """Whether a name is below `$SYS/analytics`: there those publish whom the operator names."""
+    return topic.startswith(b"$SYS/analytics/")
+
+
 def has_wildcard(topic_filter: bytes) -> bool:
     return _PLUS in topic_filter or topic_filter.endswith(b"#")
 

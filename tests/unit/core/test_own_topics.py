@@ -155,3 +155,65 @@ def test_even_the_broker_retains_only_so_much() -> None:
     assert world.publish("$SYS/more", "x", retain=True) == 0x97
     assert world.publish("$SYS/0", "in its place", retain=True) == 0x10
     assert len(listener(world).messages()) == MAX_OWN_RETAINED
+
+
+# ------------------------------------------------------------------------------------------------ who is named may
+
+
+ALERT = "$SYS/analytics/alerts/silent/c1"
+
+
+def analyst(world: World, client_id: str = "analyst", version: int = V5) -> Client:
+    world.broker.permit_analytics(frozenset({"analyst", "ana"}))
+    return world.connect(client_id, version)
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_who_is_named_publishes_below_analytics(version: int) -> None:
+    world = World()
+    subscriber = listener(world)
+    client = analyst(world, version=version)
+    alert = Publish(ALERT.encode(), b"x")
+    client.send(alert, alert)
+    client.publish(ALERT, "y", qos=1)
+    client.publish(ALERT, "z", qos=1, retain=True)
+    assert subscriber.payloads() == ["x", "x", "y", "z"]
+    assert world.broker.publisher.drops == {}
+    assert listener(world).payloads() == ["z"]
+
+
+def test_several_at_once_are_acknowledged_one_by_one() -> None:
+    world = World()
+    subscriber = listener(world)
+    client = analyst(world)
+    client.send(*(Publish(ALERT.encode(), b"x", 1, packet_id=number) for number in (1, 2, 3)))
+    assert client.received() == [Ack(PUBACK, number) for number in (1, 2, 3)]
+    assert subscriber.payloads() == ["x", "x", "x"]
+
+
+def test_where_nobody_listens_an_analyst_is_told_so() -> None:
+    world = World()
+    client = analyst(world)
+    client.send(Publish(ALERT.encode(), b"x"))
+    packet_id = client.publish(ALERT, "x", qos=1)
+    assert client.received() == [Ack(PUBACK, packet_id, 0x10)]
+    assert world.broker.publisher.drops == {NO_SUBSCRIBERS: 1}
+
+
+@pytest.mark.parametrize("topic", [*OUTSIDE, "$SYS/analytics"])
+def test_elsewhere_below_sys_an_analyst_may_no_more_than_others(topic: str) -> None:
+    world = World()
+    client = analyst(world)
+    client.send(Publish(topic.encode(), b"x"))
+    packet_id = client.publish(topic, "x", qos=1)
+    assert client.received() == [Ack(PUBACK, packet_id, 0x87)]
+    assert world.broker.publisher.drops == {NOT_AUTHORIZED: 2}
+
+
+def test_who_is_not_named_may_not_publish_below_analytics() -> None:
+    world = World()
+    client = analyst(world, "somebody")
+    client.send(Publish(ALERT.encode(), b"x"))
+    packet_id = client.publish(ALERT, "x", qos=1)
+    assert client.received() == [Ack(PUBACK, packet_id, 0x87)]
+    assert world.broker.publisher.drops == {NOT_AUTHORIZED: 2}
