@@ -1,17 +1,20 @@
-"""The command line: `python -m spark_analytics report --input DIR --out DIR`.
+"""The command line: `python -m spark_analytics report --input DIR --out DIR`, and `watch` likewise.
 
-Parses, makes one call, prints. Exit codes: 0 the report is written, 1 Spark failed on the way, 2 wrong arguments,
-3 Java or pyspark is missing, 4 the input cannot be used, 5 the output cannot be written, 130 interrupted.
+Parses, makes one call, prints. Exit codes: 0 the report is written, or with --once what is there is read, 1 Spark failed
+on the way, 2 wrong arguments, 3 Java or pyspark is missing, 4 the input cannot be used, 5 the output cannot be written,
+130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from spark_analytics import environment
+from spark_analytics.alerts import Target
 from spark_analytics.errors import AnalyticsError
 from spark_analytics.limits import METRICS
 from spark_analytics.window import parse_moment
@@ -22,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         environment.require()
-        return _report(options)
+        run: Callable[[argparse.Namespace], int] = options.run
+        return run(options)
     except AnalyticsError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -51,6 +55,23 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
+def _watch(options: argparse.Namespace) -> int:
+    from spark_analytics.alerts import Alerts
+    from spark_analytics.watch import watch
+
+    alerts = Alerts(options.broker) if options.broker else None
+
+    def told(findings: list[dict[str, Any]]) -> None:
+        for finding in findings:
+            print(f"{finding['start']}  {finding['kind']}  {finding['sentence']}", flush=True)
+        if alerts is not None:
+            alerts.publish(findings)
+
+    with environment.spark_session(options.master) as spark:
+        watch(spark, options.input, options.out, options.checkpoint, told, once=options.once)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m spark_analytics", description="Reports about what MQTT brokers wrote of their work."
@@ -71,7 +92,25 @@ def _parser() -> argparse.ArgumentParser:
         help="a limit to reckon with, such as connections=10000; may be given several times",
     )
     report.add_argument("--master", metavar="URL", help="the Spark master; default local[*]")
+    report.set_defaults(run=_report)
+    watch = commands.add_parser("watch", help="tell of troubles while the dataset grows, until interrupted")
+    watch.add_argument("--input", required=True, metavar="DIR", help="the directory the broker writes its dataset to")
+    watch.add_argument("--out", required=True, metavar="DIR", help="where findings go, as JSON Lines")
+    watch.add_argument(
+        "--broker", type=_target, metavar="URL", help="publish them too: mqtt://[user:password@]host:port"
+    )
+    watch.add_argument("--checkpoint", metavar="DIR", help="what was read and told; default OUT/checkpoint")
+    watch.add_argument("--once", action="store_true", help="read what is there, and end")
+    watch.add_argument("--master", metavar="URL", help="the Spark master; default local[*]")
+    watch.set_defaults(run=_watch)
     return parser
+
+
+def _target(text: str) -> Target:
+    try:
+        return Target.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _moment(text: str) -> datetime:

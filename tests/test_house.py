@@ -128,7 +128,6 @@ def test_the_ground_floor_needs_only_the_standard_library() -> None:
 @pytest.mark.parametrize(
     ("folder", "stranger"),
     [
-        ("spark_analytics", "mqttlite"),
         ("mqttlite", "spark_analytics"),
         ("mqttlite", "pyspark"),
         ("tools", "pyspark"),
@@ -138,6 +137,16 @@ def test_the_ground_floor_needs_only_the_standard_library() -> None:
 )
 def test_some_parts_know_nothing_of_each_other(folder: str, stranger: str) -> None:
     assert [module_name(path) for path in sources(folder) if stranger in map(top, imports_of(path))] == []
+
+
+def test_of_mqttlite_the_analytics_know_the_public_client_and_only_to_send_alerts() -> None:
+    known = {
+        (module_name(path), name)
+        for path in sources("spark_analytics")
+        for name in imports_of(path)
+        if name.split(".")[0] == "mqttlite"
+    }
+    assert known == {("spark_analytics.alerts", "mqttlite.client")}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

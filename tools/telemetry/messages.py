@@ -14,7 +14,7 @@ from tools.telemetry.lives import Sessions
 from tools.telemetry.troubles import Trouble
 
 COMMANDS_PER_HOUR: Final = 1.5
-"""Which each device gets, while it is connected or not."""
+"""Which each device gets that does not sleep, while it is connected or not."""
 COMMAND_BYTES: Final = 60
 
 JITTER: Final = 0.04
@@ -164,7 +164,8 @@ def _sleepy(rng: Rng, fleet: Fleet, sessions: Sessions, start: int, end: int) ->
 
 
 def _commands(rng: Rng, fleet: Fleet, start: int, end: int) -> Part:
-    count = rng.poisson(COMMANDS_PER_HOUR * (end - start) / HOUR, fleet.devices)
+    awake = ~np.array([each.sleepy for each in CLASSES])[fleet.kinds[: fleet.devices]]
+    count = rng.poisson(COMMANDS_PER_HOUR * (end - start) / HOUR * awake)
     receiver = np.repeat(np.arange(fleet.devices), count)
     total = len(receiver)
     at = rng.integers(start, end, total)

@@ -1,0 +1,294 @@
+"""Findings while the dataset grows: Structured Streaming over its folder, with checkpoints and room for what is late.
+
+Two queries read what brokers add. `windows` counts what each client did in five minutes; `silences` joins what a client
+publishes to stretches that end when it is silent for long. Both tell of a stretch once, when no more rows of it are
+awaited. Invariant: what a batch found is in one file that the batch names, so a batch that is repeated after a crash
+writes the same file again: no finding is lost, none is there twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_analytics.errors import InputUnusable, OutputRefused
+from spark_analytics.schema import TABLES, TIME_COLUMNS
+
+WINDOW_S: Final = 300
+LATE_S: Final = 600
+"""How much older than the newest row a row may be when it is read: a file is complete a minute after its first row, a
+broker that was killed leaves one to the next that starts, and the clocks of several brokers differ."""
+
+FLAPPING_CONNECTS: Final = 6
+"""Connections of a client in five minutes: one that has a network loses it less often, and one that wakes to say a word
+does so every few minutes at most."""
+
+BURST_CLIENTS: Final = 10
+"""Clients that fall silent in the same five minutes; one by one they do so now and then."""
+
+BURST_DROPS: Final = 100
+"""Messages for a client that are dropped in five minutes."""
+
+STORM_CLIENTS: Final = 10
+STORM_SHARE: Final = 0.3
+"""So many, and so large a share of the clients that do anything in five minutes, come back without a goodbye."""
+
+SILENT_S: Final = 3600
+SILENT_INTERVALS: Final = 10
+FEWEST_MESSAGES: Final = 20
+"""A client is silent when it has said nothing for an hour, that is ten times as long as from one of its intervals with
+messages to the next, which take some twenty to know."""
+
+TRIGGER: Final = "10 seconds"
+
+_ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+"""Keeps what is counted on disk: as much as there is room for, not as much as the driver's memory holds."""
+
+GOODBYES: Final = ("client_disconnected", "client_disconnected_with_will")
+_LOST: Final = "no_subscribers"
+
+Finding = dict[str, Any]
+Report = Callable[[list[Finding]], None]
+
+
+def watch(spark: SparkSession, source: str, target: str, checkpoint: str | None, report: Report, *, once: bool) -> None:
+    """Read `source` until interrupted, or `once` what is there; write findings below `target` and `report` them.
+
+    `report` may be told again of what it was told before a crash; the files have each finding once. Raises
+    InputUnusable, OutputRefused.
+    """
+    _require_directory(spark, source)
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKS)
+    place = (checkpoint or f"{target.rstrip('/')}/checkpoint").rstrip("/")
+    queries = []
+    try:
+        for name, frame, findings in (
+            ("windows", windows(source_rows(spark, source)), window_findings),
+            ("silences", silences(source_rows(spark, source)), silence_findings),
+        ):
+            sink = Sink(spark, f"{target.rstrip('/')}/findings", f"{place}/{name}", name, findings, report)
+            queries.append(_started(frame, sink, f"{place}/{name}", once=once))
+        for query in queries if once else [None]:
+            query.awaitTermination() if query else spark.streams.awaitAnyTermination()
+    except StreamingQueryException as error:
+        raise OutputRefused(f"Watching {source} failed: {_reason(error)}") from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise InputUnusable(f"Cannot watch {source}: {_reason(error)}") from error
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def _started(frame: DataFrame, sink: Sink, checkpoint: str, *, once: bool) -> StreamingQuery:
+    writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint).foreachBatch(sink)
+    return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=TRIGGER)).start()
+
+
+def _require_directory(spark: SparkSession, source: str) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(source)
+    if not path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).exists(path):
+        raise InputUnusable(f"There is no {source}: --input takes the directory that the broker's [telemetry] names.")
+
+
+# ---------------------------------------------------------------------------------------------------------- the rows
+
+
+def source_rows(spark: SparkSession, source: str) -> DataFrame:
+    """What clients did, of all tables that tell: `time`, `client_id` and counters."""
+    event, reason = F.col("event"), F.col("reason")
+    events = _stream(spark, source, "events").where(F.col("client_id").isNotNull())
+    ended = event.isin("disconnected", "taken_over", "keep_alive_timeout")
+    rows = [
+        _counted(
+            events.where(ended | (event == "connected")),
+            connects=event == "connected",
+            timeouts=event == "keep_alive_timeout",
+            goodbyes=(event == "disconnected") & reason.isin(*GOODBYES),
+        ),
+        _counted(_stream(spark, source, "activity"), publishes=F.col("messages_received") > 0),
+        _counted(_stream(spark, source, "drops").where(F.col("client_id").isNotNull()), drops=F.col("messages")),
+    ]
+    return reduce(DataFrame.unionByName, rows).withWatermark("time", f"{LATE_S} seconds")
+
+
+_COUNTERS: Final = ("connects", "timeouts", "goodbyes", "publishes", "drops")
+
+
+def _counted(rows: DataFrame, **counters: Column) -> DataFrame:
+    named = [counters.get(name, F.lit(0)).cast("long").alias(name) for name in _COUNTERS]
+    return rows.select("time", "client_id", *named)
+
+
+def _stream(spark: SparkSession, source: str, table: str) -> DataFrame:
+    """A table in both formats, also where its folder is not there yet: a pattern may match nothing so far."""
+    pattern = f"{source.rstrip('/')}/{{table={table}}}"
+    schema = TABLES[table]
+    parts = []
+    for form in ("parquet", "json"):
+        reader = spark.readStream.schema(schema).option("recursiveFileLookup", "true")
+        reader = reader.option("pathGlobFilter", f"part-*.{'parquet' if form == 'parquet' else 'jsonl'}")
+        parts.append(reader.option("ignoreCorruptFiles", "true").format(form).load(pattern))
+    time = F.col(TIME_COLUMNS[table])
+    # A line that is torn or no JSON has nulls.
+    return parts[0].unionByName(parts[1]).where(time.isNotNull()).withColumn("time", time)
+
+
+def windows(rows: DataFrame) -> DataFrame:
+    """What each client did in each five minutes."""
+    return (
+        rows.groupBy(F.window("time", f"{WINDOW_S} seconds").alias("window"), "client_id")
+        .agg(*(F.sum(name).alias(name) for name in _COUNTERS))
+        .select(F.col("window.start").alias("start"), F.col("window.end").alias("end"), "client_id", *_COUNTERS)
+    )
+
+
+def silences(rows: DataFrame) -> DataFrame:
+    """Stretches of publishing that ended with silence; `said_goodbye` if the client left in good order."""
+    told = rows.where("publishes > 0 or goodbyes > 0")
+    return (
+        told.groupBy(F.session_window("time", f"{SILENT_S} seconds").alias("stretch"), "client_id")
+        .agg(
+            F.sum("publishes").alias("publishes"),
+            F.min("time").alias("start"),
+            F.max("time").alias("end"),
+            F.max_by("goodbyes", "time").alias("said_goodbye"),
+        )
+        .select("start", "end", "client_id", "publishes", "said_goodbye")
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ the findings
+
+
+def window_findings(counted: DataFrame) -> DataFrame:
+    """Of rows of `windows`: all of a window are in one batch, for that closes it."""
+    fleet = counted.groupBy("start", "end").agg(
+        F.count_if(F.col("timeouts") > 0).alias("silent"),
+        F.count_if(F.col("connects") > F.col("goodbyes")).alias("came_back"),
+        F.count("*").alias("clients"),
+    )
+    nobody = F.lit(None).cast("string")
+    parts = [
+        _found(
+            counted.where(F.col("connects") - F.col("goodbyes") >= FLAPPING_CONNECTS), "flapping", F.col("client_id"),
+            "connects", F.format_string("%s connected %d times in 5 minutes", "client_id", "connects"),
+        ),
+        _found(
+            counted.where(F.col("drops") >= BURST_DROPS), "drop_burst", F.col("client_id"), "drops",
+            F.format_string("%d messages for %s were dropped in 5 minutes", "drops", "client_id"),
+        ),
+        _found(
+            fleet.where(F.col("silent") >= BURST_CLIENTS), "keep_alive_burst", nobody, "silent",
+            F.format_string("%d clients fell silent within 5 minutes", "silent"),
+        ),
+        _found(
+            fleet.where((F.col("came_back") >= STORM_CLIENTS) & (F.col("came_back") >= STORM_SHARE * F.col("clients"))),
+            "reconnect_storm", nobody, "came_back",
+            F.format_string("%d of %d clients reconnected within 5 minutes", "came_back", "clients"),
+        ),
+    ]  # fmt: skip
+    return reduce(DataFrame.unionByName, parts)
+
+
+def silence_findings(stretches: DataFrame) -> DataFrame:
+    """Of rows of `silences`: who broke off without a goodbye, and is usually heard more often."""
+    length_s = F.col("end").cast("double") - F.col("start").cast("double")
+    usual_s = length_s / (F.col("publishes") - 1)
+    silent = stretches.where((F.col("publishes") >= FEWEST_MESSAGES) & (F.col("said_goodbye") == 0))
+    silent = silent.withColumn("usual_s", usual_s).where(F.col("usual_s") * SILENT_INTERVALS <= SILENT_S)
+    sentence = F.format_string("%s is silent; it usually publishes every %.0f s", "client_id", "usual_s")
+    return _found(silent, "silent", F.col("client_id"), "publishes", sentence)
+
+
+def _found(rows: DataFrame, kind: str, client_id: Column, number: str, sentence: Column) -> DataFrame:
+    return rows.select(
+        F.lit(kind).alias("kind"),
+        client_id.alias("client_id"),
+        F.unix_micros("start").alias("start"),
+        F.unix_micros("end").alias("end"),
+        F.col(number).cast("long").alias("number"),
+        sentence.alias("sentence"),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- the sink
+
+
+class Sink:
+    """Writes what each batch found: `<query>-<checkpoint>-<batch>.jsonl`, JSON Lines, complete when it is there."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        directory: str,
+        checkpoint: str,
+        name: str,
+        findings: Callable[[DataFrame], DataFrame],
+        report: Report,
+    ) -> None:
+        self._directory: Final = directory
+        self._checkpoint: Final = checkpoint
+        self._name: Final = name
+        self._findings: Final = findings
+        self._report: Final = report
+        self._jvm: Final[Any] = spark.sparkContext._jvm
+        root = self._path(directory)
+        self._files: Final[Any] = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        self._files.setWriteChecksum(False)
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        # Each look at a batch would count again, and write what is kept of it again.
+        batch.persist()
+        try:
+            rows = list(_ready(self._findings(batch).orderBy("start", "kind", "client_id")))
+        finally:
+            batch.unpersist()
+        if not rows:
+            return
+        place = f"{self._directory}/{self._name}-{self._query_id()}-{number:06d}.jsonl"
+        growing = self._path(f"{self._directory}/.{self._name}-{number:06d}.open")
+        stream = self._files.create(growing, True)
+        try:
+            for row in rows:
+                stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        finally:
+            stream.close()
+        self._files.delete(self._path(place), False)
+        self._files.rename(growing, self._path(place))
+        self._report(rows)
+
+    def _query_id(self) -> str:
+        """Of the checkpoint, which Spark writes before the first batch: batches of another have the same numbers."""
+        stream = self._files.open(self._path(f"{self._checkpoint}/metadata"))
+        try:
+            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+        return str(json.loads(text)["id"])[:8]
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(name)
+
+
+def _ready(found: DataFrame) -> Iterator[Finding]:
+    """As they are written: times as in the dataset, and a name that tells a repeated alert from a new one."""
+    for row in found.toLocalIterator():
+        finding = row.asDict()
+        for name in ("start", "end"):
+            finding[name] = datetime.fromtimestamp(finding[name] / 1e6, UTC).isoformat().replace("+00:00", "Z")
+        who = finding["client_id"] or "fleet"
+        yield {"id": f"{finding['kind']}/{who}/{finding['start']}", **finding}
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,282 @@
+"""Watching a folder that grows: late files, restarts and crashes, and the findings that must be there exactly once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+BEGIN = datetime(2026, 11, 21, 11, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+def at(minutes: float) -> str:
+    return (BEGIN + timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
+
+
+def event(minutes: float, client_id: str, kind: str = "connected", reason: str | None = None) -> Row:
+    row: Row = {"schema_version": 2, "broker_id": "b1", "at": at(minutes), "event": kind, "client_id": client_id}
+    return row | {"reason": reason, "numbers": {}}
+
+
+def activity(minutes: float, client_id: str, messages: int = 1) -> Row:
+    names = ("messages_sent", "bytes_received", "bytes_sent", "dropped", "queued", "queued_bytes", "inflight")
+    row: Row = {"schema_version": 2, "broker_id": "b1", "interval_start": at(minutes), "interval_s": 10.0}
+    row |= {"connection_id": 1, "client_id": client_id, "listener": "l", "messages_received": messages}
+    return row | dict.fromkeys(names, 0) | {"backpressure_s": 0.0}
+
+
+def drop(minutes: float, client_id: str | None, messages: int) -> Row:
+    row: Row = {"schema_version": 2, "broker_id": "b1", "interval_start": at(minutes), "interval_s": 10.0}
+    return row | {"reason": "queue_full", "client_id": client_id, "topic": None, "messages": messages}
+
+
+class Folder:
+    """A dataset that grows, and somebody who watches it once in a while."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.source = directory / "dump"
+        self.source.mkdir()
+        self.out = directory / "out"
+        self.reported: list[Row] = []
+        self._spark = spark
+        self._files = 0
+
+    def add(self, table: str, *rows: Row) -> None:
+        self._files += 1
+        folder = self.source / f"table={table}/date=2026-11-21/hour=11"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"part-b1-{self._files:06d}.jsonl"
+        growing = path.with_name(f".{path.name}.open")
+        growing.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        growing.rename(path)
+
+    def watch(self, report: Callable[[list[Row]], None] | None = None) -> None:
+        from spark_analytics.watch import watch
+
+        watch(self._spark, str(self.source), str(self.out), None, report or self.reported.extend, once=True)
+
+    def found(self) -> list[tuple[str, str | None, str]]:
+        rows = [
+            json.loads(line)
+            for path in sorted((self.out / "findings").glob("*.jsonl"))
+            for line in path.read_text().splitlines()
+        ]
+        return sorted((row["kind"], row["client_id"] or "", row["start"]) for row in rows)
+
+
+@pytest.fixture
+def folder(spark: SparkSession, tmp_path: Path) -> Folder:
+    return Folder(spark, tmp_path)
+
+
+def connects(client_id: str, first: float, number: int = 6) -> list[Row]:
+    return [event(first + each * 0.1, client_id) for each in range(number)]
+
+
+def test_a_finding_is_told_once_however_often_the_watch_starts_again(folder: Folder) -> None:
+    folder.add("events", *connects("flapper", 1), *connects("calm", 1, 2))
+    folder.watch()
+    assert folder.found() == []  # more of it may come
+    folder.add("events", event(30, "other"))
+    folder.watch()
+    once = [("flapping", "flapper", at(0))]
+    assert folder.found() == once
+    folder.watch()
+    folder.add("events", event(60, "other"))
+    folder.watch()
+    assert folder.found() == once
+    assert [(row["kind"], row["number"], row["end"]) for row in folder.reported] == [("flapping", 6, at(5))]
+    assert folder.reported[0]["sentence"] == "flapper connected 6 times in 5 minutes"
+
+
+def test_rows_of_a_late_file_count(folder: Folder) -> None:
+    folder.add("events", *connects("flapper", 1, 3), event(14, "other"))
+    folder.watch()
+    folder.add("events", *connects("flapper", 2, 3))
+    folder.watch()
+    folder.add("events", event(40, "other"))
+    folder.watch()
+    assert folder.found() == [("flapping", "flapper", at(0))]
+    folder.add("events", *connects("flapper", 3, 6))  # its five minutes are told of already
+    folder.add("events", event(80, "other"))
+    folder.watch()
+    assert folder.found() == [("flapping", "flapper", at(0))]
+
+
+def test_a_crash_between_the_file_and_the_checkpoint_neither_loses_nor_doubles(folder: Folder) -> None:
+    def crash(rows: list[Row]) -> None:
+        raise RuntimeError("the power fails")
+
+    from spark_analytics.errors import AnalyticsError
+
+    folder.add("events", *connects("flapper", 1), event(30, "other"))
+    with pytest.raises(AnalyticsError, match="failed"):
+        folder.watch(crash)
+    assert folder.found() == [("flapping", "flapper", at(0))]
+    folder.watch()
+    assert folder.found() == [("flapping", "flapper", at(0))]
+    assert [row["id"] for row in folder.reported] == [f"flapping/flapper/{at(0)}"]
+
+
+def test_bursts_and_storms_of_the_whole_fleet(folder: Folder) -> None:
+    silent = [event(1 + each * 0.01, f"c{each}", "keep_alive_timeout") for each in range(10)]
+    storm = [event(6 + each * 0.01, f"c{each}") for each in range(12)]
+    polite = [event(11 + each * 0.01, f"c{each}") for each in range(12)]
+    polite += [event(12, f"c{each}", "disconnected", "client_disconnected") for each in range(12)]
+    folder.add("events", *silent, *storm, *polite, event(60, "other"))
+    folder.add("drops", drop(1, "slow", 60), drop(2, "slow", 60), drop(1, None, 1000), drop(1, "lucky", 99))
+    folder.watch()
+    assert folder.found() == [
+        ("drop_burst", "slow", at(0)),
+        ("keep_alive_burst", "", at(0)),
+        ("reconnect_storm", "", at(5)),
+    ]
+
+
+def test_a_device_that_breaks_off_is_silent_and_one_that_said_goodbye_is_not(folder: Folder) -> None:
+    for client_id in ("gone", "polite", "alive"):
+        folder.add("activity", *(activity(minute, client_id) for minute in range(40)))
+    folder.add("activity", *(activity(minute * 2, "seldom") for minute in range(12)))
+    folder.add("events", event(40, "polite", "disconnected", "client_disconnected"))
+    folder.add("activity", *(activity(minute, "alive") for minute in range(40, 160)))
+    folder.watch()
+    assert folder.found() == [("silent", "gone", at(0))]
+    assert folder.reported[0]["sentence"] == "gone is silent; it usually publishes every 60 s"
+
+
+def test_both_formats_and_lines_that_are_torn(folder: Folder) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from tools.telemetry.schema import TABLES
+
+    folder.add("events", *connects("lines", 1), event(30, "other"))
+    rows = [row | {"at": datetime.fromisoformat(row["at"]), "numbers": []} for row in connects("parquet", 1)]
+    path = folder.source / "table=events/date=2026-11-21/hour=11/part-b2-000001.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=TABLES["events"]), path)
+    path.with_name("part-b3-000001.jsonl").write_text('{"schema_version": 2, "at": "2026-\n')
+    path.with_name("part-b3-000002.parquet").write_bytes(b"PAR1 torn")
+    folder.watch()
+    assert folder.found() == [("flapping", "lines", at(0)), ("flapping", "parquet", at(0))]
+
+
+# ---------------------------------------------------------------------------------------------------------- alerts
+
+
+def finding(kind: str, client_id: str | None) -> Row:
+    return {"id": f"{kind}/{client_id}", "kind": kind, "client_id": client_id, "start": at(0), "sentence": "…"}
+
+
+def test_an_alert_has_a_topic_that_its_client_cannot_choose() -> None:
+    from spark_analytics.alerts import topic_of
+
+    assert topic_of("silent", "meter-7") == "$SYS/analytics/alerts/silent/meter-7"
+    assert topic_of("silent", "a/+/#") == "$SYS/analytics/alerts/silent/a%2F%2B%2F%23"
+    assert topic_of("reconnect_storm", None) == "$SYS/analytics/alerts/reconnect_storm"
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("mqtt://host", ("host", 1883, False, None, None)),
+        ("mqtts://me:p%40ss@host", ("host", 8883, True, "me", "p@ss")),
+        ("mqtt://[::1]:1884/", ("::1", 1884, False, None, None)),
+    ],
+)
+def test_where_alerts_go(url: str, meant: tuple[object, ...]) -> None:
+    from spark_analytics.alerts import Target
+
+    assert Target.parse(url) == Target(*meant)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("url", ["host:1883", "http://host", "mqtt://", "mqtt://host:x", "mqtt://host/topic"])
+def test_what_is_no_broker_is_said(url: str) -> None:
+    from spark_analytics.alerts import Target
+
+    with pytest.raises(ValueError, match="names no broker"):
+        Target.parse(url)
+
+
+async def test_alerts_reach_who_subscribes_where_the_broker_permits_it(capsys: pytest.CaptureFixture[str]) -> None:
+    import asyncio
+
+    from mqttlite import Broker, Client
+    from mqttlite.config import Config, ListenerOptions
+    from mqttlite.telemetry.sys_topics import Options
+    from spark_analytics.alerts import Alerts, Target
+
+    findings = [finding("silent", "meter/7"), finding("reconnect_storm", None)]
+    config = Config(listeners=(ListenerOptions(port=0),), sys=Options(publishers=("spark-analytics",)))
+    async with Broker(config) as broker, Client("127.0.0.1", broker.port) as client:
+        await client.subscribe("$SYS/analytics/alerts/#", qos=1)
+        await asyncio.to_thread(Alerts(Target("127.0.0.1", broker.port, False, None, None)).publish, findings)
+        got = [await anext(client.messages) for _ in findings]
+    assert [message.topic for message in got] == [
+        "$SYS/analytics/alerts/silent/meter%2F7",
+        "$SYS/analytics/alerts/reconnect_storm",
+    ]
+    assert [json.loads(message.payload) for message in got] == findings
+    assert capsys.readouterr().err == ""
+
+
+async def test_a_broker_that_refuses_or_is_gone_costs_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    import asyncio
+
+    from mqttlite import Broker
+    from spark_analytics.alerts import Alerts, Target
+
+    async with Broker(port=0) as broker:
+        port = broker.port
+        alerts = Alerts(Target("127.0.0.1", port, False, None, None))
+        await asyncio.to_thread(alerts.publish, [finding("silent", "c1")])
+    await asyncio.to_thread(alerts.publish, [finding("silent", "c1")])
+    refused, gone = capsys.readouterr().err.splitlines()
+    assert refused.startswith(f"warning: alerts did not reach 127.0.0.1:{port}: ")
+    assert "$SYS/analytics/alerts/silent/c1" in refused
+    assert gone.startswith(f"warning: alerts did not reach 127.0.0.1:{port}: ")
+
+
+def test_without_mqttlite_only_alerts_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from spark_analytics.alerts import Alerts, Target
+    from spark_analytics.errors import EnvironmentMissing
+
+    monkeypatch.setitem(sys.modules, "mqttlite.client", None)
+    with pytest.raises(EnvironmentMissing, match="pip install mqttlite"):
+        Alerts(Target("127.0.0.1", 1883, False, None, None))
+
+
+# ------------------------------------------------------------------------------------------------------ the command
+
+
+def test_the_command_prints_what_it_finds(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    folder = Folder.__new__(Folder)
+    folder.source, folder.out, folder._files = tmp_path / "dump", tmp_path / "out", 0
+    folder.add("events", *connects("flapper", 1), event(30, "other"))
+    command = [sys.executable, "-m", "spark_analytics", "watch", "--once", "--master", "local[2]"]
+    done = subprocess.run(
+        [*command, "--input", str(folder.source), "--out", str(folder.out)],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{at(0)}  flapping  flapper connected 6 times in 5 minutes\n"
+    done = subprocess.run(
+        [*command, "--input", str(tmp_path / "nowhere"), "--out", str(folder.out)],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4
+    assert done.stderr.startswith(f"error: There is no {tmp_path / 'nowhere'}")
