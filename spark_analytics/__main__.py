@@ -1,8 +1,8 @@
 """The command line: `python -m spark_analytics report --input DIR --out DIR`, and `watch` likewise.
 
-Parses, makes one call, prints. Exit codes: 0 the report is written, or with --once what is there is read, 1 Spark failed
-on the way, 2 wrong arguments, 3 Java or pyspark is missing, 4 the input cannot be used, 5 the output cannot be written,
-130 interrupted.
+Parses, makes one call, prints. Exit codes: 0 the report is written, or with --once what is there is read, 1 Spark
+failed on the way, 2 wrong arguments, 3 Java or pyspark is missing, 4 the input cannot be used, 5 the output cannot be
+written, 130 interrupted.
 """
 
 from __future__ import annotations
