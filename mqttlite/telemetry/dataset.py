@@ -315,7 +315,7 @@ class Dataset:
             self._touch_at = now + self.options.interval_s
             self._try(_JOURNAL, self._journal.touch)
             if self._journal.is_long:
-                self._try(_JOURNAL, self._journal.compact)
+                self._try("long journal", self._journal.compact)
             self._tell_drops()
         if self._retention.is_limited and self._sweep_at <= now:
             self._sweep_at = now + SWEEP_S
@@ -359,7 +359,7 @@ class Dataset:
                 while parts.has_files and self._try(f"{parts.table} files", partial(_publish, parts)):
                     pass
             parts.close()
-        self._try(_JOURNAL, self._journal.close)
+        self._try("end of the journal", self._journal.close)
 
     def _finish_chores(self) -> None:
         while self._chores:

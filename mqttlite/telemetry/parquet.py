@@ -63,7 +63,8 @@ def convert(table: str, source: Path, write: Callable[[bytes], int]) -> Iterator
     try:
         with (
             open(source, "rb") as lines,
-            pyarrow.parquet.ParquetWriter(pyarrow.PythonFile(sink, "w"), schema, compression="zstd") as writer,
+            pyarrow.BufferedOutputStream(pyarrow.PythonFile(sink, "w"), BLOCK_BYTES) as stream,
+            pyarrow.parquet.ParquetWriter(stream, schema, compression="zstd") as writer,
         ):
             group: list[Any] = []
             for block in _blocks(lines.read):
@@ -87,7 +88,7 @@ def convert(table: str, source: Path, write: Callable[[bytes], int]) -> Iterator
 
 
 class _Sink:
-    """As much of a file as pyarrow needs. A failed write is told once more by `close`, which pyarrow calls itself."""
+    """As much of a file as pyarrow needs."""
 
     closed = False
 
