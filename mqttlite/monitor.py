@@ -5,9 +5,10 @@ Invariant: however many ask, one census is under way at most, and the loop is he
 """
 
 import asyncio
+import logging
 import platform
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +35,12 @@ FRESH_S: Final = 0.5
 INTERVAL_S: Final = 1.0
 """The least time between two censuses of which rates are made."""
 
+_NO_LIBRARY: Final = "they need prometheus-client: pip install 'mqttlite[metrics]'"
+
 _GROWING: Final = ("messages_received", "messages_sent", "bytes_received", "bytes_sent")
+
+
+_log = logging.getLogger("mqttlite.telemetry")
 
 
 class Monitor:
@@ -68,6 +74,7 @@ class Monitor:
         self._not_ready: Final = not_ready
         self._certificates: Final = _certificates(config)
         self._build: Final = Build(version=version(), compiled=is_compiled(), python=platform.python_version())
+        self._exposition: Final = _exposition()
         self._comings: Final = Comings()
         self._lag: Final = LoopLag()
         self._started_at: Final = time.monotonic()
@@ -98,6 +105,8 @@ class Monitor:
 
     async def start(self) -> None:
         """Listen. Raises `CannotListen`."""
+        if self._exposition is None:
+            _log.warning("there will be no /metrics: %s", _NO_LIBRARY)
         await self._http.start("metrics")
         self._lag.start()
 
@@ -133,15 +142,14 @@ class Monitor:
         return await answer(request)
 
     async def _metrics(self, _request: Request) -> Response:
-        try:
-            from mqttlite.telemetry.metrics import CONTENT_TYPE, expose, families
-        except ImportError:
-            return sentence(501, "Metrics need prometheus-client: pip install 'mqttlite[metrics]'.")
+        if self._exposition is None:
+            return sentence(501, f"There are no metrics: {_NO_LIBRARY}.")
+        content_type, exposition = self._exposition
         pieces: list[bytes] = []
-        for family in families(await self.figures()):
-            pieces.append(expose(family))
+        for piece in exposition(await self.figures()):
+            pieces.append(piece)
             await asyncio.sleep(0)
-        return Response(200, b"".join(pieces), CONTENT_TYPE)
+        return Response(200, b"".join(pieces), content_type)
 
     async def _status(self, _request: Request) -> Response:
         return Response(200, status(await self.figures()), JSON)
@@ -245,6 +253,18 @@ class Monitor:
             latency=self.latency(),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )
+
+
+def _exposition() -> tuple[str, Callable[[Figures], Iterator[bytes]]] | None:
+    """What makes `/metrics`, and its content type; None where the library is not installed.
+
+    Imported before anybody asks: it takes a tenth of a second, in which a loop would stand still.
+    """
+    try:
+        from mqttlite.telemetry.metrics import CONTENT_TYPE, exposition
+    except ImportError:
+        return None
+    return CONTENT_TYPE, exposition
 
 
 def _port(options: Options, worker: int) -> int:

@@ -36,9 +36,10 @@ _Values = Sequence[tuple[_Labels, float]]
 _NO_LABELS: Final[_Labels] = {}
 
 
-def expose(family: Metric) -> bytes:
-    """Its lines in the text format of Prometheus."""
-    return generate_latest(_One(family))
+def exposition(figures: Figures) -> Iterator[bytes]:
+    """All metrics in the text format of Prometheus, one after the other, so that others get their turn between."""
+    for family in families(figures):
+        yield generate_latest(_One(family))
 
 
 class _One(Collector):

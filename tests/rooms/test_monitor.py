@@ -357,12 +357,14 @@ async def test_another_path_says_which_there_are(rig: Rig) -> None:
     assert "/metrics, /status, /healthz, /readyz, /why" in text
 
 
-async def test_without_prometheus_client_metrics_say_what_to_install(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_prometheus_client_metrics_say_what_to_install(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setitem(sys.modules, "mqttlite.telemetry.metrics", None)
     broker = await rig.broker(config())
+    assert "there will be no /metrics: they need prometheus-client: pip install 'mqttlite[metrics]'" in caplog.messages
     code, _, text = await get(broker, "/metrics")
-    assert code == 501
-    assert "pip install 'mqttlite[metrics]'" in text
+    assert (code, "pip install 'mqttlite[metrics]'" in text) == (501, True)
     assert (await get(broker, "/status"))[0] == 200
 
 
