@@ -383,9 +383,9 @@ class Intake:
             connection.received_qos1 += run.count
         else:
             connection.received_qos2 += run.count
-            if code < 0x80 and not refused:
+            if not refused:
                 session.take_received(ids.first, ids.count)
-            elif code < 0x80:
+            else:
                 for number in range(ids.count):
                     if number not in refused:
                         session.take_received(ids.first + number)

@@ -134,7 +134,7 @@ class Publisher:
                     self._run_to_share(share, topic, payloads)
             reached += len(route.shares) + len(route.aliased)
         if reached == 0 and publisher is not None:
-            if route.refused and publisher.analyses and is_analytics(topic):
+            if route.refused and _may_publish(publisher, topic):
                 own = self._routes.find_own(topic)
                 self.run(own, topic, data, start, end, size, head, version, publisher)
                 return
@@ -149,13 +149,15 @@ class Publisher:
         workers = self._workers
         if workers is not None:
             workers.asked = 0
-        if route.observed is not None and not message.trace:  # else it was counted with those it came with
-            self._observe(route.observed, message, route, publisher)
         if route.refused:
-            if publisher is None or not publisher.analyses or not is_analytics(message.topic):
+            if not _may_publish(publisher, message.topic):
+                if route.observed is not None and not message.trace:
+                    self._observe(route.observed, message, route, publisher)
                 self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace)
                 return NOT_ALLOWED  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
             route = self._routes.find_own(message.topic)
+        if route.observed is not None and not message.trace:  # else it was counted with those it came with
+            self._observe(route.observed, message, route, publisher)
         code = self._retain(message) if message.retain else 0  # [MQTT-3.3.1-8]
         kept = message.retain and code == 0
         reached = self._deliver(message, route, publisher)
@@ -320,7 +322,7 @@ class Publisher:
             reached += len(route.remotes)
             self._workers.forward_batch(route.remotes, run.qos, run.version, run.head, run.size, run.data)
         if reached == 0:
-            self._drop_run(NO_SUBSCRIBERS, run)
+            self._drop_run(run)
             return NOBODY
         return 0
 
@@ -331,11 +333,12 @@ class Publisher:
         if witness is not None:
             witness.on_dropped(trace, None, topic, reason, messages, "")
 
-    def _drop_run(self, reason: str, run: Run) -> None:
+    def _drop_run(self, run: Run) -> None:
+        """It met no subscriber; those that are followed are told one by one."""
         for trace in run.traces:
-            self.drop(reason, 1, run.topic, trace)
+            self.drop(NO_SUBSCRIBERS, 1, run.topic, trace)
         if len(run.traces) < run.count:
-            self.drop(reason, run.count - len(run.traces), run.topic)
+            self.drop(NO_SUBSCRIBERS, run.count - len(run.traces), run.topic)
 
     # ------------------------------------------------------------------ what is to be known of messages
 
@@ -368,8 +371,8 @@ class Publisher:
                 self._count_deliveries(route, topic, (receivers - len(route.shares)) * messages)
             else:
                 self._traffic_of(observed, topic).count(0, messages, size - head, receivers)
-        if publisher is None:
-            return start
+        if publisher is None or (route.refused and _may_publish(publisher, topic)):
+            return start  # the latter go another route
         for _ in range(self._to_follow(observed, messages, publisher)):
             message = Message(topic, data[start + head : start + size])
             message.trace = self._follow(topic, 0, size - head, observed, route, publisher)
@@ -658,6 +661,11 @@ def _deliver_each(run: Run, start: int, end: int, receiver: Receiver, qos: int, 
         outcome = session.deliver(delivery) if qos else session.deliver_qos0(delivery)
         if qos and outcome == DROPPED:
             refused[at] = None
+
+
+def _may_publish(publisher: Session | None, topic: bytes) -> bool:
+    """Whether a client may publish where others may not."""
+    return publisher is not None and publisher.analyses and is_analytics(topic)
 
 
 def _receivers(observed: Observed, route: Route, publisher: Session | None) -> int:

@@ -346,8 +346,10 @@ class Outbox:
             self._backlog_messages += messages
             self._waiting_bytes += len(piece)
             self._note_high_water()
-            if trace:
-                self._tell_queued(trace)
+            witness = self.turn.witness
+            if trace and witness is not None:
+                waiting, most = self._backlog_messages, limits.max_outbox_messages
+                witness.on_queued(trace, self.client_id, BACKPRESSURE, waiting, most)
         return all_taken
 
     def _room(self, size: int, in_place_of_the_kept: bool) -> int:
@@ -401,12 +403,6 @@ class Outbox:
             elif is_full:
                 detail = f"{self._waiting_bytes}/{limits.max_outbox_bytes} bytes"
             witness.on_dropped(trace, self.client_id, topic_in(piece), BUFFER_FULL, messages, detail)
-
-    def _tell_queued(self, trace: int) -> None:
-        witness = self.turn.witness
-        if witness is not None:
-            limit = self._limits.max_outbox_messages
-            witness.on_queued(trace, self.client_id, BACKPRESSURE, self._backlog_messages, limit)
 
     def _make_room(self) -> None:
         """Answers outgrew the limit: QoS 0 messages give way, and if there are none the client is cut off."""

@@ -426,3 +426,17 @@ def test_who_finds_it_retained_is_not_told_of() -> None:
     assert [each[0] for each in recorder.told] == ["subscribed"] * 2
     world.publish("t", "y", retain=True)
     assert reader.payloads() == ["y"]
+
+
+@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_only_an_analyst_may_publish_is_followed_on_its_own_route(qos: int, together: int) -> None:
+    world, recorder = watched()
+    world.broker.permit_analytics(frozenset({"w"}))
+    reader = world.connect("r")
+    reader.subscribe("$SYS/#")
+    world.connect("w").send(*alike("x" * together, qos, b"$SYS/analytics/x"))
+    world.connect("v").send(*alike("x" * together, qos, b"$SYS/analytics/x"))
+    outcomes = [recorder.of(trace)[1:] for trace in range(1, 2 * together + 1)]
+    sent = [("routed", 1), ("sent", "r", reader.connection.number, 0)]
+    assert outcomes == [sent] * together + [[("routed", 0), ("dropped", NOBODY, "not_authorized")]] * together
