@@ -25,6 +25,7 @@ from mqttlite.sasl import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
+from mqttlite.telemetry.ledger import Options as LedgerOptions
 from tests.rooms.conftest import Rig
 from tests.support.device import until
 
@@ -251,6 +252,25 @@ async def test_why_prints_the_ledger_s_sentences(rig: Rig) -> None:
     assert (result.exit_code, result.stdout) == (0, "plant/ü/# for c 7\n")
     result = await run("why", "t", "--url", url(broker), "--json")
     assert json.loads(result.stdout) == {"known": True, "sentences": ["t for None"]}
+
+
+async def test_why_asks_a_real_ledger(rig: Rig) -> None:
+    broker = await watched(rig, ledger=LedgerOptions(topics=("plant/#",)))
+    subscriber = await rig.device(broker.port, "c7")
+    await subscriber.subscribe("plant/#", 0)
+    publisher = await rig.device(broker.port, "c3")
+    publisher.publish("plant/7", b"x", 1)
+    await publisher.ping()
+    result = await run("why", "plant/7", "--client", "c7", "--url", url(broker))
+    assert result.exit_code == 0
+    assert re.search(r"plant/7 from c3 .* c7", result.stdout), result.stdout
+    named = re.search(r"\b[0-9a-f]{4,16}-\d+\b", result.stdout)
+    assert named is not None
+    by_id = await run("why", named[0], "--url", url(broker))
+    assert (by_id.exit_code, by_id.stdout) == (0, result.stdout)
+    unknown = await run("why", "office/1", "--url", url(broker))
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert "plant/#" in unknown.stderr
 
 
 async def test_why_of_what_nobody_knows_is_exit_code_1(rig: Rig) -> None:
