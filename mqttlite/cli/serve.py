@@ -24,8 +24,8 @@ from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker, open_listeners
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.log import Calm, Lines
+from mqttlite.telemetry.options import Options as TelemetryOptions
 
 _LEVELS = ("debug", "info", "warning", "error")
 
