@@ -167,12 +167,9 @@ class Follower:
         while len(self._messages) > MAX_MESSAGES:
             self._let_oldest_go()
 
-    def get(self, trace: int) -> Followed | None:
-        return self._messages.get(trace)
-
     def on_routed(self, trace: int, receivers: int) -> None:
         message = self._messages.get(trace)
-        if message is None or message.routed is not None:
+        if message is None:
             return
         message.routed = self._stopwatch()
         message.receivers = receivers
@@ -285,8 +282,7 @@ class Follower:
     def _copied(self, fate: Fate) -> None:
         """A receiver gets the message once more: that is not followed."""
         message = fate.message
-        if message.receivers > len(message.fates):
-            message.receivers -= 1
+        message.receivers -= 1
         self._forget_if_over(message)
 
     def _end(self, fate: Fate, outcome: str, now: float) -> None:

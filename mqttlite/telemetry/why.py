@@ -80,8 +80,7 @@ def fate_in_words(fate: Fate, at: datetime, now: float) -> str:
         return f"handed to the socket of {fate.receiver} at QoS {fate.qos}{way}, {missing}{where}"
     if fate.sent is not None:
         return f"sent to {fate.receiver} at QoS {fate.qos}{_waited(fate)}, and not yet handed to its socket"
-    if fate.queued is None:
-        return f"for {fate.receiver}: nothing has become of it yet"
+    assert fate.queued is not None, "else nothing is known of it"
     since = clock(at + timedelta(seconds=fate.queued - fate.message.received))
     return (
         f"waits for {fate.receiver} since {since}, for {duration(now - fate.queued)}: {_why(fate)}"

@@ -191,3 +191,15 @@ def test_at_the_end_all_are_let_go_some_at_a_time() -> None:
     assert not story.follower.end_some(3)
     assert story.ends == [("c7", "unfinished", "")] * 5
     assert not story.follower.end_some(3)
+
+
+def test_of_messages_that_nobody_began_to_follow_nothing_is_heard() -> None:
+    """They were followed for an observer that is gone."""
+    story = Story()
+    story.follower.on_routed(7, 1)
+    story.follower.on_queued(7, "c7", "offline", 1, 10)
+    story.follower.on_sent(7, "c7", 1, 1)
+    story.follower.on_written(1)
+    story.follower.on_acknowledged(7, "c7")
+    story.follower.on_dropped(7, "c7", "queue_full", "")
+    assert story.stages == story.ends == []

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from mqttlite.telemetry.ledger import Options as LedgerOptions
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Unsubscribe
-from tests.support.core_driver import START, Client
+from tests.support.core_driver import Client
 from tests.unit.telemetry.watched import BROKER, Watched
 
 pytestmark = pytest.mark.asyncio
@@ -409,14 +408,14 @@ async def test_of_many_messages_some_are_followed_and_stand_for_all(qos: int) ->
     async with watched(samples_per_s=50) as world:
         reader, publisher = world.connect("reader"), world.connect("publisher")
         reader.subscribe("x", qos=qos)
-        for _ in range(40):
+        for _ in range(20):
             world.flood(publisher, "x", [b"12345"] * 500, qos)
-            world.advance(0.25)
+            world.advance(0.5)
             world.observer.tick()
-        assert len(reader.payloads()) == 20_000
+        assert len(reader.payloads()) == 10_000
     samples = world.table("samples")
     assert 300 <= len(samples) <= 800
-    assert sum(row["one_in"] for row in samples) == pytest.approx(20_000, rel=0.1)
+    assert sum(row["one_in"] for row in samples) == pytest.approx(10_000, rel=0.1)
     assert {row["outcome"] for row in samples} == {"acknowledged" if qos else "sent"}
 
 
@@ -503,6 +502,23 @@ async def test_the_ledger_says_why_a_queue_was_full_and_since_when() -> None:
         "dropped for c7: queue_full (2/2), because 2 of 2 were unacknowledged since 13:46:40.000;"
         " see limits.max_queued_messages, limits.max_queued_bytes, limits.on_overflow",
     ]
+
+
+async def test_the_ledger_says_no_more_than_it_knows() -> None:
+    """What fills the window may be messages that are not followed, and others may wait though there is room."""
+    ledger = LedgerOptions(topics=("x",), sampled=False)
+    async with watched(Limits(max_inflight=2), ledger=ledger, dataset=False) as world:
+        receiver, publisher = world.connect("c7", auto_ack=False), world.connect("c3")
+        receiver.subscribe("#", qos=1)
+        trace = world.observer.on_received(b"x", 1, 1, "c3")
+        world.observer.on_queued(trace, "c7", "window_full", 1, 9)
+        for _ in range(2):
+            publisher.publish("y", qos=1)
+        publisher.publish("x", qos=1)
+        assert world.observer.ledger is not None
+        first, second = world.observer.ledger.why("x")["sentences"]
+        assert ": others had waited for c7 before (1 of 9 waited then)" in first
+        assert ": 2 of 2 were unacknowledged (1 of 10000 waited then)" in second
 
 
 async def test_the_ledger_says_that_a_socket_took_nothing() -> None:
@@ -598,20 +614,3 @@ async def test_a_stop_finishes_the_interval_that_was_being_written() -> None:
     await world.observer.stop()
     assert len(world.table("activity")) == 3 * SLICE
     assert sum(row["messages_qos0"] for row in world.table("traffic")) == 3 * SLICE
-
-
-async def test_a_slice_does_not_hold_up_the_loop() -> None:
-    """Half a millisecond here and now; tenfold is allowed, for others use this machine."""
-    async with watched(max_topics=2_000) as world:
-        for number in range(1_000):
-            world.connect(f"c{number}").publish(f"t/{number}")
-        intervals = world.observer._intervals
-        assert intervals is not None
-        took = []
-        sweep = intervals.sweep(world.now + START)
-        while True:
-            started = time.process_time()
-            if next(sweep, 1) == 1:
-                break
-            took.append(time.process_time() - started)
-        assert sorted(took)[len(took) // 2] < 0.005
