@@ -1,0 +1,95 @@
+"""The loop's lag and the time of commits, and how both become Prometheus' buckets."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqttlite.core.changes import Change, EndSession
+from mqttlite.telemetry.histograms import Histogram
+from mqttlite.telemetry.metrics import BOUNDS_US, cumulative
+from mqttlite.telemetry.timing import RECENT, LoopLag, TimedStore
+
+CHANGES: list[Change] = [EndSession("c")]
+
+
+class FakeStore:
+    """Commits at once, or later, or not."""
+
+    def __init__(self, at_once: bool) -> None:
+        self.at_once = at_once
+        self.fails = False
+
+    def commit(self, changes: list[Change]) -> Awaitable[None] | None:
+        if not self.at_once:
+            return self._later()
+        if self.fails:
+            raise OSError("disk full")
+        return None
+
+    def load(self) -> list[Change]:
+        return CHANGES
+
+    async def _later(self) -> None:
+        await asyncio.sleep(0.002)
+        if self.fails:
+            raise OSError("disk full")
+
+
+async def commit(store: TimedStore, changes: list[Change] = CHANGES) -> None:
+    under_way = store.commit(changes)
+    if under_way is not None:
+        await under_way
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_commits_are_timed_and_failures_counted(at_once: bool) -> None:
+    inner = FakeStore(at_once)
+    store = TimedStore(inner)
+    await commit(store)
+    assert (store.histogram.messages, store.failures, store.failing) == (1, 0, False)
+    assert at_once or store.histogram.max_us >= 1_000
+    inner.fails = True
+    for attempt in (1, 2):
+        with pytest.raises(OSError, match="disk full"):
+            await commit(store)
+        assert (store.histogram.messages, store.failures, store.failing) == (1, attempt, True)
+    inner.fails = False
+    await commit(store)
+    assert (store.histogram.messages, store.failures, store.failing) == (2, 2, False)
+    assert store.load() == CHANGES
+
+
+async def test_a_commit_of_nothing_is_none() -> None:
+    store = TimedStore(FakeStore(True))
+    await commit(store, [])
+    assert store.histogram.messages == 0
+
+
+def test_before_the_first_look_there_is_no_lag() -> None:
+    lag = LoopLag()
+    assert lag.recent() == {"p50": 0.0, "p99": 0.0, "max": 0.0}
+    lag.stop()
+
+
+@pytest.mark.parametrize("looks", [1, RECENT - 1, RECENT, RECENT + 1])
+def test_the_last_minute_s_looks_are_remembered(looks: int) -> None:
+    lag = LoopLag()
+    for number in range(looks):
+        lag._recent.append(number)
+    assert len(lag._recent) == min(looks, RECENT)
+    recent = lag.recent()
+    assert recent["max"] == pytest.approx((looks - 1) / 1e6)
+    assert recent["p50"] <= recent["p99"] <= recent["max"]
+
+
+@given(st.lists(st.integers(0, 10**9), max_size=50))
+def test_prometheus_buckets_count_what_is_below_their_bounds(durations: list[int]) -> None:
+    histogram = Histogram()
+    for microseconds in durations:
+        histogram.note(microseconds)
+    found = cumulative(histogram)
+    assert found[-1] == (None, len(durations))
+    assert found[:-1] == [(bound, sum(each < bound for each in durations)) for bound in BOUNDS_US]
