@@ -162,3 +162,18 @@ def test_a_run_that_a_blocked_client_gets_later_has_its_topic_in_full() -> None:
     packets = publishes(client.received())
     assert [(packet.topic, packet.payload) for packet in packets] == [(b"t", b"%d" % number) for number in range(5)]
     assert all(packet.properties.topic_alias is None for packet in packets)
+
+
+def test_of_a_run_that_a_group_shares_a_member_gets_its_part_under_an_alias() -> None:
+    world = World()
+    aliased = reader(world, 5, topic_filter="$share/g/a/#")
+    plain = world.connect("plain")
+    plain.subscribe("$share/g/a/#")
+    sent = [b"%d" % number for number in range(9)]
+    world.connect("publisher").send(*[Publish(b"a/b", payload) for payload in sent])
+    packets = publishes(aliased.received())
+    assert [packet.properties.topic_alias for packet in packets] == [1] * len(packets)
+    assert [packet.topic for packet in packets] == [b"a/b"] + [b""] * (len(packets) - 1)
+    assert len(packets) in (4, 5)
+    got = [packet.payload for packet in packets] + [packet.payload for packet in publishes(plain.received())]
+    assert sorted(got) == sent
