@@ -94,13 +94,16 @@ class Publisher:
         Receivers of the publisher's protocol version get the bytes as they are. Without a publisher they come from
         another worker, which sees to all that is not plainly subscribed here.
         """
+        messages = (end - start) // size
         observed = route.observed
         if observed is not None:
-            start = self._observe_packets(observed, route, topic, data, start, end, size, head, publisher)
-            if start == end:
+            followed = self._observe_packets(observed, route, topic, data, start, messages, size, head, publisher)
+            if followed == messages:
                 return
+            if followed:
+                start += followed * size
+                messages -= followed
         piece = data[start:end]
-        messages = (end - start) // size
         if version == V5:
             same, different = route.plain5, route.plain3
         else:
@@ -358,13 +361,12 @@ class Publisher:
         topic: bytes,
         data: bytes,
         start: int,
-        end: int,
+        messages: int,
         size: int,
         head: int,
         publisher: Session | None,
     ) -> int:
-        """The same for the packets of `run`. Those that are followed go the long way; where the others begin."""
-        messages = (end - start) // size
+        """The same for the packets of `run`. Those that are followed are the first, and go the long way; how many."""
         if observed.traffic is not None:
             receivers = _receivers(observed, route, publisher)
             if publisher is None:
@@ -372,13 +374,14 @@ class Publisher:
             else:
                 self._traffic_of(observed, topic).count(0, messages, size - head, receivers)
         if publisher is None or (route.refused and _may_publish(publisher, topic)):
-            return start  # the latter go another route
-        for _ in range(self._to_follow(observed, messages, publisher)):
+            return 0  # the latter go another route
+        followed = self._to_follow(observed, messages, publisher)
+        for _ in range(followed):
             message = Message(topic, data[start + head : start + size])
+            start += size
             message.trace = self._follow(topic, 0, size - head, observed, route, publisher)
             self.publish(message, route, publisher)
-            start += size
-        return start
+        return followed
 
     def _observe_run(self, observed: Observed, run: Run, route: Route, publisher: Session | None) -> int:
         """The same for a run; how many of its first messages are followed."""

@@ -48,10 +48,13 @@ class TopicTraffic:
             self.messages_qos1 += messages
         else:
             self.messages_qos2 += messages
-        self.payload_bytes += messages * payload_bytes
         if payload_bytes > self.payload_bytes_max:
             self.payload_bytes_max = payload_bytes
-        self.deliveries += messages * receivers
+        if messages > 1:
+            payload_bytes *= messages
+            receivers *= messages
+        self.payload_bytes += payload_bytes
+        self.deliveries += receivers
 
 
 @final
