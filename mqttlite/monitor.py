@@ -84,6 +84,7 @@ class Monitor:
         self._latest: Census | None = None
         self._figures: Figures | None = None
         self._gathering: asyncio.Task[Figures] | None = None
+        self._host: Final = options.host
         self._http: Final = HttpServer(options.host, _port(options, self._worker), self._answer)
         self._answers: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
             "/metrics": self._metrics,
@@ -108,6 +109,11 @@ class Monitor:
         if self._exposition is None:
             _log.warning("there will be no /metrics: %s", _NO_LIBRARY)
         await self._http.start("metrics")
+        if not (self._host.startswith("127.") or self._host in ("localhost", "::1")):
+            _log.warning(
+                "metrics, health and status on %s are open to the network: whoever reaches them sees who is connected",
+                ", ".join(self.addresses),
+            )
         self._lag.start()
 
     async def stop(self) -> None:

@@ -392,6 +392,14 @@ async def test_a_port_in_use_stops_the_start_and_is_said(rig: Rig) -> None:
             await rig.broker(Config(listeners=(ListenerOptions(port=0),), metrics=options))
 
 
+@pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+async def test_a_port_that_is_open_to_the_network_is_warned_of(
+    rig: Rig, caplog: pytest.LogCaptureFixture, host: str, warns: bool
+) -> None:
+    await rig.broker(Config(listeners=(ListenerOptions(port=0),), metrics=Options(host=host, port=0)))
+    assert any("are open to the network" in line for line in caplog.messages) is warns
+
+
 async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_path: Path) -> None:
     """What `promtool check metrics` looks for, and the reference has each name."""
     broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path))))
