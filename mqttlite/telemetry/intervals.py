@@ -4,7 +4,8 @@ Invariants: whatever is counted is in one row of one interval; what many rows ta
 loop goes on; an interval has `MAX_DROPS` rows of drops at most, and of topics as many as the configuration allows.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Final, Protocol, TypeVar
 
 from mqttlite.core.connection import Connection
@@ -121,21 +122,30 @@ class Intervals:
 
     # ------------------------------------------------------------------ the end of an interval
 
-    def sweep(self, now: float) -> Iterator[None]:
-        """Write the interval that ends now, and begin the next; a slice of the work for each step."""
+    def sweep(self, now: float) -> Iterator[int]:
+        """Write the interval that ends now, and begin the next: a slice of the work for each step, which tells how many
+        are left."""
         start = self._former_start = self._start
         self._start = now
-        drops, self._drops = self._drops, {}
+        drops, self._drops = list(self._drops.items()), {}
         self._drop_labels = Labels(self._max_topics)
         self._bursts = {}
-        histograms, self._histograms = self._histograms, Histograms(self._max_topics)
+        latency, self._histograms = self._histograms.all(), Histograms(self._max_topics)
         traffic = self._traffic.harvest()
-        yield
-        yield from _sliced(list(self._links.values()), lambda link: self._look_at(link, start, now))
+        links = list(self._links.values())
+        left = _slices(links) + _slices(traffic) + _slices(latency) + _slices(drops)
+        yield left
+        for _ in _sliced(links, lambda link: self._look_at(link, start, now)):
+            left -= 1
+            yield left
         self._former_start = now
-        yield from _sliced(traffic, lambda counted: self._write_traffic(counted, start, now))
-        yield from _sliced(histograms.all(), lambda entry: self._write_latency(*entry, start, now))
-        yield from _sliced(list(drops.items()), lambda entry: self._write_drop(*entry, start, now))
+        for _ in itertools.chain(
+            _sliced(traffic, lambda counted: self._write_traffic(counted, start, now)),
+            _sliced(latency, lambda entry: self._write_latency(*entry, start, now)),
+            _sliced(drops, lambda entry: self._write_drop(*entry, start, now)),
+        ):
+            left -= 1
+            yield left
 
     def _look_at(self, link: Link, start: float, now: float) -> None:
         connection = link.connection
@@ -251,6 +261,10 @@ class Intervals:
 
     def _topic(self, topic: bytes) -> str:
         return self._names.topic(topic.decode(errors="replace"))
+
+
+def _slices(things: Sized) -> int:
+    return -(-len(things) // SLICE)
 
 
 def _sliced(things: list[_T], act: Callable[[_T], None]) -> Iterator[None]:

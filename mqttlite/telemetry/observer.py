@@ -29,6 +29,10 @@ from mqttlite.telemetry.why import duration
 _TICK_S: Final = 1.0
 """How often the clock is looked at, and whether fewer messages come than a distance was made for."""
 
+_PAUSE_S: Final = 0.02
+"""How long to rest between two slices at most. What an interval takes is spread over half of the next, if it must be:
+rows that come faster than the disk takes them would be dropped."""
+
 _STANDS: Final = (QUEUE_FULL, BUFFER_FULL, OFFLINE, BACKPRESSURE, WINDOW_FULL)
 """Why a message is dropped or waits because of how its receiver is doing."""
 
@@ -93,8 +97,8 @@ class Observer(Listener):
         self.drops: Final[dict[str, int]] = {}
         """All messages that were dropped since the start, by reason."""
         self._trace = 0
-        self._sweep: Iterator[None] = iter(())
-        self._task: asyncio.Task[None] | None = None
+        self._sweep: Iterator[int] = iter(())
+        self._tasks: list[asyncio.Task[None]] = []
 
     # ------------------------------------------------------------------ from start to stop
 
@@ -103,15 +107,19 @@ class Observer(Listener):
         if self._events is not None:
             self._events.started(self._core.limits, max_connections)
         self._core.watch(self)
-        self._task = asyncio.get_running_loop().create_task(self._run(self._clock() + self._interval_s))
+        loop = asyncio.get_running_loop()
+        self._tasks.append(loop.create_task(self._tick_on()))
+        if self._intervals is not None:
+            self._tasks.append(loop.create_task(self._sum_up(self._intervals, self._clock() + self._interval_s)))
 
     async def stop(self) -> None:
         """Write what is under way; once all connections are closed."""
-        if self._task is None:
+        if not self._tasks:
             return
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        self._task = None
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         self._core.watch(None)
         while self._follower.end_some(SLICE):
             await asyncio.sleep(0)
@@ -122,20 +130,23 @@ class Observer(Listener):
         if self._events is not None:
             self._events.stopped()
 
-    async def _run(self, due: float) -> None:
+    async def _tick_on(self) -> None:
         while True:
-            left_s = due - self._clock() if self._intervals is not None else _TICK_S
-            await asyncio.sleep(max(0.0, min(_TICK_S, left_s)))
+            await asyncio.sleep(_TICK_S)
             self.tick()
-            if self._intervals is not None and self._clock() >= due:
-                now = self._clock()
-                due = max(due + self._interval_s, now)
-                self._sweep = self._intervals.sweep(now)
-                await self._finish_sweep()
 
-    async def _finish_sweep(self) -> None:
-        for _ in self._sweep:
-            await asyncio.sleep(0)
+    async def _sum_up(self, intervals: Intervals, due: float) -> None:
+        while True:
+            await asyncio.sleep(max(0.0, due - self._clock()))
+            now = self._clock()
+            due = max(due + self._interval_s, now)
+            self._sweep = intervals.sweep(now)
+            await self._finish_sweep(self._interval_s / 2)
+
+    async def _finish_sweep(self, within_s: float = 0.0) -> None:
+        end = self._clock() + within_s
+        for left in self._sweep:
+            await asyncio.sleep(max(0.0, min(_PAUSE_S, (end - self._clock()) / (left + 1))))
 
     def tick(self) -> None:
         """To be done every second or so."""
@@ -192,7 +203,7 @@ class Observer(Listener):
         return self.ledger is not None and self.ledger.follows_client(client_id)
 
     def next_sample(self) -> int:
-        if self._task is None:  # `start` asks the core to watch
+        if not self._tasks:  # `start` asks the core to watch
             return self._sampler.begin()
         return self._sampler.next(self._stopwatch())
 

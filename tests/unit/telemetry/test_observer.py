@@ -614,3 +614,23 @@ async def test_a_stop_finishes_the_interval_that_was_being_written() -> None:
     await world.observer.stop()
     assert len(world.table("activity")) == 3 * SLICE
     assert sum(row["messages_qos0"] for row in world.table("traffic")) == 3 * SLICE
+
+
+async def test_an_interval_of_many_rows_is_spread_over_half_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def recorded(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    async with watched(interval_s=1.0) as world:
+        link = world.links[world.connect("c7").connection.number]
+        world.links.update((-number, link) for number in range(1, 100 * SLICE))
+        monkeypatch.setattr(asyncio, "sleep", recorded)
+        world.observer._sweep = world.observer._intervals.sweep(world.now)  # type: ignore[union-attr]
+        await world.observer._finish_sweep(0.5)
+        monkeypatch.undo()
+    assert len(pauses) == 1 + 100
+    assert 0 < pauses[0] < 0.5 / 100
+    assert max(pauses) == 0.02, "and less than that is not rushed"
