@@ -624,13 +624,14 @@ async def test_an_interval_of_many_rows_is_spread_over_half_of_the_next(monkeypa
         pauses.append(seconds)
         await sleep(0)
 
-    async with watched(interval_s=1.0) as world:
-        link = world.links[world.connect("c7").connection.number]
-        world.links.update((-number, link) for number in range(1, 100 * SLICE))
-        monkeypatch.setattr(asyncio, "sleep", recorded)
-        world.observer._sweep = world.observer._intervals.sweep(world.now)  # type: ignore[union-attr]
-        await world.observer._finish_sweep(0.5)
-        monkeypatch.undo()
+    world = Watched()
+    link = world.links[world.connect("c7").connection.number]
+    world.links.update((-number, link) for number in range(1, 100 * SLICE))
+    intervals = world.observer._intervals
+    assert intervals is not None
+    world.observer._sweep = intervals.sweep(world.now)
+    monkeypatch.setattr(asyncio, "sleep", recorded)
+    await world.observer._finish_sweep(0.5)
     assert len(pauses) == 1 + 100
     assert 0 < pauses[0] < 0.5 / 100
     assert max(pauses) == 0.02, "and less than that is not rushed"
