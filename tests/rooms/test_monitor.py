@@ -1,6 +1,7 @@
 """What an operator sees of a running broker over HTTP: the figures are right, and looking costs the clients little."""
 
 import asyncio
+import dataclasses
 import json
 import re
 import socket
@@ -24,7 +25,9 @@ from mqttlite.security.certificates import ends_at
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore
+from mqttlite.telemetry import metrics
 from mqttlite.telemetry.census import SLICE
+from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
 from mqttlite.wire.constants import V5, V311
@@ -424,6 +427,22 @@ async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_p
             assert all(re.fullmatch(r"[a-z][a-z_]*", label) for label in sample.labels), sample
     assert len(names) == len(set(names))
     assert set(names) == documented
+
+
+async def test_what_is_written_in_pieces_is_what_is_written_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await rig.broker(config())
+    histogram = of(broker)._lag.histogram
+    of(broker).latency = lambda: dict.fromkeys(("route", "queue", "write", "total"), histogram)
+    await rig.device(broker.port, "device")
+    figures = await of(broker).figures()
+    frozen = dataclasses.replace(figures, lag=Histogram())
+    pieces = list(metrics.exposition(frozen))
+    monkeypatch.setattr(metrics, "PIECE", 1_000_000)
+    whole = list(metrics.exposition(frozen))
+    assert len(pieces) > len(whole)
+    assert max(piece.count(b"\n") for piece in pieces) <= 30 + 2
+    volatile = rb"(?m)^process_.*$"
+    assert re.sub(volatile, b"", b"".join(pieces)) == re.sub(volatile, b"", b"".join(whole))
 
 
 def test_no_client_chooses_a_label() -> None:
