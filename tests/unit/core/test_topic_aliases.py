@@ -10,6 +10,7 @@ from mqttlite.wire.framer import Framer
 from mqttlite.wire.packets import Connect, Publish
 from mqttlite.wire.properties import NONE, Properties
 from tests.support.core_driver import Client, World, publishes
+from tests.support.recorder import Everything
 
 
 def reader(world: World, aliases: int, qos: int = 0, topic_filter: str = "#", largest: int | None = None) -> Client:
@@ -177,3 +178,17 @@ def test_of_a_run_that_a_group_shares_a_member_gets_its_part_under_an_alias() ->
     assert len(packets) in (4, 5)
     got = [packet.payload for packet in packets] + [packet.payload for packet in publishes(plain.received())]
     assert sorted(got) == sent
+
+
+@pytest.mark.parametrize("together", [1, 2, 5])
+def test_a_member_of_a_group_gets_the_same_whether_its_messages_come_together_or_are_followed(together: int) -> None:
+    written = []
+    for witness in (None, Everything()):
+        world = World()
+        world.broker.watch(witness)
+        client = reader(world, 5, topic_filter="$share/g/a/long/topic")
+        world.connect("w").send(*[Publish(b"a/long/topic", b"%d" % at) for at in range(together)])
+        written.append([(each.topic, each.properties.topic_alias, each.payload) for each in publishes(client.packets)])
+    assert written[0] == written[1]
+    assert written[0][0] == (b"a/long/topic", 1, b"0")
+    assert [topic for topic, _alias, _payload in written[0][1:]] == [b""] * (together - 1)

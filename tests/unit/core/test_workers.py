@@ -35,6 +35,7 @@ from mqttlite.wire.packets import (
 )
 from mqttlite.wire.properties import NONE, Properties
 from tests.support.core_driver import START, Client, World, publishes, request
+from tests.support.recorder import Everything
 
 NOBODY = 0x10
 REFUSED = 0x97
@@ -1288,3 +1289,56 @@ def test_one_worker_alone_makes_nothing_of_it() -> None:
     broker = Broker(Limits())
     assert broker.postponed == 0
     assert broker.open(Peer(), START).number == 1
+
+
+# ── what is told and counted of messages that travel ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_message_counts_where_it_came_in_and_its_deliveries_where_they_are(
+    qos: int, together: int, retain: bool
+) -> None:
+    crew = Crew()
+    traffic = [worker.broker.count_traffic(10) for worker in crew.workers]
+    for home in (0, 1, 1):
+        crew.subscriber(home, "t", "$share/g/t")
+    crew.connect(0).send(
+        *[Publish(b"t", b"abc", qos, retain, packet_id=at if qos else 0) for at in range(1, together + 1)]
+    )
+    crew.pump()
+    here, there = [counter for each in traffic for counter in each.harvest()]
+    assert (here.messages_qos0 + here.messages_qos1, here.deliveries) == (together, 2 * together)
+    assert (there.messages_qos0 + there.messages_qos1, there.deliveries) == (0, 2 * together)
+    assert (here.payload_bytes, there.payload_bytes) == (3 * together, 0)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_without_groups_too(qos: int) -> None:
+    crew = Crew()
+    traffic = [worker.broker.count_traffic(10) for worker in crew.workers]
+    crew.subscriber(1, "t")
+    crew.connect(0).send(*[Publish(b"t", b"abc", qos, packet_id=at if qos else 0) for at in (1, 2, 3)])
+    crew.pump()
+    here, there = [counter for each in traffic for counter in each.harvest()]
+    assert (here.messages_qos0 + here.messages_qos1, here.deliveries) == (3, 0)
+    assert (there.messages_qos0 + there.messages_qos1, there.deliveries) == (0, 3)
+
+
+@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_message_is_followed_where_it_came_in_only(qos: int, together: int) -> None:
+    crew = Crew()
+    witnesses = [Everything(), Everything()]
+    for worker, witness in zip(crew.workers, witnesses, strict=True):
+        worker.broker.watch(witness)
+    near, _far = crew.subscriber(0, "t", client_id=crew.name(0)), crew.subscriber(1, "t")
+    messages = [Publish(b"t", b"abc", qos, packet_id=at if qos else 0) for at in range(1, together + 1)]
+    writer = crew.connect(0)
+    writer.send(*messages)
+    crew.pump()
+    assert witnesses[1].traces == 0
+    assert not [each for each in witnesses[1].told if each[0] in ("sent", "acknowledged")]
+    sent = ("sent", near.connection.client_id, near.connection.number, qos)
+    assert [witnesses[0].of(trace)[1:3] for trace in range(1, together + 1)] == [[("routed", 2), sent]] * together
