@@ -188,7 +188,7 @@ class Dataset:
             first = self._queue.get(timeout=max(0.0, self._due_at() - self._clock()))
         except queue.Empty:
             return []
-        if not self._chores:
+        if not self._chores and self._queue.qsize() < BATCH_ROWS:
             self._closing.wait(GATHER_S)
         return self._take([] if first is None else [first])
 
