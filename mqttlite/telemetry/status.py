@@ -73,6 +73,7 @@ def status(figures: Figures) -> bytes:
         "latency_s": {
             stage: {"p50": histogram.at_most(0.5) / 1e6, "p99": histogram.at_most(0.99) / 1e6}
             for stage, histogram in figures.latency.items()
+            if histogram.messages
         },
         "telemetry": {
             table: {"written": rows, "dropped": figures.rows_dropped.get(table, 0)}
