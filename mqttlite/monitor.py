@@ -133,8 +133,9 @@ class Monitor:
 
     async def figures(self) -> Figures:
         """What there is to tell, not older than `FRESH_S`."""
-        if self._figures is not None and time.time() - self._figures.at < FRESH_S:
-            return self._figures
+        figures, latest = self._figures, self._latest
+        if figures is not None and latest is not None and time.monotonic() - latest.at < FRESH_S:
+            return figures
         if self._gathering is None:
             self._gathering = asyncio.get_running_loop().create_task(self._gather())
         return await asyncio.shield(self._gathering)  # who hangs up does not take it from the others
@@ -213,7 +214,6 @@ class Monitor:
             broker_id=self._broker_id,
             worker=self._worker,
             workers=self._workers,
-            at=time.time(),
             uptime_s=time.monotonic() - self._started_at,
             not_ready=self._reason(),
             totals=census.totals,

@@ -43,7 +43,6 @@ class Figures:
     broker_id: str
     worker: int
     workers: int
-    at: float
     uptime_s: float
     not_ready: str
     """A sentence; empty for a broker that is ready."""

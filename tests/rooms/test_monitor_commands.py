@@ -237,6 +237,21 @@ async def test_a_config_that_does_not_say_it_is_wrong_usage(tmp_path: Path, text
         places((), str(file))
 
 
+@pytest.mark.slow
+async def test_they_start_without_the_broker() -> None:
+    """A container asks every few seconds."""
+    program = (
+        "import mqttlite.cli.main, mqttlite.cli.health, mqttlite.cli.top, mqttlite.cli.why, sys; print(*sys.modules)"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    loaded = output.decode().split()
+    assert "mqttlite.cli.health" in loaded
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("mqttlite.")}
+    assert rooms <= {"build", "cli", "wire"}
+    assert not {"asyncio", "rich", "cryptography"} & set(loaded)
+
+
 # ── why ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
