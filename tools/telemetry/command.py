@@ -30,7 +30,7 @@ def command(devices: int, days: float, out: Path, seed: int, form: str, interval
     try:
         from tools.telemetry.generate import Order, generate
     except ModuleNotFoundError as error:
-        print(f"error: {error.name} is missing: pip install 'mqttlite[telemetry]' numpy", file=sys.stderr)
+        print(f"error: {error.name} is missing: pip install 'mqttlite[spark,telemetry]'", file=sys.stderr)
         sys.exit(2)
     if 3600 % interval:
         raise click.UsageError(f"--interval {interval}: an hour must be a multiple of it, such as 10, 30 or 60.")

@@ -266,4 +266,4 @@ def test_what_is_missing_is_said_in_a_sentence(tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr == "error: pyarrow is missing: pip install 'mqttlite[telemetry]' numpy\n"
+    assert done.stderr == "error: pyarrow is missing: pip install 'mqttlite[spark,telemetry]'\n"
