@@ -43,6 +43,8 @@ SWEEP_S: Final = 60.0
 _JOURNAL: Final = "journal"
 """Counted like a table."""
 
+_LONG_JOURNAL: Final = "long journal"
+
 _log = logging.getLogger("mqttlite.telemetry")
 
 
@@ -314,9 +316,9 @@ class Dataset:
         if self._touch_at <= now:
             self._touch_at = now + self.options.interval_s
             self._try(_JOURNAL, self._journal.touch)
-            if self._journal.is_long:
-                self._try("long journal", self._journal.compact)
             self._tell_drops()
+        if self._journal.is_long and not any(chore.name == _LONG_JOURNAL for chore in self._chores):
+            self._chores.append(_Chore(_LONG_JOURNAL, self._compact))
         if self._retention.is_limited and self._sweep_at <= now:
             self._sweep_at = now + SWEEP_S
             self._chores.append(_Chore("retention", lambda: self._retention.sweep(time.time())))
@@ -334,6 +336,10 @@ class Dataset:
             self._failed(chore.name, error)
             self._chores.append(chore)
             self._chores_at = self._clock() + self.options.retry_after_s
+
+    def _compact(self) -> Iterator[None]:
+        self._journal.compact()
+        yield
 
     def _tidy_up(self) -> Iterator[None]:
         """Sessions before files: the open files tell which of them have their rows."""

