@@ -110,7 +110,7 @@ class Delivery:
 
 
 _NO_DELIVERIES: Final[list[Delivery | None]] = []
-_NO_TRACES: Final[list[int]] = []
+NO_TRACES: Final[list[int]] = []
 """Never changed: they stand for those of a run of which nobody asked for one, and none is followed."""
 
 
@@ -132,7 +132,7 @@ class Run:
         self.version: Final = version
         self._forms: dict[tuple[bool, int], Run] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
-        self.traces = _NO_TRACES
+        self.traces = NO_TRACES
         """Of the first messages, which are followed; set before anybody asks for one of them."""
 
     def message_bytes(self) -> int:

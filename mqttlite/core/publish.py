@@ -18,11 +18,11 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Delivery, Message, Run
+from mqttlite.core.observation import Observation
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
 from mqttlite.core.routes import Observed, Receiver, Route, Routes
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.shares import ROUND_ROBIN, Member, Share
-from mqttlite.core.traffic import TopicTraffic
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.core.witness import NOT_FOLLOWED
 from mqttlite.core.workers import Workers
@@ -49,6 +49,7 @@ class Publisher:
     __slots__ = (
         "_limits",
         "_next_sweep",
+        "_observation",
         "_own",
         "_retained",
         "_retained_bytes",
@@ -65,6 +66,7 @@ class Publisher:
         self._routes: Final = routes
         self._turn: Final = turn
         self._limits: Final = limits
+        self._observation: Final = Observation(routes, turn)
         self._retained: Final[RetainedMessages[Message]] = RetainedMessages()
         self._retained_bytes = 0
         self._own: Final[RetainedMessages[Message]] = RetainedMessages()
@@ -97,12 +99,16 @@ class Publisher:
         messages = (end - start) // size
         observed = route.observed
         if observed is not None:
-            followed = self._observe_packets(observed, route, topic, data, start, messages, size, head, publisher)
-            if followed == messages:
-                return
-            if followed:
-                start += followed * size
-                messages -= followed
+            if publisher is None:
+                self._observation.deliver(route, topic, len(route.receivers) * messages)
+            elif not route.refused or not _may_publish(publisher, topic):  # else it is another's route
+                traces = self._observation.follow(observed, route, topic, 0, messages, size - head, publisher)
+                if traces:
+                    self._publish_first(traces, topic, data, start, size, head, route, publisher)
+                    start += len(traces) * size
+                    messages -= len(traces)
+                    if messages == 0:
+                        return
         piece = data[start:end]
         if version == V5:
             same, different = route.plain5, route.plain3
@@ -204,7 +210,7 @@ class Publisher:
             self._replace_retained(message)  # whether or not there is room: all workers keep the same
         if forward.plain:
             route = self._routes.find_own(message.topic)
-            self._count_deliveries(route, message.topic, self._deliver(message, route, None))
+            self._observation.deliver(route, message.topic, self._deliver(message, route, None))
             if self.refused:
                 code = REFUSED
         untaken: list[bytes] = []
@@ -300,7 +306,14 @@ class Publisher:
             self._workers.asked = 0
         followed = 0
         if route.observed is not None:
-            followed = self._observe_run(route.observed, run, route, publisher)
+            if publisher is None:
+                self._observation.deliver(route, run.topic, len(route.receivers) * run.count)
+            else:
+                payload_bytes = run.size - run.head
+                run.traces = self._observation.follow(
+                    route.observed, route, run.topic, run.qos, run.count, payload_bytes, publisher
+                )
+                followed = len(run.traces)
         others = run.behind(followed) if 0 < followed < run.count else run
         reached = 0
         for each in route.receivers:
@@ -343,108 +356,21 @@ class Publisher:
         if len(run.traces) < run.count:
             self.drop(NO_SUBSCRIBERS, run.count - len(run.traces), run.topic)
 
-    # ------------------------------------------------------------------ what is to be known of messages
+    def _publish_first(
+        self, traces: list[int], topic: bytes, data: bytes, start: int, size: int, head: int, route: Route, by: Session
+    ) -> None:
+        """The first of the packets of `run`, which are followed, go the long way."""
+        for trace in traces:
+            message = Message(topic, data[start + head : start + size])
+            message.trace = trace
+            self.publish(message, route, by)
+            start += size
 
     def _observe(self, observed: Observed, message: Message, route: Route, publisher: Session | None) -> None:
-        """A message came in: count it, and follow it if it is one of those."""
-        topic = message.topic
-        if observed.traffic is not None:
-            receivers = _receivers(observed, route, publisher)
-            self._traffic_of(observed, topic).count(message.qos, 1, len(message.payload), receivers)
-        if self._to_follow(observed, 1, publisher):
-            message.trace = self._follow(topic, message.qos, len(message.payload), observed, route, publisher)
-
-    def _observe_packets(
-        self,
-        observed: Observed,
-        route: Route,
-        topic: bytes,
-        data: bytes,
-        start: int,
-        messages: int,
-        size: int,
-        head: int,
-        publisher: Session | None,
-    ) -> int:
-        """The same for the packets of `run`. Those that are followed are the first, and go the long way; how many."""
-        if observed.traffic is not None:
-            receivers = _receivers(observed, route, publisher)
-            if publisher is None:
-                self._count_deliveries(route, topic, (receivers - len(route.shares)) * messages)
-            else:
-                self._traffic_of(observed, topic).count(0, messages, size - head, receivers)
-        if publisher is None or (route.refused and _may_publish(publisher, topic)):
-            return 0  # the latter go another route
-        followed = self._to_follow(observed, messages, publisher)
-        for _ in range(followed):
-            message = Message(topic, data[start + head : start + size])
-            start += size
-            message.trace = self._follow(topic, 0, size - head, observed, route, publisher)
-            self.publish(message, route, publisher)
-        return followed
-
-    def _observe_run(self, observed: Observed, run: Run, route: Route, publisher: Session | None) -> int:
-        """The same for a run; how many of its first messages are followed."""
-        payload_bytes = run.size - run.head
-        if observed.traffic is not None:
-            receivers = _receivers(observed, route, publisher)
-            if publisher is None:
-                self._count_deliveries(route, run.topic, (receivers - len(route.shares)) * run.count)
-            else:
-                self._traffic_of(observed, run.topic).count(run.qos, run.count, payload_bytes, receivers)
-        if publisher is None:
-            return 0
-        followed = self._to_follow(observed, run.count, publisher)
-        if followed:
-            run.traces = [
-                self._follow(run.topic, run.qos, payload_bytes, observed, route, publisher) for _ in range(followed)
-            ]
-        return followed
-
-    def _count_deliveries(self, route: Route, topic: bytes, deliveries: int) -> None:
-        """So many sessions here got something that came in at another worker."""
-        observed = route.observed
-        if observed is not None and observed.traffic is not None and deliveries:
-            self._traffic_of(observed, topic).deliveries += deliveries
-
-    def _traffic_of(self, observed: Observed, topic: bytes) -> TopicTraffic:
-        traffic, counter = self._routes.traffic, observed.traffic
-        assert traffic is not None
-        assert counter is not None
-        if counter.harvest != traffic.harvests:
-            counter = observed.traffic = traffic.of(topic)
-        return counter
-
-    def _to_follow(self, observed: Observed, messages: int, publisher: Session | None) -> int:
-        """How many of so many messages are followed, from the first on."""
-        if observed.followed or (publisher is not None and publisher.followed):
-            return messages
-        turn = self._turn
-        turn.until_sample -= messages
-        if turn.until_sample > 0:
-            return 0
-        assert turn.witness is not None
-        followed = 0
-        while turn.until_sample <= 0:  # of a long run there may be many
-            turn.until_sample += turn.witness.next_sample()
-            followed += 1
-        return followed
-
-    def _follow(
-        self,
-        topic: bytes,
-        qos: int,
-        payload_bytes: int,
-        observed: Observed,
-        route: Route,
-        publisher: Session | None,
-    ) -> int:
-        """Begin to follow a message; its trace."""
-        witness = self._turn.witness
-        assert witness is not None
-        trace = witness.on_received(topic, qos, payload_bytes, None if publisher is None else publisher.client_id)
-        witness.on_routed(trace, _receivers(observed, route, publisher) + len(route.remotes))
-        return trace
+        for trace in self._observation.follow(
+            observed, route, message.topic, message.qos, 1, len(message.payload), publisher
+        ):
+            message.trace = trace
 
     @property
     def retained(self) -> int:
@@ -669,15 +595,6 @@ def _deliver_each(run: Run, start: int, end: int, receiver: Receiver, qos: int, 
 def _may_publish(publisher: Session | None, topic: bytes) -> bool:
     """Whether a client may publish where others may not."""
     return publisher is not None and publisher.analyses and is_analytics(topic)
-
-
-def _receivers(observed: Observed, route: Route, publisher: Session | None) -> int:
-    """How many sessions here a message is for, one for each group; at other workers there may be more."""
-    receivers = observed.receivers
-    if observed.has_no_local:
-        for receiver in route.receivers:
-            receivers -= receiver.for_messages_of(publisher) is None
-    return receivers
 
 
 def _shared(share: Share, member: Member, message: Message) -> Delivery:
