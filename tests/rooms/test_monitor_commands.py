@@ -326,7 +326,7 @@ async def test_top_prints_who_is_there_and_who_is_slow(rig: Rig) -> None:
     await until(lambda: len(broker._turns.links) == 1)
     result = await run("top", "--once", "--url", url(broker))
     assert result.exit_code == 0
-    assert re.search(r"^mqttlite \S+ \(pure Python, Python [\d.]+\), up ", result.stdout)
+    assert re.search(r"^mqttlite \S+ \((pure Python|compiled), Python [\d.]+\), up ", result.stdout)
     assert "clients    1 connected, 0 blocked, 2 sessions, 1 subscriptions\n" in result.stdout
     assert "in all 1 235, " in result.stdout
     assert "waiting    1 234 messages in queues (" in result.stdout
