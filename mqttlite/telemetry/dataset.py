@@ -71,7 +71,15 @@ class _Chore:
         except OSError:
             self.steps = None
             raise
+        except Exception:  # a defect, or what we never thought of, costs this and not the rows
+            _log.exception("telemetry: %s is given up", self.name)
+            return True
         return False
+
+    def finish(self) -> None:
+        """Do all steps that are left. Raises OSError."""
+        while not self.is_done():
+            pass
 
 
 class Dataset:
@@ -370,8 +378,7 @@ class Dataset:
     def _finish_chores(self) -> None:
         while self._chores:
             chore = self._chores.popleft()
-            steps = chore.begin() if chore.steps is None else chore.steps
-            self._try(chore.name, partial(deque, steps, 0))
+            self._try(chore.name, chore.finish)
 
 
 def _publish(parts: Parts) -> None:

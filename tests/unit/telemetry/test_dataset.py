@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mqttlite.telemetry import dataset as dataset_module
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.parts import Disk, Parts, adopt
 from mqttlite.telemetry.tables import SessionRow
@@ -283,6 +284,21 @@ def test_after_somebody_removed_the_open_file_a_new_one_is_begun(tmp_path: Path)
     parts.append(b"{}\n", ENDED_AT, now=1.0)
     publish(parts)
     assert [path.name for path in published(tmp_path)] == ["part-b1-000002.jsonl"]
+
+
+def test_a_defect_in_what_is_done_beside_costs_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def defective(*_: object) -> Iterator[int]:
+        yield 0
+        raise RuntimeError("never thought of")
+
+    monkeypatch.setattr(dataset_module, "adopt", defective)
+    dataset = Dataset(options(tmp_path), "b1")
+    until(lambda: "what other runs left is given up" in caplog.text)
+    dataset.write("sessions", row(1))
+    assert dataset.close(5)
+    assert numbers(tmp_path) == [1]
 
 
 # ── what another broker left ─────────────────────────────────────────────────────────────────────────────────────────

@@ -1,5 +1,6 @@
 """The open sessions on disk, and who closes those of a broker that died. Who dies at which call is in the slow test."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -129,6 +130,30 @@ def test_a_row_in_a_file_that_was_left_open_is_not_written_again(tmp_path: Path)
     assert Dataset(options(tmp_path), "b2").close(5)
     assert sorted(numbers(tmp_path)) == [1, 2]
     assert list(tmp_path.rglob(".*")) == []
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_who_died_before_the_journal_was_removed_had_written_all_rows(tmp_path: Path, suffix: str) -> None:
+    path = left_by_the_dead(tmp_path, 1)
+    complete = tmp_path / f"table=sessions/date=2026-11-21/hour=11/part-dead-000000{suffix}"
+    complete.parent.mkdir(parents=True)
+    complete.write_bytes(b"")
+    assert recovered(tmp_path) == []
+    assert not path.exists()
+    assert complete.read_bytes() == b""
+
+
+def test_sessions_of_a_journal_that_another_broker_recovers_are_not_adopted(tmp_path: Path) -> None:
+    left_by_the_dead(tmp_path, 1, 2)
+    folder = tmp_path / "table=sessions/date=2026-11-21/hour=11"
+    folder.mkdir(parents=True)
+    (folder / ".part-dead-000001.jsonl.open").write_bytes(journal_module._encoder.encode(row(1)) + b"\n")
+    with open(tmp_path / ".journal-dead") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert Dataset(options(tmp_path), "b2").close(5)
+        assert published(tmp_path) == []
+    assert Dataset(options(tmp_path), "b3").close(5)
+    assert sorted(numbers(tmp_path)) == [1, 2]
 
 
 def test_damage_in_a_journal_costs_no_more_than_its_line(tmp_path: Path) -> None:
