@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.conformance.document import PATH, Run, document, without_code
 from tests.conformance.elsewhere import ELSEWHERE, NOT_APPLICABLE
 from tests.conformance.script import Row
 from tests.conformance.statements import STATEMENTS
+from tests.support.table import LISTENERS
 
 
 class Recorder:
@@ -18,32 +20,26 @@ class Recorder:
 
     def __init__(self) -> None:
         self.run = Run()
-        self._rows: dict[str, tuple[int, str, str]] = {}
         self._paths = {id(row): f"{module.__name__.rpartition('.')[2]}.py" for module in MODULES for row in module.ROWS}
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-                params = item.callspec.params
-                version, row = params.get("version"), params.get("row")
-                if isinstance(version, int) and isinstance(row, Row):
-                    self._rows[item.nodeid] = (version, self._paths[id(row)], row.sentence)
-                elif isinstance(version, int) and isinstance(row, tuple):
-                    self._rows[item.nodeid] = (version, "test_malformed.py", str(row[1]))
+    def on_row(self, case: tuple[Any, ...], passed: bool) -> None:
+        """A case is a version and a row of ours, or of the wire's table of what is malformed, in any order."""
+        row, version = case if isinstance(case[0], Row) else case[::-1]
+        place = (self._paths[id(row)], row.sentence) if isinstance(row, Row) else ("test_malformed.py", row[1])
+        self.run.of_rows.setdefault((version, *place), Counter())["passed" if passed else "failed"] += 1
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call" and report.passed:
             return
         outcome = "passed" if report.passed else "skipped" if report.skipped else "failed"
         self.run.of_tests.setdefault(report.nodeid.partition("[")[0], Counter())[outcome] += 1
-        if report.nodeid in self._rows:
-            self.run.of_rows.setdefault(self._rows[report.nodeid], Counter())[outcome] += 1
 
 
 def main() -> int:
     elsewhere = {test for table in ELSEWHERE.values() for tests in table.values() for test in tests}
     named = sorted(test for test in elsewhere if not test.startswith("tests/conformance/"))
     recorder = Recorder()
+    LISTENERS.append(recorder.on_row)
     code = pytest.main(["-q", "-p", "no:cacheprovider", "tests/conformance", *named], plugins=[recorder])
     PATH.write_text(document(recorder.run), encoding="utf-8")
     bare = 0

@@ -6,9 +6,12 @@ Invariant: every row is tried, and each that fails is named with all that its fa
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
+
+LISTENERS: Final[list[Callable[[tuple[Any, ...], bool], None]]] = []
+"""Told of each row that was tried, and whether it passed."""
 
 
 def over(
@@ -22,14 +25,14 @@ def over(
         def whole() -> None:
             failures = _Failures(len(table))
             for title, row in table:
-                with failures.of(title):
+                with failures.of(title, row):
                     test(*row)
             failures.tell()
 
         async def whole_async() -> None:
             failures = _Failures(len(table))
             for title, row in table:
-                with failures.of(title):
+                with failures.of(title, row):
                     await test(*row)
             failures.tell()
 
@@ -46,16 +49,21 @@ class _Failures:
         self._errors: list[Exception] = []
 
     @contextlib.contextmanager
-    def of(self, title: str) -> Iterator[None]:
+    def of(self, title: str, row: tuple[Any, ...]) -> Iterator[None]:
         """Keep the failure of a row."""
+        passed = False
         try:
             yield
+            passed = True
         except (Exception, pytest.fail.Exception) as error:
             # What is expected to raise and does not is no `Exception` of pytest's.
             if not isinstance(error, Exception):
                 error = AssertionError(str(error)).with_traceback(error.__traceback__)
             error.add_note(f"in the row: {title}")
             self._errors.append(error)
+        finally:
+            for listener in LISTENERS:
+                listener(row, passed)
 
     def tell(self) -> None:
         if self._errors:

@@ -48,3 +48,16 @@ def test_an_async_test_is_awaited() -> None:
 def test_a_table_without_rows_is_no_test() -> None:
     with pytest.raises(AssertionError, match="the table is empty"):
         over(())
+
+
+def test_whoever_listens_hears_of_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[tuple[tuple[object, ...], bool]] = []
+    monkeypatch.setattr("tests.support.table.LISTENERS", [lambda row, passed: heard.append((row, passed))])
+
+    @over(ROWS)
+    def test(number: int, word: str) -> None:
+        assert number > 1
+
+    with pytest.RaisesGroup(AssertionError):
+        test()
+    assert heard == [((1, "one"), False), ((2, "two"), True), ((3, "three"), True)]
