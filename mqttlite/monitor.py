@@ -83,6 +83,8 @@ class Monitor:
         """The one that rates are measured from."""
         self._latest: Census | None = None
         self._figures: Figures | None = None
+        self._written: tuple[Figures, bytes] | None = None
+        """The latest figures as metrics."""
         self._gathering: asyncio.Task[Figures] | None = None
         self._host: Final = options.host
         self._http: Final = HttpServer(options.host, _port(options, self._worker), self._answer)
@@ -152,11 +154,14 @@ class Monitor:
         if self._exposition is None:
             return sentence(501, f"There are no metrics: {_NO_LIBRARY}.")
         content_type, exposition = self._exposition
-        pieces: list[bytes] = []
-        for piece in exposition(await self.figures()):
-            pieces.append(piece)
-            await asyncio.sleep(0)
-        return Response(200, b"".join(pieces), content_type)
+        figures = await self.figures()
+        if self._written is None or self._written[0] is not figures:
+            pieces: list[bytes] = []
+            for piece in exposition(figures):
+                pieces.append(piece)
+                await asyncio.sleep(0)
+            self._written = figures, b"".join(pieces)
+        return Response(200, self._written[1], content_type)
 
     async def _status(self, _request: Request) -> Response:
         return Response(200, status(await self.figures()), JSON)
