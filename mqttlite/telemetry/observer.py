@@ -33,6 +33,10 @@ _PAUSE_S: Final = 0.02
 """How long to rest between two slices at most. What an interval takes is spread over half of the next, if it must be:
 rows that come faster than the disk takes them would be dropped."""
 
+BATCH: Final = 256
+"""Samples that are handed over together, each second at least: the writer's thread wakes for a row, and to wake costs
+more than to write one."""
+
 _STANDS: Final = (QUEUE_FULL, BUFFER_FULL, OFFLINE, BACKPRESSURE, WINDOW_FULL)
 """Why a message is dropped or waits because of how its receiver is doing."""
 
@@ -97,6 +101,7 @@ class Observer(Listener):
         self.drops: Final[dict[str, int]] = {}
         """All messages that were dropped since the start, by reason."""
         self._trace = 0
+        self._samples: list[SampleRow] = []
         self._sweep: Iterator[int] = iter(())
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -123,6 +128,7 @@ class Observer(Listener):
         self._core.watch(None)
         while self._follower.end_some(SLICE):
             await asyncio.sleep(0)
+        self._write_samples()
         await self._finish_sweep()
         if self._intervals is not None:
             self._sweep = self._intervals.sweep(self._clock())
@@ -152,6 +158,7 @@ class Observer(Listener):
         """To be done every second or so."""
         turn = self._core.turn
         turn.until_sample = self._sampler.hurry(turn.until_sample, self._stopwatch())
+        self._write_samples()
         jumped_s = self._wall.check()
         if jumped_s and self._events is not None:
             self._events.clock_jumped(jumped_s)
@@ -280,8 +287,7 @@ class Observer(Listener):
         if self._write is None or not message.stands_for:
             return
         sent = fate.sent
-        self._write(
-            "samples",
+        self._samples.append(
             SampleRow(
                 broker_id=self._broker_id,
                 message_id=f"{self._broker_id}-{message.trace}",
@@ -298,10 +304,18 @@ class Observer(Listener):
                 written_us=_us(sent, fate.written),
                 acknowledged_us=_us(fate.written, fate.acknowledged),
                 one_in=message.stands_for,
-            ),
+            )
         )
+        if len(self._samples) >= BATCH:
+            self._write_samples()
 
     # ------------------------------------------------------------------ inside
+
+    def _write_samples(self) -> None:
+        samples, self._samples = self._samples, []
+        if self._write is not None:
+            for sample in samples:
+                self._write("samples", sample)
 
     def _connection_of(self, client_id: str) -> int:
         """The number of a client's connection; 0 while it is away."""

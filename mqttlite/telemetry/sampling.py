@@ -23,7 +23,7 @@ _WINDOW_S: Final = 0.95
 _GRACE: Final = 1.25
 """How many times its share a window may take before the distances double: chance alone is no burst."""
 
-_STEP: Final = 0.25
+_STEP: Final = 0.05
 """What of a window's share may be taken at each doubled distance, so that a burst is followed a little all along."""
 
 

@@ -15,6 +15,7 @@ from mqttlite.telemetry import intervals
 from mqttlite.telemetry.histograms import STAGES
 from mqttlite.telemetry.intervals import SLICE
 from mqttlite.telemetry.ledger import Options as LedgerOptions
+from mqttlite.telemetry.observer import BATCH
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Unsubscribe
@@ -399,6 +400,9 @@ async def test_stages_are_as_long_as_they_take() -> None:
         world.advance(2)
         slow.auto_ack = True
         slow.send_bytes(bytes.fromhex("40020001"))
+        assert world.table("samples") == [], "they are handed over together"
+        world.observer.tick()
+        assert len(world.table("samples")) == 2
     first, second = world.table("samples")
     assert some([first, second], "queued_us", "written_us", "acknowledged_us") == [(0, 0, 2_000_000), (2_000_000, 0, 0)]
 
@@ -417,6 +421,14 @@ async def test_of_many_messages_some_are_followed_and_stand_for_all(qos: int) ->
     assert 300 <= len(samples) <= 800
     assert sum(row["one_in"] for row in samples) == pytest.approx(10_000, rel=0.1)
     assert {row["outcome"] for row in samples} == {"acknowledged" if qos else "sent"}
+
+
+async def test_samples_are_handed_over_before_they_are_too_many() -> None:
+    async with watched(samples_per_s=2_000) as world:
+        publisher = world.connect("publisher")
+        for messages in (BATCH - 1, 1, 1):
+            world.flood(publisher, "nobody", [b"1"] * messages)
+            assert len(world.table("samples")) == (0 if messages > 1 else BATCH)
 
 
 async def test_what_is_not_finished_when_the_broker_stops_is_written_as_that() -> None:
