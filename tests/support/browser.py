@@ -1,0 +1,133 @@
+"""A headless Chromium without a network, which says what happened in a page: errors, requests, and what a script finds.
+
+It is asked over Chromium's own debugging protocol. Invariant: the browser has a profile of its own, and ends with the
+test.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from tests.interop.support import tool
+
+START_S: Final = 90.0
+"""A browser that starts for the first time on a busy machine takes its time."""
+
+ANSWER_S: Final = 60.0
+
+FLAGS: Final = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--window-size=1280,2000", "--remote-debugging-port=0"),
+]
+
+
+class Page:
+    """A page that is loaded. `errors` are exceptions, console errors and what the browser complains of."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.errors: Final[list[str]] = []
+        self.requests: Final[list[str]] = []
+        """Every address that was asked for, the page's own included."""
+        self._connection: Final = connection
+        self._numbers: Final = itertools.count(1)
+        self._session: str | None = None
+        self._loaded: Final = asyncio.Event()
+        self._answers: Final[dict[int, asyncio.Future[dict[str, Any]]]] = {}
+
+    async def load(self, address: str) -> None:
+        """Show a page without a network, and wait until it says that it is loaded."""
+        target = await self._ask("Target.createTarget", url="about:blank")
+        attached = await self._ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            await self._ask(f"{domain}.enable")
+        offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        await self._ask("Network.emulateNetworkConditions", offline=True, **offline)
+        self._loaded.clear()  # about:blank has said so
+        await self._ask("Page.navigate", url=address)
+        async with asyncio.timeout(ANSWER_S):
+            await self._loaded.wait()
+
+    async def find(self, script: str) -> Any:
+        """The value of an expression in the page; of a promise what it is resolved to."""
+        found = await self._ask("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    async def listen(self) -> None:
+        """Take what the browser says until cancelled."""
+        async for text in self._connection:
+            said = json.loads(text)
+            if "id" in said:
+                self._answers.pop(said["id"]).set_result(said)
+            else:
+                self._note(said["method"], said.get("params", {}))
+
+    def _note(self, method: str, told: dict[str, Any]) -> None:
+        if method == "Page.loadEventFired":
+            self._loaded.set()
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(told["request"]["url"])
+        elif (
+            method == "Runtime.exceptionThrown"
+            or (method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"))
+            or (method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"))
+        ):
+            self.errors.append(json.dumps(told))
+
+    async def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        self._answers[number] = asyncio.get_running_loop().create_future()
+        question = {"id": number, "method": method, "params": parameters}
+        if self._session is not None:
+            question["sessionId"] = self._session
+        await self._connection.send(json.dumps(question))
+        async with asyncio.timeout(ANSWER_S):
+            answer = await self._answers[number]
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+
+@contextlib.asynccontextmanager
+async def showing(address: str, profile: Path) -> AsyncIterator[Page]:
+    """A browser that shows a page, while inside."""
+    chromium = tool("chromium", "chromium-browser", "google-chrome", package="chromium")
+    process = await asyncio.create_subprocess_exec(
+        *(chromium, *FLAGS, f"--user-data-dir={profile}"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        async with connect(await _debugger(profile), max_size=None) as connection:
+            page = Page(connection)
+            listening = asyncio.create_task(page.listen())
+            try:
+                await page.load(address)
+                yield page
+            finally:
+                listening.cancel()
+                await asyncio.wait([listening])
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def _debugger(profile: Path) -> str:
+    """Where the browser listens, which it writes into its profile."""
+    place = profile / "DevToolsActivePort"
+    async with asyncio.timeout(START_S):
+        while not (place.exists() and len(lines := place.read_text().split()) == 2):
+            await asyncio.sleep(0.05)
+    return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
