@@ -19,7 +19,7 @@ _STEPS: Final = 16
 def bucket_of(microseconds: int) -> int:
     """The bucket of a duration; that of 0 for a negative one, which only a clock could make."""
     if microseconds < _EXACT:
-        return max(0, microseconds)
+        return microseconds if microseconds > 0 else 0
     exponent = microseconds.bit_length() - 5
     return (exponent + 1) * _STEPS + (microseconds >> exponent) - _STEPS
 
@@ -51,7 +51,8 @@ class Histogram:
         self.counts[bucket] = self.counts.get(bucket, 0) + 1
         self.messages += 1
         self.sum_us += microseconds
-        self.max_us = max(self.max_us, microseconds)
+        if microseconds > self.max_us:
+            self.max_us = microseconds
 
     def at_most(self, share: float) -> int:
         """A duration in microseconds that so great a share (0 to 1) of them did not reach; 0 where there are none."""

@@ -273,7 +273,7 @@ class Observer(Listener):
 
     def on_stage(self, message: Followed, stage: str, qos: int, seconds: float) -> None:
         if message.stands_for:
-            microseconds = max(0, round(seconds * 1e6))
+            microseconds = int(seconds * 1e6 + 0.5)
             self.latency[stage].note(microseconds)
             if self._intervals is not None:
                 self._intervals.on_stage(stage, qos, message.topic, microseconds)
@@ -345,4 +345,4 @@ class Observer(Listener):
 
 
 def _us(start: float | None, end: float | None) -> int | None:
-    return None if start is None or end is None else max(0, round((end - start) * 1e6))
+    return None if start is None or end is None else int((end - start) * 1e6 + 0.5)
