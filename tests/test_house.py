@@ -62,11 +62,16 @@ def room_of(module: str) -> str:
 
 
 @cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports_of(path: Path) -> frozenset[str]:
     """Every module a file names in an import, wherever the import stands; `from package import module` too."""
     package = module_name(path).split(".") if path.name == "__init__.py" else module_name(path).split(".")[:-1]
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -194,9 +199,5 @@ def test_public_names_exist() -> None:
 
 
 def test_modules_open_by_saying_what_lives_in_them() -> None:
-    silent = [
-        module
-        for module, path in MODULES.items()
-        if (text := path.read_text(encoding="utf-8")).strip() and ast.get_docstring(ast.parse(text)) is None
-    ]
-    assert silent == []
+    trees = {module: tree_of(path) for module, path in MODULES.items()}
+    assert [module for module, tree in trees.items() if tree.body and ast.get_docstring(tree) is None] == []

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,7 @@ class Run:
         return "failed" if seen["failed"] else "passed" if seen["passed"] else "not run"
 
 
+@cache
 def places(folder: Path = ROOT / "mqttlite") -> dict[str, list[str]]:
     """Where each id stands in the sources, as `file:function`."""
     found: dict[str, list[str]] = {}

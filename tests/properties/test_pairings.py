@@ -1,13 +1,14 @@
 """Both protocol versions understand each other: every publisher, receiver and QoS on either side."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.wire.constants import V5, V31, V311
 from mqttlite.wire.packets import Publish
 from mqttlite.wire.properties import NONE, Properties
 from tests.support.core_driver import World, publishes
+from tests.support.examples import examples
 
 VERSIONS = (V31, V311, V5)
 SPOKEN = Properties(content_type="text/plain", user_properties=[("a", "1"), ("a", "2")], correlation_data=b"\0")
@@ -17,7 +18,7 @@ SPOKEN = Properties(content_type="text/plain", user_properties=[("a", "1"), ("a"
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("receiver_version", VERSIONS)
 @pytest.mark.parametrize("publisher_version", VERSIONS)
-@settings(max_examples=6, deadline=None)
+@examples(8)
 @given(payloads=st.lists(st.binary(max_size=200), min_size=1, max_size=5))
 def test_a_message_arrives_whole_and_in_order_whatever_its_ends_speak(
     publisher_version: int, receiver_version: int, qos: int, granted: int, payloads: list[bytes]
