@@ -41,7 +41,7 @@ IN_ONE_HOUR_S: Final = 90
 
 START_S: Final = 30.0
 RUN_S: Final = 120.0
-REPORT_S: Final = 240.0
+REPORT_S: Final = 900.0
 
 CONFIG: Final = """
 [[listeners]]
