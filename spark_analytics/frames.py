@@ -44,3 +44,8 @@ class Finding:
     sentence: str
     table: str
     """The report's table that shows the evidence."""
+
+    def __post_init__(self) -> None:
+        # The names in it are clients' own, and a terminal obeys what it cannot print.
+        shown = (letter if letter.isprintable() else ascii(letter)[1:-1] for letter in self.sentence)
+        object.__setattr__(self, "sentence", "".join(shown))
