@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 SEEDS: Final = range(20)
+FEW_SEEDS: Final = range(3)
 DEVICES: Final = 50
 DAYS: Final = 2.0
 INTERVAL_S: Final = 60
 WANTED: Final = 0.95
 
-PLANTED: Final = (
-    "flapping=3,silent=3,rate=2,greedy=2,slow=2,duplicate=2,storm=2,clock=1,explosion=1,dead=2,slow_minute=2"
-)
+PLANTED: Final = "flapping=3,silent=3,rate=2,greedy=2,slow=2,duplicate=2,storm=2,clock=1,explosion=1,dead=2"
 
 BY_CLIENT: Final = {
     "flapping": "flapping_clients",
@@ -84,23 +83,20 @@ def fleets(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 
 def report_of(spark: SparkSession, directory: Path, seed: int) -> tuple[Truth, Found]:
-    from spark_analytics.read import read
-    from tools.telemetry.generate import Order, generate
-
-    generate(Order(DEVICES, DAYS, seed, INTERVAL_S, "parquet", PLANTED), directory / "dump", lambda share: None)
-    truth: Truth = json.loads((directory / "dump/truth.json").read_text())
-    tables = Written(spark, read(spark, str(directory / "dump")).frames, directory)
-    names = (
-        *BY_CLIENT.values(),
-        "reconnect_storms",
-        "clock_jumps",
-        "dead_topics",
-        "topic_explosion",
-        "slowest_minutes",
-    )
+    truth, tables = reported(spark, directory, seed, PLANTED, DAYS)
+    names = (*BY_CLIENT.values(), "reconnect_storms", "clock_jumps", "dead_topics", "topic_explosion")
     found = {name: [row.asDict() for row in tables[name].collect()] for name in names}
     spark.catalog.clearCache()
     return truth, found
+
+
+def reported(spark: SparkSession, directory: Path, seed: int, planted: str, days: float) -> tuple[Truth, Written]:
+    from spark_analytics.read import read
+    from tools.telemetry.generate import Order, generate
+
+    generate(Order(DEVICES, days, seed, INTERVAL_S, "parquet", planted), directory / "dump", lambda share: None)
+    truth: Truth = json.loads((directory / "dump/truth.json").read_text())
+    return truth, Written(spark, read(spark, str(directory / "dump")).frames, directory)
 
 
 def of_kind(truth: Truth, kind: str) -> list[dict[str, Any]]:
@@ -187,13 +183,15 @@ def test_topics_in_trouble(fleets: list[tuple[Truth, Found]], kind: str, table: 
     score.judge()
 
 
-def test_the_slowest_minutes_are_those_in_which_the_disk_was_slow(fleets: list[tuple[Truth, Found]]) -> None:
-    """A ranking names minutes whether or not they are slow, so only what it leaves out counts."""
+def test_the_slowest_minutes_are_those_in_which_the_disk_was_slow(spark: SparkSession, tmp_path: Path) -> None:
+    """In fleets without slow clients, whose messages take longer than any disk. A ranking names minutes whether or not
+    they are slow, so only what it leaves out counts."""
     score = Score()
-    for seed, (truth, found) in zip(SEEDS, fleets, strict=True):
-        ranked = {row["minute"].astimezone(UTC).isoformat() for row in found["slowest_minutes"]}
+    for seed in FEW_SEEDS:
+        truth, tables = reported(spark, tmp_path / str(seed), seed, "slow_minute=3", 1.0)
+        ranked = {row["minute"].astimezone(UTC).isoformat() for row in tables["slowest_minutes"].collect()}
         true = {minute.isoformat() for trouble in of_kind(truth, "slow_minute") for minute in minutes(trouble)}
-        score.add(seed, true, ranked, ranked)
+        score.add(seed, true, true & ranked, set())
     score.judge()
 
 

@@ -33,7 +33,9 @@ BAD_DAYS: Final = 0.03
 
 NEWCOMERS: Final = 0.04
 LEAVERS: Final = 0.04
-"""Shares of the devices that come while the fleet is at work, and of those that say goodbye for good."""
+"""Shares of the devices that come while the fleet is at work, and of those that say goodbye for good. One that says
+goodbye before each sleep does not tell that this is the last: whoever does not hear from it again must take it as
+vanished."""
 
 RESTARTS_PER_DAY: Final = 0.5
 CRASHES: Final = 0.3
@@ -139,7 +141,7 @@ def _windows(rng: Rng, fleet: Fleet, client: int, own: Sequence[Trouble], span: 
         end = REASONS.index("keep_alive_timeout")
     elif not own and rng.random() < NEWCOMERS:
         start = int(rng.uniform(0.1, 0.6) * span)
-    elif not own and rng.random() < LEAVERS:
+    elif not own and not of.sleepy and rng.random() < LEAVERS:
         stop = int(rng.uniform(0.3, 0.9) * span)
     if of.sleepy:
         every = int(fleet.intervals_s[client] * SECOND)
