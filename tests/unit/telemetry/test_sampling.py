@@ -54,7 +54,7 @@ def test_a_seconds_worth_at_once_is_followed_whole(length: int) -> None:
         assert sum(core.run(length) for _ in range(200 // length)) == 200
 
 
-@pytest.mark.parametrize("runs", [300, 2_000, 50_000])
+@pytest.mark.parametrize("runs", [300, 2_000, 10_000])
 def test_of_more_about_so_many_are_followed(runs: int) -> None:
     core = Core(200)
     core.second(runs)
@@ -74,17 +74,17 @@ def test_what_the_followed_stand_for_adds_up_to_all_that_passed(runs: int, lengt
 
 def test_a_burst_out_of_nothing_is_followed_a_little_all_along() -> None:
     core = Core(200)
-    followed = [core.run(1) for _ in range(1_000_000)]
+    followed = [core.run(1) for _ in range(200_000)]
     assert 200 < sum(followed) < 1_500
     assert 200 < Core(200).run(1_000_000) < 1_500
-    for tenth in range(0, 1_000_000, 100_000):
-        assert any(followed[tenth : tenth + 100_000])
+    for tenth in range(0, 200_000, 20_000):
+        assert any(followed[tenth : tenth + 20_000])
 
 
 def test_after_a_flood_all_are_followed_again_within_two_seconds() -> None:
     core = Core(200)
     for _ in range(3):
-        core.second(100_000)
+        core.second(20_000)
     core.second(20)
     core.second(20)
     assert [core.second(20) for _ in range(3)] == [20, 20, 20]
