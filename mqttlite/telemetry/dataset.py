@@ -4,7 +4,8 @@ Here live the queue, its limits, and the order in which the thread does things. 
 `docs/reference/telemetry.md` is the contract, and readers know only that.
 
 Invariant: `write` neither blocks nor raises, and memory is bounded by `max_pending_rows` of each table plus one batch,
-whatever the disk does. What does not fit is dropped and counted.
+whatever the disk does; where clients have a row each, by as many more as there were clients at once. What does not fit
+is dropped and counted.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ GATHER_S: Final = 0.02
 
 SWEEP_S: Final = 60.0
 """How often the files are looked through for those that need not be kept, at most."""
+
+_OF_EACH_CLIENT: Final = ("sessions", "events", "activity")
+"""Tables that get a row for each client where all of them leave at once, as when the broker stops."""
 
 _JOURNAL: Final = "journal"
 """Counted like a table."""
@@ -112,6 +116,8 @@ class Dataset:
         # What fails at present, such as "sessions" or "journal". Filling up this set is an outage, emptying it ends it.
         self._failing: Final[set[str]] = set()
         # Each counter has one writing thread, so none needs a lock.
+        self._open = 0
+        self._most_open = 0
         self._taken: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
         self._refused: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
         self._done: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
@@ -148,11 +154,15 @@ class Dataset:
     def begin(self, session: Opened) -> None:
         """Enter a session in the journal: should the broker die before `write` has its row, the next one writes one.
         Called from one thread, the event loop's."""
+        self._open += 1
+        self._most_open = max(self._most_open, self._open)
         if self._has_room(_JOURNAL):
             self._queue.put(session)
 
     def write(self, table: str, row: Row) -> None:
         """Take a row, or drop and count it. Called from one thread, the event loop's."""
+        if isinstance(row, SessionRow):
+            self._open -= 1
         if self._has_room(table):
             self._queue.put((table, row))
         elif isinstance(row, SessionRow):
@@ -160,7 +170,8 @@ class Dataset:
 
     def _has_room(self, table: str) -> bool:
         # One producer, and a consumer that only takes: it cannot get fuller between the look and the put.
-        if self._closing.is_set() or self._taken[table] - self._done[table] >= self.options.max_pending_rows:
+        room = self.options.max_pending_rows + (self._most_open if table in _OF_EACH_CLIENT else 0)
+        if self._closing.is_set() or self._taken[table] - self._done[table] >= room:
             self._refused[table] += 1
             return False
         self._taken[table] += 1

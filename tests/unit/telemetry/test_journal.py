@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -77,13 +78,32 @@ def test_a_session_without_a_row_is_left_to_the_next_broker(tmp_path: Path) -> N
 def test_a_row_that_was_dropped_is_struck_out(tmp_path: Path) -> None:
     dataset = Dataset(options(tmp_path, max_pending_rows=1), "b1", disk=FailingDisk(lambda call: call < 20))
     dataset.begin(opened(1))
-    dataset.write("sessions", row(2))
-    dataset.write("sessions", row(1))
+    for number in (2, 3, 1):
+        dataset.write("sessions", row(number))
     assert dataset.dropped_rows["sessions"] == 1
-    until(lambda: dataset.written_rows["sessions"] == 1)
+    until(lambda: dataset.written_rows["sessions"] == 2)
     assert dataset.close(5)
     assert list(tmp_path.glob(".journal*")) == []
-    assert numbers(tmp_path) == [2]
+    assert numbers(tmp_path) == [2, 3]
+
+
+def test_all_clients_may_leave_at_once(tmp_path: Path) -> None:
+    full = threading.Event()
+    full.set()
+    dataset = Dataset(options(tmp_path, max_pending_rows=3), "b1", disk=FailingDisk(lambda _: full.is_set()))
+    for number in (1, 2, 3):
+        dataset.begin(opened(number))
+    for number in (4, 5, 6):  # they came and go, and the disk is not there
+        dataset.write("sessions", row(number))
+    for number in (1, 2, 3):
+        dataset.write("sessions", row(number))
+    assert dataset.dropped_rows["sessions"] == 0
+    dataset.write("sessions", row(7))
+    assert dataset.dropped_rows["sessions"] == 1
+    full.clear()
+    until(lambda: dataset.written_rows["sessions"] == 6)
+    assert dataset.close(5)
+    assert numbers(tmp_path) == [4, 5, 6, 1, 2, 3]
 
 
 def test_of_what_the_dead_left_only_what_is_open_gets_a_row(tmp_path: Path) -> None:
