@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,14 @@ from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
 from mqttlite.net.endpoints import CannotListen
 
 HERE = Config(listeners=(ListenerOptions(port=0),))
+
+
+@pytest.fixture(autouse=True)
+def nobody_handles_sigterm() -> Iterator[None]:
+    """As in a new process. A loop that was closed may have left its handler, which would take a worker's signal."""
+    former = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, former)
 
 
 # ---------------------------------------------------------------------- how many
