@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_analytics.reports import backpressure, devices, dropped, latency, overview, sessions, topics
+from spark_analytics.reports import backpressure, capacity, devices, dropped, latency, overview, sessions, topics
 from spark_analytics.tables import ReportModule
 
 REPORTS: Final[tuple[ReportModule, ...]] = (
@@ -18,4 +18,5 @@ REPORTS: Final[tuple[ReportModule, ...]] = (
     latency,
     backpressure,
     dropped,
+    capacity,
 )

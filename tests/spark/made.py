@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from spark_analytics.frames import Frames
 from spark_analytics.schema import TABLES
+from spark_analytics.tables import Table
 
 DAY: Final = "2026-11-21"
 
@@ -55,6 +57,15 @@ def frame(spark: SparkSession, table: str, *changes: dict[str, Any]) -> DataFram
         row |= {"schema_version": 2, "connection_id": number, "interval_s": 10.0} | change
         rows.append(tuple(_given(field.dataType, row.get(field.name)) for field in schema))
     return spark.createDataFrame(rows, schema)
+
+
+def written(spark: SparkSession, frames: Frames, tables: Sequence[Table]) -> dict[str, DataFrame]:
+    """A report's tables, each computed once, as a run of the report does it."""
+    done = dict(frames.written)
+    for table in tables:
+        found = table.report(replace(frames, written=done))
+        done[table.name] = spark.createDataFrame(found.collect(), found.schema)
+    return done
 
 
 def expect(spark: SparkSession, found: DataFrame, columns: str, *rows: tuple[Any, ...]) -> None:
