@@ -7,7 +7,7 @@ for an `InputUnusable`; none disappears.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -94,19 +94,23 @@ def _read_table(
         dataset.warnings += torn
         dataset.files -= len(torn)
         if whole:
-            parts.append(spark.read.schema(schema).parquet(*whole).select(*schema.fieldNames()))
-            _check_versions(parts[-1].select("schema_version", F.col("_metadata.file_path").alias("file")))
+            packed = spark.read.schema(schema).parquet(*whole).withColumn("file", F.col("_metadata.file_path"))
+            parts.append(packed)
         if files.jsonl:
             # Text is parsed once and kept, packed and by column; Parquet is as quick to read again as to keep.
             lines = _lines(spark, files.jsonl, schema).persist(StorageLevel.MEMORY_AND_DISK)
             dataset.warnings += _inspect_lines(lines)
-            parts.append(lines.where(~F.col("broken")).select(*schema.fieldNames()))
+            parts.append(lines.where(~F.col("broken")).select(*schema.fieldNames(), "file"))
         if not parts:
             return spark.createDataFrame([], schema)
-        rows = _within(reduce(DataFrame.unionByName, parts), time, since, until)
+        with_file = _within(reduce(DataFrame.unionByName, parts), time, since, until)
+        rows = with_file.select(*schema.fieldNames())
         if table == "sessions":
             rows = _once(rows)
-        found = rows.agg(F.count("*"), _text(F.min(time)), _text(F.max(time))).first()
+        versions = F.collect_set("schema_version")
+        found = rows.agg(F.count("*"), _text(F.min(time)), _text(F.max(time)), versions).first()
+        if found is not None:
+            _check_versions(found[3], with_file)
     except (PySparkException, Py4JJavaError) as error:
         raise InputUnusable(f"Cannot read {table} in {directory}: {first_line(error)}") from error
     assert found is not None, "an aggregate without groups has one row"
@@ -187,27 +191,32 @@ def _lines(spark: SparkSession, paths: list[str], schema: StructType) -> DataFra
 
 
 def _inspect_lines(lines: DataFrame) -> list[str]:
-    """A sentence for each file with broken lines; one pass, which also fills Spark's cache."""
-    _check_versions(lines.where(F.col("schema_version").isNotNull()))
-    broken = lines.where("broken").groupBy("file").agg(F.count("*").alias("lines")).orderBy("file").collect()
+    """A sentence for each file with broken lines; one pass, which also fills Spark's cache.
+
+    A row of a version that we do not know may look broken, so versions are checked here.
+    """
+    counts = F.count_if("broken").alias("lines"), F.collect_set("schema_version").alias("versions")
+    by_file = lines.groupBy("file").agg(*counts).orderBy("file").collect()
+    _check_versions({version for row in by_file for version in row["versions"]}, lines)
     return [
-        f"{row['file']}: {row['lines']:,} broken {'line' if row['lines'] == 1 else 'lines'} left out" for row in broken
+        f"{row['file']}: {row['lines']:,} broken {'line' if row['lines'] == 1 else 'lines'} left out"
+        for row in by_file
+        if row["lines"]
     ]
 
 
 # ------------------------------------------------------------------------------------------------------------- both
 
 
-def _check_versions(rows: DataFrame) -> None:
+def _check_versions(versions: Iterable[int], rows: DataFrame) -> None:
     """Raise InputUnusable that names a file with a version we do not know, if there is one."""
-    for (version,) in rows.select("schema_version").distinct().orderBy("schema_version").collect():
-        if version not in SUPPORTED_VERSIONS:
-            found = rows.where(F.col("schema_version").eqNullSafe(version)).select(F.min("file")).first()
-            known = " and ".join(str(known) for known in sorted(SUPPORTED_VERSIONS))
-            raise InputUnusable(
-                f"{found and found[0]} has rows of schema version {version}; this program reads versions {known}."
-                " Use the spark_analytics that came with the broker which wrote them."
-            )
+    for version in sorted(set(versions) - SUPPORTED_VERSIONS):
+        found = rows.where(F.col("schema_version") == version).select(F.min("file")).first()
+        known = " and ".join(str(known) for known in sorted(SUPPORTED_VERSIONS))
+        raise InputUnusable(
+            f"{found and found[0]} has rows of schema version {version}; this program reads versions {known}."
+            " Use the spark_analytics that came with the broker which wrote them."
+        )
 
 
 def _once(sessions: DataFrame) -> DataFrame:

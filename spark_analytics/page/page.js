@@ -16,8 +16,8 @@ function layout(figure) {
     title: { text: figure.title, font: { size: 14 }, x: 0, xanchor: "left" },
     colorway: PALETTE,
     hovermode: "closest",
-    legend: { orientation: "h", y: -0.2 },
-    margin: { l: 60, r: 20, t: 40, b: 40 },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 1, xanchor: "right", traceorder: "normal" },
+    margin: { l: 60, r: 20, t: 50, b: 50 },
     xaxis: Object.assign({}, figure.layout.xaxis, axis),
     yaxis: Object.assign({}, figure.layout.yaxis, axis),
   });
@@ -26,7 +26,7 @@ function layout(figure) {
 function draw() {
   for (const place of document.querySelectorAll(".chart")) {
     const figure = JSON.parse(document.getElementById(place.dataset.figure).textContent);
-    Plotly.react(place, figure.data, layout(figure), { responsive: true, displaylogo: false });
+    Plotly.react(place, figure.data, layout(figure), { responsive: true, displayModeBar: false });
   }
 }
 

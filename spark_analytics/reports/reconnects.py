@@ -48,8 +48,8 @@ STORM_CLIENTS: Final = 5
 HOT_SHARE: Final = 0.05
 """A minute in which this part of the fleet comes back is in a storm …"""
 
-WARM_SHARE: Final = 0.01
-"""… and so are the minutes next to it while this part does: its slopes."""
+WARM_SHARE: Final = 0.02
+"""… and so are the minutes next to it while this part does, and more than one client: its slopes."""
 
 STORM_SHARE: Final = 0.1
 """A storm brings back this part of the fleet in all."""
@@ -78,12 +78,12 @@ _STORM_CAUSES: Final = {
 }
 
 
-def flapping_clients(sessions: DataFrame) -> DataFrame:
+def flapping_clients(sessions: DataFrame, duplicates: DataFrame) -> DataFrame:
     """One row per client that lost connections and came back, `FLAPS_AN_HOUR` times or more within some hour.
 
-    Devices that fight for a client id and those thrown out for being slow or greedy are named elsewhere.
+    Devices that fight for a client id, `duplicates`, and those thrown out for being slow or greedy are named elsewhere.
     """
-    fighting = duplicate_client_ids(sessions).select("client_id", F.lit(True).alias("fights"))
+    fighting = duplicates.select("client_id", F.lit(True).alias("fights"))
     lost = (
         F.col("close_reason").isin(*(reason for reason in UNCLEAN if reason not in _THROWN_OUT))
         | (F.col("close_reason").isin(*GOODBYES) & (_seconds("next_connected_at") - _seconds("ended_at") < AT_ONCE_S))
@@ -165,23 +165,26 @@ def duplicate_client_ids(sessions: DataFrame) -> DataFrame:
     )
 
 
-def reconnect_storms(sessions: DataFrame, churn: DataFrame) -> DataFrame:
+def reconnect_storms(sessions: DataFrame, churn: DataFrame, always_back: DataFrame) -> DataFrame:
     """One row per time in which much of the fleet came back after it had lost its connections.
 
-    Coming back after a goodbye does not count, nor does coming for the first time. The windows over all minutes run
-    over those in which a storm may be, of which there are few.
+    Coming back after a goodbye does not count, nor does coming for the first time, nor who is `always_back`: clients
+    that flap or fight. The windows over all minutes run over those in which a storm may be, of which there are few.
     """
-    back = sessions.where((F.col("nth") > 1) & ~F.coalesce("previous_close_reason", F.lit("")).isin(*GOODBYES)).select(
+    lost = (F.col("nth") > 1) & ~F.coalesce("previous_close_reason", F.lit("")).isin(*GOODBYES)
+    settled = sessions.where(lost).join(F.broadcast(always_back.select("client_id")), "client_id", "left_anti")
+    back = settled.select(
         "client_id",
         "connected_at",
         F.coalesce("previous_close_reason", F.lit("broker_crash")).alias("lost_by"),
         F.floor(_seconds("connected_at") / 60).alias("minute"),
     )
     minutes = back.groupBy("minute").agg(F.countDistinct("client_id").alias("clients"))
-    usual = minutes.agg(
-        F.percentile_approx("clients", 0.5).alias("median"),
-        (F.count("*") / (F.max("minute") - F.min("minute") + 1)).alias("busy"),
-    ).select(F.when(F.col("busy") > 0.5, F.col("median")).otherwise(0).alias("usual"))
+    span = churn.agg(((F.max("minute").cast("long") - F.min("minute").cast("long")) / 60 + 1).alias("all_minutes"))
+    busy = minutes.agg(F.percentile_approx("clients", 0.5).alias("median"), F.count("*").alias("busy_minutes"))
+    usual = busy.crossJoin(span).select(
+        F.when(F.col("busy_minutes") > 0.5 * F.col("all_minutes"), F.col("median")).otherwise(0).alias("usual")
+    )
     fleet = (
         churn.groupBy("listener")
         .agg(F.max("open_sessions").alias("open_sessions"))
@@ -191,7 +194,7 @@ def reconnect_storms(sessions: DataFrame, churn: DataFrame) -> DataFrame:
     in_order = Window.orderBy("minute")
     spans = (
         minutes.crossJoin(measures)
-        .where(F.col("clients") >= F.greatest(F.lit(1), WARM_SHARE * F.col("fleet"), ABOVE_USUAL * F.col("usual")))
+        .where(F.col("clients") >= F.greatest(F.lit(2), WARM_SHARE * F.col("fleet"), ABOVE_USUAL * F.col("usual")))
         .withColumn("apart", F.col("minute") - F.lag("minute").over(in_order) > 1)
         .withColumn("storm", F.count_if("apart").over(in_order))
         .groupBy("storm")
@@ -201,7 +204,7 @@ def reconnect_storms(sessions: DataFrame, churn: DataFrame) -> DataFrame:
             F.max("clients").alias("peak_per_minute"),
             F.max("fleet").alias("fleet"),
         )
-        .where(F.col("peak_per_minute") >= F.greatest(F.lit(1), HOT_SHARE * F.col("fleet")))
+        .where(F.col("peak_per_minute") >= HOT_SHARE * F.col("fleet"))
     )
     return (
         back.join(F.broadcast(spans), F.col("minute").between(F.col("from_minute"), F.col("to_minute")))

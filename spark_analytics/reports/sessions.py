@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from spark_analytics import units
 from spark_analytics.frames import INFORMATION, NOTABLE, PROBLEM, Finding
-from spark_analytics.reports.reconnects import UNCLEAN, flapping_clients, reconnect_storms
+from spark_analytics.reports.reconnects import UNCLEAN, duplicate_client_ids, flapping_clients, reconnect_storms
 from spark_analytics.tables import Chart, Table, Tables
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
@@ -26,6 +26,9 @@ STEPS_S: Final = (60, 300, 900, 3600, 6 * 3600, 86400)
 
 POINTS: Final = 500
 """Points of a line; a chart is about so many pixels wide."""
+
+_NAMED: Final = 3
+"""Client ids that a finding names; the table has the rest."""
 
 LATE_S: Final = 5.0
 """A keep-alive that ends a connection later than this means that the broker itself was late."""
@@ -222,7 +225,28 @@ def concurrent_sessions(churn: DataFrame) -> DataFrame:
 
 def findings(tables: Tables) -> list[Finding]:
     """Who flaps and why, storms, how many sessions end badly, and whether the broker's keep-alive is late."""
-    return [*_flapping(tables["flapping_clients"]), *_storms(tables["reconnect_storms"]), *_ends(tables)]
+    return [
+        *_flapping(tables["flapping_clients"]),
+        *_fights(tables["duplicate_client_ids"]),
+        *_storms(tables["reconnect_storms"]),
+        *_ends(tables),
+    ]
+
+
+def _fights(duplicates: DataFrame) -> list[Finding]:
+    number = duplicates.count()
+    if not number:
+        return []
+    worst = duplicates.orderBy(F.desc("takeovers"), "client_id").limit(_NAMED).collect()
+    ids = units.listed([row["client_id"] for row in worst], number)
+    return [
+        Finding(
+            PROBLEM,
+            f"{units.some(number, 'client id')} {'is' if number == 1 else 'are'} used by several devices at a time,"
+            f" which throw each other out: {ids}.",
+            "duplicate_client_ids",
+        )
+    ]
 
 
 def _flapping(flapping: DataFrame) -> list[Finding]:
@@ -297,6 +321,11 @@ def _ends(tables: Tables) -> list[Finding]:
     return found
 
 
+def _reconnect_storms(written: Tables) -> DataFrame:
+    always_back = [written[name].select("client_id") for name in ("flapping_clients", "duplicate_client_ids")]
+    return reconnect_storms(written["sessions"], written["churn_per_minute"], always_back[0].union(always_back[1]))
+
+
 TABLES: Final = (
     Table(
         "churn_per_minute",
@@ -308,24 +337,34 @@ TABLES: Final = (
         on_page=False,
     ),
     Table(
-        "reconnect_storms",
-        "Reconnect storms",
-        "One row per time in which much of the fleet came back at once after it had lost its connections. share is of"
-        " the most sessions that were ever open; before is how most of the lost connections had ended.",
-        lambda frames: reconnect_storms(frames.written["sessions"], frames.written["churn_per_minute"]),
-        ("start",),
-        Chart("bars", "start", ("clients",), title="Clients that came back, by storm"),
-        empty="There was none.",
+        "duplicate_client_ids",
+        "Client ids that several devices use",
+        "One row per client id for which connections fight: each takes the session over from the other, again and"
+        " again. Give each device an id of its own.",
+        lambda frames: duplicate_client_ids(frames.written["sessions"]),
+        ("-takeovers", "client_id"),
+        Chart("bars", "client_id", ("takeovers",), title="Takeovers by client id"),
+        empty="No client id is used by two devices at a time.",
     ),
     Table(
         "flapping_clients",
         "Flapping clients",
         "One row per client that lost its connection and came back many times within an hour. worst_hour is the most"
         " often in any hour; main reason is how most of its connections ended, cause what that usually means.",
-        lambda frames: flapping_clients(frames.written["sessions"]),
+        lambda frames: flapping_clients(frames.written["sessions"], frames.written["duplicate_client_ids"]),
         ("-flaps", "client_id"),
         Chart("bars", "client_id", ("flaps",), title="Lost connections by flapping client"),
         empty="No client flaps.",
+    ),
+    Table(
+        "reconnect_storms",
+        "Reconnect storms",
+        "One row per time in which much of the fleet came back at once after it had lost its connections. share is of"
+        " the most sessions that were ever open; before is how most of the lost connections had ended.",
+        lambda frames: _reconnect_storms(frames.written),
+        ("start",),
+        Chart("bars", "start", ("clients",), title="Clients that came back, by storm"),
+        empty="There was none.",
     ),
     Table(
         "concurrent_sessions",

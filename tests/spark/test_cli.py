@@ -76,15 +76,18 @@ def test_a_java_that_is_new_enough_is_accepted(tmp_path: Path, monkeypatch: pyte
     environment.require()
 
 
-def test_without_pyspark_one_sentence_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("package", ["pyspark", "plotly"])
+def test_without_a_package_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str
 ) -> None:
     def missing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
+        if name == package:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "4.0.1"
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     assert cli.main(["report", "--input", "in", "--out", "out"]) == 3
-    assert capsys.readouterr().err == "error: Reports need pyspark: pip install 'pyspark>=3.5'\n"
+    assert capsys.readouterr().err == f"error: Reports need {package}: pip install 'mqttlite[spark]'\n"
 
 
 # ── with Spark ───────────────────────────────────────────────────────────────────────────────────────────────────────
