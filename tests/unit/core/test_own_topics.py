@@ -230,7 +230,7 @@ def test_what_an_analyst_publishes_reaches_those_at_other_workers(qos: int) -> N
     crew.pump()
     client = crew[0].connect("analyst")
     crew.pump()
-    alerts = [Publish(ALERT.encode(), b"x", qos, packet_id=number if qos else None) for number in (1, 2)]
+    alerts = [Publish(ALERT.encode(), b"x", qos, packet_id=number if qos else 0) for number in (1, 2)]
     client.send(*alerts)
     crew.pump()
     assert subscriber.payloads() == ["x", "x"]
