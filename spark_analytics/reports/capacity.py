@@ -132,8 +132,10 @@ def findings(tables: Tables) -> list[Finding]:
             weight = INFORMATION
             sentence = (
                 f"cannot be projected yet: {row['hours']} full {'hour' if row['hours'] == 1 else 'hours'} of data, and"
-                f" a trend needs {ENOUGH_HOURS}; the highest hour had {show(row['highest'])}"
+                f" a trend needs {ENOUGH_HOURS}"
             )
+            if row["highest"] is not None:
+                sentence += f"; the highest hour had {show(row['highest'])}"
         else:
             continue
         limit = f"The limit of {show(row['limit'])} {what} ({row['limit_name']}) "

@@ -95,6 +95,18 @@ def test_three_hours_are_needed(spark: SparkSession, hours: int, verdict: str) -
         ]
 
 
+def test_of_a_run_of_minutes_no_hour_is_the_highest(spark: SparkSession) -> None:
+    row = projected(spark, load(spark, [90.0], covered_s=60), 100)
+    assert (row["hours"], row["highest"], row["verdict"]) == (0, None, "too_little_data")
+    assert row["said"] == [
+        (
+            INFORMATION,
+            "The limit of 100 connections (--limit) cannot be projected yet: 0 full hours of data, and a trend"
+            " needs 3.",
+        )
+    ]
+
+
 def test_hours_of_which_too_little_was_recorded_are_no_points(spark: SparkSession) -> None:
     hours = load(spark, [1.0, 2.0, 3.0], covered_s=report.COVERED_S)
     hours = hours.union(load(spark, [90.0], covered_s=report.COVERED_S - 1))
