@@ -20,6 +20,10 @@ SCORE: Final = 6.0
 SCORE_LESS: Final = 5.0
 """Downwards, where a third sign is asked for: that the messages are further apart all through the hour."""
 
+KNOWN_INTERVALS: Final = 3
+"""Intervals of an hour in which a device published, before that hour is called slow: what came in one or two is the
+little that it said before it left, or after it came."""
+
 TO_SIGMA: Final = 1.4826
 """From the median absolute deviation to the standard deviation it stands for."""
 
@@ -81,9 +85,10 @@ def rate_anomalies(hours: DataFrame) -> DataFrame:
         ratio / F.greatest(TO_SIGMA * F.col("mad_of_ratio"), F.lit(LEAST_SIGMA)),
         2 * (F.sqrt(F.col("messages") + 0.375) - F.sqrt(F.col("usual") + 0.375)),
     )
-    slower = (F.col("gap_p50_s") >= MORE * F.col("usual_gap_s")) | (
-        F.col("at_a_time") <= LESS * F.col("usual_at_a_time")
-    )
+    slower = (F.col("sending") >= KNOWN_INTERVALS) & (
+        (F.col("gap_p50_s") >= MORE * F.col("usual_gap_s"))
+        | (F.col("at_a_time") <= LESS * F.col("usual_at_a_time"))
+    )  # fmt: skip
     more = (F.col("score") >= SCORE) & (F.col("messages") >= MORE * F.col("usual"))
     less = (F.col("score") <= -SCORE_LESS) & (F.col("messages") <= LESS * F.col("usual")) & slower
     return (

@@ -188,10 +188,10 @@ def test_a_connection_that_is_soon_remade_is_no_silence(spark: SparkSession) -> 
 
 def test_an_hour_is_compared_with_what_the_device_uses_to_do(spark: SparkSession) -> None:
     rows = []
-    for client in ("floods", "drips", "away", "steady", "steady-2", "steady-3"):
+    for client in ("floods", "drips", "away", "left", "steady", "steady-2", "steady-3"):
         for hour in range(12):
-            every_s = {("floods", 5): 10, ("drips", 5): 600}.get((client, hour), 60)
-            to_s = hour * 3600 + (600 if (client, hour) == ("away", 5) else 3600)
+            every_s = {("floods", 5): 10, ("drips", 5): 600, ("left", 5): 130}.get((client, hour), 60)
+            to_s = hour * 3600 + {("away", 5): 600, ("left", 5): 140}.get((client, hour), 3600)
             rows += speaks(client, every_s=every_s, from_s=hour * 3600, to_s=to_s)
     rows += [
         row for hour in range(3) for row in speaks("new", every_s=10 if hour == 2 else 600, to_s=hour * 3600 + 3600)
