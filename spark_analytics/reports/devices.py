@@ -119,8 +119,8 @@ TABLES: Final = (
     Table(
         "greedy_clients",
         "Greedy clients",
-        "One row per client that in its usual (median) hour publishes many times what nine of ten clients do in theirs"
-        " (fleet). Messages are PUBLISH packets; share is of all of them.",
+        "One row per client that in its usual (median) hour publishes many times what nine of ten clients do in theirs:"
+        " messages (fleet) or bytes (fleet bytes). Messages are PUBLISH packets; share is of all of them.",
         lambda frames: greedy_clients(frames.written["device_hours"]),
         ("-median_hour", "client_id"),
         Chart("bars", "client_id", ("median_hour",), title="Messages in the usual hour"),

@@ -39,7 +39,8 @@ GREEDY: Final = 3.0
 Of the greedy it is the usual hour too that counts: who floods now and then has a rate anomaly."""
 
 GREEDY_AN_HOUR: Final = 600
-"""One message in six seconds is no burden for any broker, whatever the others do."""
+GREEDY_BYTES_AN_HOUR: Final = 10_000_000
+"""One message in six seconds, or three kilobytes a second, is no burden for any broker, whatever the others do."""
 
 SLOW_SHARE: Final = 0.1
 """Of an hour in which it is connected: a socket that takes no bytes so long is no hiccup of a network."""
@@ -108,9 +109,10 @@ def rate_anomalies(hours: DataFrame) -> DataFrame:
 
 
 def greedy_clients(hours: DataFrame) -> DataFrame:
-    """One row per client that in its usual hour publishes far more than the fleet does.
+    """One row per client that in its usual hour publishes far more than the fleet does, in messages or in bytes.
 
-    `fleet` is what nine of ten clients publish in their median hour at most; `share` is of all messages.
+    `fleet` and `fleet_bytes` are what nine of ten clients publish in their median hour at most, `times` the larger of
+    what the client's are of those; `share` is of all messages.
     """
     clients = (
         hours.where("messages > 0")
@@ -119,19 +121,31 @@ def greedy_clients(hours: DataFrame) -> DataFrame:
             F.max("messages").alias("busiest_hour"),
             F.max_by("hour", "messages").alias("busiest_at"),
             F.percentile("messages", 0.5).alias("median_hour"),
+            F.percentile("bytes", 0.5).alias("median_bytes"),
             F.sum("messages").alias("messages"),
             F.sum("bytes").alias("bytes"),
         )
     )
-    fleet = clients.agg(F.percentile("median_hour", 0.9).alias("fleet"), F.sum("messages").alias("all_messages"))
+    fleet = clients.agg(
+        F.percentile("median_hour", 0.9).alias("fleet"),
+        F.percentile("median_bytes", 0.9).alias("fleet_bytes"),
+        F.sum("messages").alias("all_messages"),
+    )
+    often = F.col("median_hour") >= F.greatest(GREEDY * F.col("fleet"), F.lit(GREEDY_AN_HOUR))
+    much = F.col("median_bytes") >= F.greatest(GREEDY * F.col("fleet_bytes"), F.lit(GREEDY_BYTES_AN_HOUR))
+    times = F.greatest(*(F.when(F.col(of) > 0, F.col(own) / F.col(of)) for own, of in (
+        ("median_hour", "fleet"), ("median_bytes", "fleet_bytes"),
+    )))  # fmt: skip
     return (
         clients.crossJoin(F.broadcast(fleet))
-        .where(F.col("median_hour") >= F.greatest(GREEDY * F.col("fleet"), F.lit(GREEDY_AN_HOUR)))
+        .where(often | much)
         .select(
             "client_id",
             "median_hour",
             "fleet",
-            (F.col("median_hour") / F.col("fleet")).alias("times"),
+            "median_bytes",
+            "fleet_bytes",
+            times.alias("times"),
             "busiest_hour",
             "busiest_at",
             "messages",

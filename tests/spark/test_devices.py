@@ -232,6 +232,18 @@ def test_a_greedy_client_publishes_many_times_what_the_fleet_does(spark: SparkSe
     )
 
 
+def test_a_client_may_be_greedy_in_bytes_alone(spark: SparkSession) -> None:
+    rows = [row for number in range(19) for row in speaks(f"c{number}", every_s=600, to_s=7200)]
+    for client_id, in_bytes in (("films", rates.GREEDY_BYTES_AN_HOUR), ("draws", rates.GREEDY_BYTES_AN_HOUR - 1)):
+        rows += [row | {"bytes_received": in_bytes} for row in speaks(client_id, every_s=3600, to_s=7200)]
+    expect(
+        spark,
+        rates.greedy_clients(hours_of(spark, rows)),
+        "client_id string, median_bytes double, fleet_bytes double, times double",
+        ("films", float(rates.GREEDY_BYTES_AN_HOUR), 300.0, rates.GREEDY_BYTES_AN_HOUR / 300),
+    )
+
+
 def test_in_a_quiet_fleet_nobody_is_greedy(spark: SparkSession) -> None:
     rows = [row for number in range(9) for row in speaks(f"c{number}", every_s=3600, to_s=7200)]
     rows += speaks("talks", every_s=3600, to_s=7200, messages=rates.GREEDY_AN_HOUR - 1)
