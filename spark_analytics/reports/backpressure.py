@@ -157,7 +157,7 @@ def _lost(table: DataFrame) -> list[Finding]:
         found.append(
             Finding(
                 PROBLEM,
-                f"{_clients(total['clients'])} lost {units.count(total['messages'])} messages because the {room} was"
+                f"{_clients(total['clients'])} lost {units.some(total['messages'], 'message')} because the {room} was"
                 f" full; {worst['client_id']} lost {units.count(worst[column])}{enough}.",
                 "back_pressure_by_client",
             )

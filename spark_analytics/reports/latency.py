@@ -116,7 +116,7 @@ def findings(tables: Tables) -> list[Finding]:
     if minute is not None:
         also = [f"{units.count(number)} {kind.replace('_', ' ')}" for kind, number in sorted(minute["events"].items())]
         if minute["dropped"]:
-            also.append(f"{units.count(minute['dropped'])} messages dropped")
+            also.append(f"{units.some(minute['dropped'], 'message')} dropped")
         if minute["paused_s"]:
             also.append(f"{units.seconds(minute['paused_s'])} under back-pressure")
         slower = minute["p99_us"] >= MUCH_SLOWER * max(whole["p99_us"], 1)

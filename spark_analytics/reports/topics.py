@@ -212,7 +212,7 @@ def _hot(tables: Tables) -> list[Finding]:
             NOTABLE if share >= HOT_SHARE and everything["topics"] > 1 else INFORMATION,
             f"The topic with the most messages is {hottest['topic']}: {units.count(hottest['messages'])} of"
             f" {units.count(everything['messages'])} ({units.share(share)}), each for {hottest['fan_out']:,.1f}"
-            f" receivers, {units.count(hottest['peak_per_s'] or 0)} a second at most.",
+            f" receivers, {units.shown('peak_per_s', hottest['peak_per_s'] or 0)} at most.",
             "topics",
         )
     ]
@@ -226,9 +226,9 @@ def _dead(table: DataFrame) -> list[Finding]:
     return [
         Finding(
             NOTABLE,
-            f"{units.count(total['topics'])} {'topic was' if total['topics'] == 1 else 'topics were'} published to and"
-            f" read by nobody, {units.count(total['messages'])} messages altogether; the most,"
-            f" {units.count(worst['messages'])}, went to {worst['topic']}.",
+            f"{units.some(total['topics'], 'topic was', 'topics were')} published to and read by nobody,"
+            f" {units.some(total['messages'], 'message')} altogether; the most, {units.count(worst['messages'])}, went"
+            f" to {worst['topic']}.",
             "dead_topics",
         )
     ]
@@ -245,8 +245,8 @@ def _exploding(table: DataFrame) -> list[Finding]:
     return [
         Finding(
             NOTABLE,
-            f"Topics explode: {units.count(worst['siblings'])} {where}{example}, with"
-            f" {worst['messages_per_sibling']:,.1f} messages each{others}. What varies may belong into the payload.",
+            f"Topics explode: {units.count(worst['siblings'])} {where}{example}, share"
+            f" {units.some(worst['messages'], 'message')}{others}. What varies may belong into the payload.",
             "topic_explosion",
         )
     ]

@@ -9,7 +9,7 @@ from spark_analytics.frames import INFORMATION, NOTABLE, PROBLEM, Frames
 from spark_analytics.reports import backpressure as report
 from spark_analytics.reports import dropped
 
-from .made import expect, make
+from .made import expect, make, written
 
 pytestmark = pytest.mark.slow
 
@@ -179,7 +179,7 @@ def test_drops_are_told_by_reason_and_topic(spark: SparkSession) -> None:
 
 def test_findings_say_who_lost_how_much_and_what_would_have_done(spark: SparkSession) -> None:
     frames = slow_fleet(spark)
-    tables = {table.name: table.report(frames) for table in (*report.TABLES, *dropped.TABLES)}
+    tables = written(spark, frames, (*report.TABLES, *dropped.TABLES))
     found = [*report.findings(tables), *dropped.findings(tables)]
     assert [(finding.weight, finding.sentence) for finding in found] == [
         (
@@ -206,5 +206,5 @@ def test_findings_say_who_lost_how_much_and_what_would_have_done(spark: SparkSes
 
 def test_a_fleet_without_trouble_is_nothing_to_say(spark: SparkSession) -> None:
     frames = make(spark, sessions=[{"outbox_high_water_bytes": 10}], activity=[{"messages_sent": 5}])
-    tables = {table.name: table.report(frames) for table in (*report.TABLES, *dropped.TABLES)}
+    tables = written(spark, frames, (*report.TABLES, *dropped.TABLES))
     assert [*report.findings(tables), *dropped.findings(tables)] == []

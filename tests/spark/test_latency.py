@@ -14,7 +14,7 @@ from spark_analytics.frames import INFORMATION, NOTABLE
 from spark_analytics.reports import histograms
 from spark_analytics.reports import latency as report
 
-from .made import expect, make
+from .made import expect, make, written
 
 pytestmark = pytest.mark.slow
 
@@ -193,7 +193,7 @@ def test_findings_tell_how_fast_it_is_and_when_it_was_not(spark: SparkSession) -
         drops=[{"interval_start": "11:07:20", "messages": 3}],
         activity=[{"interval_start": "11:07:20", "backpressure_s": 90.0}],
     )
-    found = report.findings({table.name: table.report(frames) for table in report.TABLES})
+    found = report.findings(written(spark, frames, report.TABLES))
     assert [(finding.weight, finding.sentence) for finding in found] == [
         (
             INFORMATION,
@@ -210,4 +210,4 @@ def test_findings_tell_how_fast_it_is_and_when_it_was_not(spark: SparkSession) -
 
 def test_nothing_measured_is_nothing_to_say(spark: SparkSession) -> None:
     frames = make(spark, events=[{"event": "connected"}])
-    assert report.findings({table.name: table.report(frames) for table in report.TABLES}) == []
+    assert report.findings(written(spark, frames, report.TABLES)) == []

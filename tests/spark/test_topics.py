@@ -11,14 +11,13 @@ from pyspark.sql import SparkSession
 from spark_analytics.frames import INFORMATION, NOTABLE, Frames
 from spark_analytics.reports import topics as report
 
-from .made import expect, make
+from .made import expect, make, written
 
 pytestmark = pytest.mark.slow
 
 
-def findings(frames: Frames) -> list[tuple[int, str]]:
-    tables = {table.name: table.report(frames) for table in report.TABLES}
-    return [(finding.weight, finding.sentence) for finding in report.findings(tables)]
+def findings(spark: SparkSession, frames: Frames) -> list[tuple[int, str]]:
+    return [(found.weight, found.sentence) for found in report.findings(written(spark, frames, report.TABLES))]
 
 
 def siblings(parent: str, number: int, *, every_s: int = 0, **row: Any) -> list[dict[str, Any]]:
@@ -207,11 +206,10 @@ def test_findings_name_the_hottest_the_dead_and_the_exploding(spark: SparkSessio
             *siblings("r", 100, every_s=10),
         ],
     )
-    assert findings(frames) == [
+    assert findings(spark, frames) == [
         (
             NOTABLE,
-            "The topic with the most messages is hot: 900 of 1,000 (90.0 %), each for 2.0 receivers, 90 a second at"
-            " most.",
+            "The topic with the most messages is hot: 900 of 1,000 (90.0 %), each for 2.0 receivers, 90/s at most.",
         ),
         (
             NOTABLE,
@@ -219,7 +217,7 @@ def test_findings_name_the_hottest_the_dead_and_the_exploding(spark: SparkSessio
         ),
         (
             NOTABLE,
-            "Topics explode: 100 directly below r, such as r/0000, with 1.0 messages each. What varies may belong into"
+            "Topics explode: 100 directly below r, such as r/0000, share 100 messages. What varies may belong into"
             " the payload.",
         ),
     ]
@@ -228,9 +226,9 @@ def test_findings_name_the_hottest_the_dead_and_the_exploding(spark: SparkSessio
 def test_nothing_published_is_nothing_to_say(spark: SparkSession) -> None:
     frames = make(spark)
     assert all(table.report(frames).count() == 0 for table in report.TABLES)
-    assert findings(frames) == []
+    assert findings(spark, frames) == []
 
 
 def test_one_topic_alone_may_have_all_messages(spark: SparkSession) -> None:
     frames = make(spark, traffic=[{"topic": "only", "messages_qos0": 1, "deliveries": 1}])
-    assert [weight for weight, _ in findings(frames)] == [INFORMATION]
+    assert [weight for weight, _ in findings(spark, frames)] == [INFORMATION]

@@ -1,0 +1,87 @@
+"""Files that brokers of each schema version wrote, read and reported: today's reader must not forget yesterday's rows.
+
+`golden/v1` was written by the writer of version 1; `golden/v2` holds the same rows in both formats. What is expected
+of the reports is in `golden/*.json`, one row a line: look at each line that you change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.types import StructType, TimestampType
+
+from spark_analytics.read import read
+from spark_analytics.reports import backpressure, capacity, dropped, latency, topics
+from spark_analytics.schema import TABLES
+
+from .made import written
+
+pytestmark = pytest.mark.slow
+
+GOLDEN: Final = Path(__file__).parent / "golden"
+DATASETS: Final = ("v1", "v2/jsonl", "v2/parquet")
+_TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
+
+
+def as_read(frame: DataFrame) -> list[dict[str, Any]]:
+    columns = [
+        functions.date_format(field.name, _TIME).alias(field.name)
+        if isinstance(field.dataType, TimestampType)
+        else functions.col(field.name)
+        for field in frame.schema
+    ]
+    return [row.asDict() for row in frame.select(*columns).collect()]
+
+
+def as_written(table: str, directory: Path) -> list[dict[str, Any]]:
+    schema: StructType = TABLES[table]
+    rows = []
+    for path in sorted(directory.glob(f"table={table}/*/*/*.jsonl")):
+        for line in path.read_text().splitlines():
+            row = dict.fromkeys(schema.fieldNames()) | json.loads(line)
+            for field in schema:
+                if isinstance(field.dataType, TimestampType) and row[field.name] is not None:
+                    moment = datetime.fromisoformat(row[field.name]).astimezone(UTC)
+                    row[field.name] = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_every_row_is_read_as_it_was_written(spark: SparkSession, dataset: str) -> None:
+    found = read(spark, str(GOLDEN / dataset))
+    assert found.warnings == []
+    lines = GOLDEN / dataset.replace("parquet", "jsonl")
+    for table in TABLES:
+        frame = getattr(found.frames, table)
+        assert frame.columns == TABLES[table].fieldNames()
+        rows = as_read(frame)
+        assert sorted(rows, key=json.dumps) == sorted(as_written(table, lines), key=json.dumps)
+        assert rows or (dataset == "v1" and table != "sessions")
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_reports_say_what_they_said(spark: SparkSession, dataset: str) -> None:
+    expected: Mapping[str, list[Any]] = json.loads((GOLDEN / f"{dataset.split('/')[0]}.json").read_text())
+    assert reported(spark, dataset) == expected
+
+
+def reported(spark: SparkSession, dataset: str) -> dict[str, list[Any]]:
+    """Every table of the reports about traffic and load, null left out, and all that they find."""
+    reports = (topics, backpressure, dropped, latency, capacity)
+    frames = read(spark, str(GOLDEN / dataset), limits={"connections": 4}).frames
+    tables = [table for report in reports for table in report.TABLES]
+    frames_of = written(spark, frames, tables)
+    said: dict[str, list[Any]] = {}
+    for table in tables:
+        frame = frames_of[table.name].orderBy(*table.sorted_by())
+        rows = frame.select(functions.to_json(functions.struct(*frame.columns), {"timestampFormat": _TIME}))
+        said[table.name] = [json.loads(text) for (text,) in rows.collect()]
+    said["findings"] = [finding.sentence for report in reports for finding in report.findings(frames_of)]
+    return said
