@@ -80,9 +80,7 @@ def run(
 
 
 def _section(table: Table, frame: DataFrame) -> Section:
-    total = frame.count()
-    drawn = table.chart is not None and total > 0
-    wanted = CHART_ROWS if drawn else PAGE_ROWS
+    wanted = CHART_ROWS if table.chart else PAGE_ROWS
     ordered = frame.orderBy(*table.sorted_by()) if table.order else frame
     rows = [row.asDict() for row in _formatted(ordered.limit(wanted)).collect()]
     return Section(
@@ -90,10 +88,10 @@ def _section(table: Table, frame: DataFrame) -> Section:
         title=table.title,
         says=table.says,
         empty=table.empty,
-        figure=figure(table.chart, rows) if drawn and table.chart else None,
+        figure=figure(table.chart, rows) if table.chart and rows else None,
         columns=[(units.heading(field.name), _is_number(field)) for field in frame.schema],
         rows=[[_cell(field, row[field.name]) for field in frame.schema] for row in rows[:PAGE_ROWS]],
-        total=total,
+        total=len(rows) if len(rows) < wanted else frame.count(),
     )
 
 

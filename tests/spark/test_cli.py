@@ -29,7 +29,7 @@ def run(*arguments: str | Path, **environ: str) -> subprocess.CompletedProcess[s
         env=os.environ | environ,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
 
