@@ -1,4 +1,4 @@
-"""Whether the report finds what was planted, and nothing else: precision and recall over twenty fleets.
+"""Whether the report finds what was planted, and nothing else: precision and recall over as many fleets as asked.
 
 Each fleet has its own seed, devices of six classes, ordinary noise and troubles whose truth is known. A report that
 names the consequence of another trouble is not wrong: a device that floods a thousand topics does publish more than it
@@ -8,6 +8,7 @@ used to. Such rows are `CONSEQUENCES` and count neither way.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SEEDS: Final = range(20)
+SEEDS: Final = range(int(os.environ.get("MQTTLITE_FLEETS", "4")))
+"""Each takes a processor half a minute: all twenty are for who changes a report, `MQTTLITE_FLEETS=20 tools/test
+tests/spark/test_planted.py`."""
+
+ENOUGH: Final = 20
+"""Fleets until each cause is surely planted somewhere."""
+
 FEW_SEEDS: Final = range(3)
 DEVICES: Final = 50
 DAYS: Final = 2.0
@@ -215,8 +222,13 @@ def test_every_cause_is_planted_in_some_fleet(fleets: list[tuple[Truth, Found]])
     for truth, _ in fleets:
         for kind, named in causes(truth).items():
             planted[kind] |= set(named)
-    assert planted["flapping"] == {
-        "connection_lost", "keep_alive_timeout", "malformed_packet", "not_authorized", "packet_too_large",
+    known = {
+        "flapping": {
+            "connection_lost", "keep_alive_timeout", "malformed_packet", "not_authorized", "packet_too_large",
+        },
+        "silent": {"vanished", "hung", "paused"},
+        "rate": {"high", "low"},
     }  # fmt: skip
-    assert planted["silent"] == {"vanished", "hung", "paused"}
-    assert planted["rate"] == {"high", "low"}
+    for kind, all_causes in known.items():
+        assert planted[kind] <= all_causes
+        assert planted[kind] == all_causes or len(SEEDS) < ENOUGH
