@@ -17,12 +17,12 @@ KNOWN_HOURS: Final = 6
 SCORE: Final = 6.0
 """Robust standard deviations upwards. Messages at random (Poisson) are so many once in some hundred thousand hours."""
 
-SCORE_LESS: Final = 5.0
+SCORE_LESS: Final = 4.0
 """Downwards, where a third sign is asked for: that the messages are further apart all through the hour."""
 
-KNOWN_INTERVALS: Final = 3
-"""Intervals of an hour in which a device published, before that hour is called slow: what came in one or two is the
-little that it said before it left, or after it came."""
+KNOWN_INTERVALS: Final = 4
+"""Intervals of an hour in which a device published, before that hour is called slow: what came in fewer is the little
+that it said before it left, or after it came."""
 
 TO_SIGMA: Final = 1.4826
 """From the median absolute deviation to the standard deviation it stands for."""
@@ -58,16 +58,15 @@ def rate_anomalies(hours: DataFrame) -> DataFrame:
     `usual` is the device's median hour, times what all devices do more or less in that hour: when the broker was down
     or the day is busy, that is nobody's anomaly. `score` is in robust standard deviations; downwards of the logarithm,
     for no rate falls below nothing, while one that doubles between night and noon scatters widely. An hour in which the
-    device was away for a while is no slow hour: in a slow one its messages are further apart, or fewer at a time.
+    device was away for a while is no slow hour: in a slow one its messages are further apart also while it was there.
     """
-    spoken = hours.where("messages > 0").withColumn("at_a_time", F.col("messages") / F.col("sending"))
+    spoken = hours.where("messages > 0").withColumn("pace_s", _pace_s())
     usual = (
         spoken.groupBy("client_id")
         .agg(
             F.count("*").alias("hours"),
             F.percentile("messages", 0.5).alias("median"),
-            F.percentile("gap_p50_s", 0.5, F.col("gaps")).alias("usual_gap_s"),
-            F.percentile("at_a_time", 0.5).alias("usual_at_a_time"),
+            F.percentile("pace_s", 0.5).alias("usual_pace_s"),
         )
         .where(F.col("hours") >= KNOWN_HOURS)
     )
@@ -86,10 +85,7 @@ def rate_anomalies(hours: DataFrame) -> DataFrame:
         ratio / F.greatest(TO_SIGMA * F.col("mad_of_ratio"), F.lit(LEAST_SIGMA)),
         2 * (F.sqrt(F.col("messages") + 0.375) - F.sqrt(F.col("usual") + 0.375)),
     )
-    slower = (F.col("sending") >= KNOWN_INTERVALS) & (
-        (F.col("gap_p50_s") >= MORE * F.col("usual_gap_s"))
-        | (F.col("at_a_time") <= LESS * F.col("usual_at_a_time"))
-    )  # fmt: skip
+    slower = F.col("pace_s") >= MORE * F.col("usual_pace_s")
     more = (F.col("score") >= SCORE) & (F.col("messages") >= MORE * F.col("usual"))
     less = (F.col("score") <= -SCORE_LESS) & (F.col("messages") <= LESS * F.col("usual")) & slower
     return (
@@ -106,6 +102,14 @@ def rate_anomalies(hours: DataFrame) -> DataFrame:
             F.when(F.col("score") > 0, "more").otherwise("less").alias("than_usual"),
         )
     )
+
+
+def _pace_s() -> Column:
+    """Seconds per message from the first interval of the hour in which it published to the last, but for the longest
+    pause between them. It is no median of pauses: those are whole intervals."""
+    span_s = F.col("last_at").cast("double") - F.col("first_at").cast("double")
+    pause_s = F.when(F.col("gap_longest_at") < F.col("last_at"), F.col("gap_longest_s")).otherwise(0.0)
+    return F.when(F.col("sending") >= KNOWN_INTERVALS, (span_s - pause_s) / F.col("messages"))
 
 
 def greedy_clients(hours: DataFrame) -> DataFrame:

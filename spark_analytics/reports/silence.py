@@ -19,9 +19,10 @@ KNOWN_GAPS: Final = 4
 REGULAR: Final = 5.0
 """A device that speaks at even times is silent after so many of them: more than a few lost messages."""
 
-IRREGULAR: Final = 18.0
+IRREGULAR: Final = 24.0
 """For one that speaks at random: so many times the distance from the median pause to the third quartile, beyond the
-median. Of pauses with no memory (exponential) one in half a million is that long."""
+median. Of pauses with no memory (exponential) one in thirty million is that long; of those by night, where the device
+speaks half as often, one in five thousand."""
 
 INTERVALS: Final = 2.0
 """Intervals that a pause may seem longer than it is, as only their beginnings are known."""
