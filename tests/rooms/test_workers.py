@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 from mqttlite.client import ScramSha256
@@ -210,12 +211,14 @@ def all_doors(certs: Path, folder: Path, **options: Any) -> Config:
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    lines = [
-        line
-        for file in sorted(folder.glob("**/table=sessions/**/part-*.jsonl"))
-        for line in file.read_text().splitlines()
-    ]
-    return [json.loads(line) for line in lines]
+    """Of the sessions, in whichever format."""
+    found: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("**/table=sessions/**/part-*")):
+        if path.suffix == ".parquet":
+            found += pyarrow.parquet.ParquetFile(path).read().to_pylist()
+        else:
+            found += [json.loads(line) for line in path.read_text().splitlines()]
+    return found
 
 
 # ---------------------------------------------------------------------- every door
