@@ -14,6 +14,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection
 from mqttlite.core.session import Session
 from mqttlite.telemetry.counters import Totals
+from mqttlite.telemetry.intervals import Link
 from mqttlite.wire.constants import VERSION_NAMES
 
 SLICE: Final = 100
@@ -26,17 +27,9 @@ NO_VERSION: Final = "none"
 """The protocol version of a connection that has yet to send its CONNECT."""
 
 
-class Door(Protocol):
-    """What a connection comes through: a link."""
+class Door(Link, Protocol):
+    """What a connection comes through, and how much waits in it."""
 
-    @property
-    def connection(self) -> Connection: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def listener(self) -> str: ...
-    @property
-    def transport(self) -> str: ...
     @property
     def unsent_bytes(self) -> int: ...
 
