@@ -21,7 +21,7 @@ from mqttlite.core.inflight import Inflight
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, LOOKING_BYTES, PASS_BYTES, SENDING_BYTES, Limits
 from mqttlite.core.message import Delivery, Message, Run
 from mqttlite.core.packet_ids import PacketIds
-from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
+from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, count
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.core.witness import BACKPRESSURE, OFFLINE, WINDOW_FULL
@@ -248,7 +248,7 @@ class Session:
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
         """Messages for the client are dropped: count them, and tell the witness."""
-        self.drops[reason] = self.drops.get(reason, 0) + messages
+        count(self.drops, reason, messages)
         witness = self._turn.witness
         if witness is not None:
             witness.on_dropped(trace, self.client_id, topic, reason, messages, detail)
