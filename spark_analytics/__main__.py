@@ -38,7 +38,7 @@ def _report(options: argparse.Namespace) -> int:
     # Only now, when we know that pyspark is there.
     from spark_analytics import job
 
-    with environment.spark_session(options.master) as spark:
+    with environment.spark_session(options.master, small=environment.is_small(options.input)) as spark:
         summary = job.run(
             spark,
             options.input,

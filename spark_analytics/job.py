@@ -5,7 +5,8 @@ Invariant: of a table only its first `CHART_ROWS` rows reach the driver, and onl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TextIO
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType, StructField, TimestampType
 
 from spark_analytics import units
-from spark_analytics.frames import NOTABLE, PROBLEM, Finding
+from spark_analytics.frames import NOTABLE, PROBLEM, Finding, Frames
 from spark_analytics.output import Output, flatten
 from spark_analytics.page.charts import figure
 from spark_analytics.page.html import Cell, Section, page
@@ -24,6 +25,10 @@ from spark_analytics.read import Dataset, read
 from spark_analytics.registry import REPORTS
 from spark_analytics.schema import TABLES
 from spark_analytics.tables import CHART_ROWS, PAGE_ROWS, Table
+
+AT_ONCE: Final = 4
+"""Tables are computed side by side: one is planned while another has tasks, and what the last task of one leaves idle
+the next one takes."""
 
 _MARKS: Final = {PROBLEM: "!", NOTABLE: "*"}
 
@@ -51,32 +56,57 @@ def run(
     """Write all tables and the page to `target`; raise AnalyticsError if source or target do not permit it."""
     tables = [table for report in REPORTS for table in report.TABLES]
     progress = Progress(progress_to, len(TABLES) + len(tables) + 1)
-    try:
-        dataset = read(
-            spark,
-            source,
-            since=since,
-            until=until,
-            limits=limits,
-            progress=lambda table: progress.step(f"reading {table}"),
-        )
-        output = Output(spark, target, overwrite=overwrite)
-        written: dict[str, DataFrame] = {}
-        sections = []
-        for table in tables:
-            progress.step(table.name)
-            frame = table.report(replace(dataset.frames, written=written))
-            written[table.name] = output.write(table.name, frame, table.sorted_by(), one_file=table.one_file)
-            if table.on_page:
-                sections.append(_section(table, written[table.name]))
-        progress.step("findings and page")
-        found = [finding for report in REPORTS for finding in report.findings(written)]
-        found.sort(key=lambda finding: -finding.weight)
-        tiles = _tiles(dataset, sections)
-        place = output.write_page(page(_period(dataset), found, tiles, dataset.warnings, sections))
-    finally:
-        progress.end()
+    with ThreadPoolExecutor(AT_ONCE) as workers:
+        try:
+            dataset = read(spark, source, since=since, until=until, limits=limits, step=progress.step)
+            output = Output(spark, target, overwrite=overwrite)
+            results: dict[str, Future[_Result]] = {}
+            for table in tables:
+                # What a table is made of was submitted before it, so that who waits always waits for somebody at work.
+                frames = replace(dataset.frames, written=_Written(dict(results)))
+                results[table.name] = workers.submit(_compute, table, frames, output, progress)
+            written = _Written(results)
+            told = [workers.submit(report.findings, written) for report in REPORTS]
+            found = sorted((finding for each in told for finding in each.result()), key=lambda one: -one.weight)
+            sections = [section for result in results.values() if (section := result.result().section) is not None]
+            with progress.step("page"):
+                tiles = _tiles(dataset, sections)
+                place = output.write_page(page(_period(dataset), found, tiles, dataset.warnings, sections))
+        except BaseException:
+            workers.shutdown(wait=False, cancel_futures=True)
+            raise
     return Summary(_summary(dataset, found, place), dataset.warnings, found)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A table as it is on disk, and what the page shows of it."""
+
+    frame: DataFrame
+    section: Section | None
+
+
+class _Written(Mapping[str, DataFrame]):
+    """The tables by name; who asks for one waits until it is written."""
+
+    def __init__(self, results: Mapping[str, Future[_Result]]) -> None:
+        self._results = results
+
+    def __getitem__(self, name: str) -> DataFrame:
+        return self._results[name].result().frame
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._results)
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+
+def _compute(table: Table, frames: Frames, output: Output, progress: Progress) -> _Result:
+    frame = table.report(frames)
+    with progress.step(table.name):
+        written = output.write(table.name, frame, table.sorted_by(), one_file=table.one_file)
+        return _Result(written, _section(table, written) if table.on_page else None)
 
 
 def _section(table: Table, frame: DataFrame) -> Section:

@@ -1,48 +1,56 @@
 """Where a run is, on the terminal: one line that grows, or a line per step where nobody watches.
 
-Invariant: it writes to the stream it was given and to nothing else, and only between `begin` and `end`.
+Invariant: it writes to the stream it was given and to nothing else, a whole line at a time, from whichever thread.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
 from typing import TextIO
 
 _BAR = 24
 
 
 class Progress:
-    """Steps of a known number."""
+    """Steps of a known number, of which several may be under way."""
 
     def __init__(self, stream: TextIO, steps: int) -> None:
         self._stream = stream
         self._steps = steps
         self._done = 0
-        self._name = ""
-        self._started = 0.0
+        self._under_way: list[str] = []
         self._live = stream.isatty()
+        self._lock = Lock()
 
-    def step(self, name: str) -> None:
-        """The step before is done, if there was one, and this one begins."""
-        self.end()
-        self._name = name
-        self._started = time.monotonic()
-        if self._live:
-            filled = _BAR * self._done // self._steps
-            bar = "█" * filled + "·" * (_BAR - filled)
-            self._print(f"\r\x1b[K{bar} {self._done + 1}/{self._steps} {name} …")
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """While this lasts the step is under way; then it is done, unless it failed."""
+        started = time.monotonic()
+        with self._lock:
+            self._under_way.append(name)
+            self._draw()
+        done = 0
+        try:
+            yield
+            done = 1
+        finally:
+            with self._lock:
+                self._under_way.remove(name)
+                self._done += done
+                if done and not self._live:
+                    self._print(f"[{self._done}/{self._steps}] {name} {time.monotonic() - started:.1f} s\n")
+                self._draw()
 
-    def end(self) -> None:
-        """The last step is done."""
-        if not self._name:
+    def _draw(self) -> None:
+        if not self._live:
             return
-        self._done += 1
-        if self._live:
-            self._print("\r\x1b[K")
-        else:
-            took_s = time.monotonic() - self._started
-            self._print(f"[{self._done}/{self._steps}] {self._name} {took_s:.1f} s\n")
-        self._name = ""
+        filled = _BAR * self._done // self._steps
+        bar = "█" * filled + "·" * (_BAR - filled)
+        names = ", ".join(self._under_way)
+        self._print(f"\r\x1b[K{bar} {self._done}/{self._steps} {names} …" if names else "\r\x1b[K")
 
     def _print(self, text: str) -> None:
         self._stream.write(text)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from typing import Any, Final
@@ -31,7 +32,11 @@ _CORRUPT: Final = "_corrupt"
 FOOTERS_AT_ONCE: Final = 8
 """Footers of Parquet files are read side by side: on a remote file system each is a round trip."""
 
-Progress = Callable[[str], None]
+TABLES_AT_ONCE: Final = 4
+"""Most of what a small table takes is planning, which is done by one thread each."""
+
+Step = Callable[[str], AbstractContextManager[None]]
+"""Is told the name of what is done inside it."""
 
 
 @dataclass
@@ -39,13 +44,26 @@ class Dataset:
     """The frames of a directory, and what was found in its files."""
 
     frames: Frames
-    files: int = 0
-    rows: dict[str, int] = field(default_factory=dict)
+    files: int
+    rows: dict[str, int]
+    starts_at: datetime | None
+    ends_at: datetime | None
+    """Between the first and the last of the time columns, in UTC."""
+    warnings: list[str]
+    """A sentence for each file that was left out, or from which lines were."""
+
+
+@dataclass
+class _Part:
+    """What one table has."""
+
+    frame: DataFrame
+    files: int
+    pruned: int
+    warnings: list[str]
+    rows: int = 0
     starts_at: datetime | None = None
     ends_at: datetime | None = None
-    """Between the first and the last of the time columns, in UTC."""
-    warnings: list[str] = field(default_factory=list)
-    """A sentence for each file that was left out, or from which lines were."""
 
 
 def read(
@@ -55,71 +73,72 @@ def read(
     since: datetime | None = None,
     until: datetime | None = None,
     limits: Mapping[str, int] | None = None,
-    progress: Progress = lambda _: None,
+    step: Step = lambda _: nullcontext(),
 ) -> Dataset:
     """Read all tables of a dataset, the rows from `since` on and before `until`.
 
     Raises InputUnusable if there is nothing to report, a file of a version we do not know, or no way to read them.
     """
-    frames: dict[str, DataFrame] = {}
-    dataset = Dataset(frames=None)  # type: ignore[arg-type]
-    pruned = 0
-    for table in TABLES:
-        progress(table)
-        files = list_files(spark, directory, table, since, until)
-        pruned += files.pruned
-        dataset.files += len(files)
-        dataset.warnings += files.skipped
-        frames[table] = _read_table(spark, directory, table, files, since, until, dataset)
+
+    def read_table(table: str) -> _Part:
+        with step(f"reading {table}"):
+            files = list_files(spark, directory, table, since, until)
+            return _read_table(spark, directory, table, files, since, until)
+
+    with ThreadPoolExecutor(TABLES_AT_ONCE) as readers:
+        parts = dict(zip(TABLES, readers.map(read_table, TABLES), strict=True))
+    frames = {table: part.frame for table, part in parts.items()}
+    begins = [part.starts_at for part in parts.values() if part.starts_at is not None]
+    ends = [part.ends_at for part in parts.values() if part.ends_at is not None]
+    dataset = Dataset(
+        frames=Frames(**frames, limits=limits or {}),  # type: ignore[arg-type]
+        files=sum(part.files for part in parts.values()),
+        rows={table: part.rows for table, part in parts.items()},
+        starts_at=min(begins, default=None),
+        ends_at=max(ends, default=None),
+        warnings=[warning for part in parts.values() for warning in part.warnings],
+    )
     if not any(dataset.rows.values()):
+        pruned = sum(part.pruned for part in parts.values())
         raise InputUnusable(_nothing(directory, dataset, pruned, asked=since is not None or until is not None))
-    dataset.frames = replace(Frames(**frames), limits=limits or {})  # type: ignore[arg-type]
     return dataset
 
 
 def _read_table(
-    spark: SparkSession,
-    directory: str,
-    table: str,
-    files: Files,
-    since: datetime | None,
-    until: datetime | None,
-    dataset: Dataset,
-) -> DataFrame:
+    spark: SparkSession, directory: str, table: str, files: Files, since: datetime | None, until: datetime | None
+) -> _Part:
     schema = TABLES[table]
     time = TIME_COLUMNS[table]
-    parts = []
+    frames = []
+    part = _Part(spark.createDataFrame([], schema), len(files), files.pruned, list(files.skipped))
     try:
         whole, torn = _whole(spark, files.parquet, schema)
-        dataset.warnings += torn
-        dataset.files -= len(torn)
+        part.warnings += torn
+        part.files -= len(torn)
         if whole:
             packed = spark.read.schema(schema).parquet(*whole).withColumn("file", F.col("_metadata.file_path"))
-            parts.append(packed)
+            frames.append(packed)
         if files.jsonl:
             # Text is parsed once and kept, packed and by column; Parquet is as quick to read again as to keep.
             lines = _lines(spark, files.jsonl, schema).persist(StorageLevel.MEMORY_AND_DISK)
-            dataset.warnings += _inspect_lines(lines)
-            parts.append(lines.where(~F.col("broken")).select(*schema.fieldNames(), "file"))
-        if not parts:
-            return spark.createDataFrame([], schema)
-        with_file = _within(reduce(DataFrame.unionByName, parts), time, since, until)
-        rows = with_file.select(*schema.fieldNames())
+            part.warnings += _inspect_lines(lines)
+            frames.append(lines.where(~F.col("broken")).select(*schema.fieldNames(), "file"))
+        if not frames:
+            return part
+        with_file = _within(reduce(DataFrame.unionByName, frames), time, since, until)
+        part.frame = with_file.select(*schema.fieldNames())
         if table == "sessions":
-            rows = _once(rows)
+            part.frame = _once(part.frame)
         versions = F.collect_set("schema_version")
-        found = rows.agg(F.count("*"), _text(F.min(time)), _text(F.max(time)), versions).first()
-        if found is not None:
-            _check_versions(found[3], with_file)
+        found = part.frame.agg(F.count("*"), _text(F.min(time)), _text(F.max(time)), versions).first()
+        assert found is not None, "an aggregate without groups has one row"
+        _check_versions(found[3], with_file)
     except (PySparkException, Py4JJavaError) as error:
         raise InputUnusable(f"Cannot read {table} in {directory}: {first_line(error)}") from error
-    assert found is not None, "an aggregate without groups has one row"
-    dataset.rows[table] = found[0]
-    if found[0]:
-        first, last = datetime.fromisoformat(found[1]), datetime.fromisoformat(found[2])
-        dataset.starts_at = min(first, dataset.starts_at or first)
-        dataset.ends_at = max(last, dataset.ends_at or last)
-    return rows
+    part.rows = found[0]
+    if part.rows:
+        part.starts_at, part.ends_at = datetime.fromisoformat(found[1]), datetime.fromisoformat(found[2])
+    return part
 
 
 def _text(time: Column) -> Column:

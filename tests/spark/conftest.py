@@ -66,7 +66,7 @@ WriteFile = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    with environment.spark_session("local[2]") as session:
+    with environment.spark_session("local[2]", small=True) as session:
         yield session
     # py4j leaves its sockets to the garbage collector, which would warn during somebody else's test.
     with warnings.catch_warnings():

@@ -17,6 +17,10 @@ from tools.devices.troubles import LIVES
 
 TROUBLES = dict.fromkeys(LIVES, 1)
 
+SIZE_BYTES = 40_000
+"""Of a payload: even where the machine is busy and the greedy device sends few, they are more than the kernel takes for
+who does not read (4 MiB), and the slow one is seen."""
+
 
 @pytest.mark.parametrize(("body", "frame"), [(0, 2), (127, 129), (128, 131), (16_383, 16_386), (2_097_152, 2_097_157)])
 def test_a_packet_that_came_counts_with_its_header(body: int, frame: int) -> None:
@@ -69,7 +73,7 @@ def told(rows: list[dict[str, Any]]) -> Count:
 def test_every_trouble_shows_and_every_count_is_the_brokers(
     certificate_files: Path, tmp_path: Path, qos: int, tls: bool
 ) -> None:
-    plan = Plan(devices=5, interval_s=0.2, duration_s=3.5, size_bytes=5_000, qos=qos, troubles=TROUBLES)
+    plan = Plan(devices=5, interval_s=0.2, duration_s=3.5, size_bytes=SIZE_BYTES, qos=qos, troubles=TROUBLES)
     with RunningBroker(certificate_files, telemetry=tmp_path) as broker:
         context = broker.tls.context("device") if tls else None
         fleet = Fleet(Target("localhost", broker.tls.port if tls else broker.tcp.port, context), plan)
@@ -88,7 +92,7 @@ def test_every_trouble_shows_and_every_count_is_the_brokers(
     assert [row["close_reason"] for row in of["duplicate"]][:-1] == ["taken_over"] * (len(of["duplicate"]) - 1)
     assert len(of["duplicate"]) >= 4
     assert of["slow"][0]["backpressure_s"] > 0.3
-    assert fleet.troubled[3].count.messages_sent > 20 * max(fleet.sent[:5])
+    assert fleet.troubled[3].count.messages_sent > 8 * max(fleet.sent[:5])
 
 
 def test_a_troubled_device_that_is_not_let_in_is_no_success() -> None:
