@@ -7,6 +7,7 @@ for an `InputUnusable`; none disappears.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -28,6 +29,9 @@ from spark_analytics.listing import Files, list_files
 from spark_analytics.schema import KEY, SUPPORTED_VERSIONS, TABLES, TIME_COLUMNS, required
 
 _CORRUPT: Final = "_corrupt"
+
+# Of a Parquet schema as text, which is one question to the JVM; its own answer for each column would be one per column.
+_COLUMN: Final = re.compile(r"^  (?:required|optional|repeated) \S+ (\w+)", re.MULTILINE)
 
 FOOTERS_AT_ONCE: Final = 8
 """Footers of Parquet files are read side by side: on a remote file system each is a round trip."""
@@ -175,8 +179,8 @@ def _whole(spark: SparkSession, paths: list[str], schema: StructType) -> tuple[l
             )
         except Py4JJavaError as error:
             return f"{path}: left out, no whole Parquet file ({_brief(error, path)})"
-        columns = footer.getFileMetaData().getSchema()
-        lacking = [name for name in needed if not columns.containsField(name)]
+        columns = _COLUMN.findall(footer.getFileMetaData().getSchema().toString())
+        lacking = [name for name in needed if name not in columns]
         return f"{path}: left out, it has no column {lacking[0]}" if lacking else None
 
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
