@@ -121,6 +121,8 @@ def _by_mqtt(url: str, context: ssl.SSLContext | None, timeout_s: float) -> str:
         raise Unreachable(f"The certificate of {where} was not accepted ({why}); name its CA with --cafile.") from None
     except ssl.SSLError as error:
         raise Unreachable(f"TLS with {where} failed ({error.reason}); does it speak TLS there?") from None
+    except ConnectionResetError:
+        raise _closed(where) from None
     except OSError as error:
         raise Unreachable(f"{where} cannot be reached: {error.strerror or error}.") from None
     except PeerError as error:
@@ -149,4 +151,8 @@ def _receive(stream: socket.socket, where: str) -> Packet:
     while piece := stream.recv(_ANSWER_BYTES):
         for first, body in framer.split(piece):
             return decode(first, body, V5)
-    raise Unreachable(f"{where} closed the connection; does it expect TLS, or does it not speak MQTT?")
+    raise _closed(where)
+
+
+def _closed(where: str) -> Unreachable:
+    return Unreachable(f"{where} closed the connection; does it expect TLS, or does it not speak MQTT?")

@@ -1,0 +1,41 @@
+"""pytest on all test files, several processes side by side, each with a share of the files; arguments go to each.
+
+pytest-xdist hands out single tests, for which every process must know all of them, and tells of each of them: with
+thousands of tests that are over in milliseconds it takes a quarter of the time.
+"""
+
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+PYTEST: Final = (sys.executable, "-m", "pytest")
+
+SHARES: Final = 4
+"""More than a small machine has processors: some tests wait, and no two shares take the same time."""
+
+NO_TESTS: Final = 5
+"""pytest's exit code where a share's files have none that were asked for."""
+
+
+def run(arguments: list[str]) -> int:
+    """Print what each process said when it is done; return the highest exit code."""
+    files = [str(path) for path in sorted(Path("tests").rglob("test_*.py"))]
+    with ExitStack() as open_files:
+        said = [open_files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(SHARES)]
+        running = [
+            subprocess.Popen([*PYTEST, *arguments, *files[share::SHARES]], stdout=out, stderr=subprocess.STDOUT)
+            for share, out in enumerate(said)
+        ]
+        codes = []
+        for process, out in zip(running, said, strict=True):
+            codes.append(process.wait())
+            out.seek(0)
+            print(out.read(), end="", flush=True)
+    return max(0 if code == NO_TESTS else abs(code) for code in codes)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))
