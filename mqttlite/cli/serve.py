@@ -238,7 +238,7 @@ async def _serve(broker: Broker) -> None:
             await stop.wait()  # a SIGTERM meanwhile cuts it short
         if broker.is_spokesman:
             log.info("stopping")
-    if broker.lost_worker.is_set():
+    if broker.lost_worker.is_set() and not stop.is_set():  # who is told to end soon after the others misses nobody
         sys.exit(1)
 
 

@@ -1,6 +1,7 @@
 """Several workers over real sockets: for a client there is one broker, wherever its connection comes in."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -9,13 +10,14 @@ import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
 
+from mqttlite.cli.serve import _serve
 from mqttlite.client import ScramSha256
 from mqttlite.config import Config, LameDuckOptions, ListenerOptions
 from mqttlite.core.connection import Connection
@@ -800,6 +802,26 @@ async def test_processes_are_one_broker(certs: Path, tmp_path: Path) -> None:
         assert await served.ends(5) == 0
         assert_calm(served.log)
     assert sorted(row["client_id"] for row in rows(tmp_path)) == sorted(seen), "each connection has one row"
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_who_is_told_to_end_soon_after_the_others_misses_nobody(is_told: bool) -> None:
+    broker = Broker(Config(listeners=(ListenerOptions(port=0),)))
+
+    async def lose_one() -> None:
+        await until(lambda: bool(broker.listeners))
+        broker.lost_worker.set()
+        if is_told:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    losing = asyncio.create_task(lose_one())
+    try:
+        with nullcontext() if is_told else pytest.raises(SystemExit):
+            await _serve(broker)
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(700, 10, 10)
+    await losing
 
 
 @process
