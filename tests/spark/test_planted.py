@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SEEDS: Final = range(int(os.environ.get("MQTTLITE_FLEETS", "4")))
+SEEDS: Final = range(int(os.environ.get("MQTTLITE_FLEETS", "2")))
 """Each takes a processor half a minute: all twenty are for who changes a report, `MQTTLITE_FLEETS=20 tools/test
 tests/spark/test_planted.py`."""
 
