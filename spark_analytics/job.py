@@ -58,8 +58,9 @@ def run(
     progress = Progress(progress_to, len(TABLES) + len(tables) + 1)
     with ThreadPoolExecutor(AT_ONCE) as workers:
         try:
-            dataset = read(spark, source, since=since, until=until, limits=limits, step=progress.step)
             output = Output(spark, target, overwrite=overwrite)
+            dataset = read(spark, source, since=since, until=until, limits=limits, step=progress.step)
+            output.begin()
             results: dict[str, Future[_Result]] = {}
             for table in tables:
                 # What a table is made of was submitted before it, so that who waits always waits for somebody at work.

@@ -39,9 +39,17 @@ class Output:
         self._spark = spark
         self._mode = "overwrite" if overwrite else "errorifexists"
         try:
-            self._prepare(overwrite)
+            self._check(overwrite)
         except Py4JJavaError as error:
             raise OutputRefused(f"Cannot write to {directory}: {error.java_exception.getMessage()}") from error
+
+    def begin(self) -> None:
+        """Remove the page, if there is one: from now on the tables in it are no longer all of one report."""
+        try:
+            self._files.delete(self._path(PAGE), False)
+            self._files.mkdirs(self._path("."))
+        except Py4JJavaError as error:
+            raise OutputRefused(f"Cannot write to {self.directory}: {error.java_exception.getMessage()}") from error
 
     def write(self, table: str, frame: DataFrame, order: Sequence[Column], *, one_file: bool) -> DataFrame:
         """Write a table as Parquet and as CSV; return it as it is on disk, so nothing is computed twice."""
@@ -69,7 +77,7 @@ class Output:
             stream.close()
         return f"{self.directory}/{PAGE}"
 
-    def _prepare(self, overwrite: bool) -> None:
+    def _check(self, overwrite: bool) -> None:
         jvm: Any = self._spark.sparkContext._jvm
         root = jvm.org.apache.hadoop.fs.Path(self.directory)
         self._files: Any = root.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration())
@@ -82,8 +90,6 @@ class Output:
                 raise OutputRefused(
                     f"{self.directory} is not empty. Give another --out, or --overwrite to replace the report in it."
                 )
-        self._files.delete(self._path(PAGE), False)
-        self._files.mkdirs(root)
 
     def _path(self, name: str) -> Any:
         jvm: Any = self._spark.sparkContext._jvm

@@ -127,14 +127,17 @@ class Ledger:
         found, about = self._find(target)
         if client is not None and found:
             of_client = [message for message in found if client in message.fates or message.publisher == client]
-            others = [message for message in found if message not in of_client]
-            sentences = self._words(of_client, client) or [self._not_for(message, client) for message in others]
-            found = of_client
+            if of_client:
+                sentences = self._words(of_client, client)
+            else:
+                sentences = [self._not_for(message, client) for message in found[-MESSAGES_TOLD:]]
+            meant, found = of_client or found, of_client
         else:
             sentences = self._words(found, None)
-        left_out = len(found) - MESSAGES_TOLD
+            meant = found
+        left_out = len(meant) - MESSAGES_TOLD
         if left_out > 0:
-            sentences.insert(0, f"The latest {MESSAGES_TOLD} of {len(found)} messages:")
+            sentences.insert(0, f"The latest {MESSAGES_TOLD} of {len(meant)} messages:")
         return {
             "target": target,
             "client": client,
@@ -215,7 +218,7 @@ class Ledger:
             + (f" and holds {len(self)} outcomes; [ledger] entries and max_bytes limit it." if self._forgot else "."),
         ]
         topic = target.encode(errors="replace")
-        is_topic = _MESSAGE_ID.fullmatch(target) is None
+        is_topic = _MESSAGE_ID.fullmatch(target) is None and _is_filter(topic)
         if is_topic and not self.follows_topic(topic) and (client is None or not self.follows_client(client)):
             wanted = f"topics = [{msgspec.json.encode(target).decode()}]"
             if client is not None:
@@ -267,6 +270,14 @@ class Ledger:
         self._by_trace[message.trace] -= 1
         if not self._by_trace[message.trace]:
             del self._by_trace[message.trace]
+
+
+def _is_filter(topic: bytes) -> bool:
+    try:
+        check_filter(topic)
+    except TopicFilterInvalid:
+        return False
+    return True
 
 
 def _messages(fates: Iterable[Fate]) -> list[Followed]:

@@ -261,11 +261,14 @@ def _flapping(flapping: DataFrame) -> list[Finding]:
     )
     assert common is not None, "a table with rows has groups"
     alive = "without keep-alive" if not common["keep_alive_s"] else f"with keep-alive {common['keep_alive_s']} s"
-    which = f"{units.count(common['clients'])} of them " if number > 1 else "it is "
+    named = [row["client_id"] for row in flapping.orderBy("client_id").limit(3).collect()]
+    some = number - len(named)
+    names = ", ".join(named) + (f" and {units.count(some)} more" if some else "")
+    which = f"{units.count(common['clients'])} of them " if common["clients"] < number else ""
     return [
         Finding(
             PROBLEM,
-            f"{units.some(number, 'device')} {'flaps' if number == 1 else 'flap'}: {which}on listener"
+            f"{units.some(number, 'device')} {'flaps' if number == 1 else 'flap'} ({names}): {which}on listener"
             f" {common['listener']} {alive}, where {common['cause']}.",
             "flapping_clients",
         )

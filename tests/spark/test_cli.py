@@ -161,7 +161,7 @@ def test_an_output_that_is_not_empty_is_refused(tmp_path: Path, write_file: Writ
 
     refused = run("report", "--input", tmp_path / "dump", "--out", out)
     assert refused.returncode == 5
-    assert refused.stderr.endswith(
+    assert refused.stderr == (
         f"error: {out} is not empty. Give another --out, or --overwrite to replace the report in it.\n"
     )
     assert (out / "report.html").read_text() == "old"

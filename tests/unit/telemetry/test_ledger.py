@@ -249,9 +249,20 @@ def test_ids_of_another_run_of_the_future_and_of_the_past_are_told_apart() -> No
 
 
 @pytest.mark.parametrize("target", ["", "a/#/b", "a+"])
-def test_what_is_no_target_is_told_so(target: str) -> None:
-    (first, *_) = Story().why(target)
+def test_what_is_no_target_is_told_so_and_not_to_be_configured(target: str) -> None:
+    (first, *rest) = Story().why(target)
     assert first.startswith(f"{target!r} is neither a message id nor a topic: ")
+    assert not any("put topics" in sentence for sentence in rest)
+
+
+def test_of_many_messages_that_were_not_for_a_client_the_latest_are_told() -> None:
+    story = Story()
+    for _ in range(MESSAGES_TOLD + 5):
+        story.follower.on_queued(story.publish(), "c7", "offline", 1, 9)
+    first, *rest = story.why(client="c9")
+    assert first == f"The latest {MESSAGES_TOLD} of {MESSAGES_TOLD + 5} messages:"
+    assert len(rest) == MESSAGES_TOLD
+    assert all("was not for c9" in sentence for sentence in rest)
 
 
 def test_by_chance_followed_messages_are_entered_only_where_the_options_say_so() -> None:
