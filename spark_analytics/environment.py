@@ -11,9 +11,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from itertools import accumulate
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
@@ -115,14 +114,14 @@ def spark_session(master: str | None, *, small: bool = False) -> Iterator[SparkS
 
 def is_small(directory: str) -> bool:
     """Whether it is a local directory with less than `SMALL_BYTES` in it."""
-    return Path(directory).is_dir() and _is_less(
-        SMALL_BYTES, (file.stat().st_size for file in Path(directory).rglob("*") if file.is_file())
-    )
-
-
-def _is_less(limit: int, sizes: Iterable[int]) -> bool:
-    """Without counting on when it is more."""
-    return all(total < limit for total in accumulate(sizes))
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(OSError):  # a broker renames and removes files meanwhile
+                total += Path(folder, name).stat().st_size
+            if total >= SMALL_BYTES:
+                return False
+    return Path(directory).is_dir()
 
 
 def _configure(conf: SparkConf, master: str | None, submitted: bool, *, small: bool) -> SparkConf:

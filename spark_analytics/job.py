@@ -104,7 +104,7 @@ class _Written(Mapping[str, DataFrame]):
 
 
 def _compute(table: Table, frames: Frames, output: Output, progress: Progress) -> _Result:
-    frame = table.report(frames)
+    frame = table.report(frames)  # waits for the tables that it is made of, and is no step under way yet
     with progress.step(table.name):
         written = output.write(table.name, frame, table.sorted_by(), one_file=table.one_file)
         return _Result(written, _section(table, written) if table.on_page else None)

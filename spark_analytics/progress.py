@@ -49,8 +49,10 @@ class Progress:
             return
         filled = _BAR * self._done // self._steps
         bar = "█" * filled + "·" * (_BAR - filled)
-        names = ", ".join(self._under_way)
-        self._print(f"\r\x1b[K{bar} {self._done}/{self._steps} {names} …" if names else "\r\x1b[K")
+        # The oldest is what one waits for; all their names would not fit into one line.
+        names = self._under_way[0] if self._under_way else ""
+        others = f" and {len(self._under_way) - 1} more" if len(self._under_way) > 1 else ""
+        self._print(f"\r\x1b[K{bar} {self._done}/{self._steps} {names}{others} …" if names else "\r\x1b[K")
 
     def _print(self, text: str) -> None:
         self._stream.write(text)

@@ -132,6 +132,7 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(tmp_path: P
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;,&quot;x&quot;" in page
     assert "1 broken line left out" in page
+    assert "No client flaps." in page
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,18 @@ def test_what_cannot_be_understood_is_told_before_anything_starts(
         cli.main(["report", "--input", "in", "--out", "out", *arguments])
     assert exit.value.code == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_only_a_local_directory_with_little_in_it_is_small(tmp_path: Path) -> None:
+    assert not environment.is_small(str(tmp_path / "nowhere"))
+    assert not environment.is_small("hdfs:///telemetry")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/part").write_bytes(bytes(environment.SMALL_BYTES - 2))
+    (tmp_path / "part").write_bytes(b"x")
+    (tmp_path / "gone").symlink_to("nothing")
+    assert environment.is_small(str(tmp_path))
+    (tmp_path / "one more").write_bytes(b"x")
+    assert not environment.is_small(str(tmp_path))
 
 
 @pytest.mark.slow

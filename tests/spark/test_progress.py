@@ -22,12 +22,12 @@ def test_a_log_has_a_line_for_each_step_when_it_is_done() -> None:
     assert [line.rsplit(" ", 2)[0] for line in log.getvalue().splitlines()] == ["[1/3] traffic", "[2/3] sessions"]
 
 
-def test_a_terminal_has_one_line_with_all_that_is_under_way() -> None:
+def test_a_terminal_has_one_line_with_what_is_under_way_longest() -> None:
     terminal = Terminal()
     progress = Progress(terminal, 2)
     with progress.step("sessions"):
         with progress.step("traffic"):
-            assert terminal.getvalue().endswith("0/2 sessions, traffic …")
+            assert terminal.getvalue().endswith("0/2 sessions and 1 more …")
         assert terminal.getvalue().endswith("1/2 sessions …")
     assert terminal.getvalue().endswith("\r\x1b[K")
     assert "\n" not in terminal.getvalue()
