@@ -102,6 +102,9 @@ class Broker:
         self._crew: Crew | None = None
         self.lost_worker: Final = asyncio.Event()
         """Set when another worker is gone without having been told to go."""
+        self.owns_thread = False
+        """Whether nothing but this broker runs on the thread of its loop, so that it may sleep for some microseconds.
+        Set before `start`."""
         self._core: Core
         self._turns: Turns
         self.dataset: Dataset | None = None
@@ -158,6 +161,7 @@ class Broker:
             on_closed=self._on_closed,
             on_question=self._on_question,
             on_moved=self._on_moved,
+            owns_thread=self.owns_thread,
         )
         self._gates.clear()
         self.listeners = [self._listener(number, options) for number, options in enumerate(self.config.listeners)]

@@ -207,6 +207,7 @@ def _serve_as_worker(config: Config, membership: Membership) -> int:
 
 
 def _run(broker: Broker) -> None:
+    broker.owns_thread = True
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(_serve(broker))
 

@@ -29,6 +29,8 @@ class Passes(ABC):
     def __init__(self) -> None:
         self.links: Final[dict[int, Link]] = {}
         """Where a link enters itself under its connection's number."""
+        self.reads = 0
+        """How many chunks came in during this pass."""
         self.is_stalled = False
         """Whether a commit takes so long that whoever makes more changes is to wait for it."""
 
@@ -133,18 +135,20 @@ class Link:
         self._turns.wake()
 
     def data_received(self, data: bytes) -> None:
+        turns = self._turns
+        turns.reads += 1
         turn = self._broker.turn
         changes = len(turn.changes)
         outgoing = len(turn.outgoing)
         self._broker.feed(self.connection, data, self._loop.time())
-        if self._turns.is_stalled and len(turn.changes) > changes:
-            self._turns.hold_up(self)
+        if turns.is_stalled and len(turn.changes) > changes:
+            turns.hold_up(self)
         if len(turn.outgoing) > outgoing or self.connection.postponed:
-            self._turns.hold_up_if_jammed(self)
+            turns.hold_up_if_jammed(self)
         if turn.pending_bytes > PASS_BYTES or turn.moved:  # of a connection that moves nothing more must be read
-            self._turns.run()
+            turns.run()
         else:
-            self._turns.wake()
+            turns.wake()
 
     def pause_writing(self) -> None:
         self._full = True

@@ -7,6 +7,7 @@ in one place, `Turn.dirty`, `_held` or `_late`; a closed connection's link is cl
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final, final
 
@@ -33,6 +34,17 @@ LATE_S: Final = 0.05
 CATCH_UP_S: Final = 0.001
 """How long a late timer waits then: the loop reads every socket before it rings again."""
 
+GATHER_FROM: Final = 16
+GATHER_TO: Final = 96
+"""A pass with so many chunks, of which few make one write, is followed by a nap: fewer gather by themselves where
+messages are few, and more need no nap."""
+
+GATHER_BYTES: Final = 16_384
+"""With so much to write, what came in were no single small messages."""
+
+GATHER_S: Final = 0.00005
+"""How long that nap is; with the kernel's slack about twice as much."""
+
 _log = logging.getLogger("mqttlite.store")
 
 
@@ -49,6 +61,7 @@ class Turns(Passes):
         on_closed: Callable[[Link], None],
         on_question: Callable[[Link, Authenticate], None],
         on_moved: Callable[[Link, Move], None],
+        owns_thread: bool = False,
     ) -> None:
         super().__init__()
         self.broker: Final = broker
@@ -66,6 +79,7 @@ class Turns(Passes):
         self._on_closed: Final = on_closed
         self._on_question: Final = on_question
         self._loop: Final = asyncio.get_running_loop()
+        self._owns_thread: Final = owns_thread
         self._woken = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -92,7 +106,26 @@ class Turns(Passes):
     def wake(self) -> None:
         if not self._woken:
             self._woken = True
-            self._loop.call_soon(self.run)
+            self._loop.call_soon(self._end_pass)
+
+    def _end_pass(self) -> None:
+        """Do everything in the turn; then let more come in, if that saves more than it delays.
+
+        Where hundreds of devices send single messages to few receivers, the loop keeps up with two or three at a time
+        and spends itself on passes, writes and wake-ups. A nap lets a dozen come, as network cards do it (interrupt
+        moderation). Not where each client gets an answer, and not on a loop that others use.
+        """
+        reads, self.reads = self.reads, 0
+        turn = self.broker.turn
+        naps = (
+            GATHER_FROM <= reads <= GATHER_TO
+            and 4 * len(turn.dirty) <= reads
+            and turn.pending_bytes < GATHER_BYTES
+            and self._owns_thread
+        )
+        self.run()
+        if naps:
+            time.sleep(GATHER_S)
 
     def run(self) -> None:
         self._woken = False

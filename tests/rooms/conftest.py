@@ -85,7 +85,10 @@ class Rig:
             config = Config(
                 listeners=(ListenerOptions(port=0),), limits=limits if isinstance(limits, Limits) else Limits()
             )
-        broker = Broker(config, **options)  # type: ignore[arg-type]
+        return await self.enter(Broker(config, **options))  # type: ignore[arg-type]
+
+    async def enter(self, broker: Broker) -> Broker:
+        """A broker that is started here."""
         await self._stack.enter_async_context(broker)
         return broker
 

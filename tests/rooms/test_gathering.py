@@ -1,0 +1,67 @@
+"""A broker with a thread of its own naps where many single messages make few writes, and nowhere else."""
+
+import time
+
+import pytest
+
+from mqttlite.net.turns import GATHER_BYTES, GATHER_FROM, GATHER_S, GATHER_TO
+from mqttlite.server import Broker
+from tests.rooms.conftest import Rig
+
+
+async def naps_of(
+    rig: Rig,
+    monkeypatch: pytest.MonkeyPatch,
+    senders: int,
+    *,
+    receivers: int = 1,
+    qos: int = 0,
+    size: int = 1,
+    owns_thread: bool = True,
+) -> list[float]:
+    """The naps after a pass in which each sender's message came."""
+    broker = Broker(port=0)
+    broker.owns_thread = owns_thread
+    await rig.enter(broker)
+    readers = [await rig.device(broker.port, f"reader{number}") for number in range(receivers)]
+    for reader in readers:
+        await reader.subscribe("#")
+    devices = [await rig.device(broker.port, f"sender{number}") for number in range(senders)]
+    naps: list[float] = []
+    monkeypatch.setattr(time, "sleep", naps.append)
+    for device in devices:
+        device.publish("t", b"x" * size, qos)
+    for reader in readers:
+        for _ in devices:
+            await reader.message()
+    return naps
+
+
+@pytest.mark.parametrize("senders", [GATHER_FROM, GATHER_TO])
+async def test_after_a_pass_of_many_messages_and_one_write(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, senders: int
+) -> None:
+    assert await naps_of(rig, monkeypatch, senders) == [GATHER_S]
+
+
+@pytest.mark.parametrize("senders", [GATHER_FROM - 1, GATHER_TO + 1])
+async def test_not_after_few_nor_after_more_than_enough(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, senders: int
+) -> None:
+    assert await naps_of(rig, monkeypatch, senders) == []
+
+
+async def test_not_where_each_sender_gets_an_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await naps_of(rig, monkeypatch, GATHER_FROM, qos=1) == []
+
+
+async def test_not_where_there_are_many_receivers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await naps_of(rig, monkeypatch, GATHER_FROM, receivers=GATHER_FROM // 4 + 1) == []
+
+
+async def test_not_where_messages_are_large(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await naps_of(rig, monkeypatch, GATHER_FROM, size=GATHER_BYTES // GATHER_FROM) == []
+
+
+async def test_not_on_a_loop_that_others_use(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await naps_of(rig, monkeypatch, GATHER_FROM, owns_thread=False) == []
