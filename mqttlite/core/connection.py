@@ -10,7 +10,7 @@ from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
-from mqttlite.core.message import Message
+from mqttlite.core.message import NO_PROPERTIES, Message
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
 from mqttlite.core.turn import Outbox, Turn
@@ -123,6 +123,7 @@ class Connection:
         "aliases",
         "backpressure_count",
         "backpressure_s",
+        "block",
         "blocked_at",
         "bytes_received",
         "clean_start",
@@ -187,6 +188,8 @@ class Connection:
         """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
+        self.block = NO_PROPERTIES
+        """What its latest message had, if that is short and may be passed on as it is: the next may have the same."""
         self.deadline: Deadline | None = None
         self.unread = False
         """Whether the link is not read just now: then silence is not the client's."""

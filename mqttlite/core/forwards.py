@@ -6,6 +6,7 @@ How it travels is the business of a room above, which delivers it in order, once
 from typing import Final, final
 
 from mqttlite.core.message import Message
+from mqttlite.wire.constants import V5
 
 
 @final
@@ -92,6 +93,12 @@ class Batch:
         """As the first packet has it."""
         return topic_in(self.packets)
 
+    def block(self) -> bytes:
+        """What the properties of each packet are on the wire; none of a 3.1.1 publisher's is `b"\\0"` too."""
+        if self.version != V5:
+            return b"\0"
+        return self.packets[topic_end_in(self.packets) + (2 if self.qos else 0) : self.head]
+
 
 @final
 class Forward:
@@ -142,10 +149,21 @@ class Outcome:
 
 def topic_in(packets: bytes) -> bytes:
     """The topic of the first of these PUBLISH packets."""
+    at = _topic_at(packets)
+    return packets[at : topic_end_in(packets)]
+
+
+def topic_end_in(packets: bytes) -> int:
+    """Where that topic ends."""
+    at = _topic_at(packets)
+    return at + (packets[at - 2] << 8 | packets[at - 1])
+
+
+def _topic_at(packets: bytes) -> int:
     at = 1
     while packets[at] > 127:
         at += 1
-    return packets[at + 3 : at + 3 + (packets[at + 1] << 8 | packets[at + 2])]
+    return at + 3
 
 
 Outgoing = Batch | Forward | Outcome | Claim | Located | Release

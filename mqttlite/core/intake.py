@@ -8,11 +8,11 @@ Invariant: both ways do the same with the same packet.
 from typing import Final, final
 
 from mqttlite.core import connect
-from mqttlite.core.capabilities import check_publish, payload_is_valid
+from mqttlite.core.capabilities import Capabilities, check_publish, payload_is_valid
 from mqttlite.core.connection import Connection, Postponed
 from mqttlite.core.forwards import Outcome
-from mqttlite.core.limits import Limits
-from mqttlite.core.message import Message, Run
+from mqttlite.core.limits import LONGEST_BLOCK, Limits
+from mqttlite.core.message import NO_PROPERTIES, Block, Message, Run
 from mqttlite.core.publish import REFUSED, Publisher
 from mqttlite.core.reasons import SCHEMA_INVALID
 from mqttlite.core.routes import Route, Routes
@@ -91,14 +91,22 @@ class Intake:
         if topic_at > stop:
             raise MalformedPacket("PUBLISH ends in its topic's length")
         topic_end = topic_at + (data[body] << 8 | data[body + 1])
-        head_end = topic_end if first == 0x30 else topic_end + 2
+        block_at = topic_end if first == 0x30 else topic_end + 2
+        head_end = block_at
+        block = NO_PROPERTIES
+        is_known = True
         if connection.version == V5:
-            head_end += 1
-        if head_end > stop or topic_at == topic_end or (connection.version == V5 and data[head_end - 1]):
-            # Too short, without a topic, or with properties: not for the short way.
+            if block_at < stop and data[block_at]:
+                block = connection.block
+            head_end += len(block.data)
+            is_known = data[block_at:head_end] == block.data
+        if not is_known or head_end > stop or topic_at == topic_end:
+            # Too short, without a topic, or with other properties than the one before: not for the short way.
             packet = decode(first, data[body:stop], connection.version)
             assert isinstance(packet, Publish)
-            self._on_publish(connection, packet)
+            block = _block_of(packet, data, block_at, connection.peer.capabilities)
+            self._on_publish(connection, packet, block.data if block.properties is packet.properties else b"")
+            connection.block = block
             return stop
         topic = data[topic_at:topic_end]
         route = self._routes.cached(topic)
@@ -114,7 +122,7 @@ class Intake:
                     stop += size
             connection.received_qos0 += (stop - at) // size
             self._publisher.run(
-                route, topic, data, at, stop, size, head_end - at, connection.version, connection.session
+                route, topic, data, at, stop, size, head_end - at, connection.version, connection.session, block
             )
             return stop
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
@@ -124,7 +132,9 @@ class Intake:
         capabilities = connection.peer.capabilities
         check_publish(capabilities, qos, False)
         if route.shares or route.refused or (capabilities.tell_delivery and connection.version == V5):
-            self._receive(connection, Message(topic, data[head_end:stop], qos), packet_id)
+            expires_at = block.expires_at(self._turn.now)
+            message = Message(topic, data[head_end:stop], qos, False, block.properties, expires_at, block.data)
+            self._receive(connection, message, packet_id)
             return stop
         size = stop - at
         if stop < end:
@@ -133,14 +143,15 @@ class Intake:
             while (
                 stop + size <= end
                 and data[stop : stop + same] == prefix
-                and (connection.version != V5 or data[stop + head_end - at - 1] == 0)
+                and (connection.version != V5 or data[stop + block_at - at : stop + head_end - at] == block.data)
             ):
                 stop += size
         ids = Ids(packet_id)
         if stop > at + size:
             ids = ids_of(data, topic_end, stop, size)
             stop = at + ids.count * size  # with a faulty one the connection ends, but not before it is its turn
-        run = Run(topic, data[at:stop], size, head_end - at, qos, connection.version)
+        expires_at = block.expires_at(self._turn.now)
+        run = Run(topic, data[at:stop], size, head_end - at, qos, connection.version, block, expires_at)
         if qos == 1 or self._may_take(connection, ids):
             self._receive_run(connection, run, route, ids)
         else:
@@ -203,7 +214,7 @@ class Intake:
             assert isinstance(packet, Pingreq), "other packets are not welcome"
             outbox.answer(PINGRESP_FRAME)  # [MQTT-3.12.4-1]
 
-    def _on_publish(self, connection: Connection, packet: Publish) -> None:
+    def _on_publish(self, connection: Connection, packet: Publish, block: bytes = b"") -> None:
         topic = packet.topic
         properties = packet.properties
         expires_at = 0.0
@@ -221,7 +232,7 @@ class Intake:
         capabilities = connection.peer.capabilities
         check_publish(capabilities, packet.qos, packet.retain)
         valid = payload_is_valid(capabilities, packet.payload, properties)
-        message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
+        message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at, block)
         if packet.qos:
             self._receive(connection, message, packet.packet_id, valid)
         elif not valid:
@@ -439,6 +450,20 @@ class Intake:
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
+
+
+def _block_of(packet: Publish, data: bytes, at: int, capabilities: Capabilities) -> Block:
+    """What the next packets need not have decoded if they have it too; `NO_PROPERTIES` where they need."""
+    properties = packet.properties
+    if (
+        properties is NONE
+        or data[at] > LONGEST_BLOCK
+        or properties.topic_alias is not None
+        or properties.subscription_identifiers
+        or (capabilities.check_payload_format and properties.payload_format_indicator)
+    ):
+        return NO_PROPERTIES
+    return Block(data[at : at + 1 + data[at]], properties)
 
 
 def _acks_of_run(qos: int, ids: Ids, code: int, refused: dict[int, None]) -> bytes:

@@ -116,6 +116,10 @@ take longer than the keep-alive allows between packets."""
 PASS_BYTES: Final = 1_048_576
 """What all sessions together send from their queues in one pass: SUBSCRIBEs in one chunk may ask for far more."""
 
+LONGEST_BLOCK: Final = 127
+"""Bytes of properties that a connection keeps of its latest message, which the next often has too; their length is one
+byte then."""
+
 DEADLINES_PER_PASS: Final = 1_000
 """Deadlines to see to in one pass, some ten microseconds each: after a network cut, or a restart with many sessions,
 100 000 may be due in the same second, and whoever is still there is not to wait for them all."""

@@ -10,16 +10,46 @@ from typing import Final, final
 
 from mqttlite.core.witness import NOT_FOLLOWED
 from mqttlite.wire.blocks import numbered
-from mqttlite.wire.constants import V5
+from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.encode import publish_parts
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.primitives import Cursor
+from mqttlite.wire.properties import NONE, Properties, decode_properties
+
+
+@final
+class Block:
+    """Properties of a PUBLISH, with the same as bytes, length and all: for messages that are passed on as they came.
+
+    Nothing in it is for the broker to change or to take away: no topic alias, no subscription identifier.
+    """
+
+    __slots__ = ("data", "properties")
+
+    def __init__(self, data: bytes, properties: Properties) -> None:
+        self.data: Final = data
+        self.properties: Final = properties
+
+    def expires_at(self, now: float) -> float:
+        """When a message expires that came `now`; 0.0 is never."""
+        interval = self.properties.message_expiry_interval
+        return 0.0 if interval is None else now + interval
+
+
+NO_PROPERTIES: Final = Block(b"\0", NONE)
+"""What most messages have."""
+
+
+def block_of(data: bytes) -> Block:
+    """That of bytes that hold one; raises what `decode_properties` raises."""
+    return NO_PROPERTIES if data == b"\0" else Block(data, decode_properties(Cursor(data), PUBLISH))
 
 
 @final
 class Message:
-    """An application message. `expires_at` is in the broker's seconds; 0.0 is never (5.0 §3.3.2.3.3)."""
+    """An application message. `expires_at` is in the broker's seconds; 0.0 is never (5.0 §3.3.2.3.3). `block` is what
+    its properties are on the wire, where that is known; else empty."""
 
-    __slots__ = ("expires_at", "payload", "properties", "qos", "retain", "superseded", "topic", "trace")
+    __slots__ = ("block", "expires_at", "payload", "properties", "qos", "retain", "superseded", "topic", "trace")
 
     def __init__(
         self,
@@ -29,6 +59,7 @@ class Message:
         retain: bool = False,
         properties: Properties = NONE,
         expires_at: float = 0.0,
+        block: bytes = b"",
     ) -> None:
         self.topic: Final = topic
         self.payload: Final = payload
@@ -36,6 +67,7 @@ class Message:
         self.retain: Final = retain
         self.properties: Final = properties
         self.expires_at: Final = expires_at
+        self.block: Final = block
         self.superseded = False
         """A retained message that another has replaced: who still waits for it need not get it."""
         self.trace = NOT_FOLLOWED
@@ -50,7 +82,7 @@ class Message:
 
     def not_followed(self) -> "Message":
         """The same message, which nobody follows."""
-        return Message(self.topic, self.payload, self.qos, self.retain, self.properties, self.expires_at)
+        return Message(self.topic, self.payload, self.qos, self.retain, self.properties, self.expires_at, self.block)
 
 
 @final
@@ -96,7 +128,10 @@ class Delivery:
     def _parts5(self, remaining_s: int | None) -> tuple[bytes, bytes]:
         message = self.message
         properties = message.properties
-        if self.identifiers or remaining_s is not None:
+        block = message.block
+        if self.identifiers or remaining_s != properties.message_expiry_interval:
+            block = b""
+        if not block and (self.identifiers or remaining_s is not None):
             properties = Properties(
                 payload_format_indicator=properties.payload_format_indicator,
                 message_expiry_interval=remaining_s,
@@ -106,7 +141,7 @@ class Delivery:
                 user_properties=properties.user_properties,
                 subscription_identifiers=list(self.identifiers),
             )
-        return publish_parts(message.topic, message.payload, self.qos, self.retain, properties, V5)
+        return publish_parts(message.topic, message.payload, self.qos, self.retain, properties, V5, block=block)
 
 
 _NO_DELIVERIES: Final[list[Delivery | None]] = []
@@ -116,11 +151,34 @@ NO_TRACES: Final[list[int]] = []
 
 @final
 class Run:
-    """QoS 1 or 2 messages of one topic and size, without properties or RETAIN, one behind the other as they came."""
+    """QoS 1 or 2 messages of one topic, size and properties, without RETAIN, one behind the other as they came."""
 
-    __slots__ = ("_deliveries", "_forms", "count", "data", "head", "qos", "size", "topic", "traces", "version")
+    __slots__ = (
+        "_deliveries",
+        "_forms",
+        "block",
+        "count",
+        "data",
+        "expires_at",
+        "head",
+        "qos",
+        "size",
+        "topic",
+        "traces",
+        "version",
+    )
 
-    def __init__(self, topic: bytes, data: bytes, size: int, head: int, qos: int, version: int) -> None:
+    def __init__(
+        self,
+        topic: bytes,
+        data: bytes,
+        size: int,
+        head: int,
+        qos: int,
+        version: int,
+        block: Block = NO_PROPERTIES,
+        expires_at: float = 0.0,
+    ) -> None:
         self.topic: Final = topic
         self.data: Final = data
         self.size: Final = size
@@ -130,6 +188,8 @@ class Run:
         self.qos: Final = qos
         self.count: Final = len(data) // size
         self.version: Final = version
+        self.block: Final = block
+        self.expires_at: Final = expires_at
         self._forms: dict[tuple[bool, int], Run] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
         self.traces = NO_TRACES
@@ -146,7 +206,9 @@ class Run:
         delivery = self._deliveries[3 * at + qos]
         if delivery is None:
             start = at * self.size
-            message = Message(self.topic, self.data[start + self.head : start + self.size], self.qos)
+            payload = self.data[start + self.head : start + self.size]
+            block = self.block
+            message = Message(self.topic, payload, self.qos, False, block.properties, self.expires_at, block.data)
             if at < len(self.traces):
                 message.trace = self.traces[at]
             delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
@@ -154,7 +216,8 @@ class Run:
 
     def behind(self, messages: int) -> "Run":
         """All but the first so many messages; there are more."""
-        return Run(self.topic, self.data[messages * self.size :], self.size, self.head, self.qos, self.version)
+        data = self.data[messages * self.size :]
+        return Run(self.topic, data, self.size, self.head, self.qos, self.version, self.block, self.expires_at)
 
     def frames(self, version: int, qos: int, first: int, count: int) -> bytes:
         """The first `count` messages as packets of that version and QoS, with identifiers from `first` on."""
@@ -162,7 +225,10 @@ class Run:
         packets = form.data if count == form.count else form.data[: count * form.size]
         if qos == 0:
             return packets
-        return numbered(packets, form.size, form.head - (3 if version == V5 else 2), first)
+        id_at = form.head - 2
+        if version == V5:
+            id_at -= len(self.block.data)
+        return numbered(packets, form.size, id_at, first)
 
     def _form(self, version: int, qos: int) -> "Run":
         """The same messages as packets of another version or QoS; made once."""
@@ -171,11 +237,14 @@ class Run:
         form = self._forms.get((version == V5, qos))
         if form is None:
             payload_bytes = self.size - self.head
-            head, tail = publish_parts(self.topic, self.data[self.head : self.size], qos, False, NONE, version)
+            first = self.data[self.head : self.size]
+            head, tail = publish_parts(
+                self.topic, first, qos, False, self.block.properties, version, block=self.block.data
+            )
             head += (b"\0\0" if qos else b"") + tail[: len(tail) - payload_bytes]
             packets = b"".join(
                 [head + self.data[at + self.head : at + self.size] for at in range(0, len(self.data), self.size)]
             )
-            form = Run(self.topic, packets, len(head) + payload_bytes, len(head), qos, version)
+            form = Run(self.topic, packets, len(head) + payload_bytes, len(head), qos, version, self.block)
             self._forms[version == V5, qos] = form
         return form

@@ -17,7 +17,7 @@ from mqttlite.core.limits import (
     RETAINED_SWEEP_S,
     Limits,
 )
-from mqttlite.core.message import Delivery, Message, Run
+from mqttlite.core.message import NO_PROPERTIES, Block, Delivery, Message, Run, block_of
 from mqttlite.core.observation import Observation
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
 from mqttlite.core.routes import Observed, Receiver, Route, Routes
@@ -30,7 +30,6 @@ from mqttlite.topics.names import is_analytics, is_own
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import publish_parts, put_topic_alias
-from mqttlite.wire.properties import NONE
 
 NOBODY: Final = 0x10
 """The reason code for: accepted, but no subscriber matched."""
@@ -47,6 +46,7 @@ NOT_ALLOWED: Final = 0x87
 @final
 class Publisher:
     __slots__ = (
+        "_block",
         "_limits",
         "_next_sweep",
         "_observation",
@@ -72,6 +72,8 @@ class Publisher:
         self._own: Final[RetainedMessages[Message]] = RetainedMessages()
         """What the broker says of itself: it takes nobody's room, and is not worth a place in the store."""
         self._next_sweep = 0.0
+        self._block = NO_PROPERTIES
+        """What the latest packets from another worker had."""
         self.drops: Final[dict[str, int]] = {}
         """Messages that met no subscriber or were refused, or whose session ended before they were sent."""
         self.outcomes: list[int] = [0, 0, 0]
@@ -90,8 +92,11 @@ class Publisher:
         head: int,
         version: int,
         publisher: Session | None,
+        block: Block = NO_PROPERTIES,
     ) -> None:
         """Forward `data[start:end]`: QoS 0 packets of one topic, of `size` bytes each, the payload `head` bytes in.
+
+        All have the properties in `block`.
 
         Receivers of the publisher's protocol version get the bytes as they are. Without a publisher they come from
         another worker, which sees to all that is not plainly subscribed here.
@@ -104,7 +109,7 @@ class Publisher:
             elif not route.refused or not _may_publish(publisher, topic):  # else it is another's route
                 traces = self._observation.follow(observed, route, topic, 0, messages, size - head, publisher)
                 if traces:
-                    self._publish_first(traces, topic, data, start, size, head, route, publisher)
+                    self._publish_first(traces, topic, data, start, size, head, route, publisher, block)
                     start += len(traces) * size
                     messages -= len(traces)
                     if messages == 0:
@@ -133,19 +138,19 @@ class Publisher:
                 reached += len(route.remotes)
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
-                self._translate(different, topic, payloads, V311 if version == V5 else V5)
+                self._translate(different, topic, payloads, V311 if version == V5 else V5, block)
             for outbox in route.aliased:
-                self._run_aliased(outbox, topic, payloads)
+                self._run_aliased(outbox, topic, payloads, block)
             if route.others:
-                reached += self._one_by_one(route.others, topic, payloads, publisher)
+                reached += self._one_by_one(route.others, topic, payloads, publisher, block)
             if publisher is not None:
                 for share in route.shares:
-                    self._run_to_share(share, topic, payloads)
+                    self._run_to_share(share, topic, payloads, block)
             reached += len(route.shares) + len(route.aliased)
         if reached == 0 and publisher is not None:
             if route.refused and _may_publish(publisher, topic):
                 own = self._routes.find_own(topic)
-                self.run(own, topic, data, start, end, size, head, version, publisher)
+                self.run(own, topic, data, start, end, size, head, version, publisher, block)
                 return
             self.drop(NOT_AUTHORIZED if route.refused else NO_SUBSCRIBERS, messages, topic)
 
@@ -237,18 +242,27 @@ class Publisher:
         assert workers is not None
         topic = batch.topic()
         route = self._routes.find_own(topic)  # whoever sent it was asked whether it may
+        block = self._block_in(batch)
         if batch.qos == 0:
             end = len(batch.packets)
-            self.run(route, topic, batch.packets, 0, end, batch.size, batch.head, batch.version, None)
+            self.run(route, topic, batch.packets, 0, end, batch.size, batch.head, batch.version, None, block)
             return
         changes = len(self._turn.changes)
         refused: dict[int, None] = {}
-        run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version)
+        expires_at = block.expires_at(self._turn.now)
+        run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version, block, expires_at)
         self.publish_run(run, route, None, refused)
         outcome = Outcome(batch.workers[0], batch.tag, 0, 0, 0, 0, [])
         outcome.refused = list(refused)
         outcome.awaits_commit = len(self._turn.changes) > changes
         workers.send(outcome, 0)
+
+    def _block_in(self, batch: Batch) -> Block:
+        """The properties of its packets, which are mostly those of the batch before."""
+        data = batch.block()
+        if data != self._block.data:
+            self._block = block_of(data)
+        return self._block
 
     def share_again(self, name: bytes, message: Message, gone: dict[int, None], tag: int) -> int:
         """Other workers have no members of a group any more, though we may not have heard: let the next have a message.
@@ -357,11 +371,20 @@ class Publisher:
             self.drop(NO_SUBSCRIBERS, run.count - len(run.traces), run.topic)
 
     def _publish_first(
-        self, traces: list[int], topic: bytes, data: bytes, start: int, size: int, head: int, route: Route, by: Session
+        self,
+        traces: list[int],
+        topic: bytes,
+        data: bytes,
+        start: int,
+        size: int,
+        head: int,
+        route: Route,
+        by: Session,
+        block: Block,
     ) -> None:
         """The first of the packets of `run`, which are followed, go the long way."""
         for trace in traces:
-            message = Message(topic, data[start + head : start + size])
+            message = self._message(topic, data[start + head : start + size], block)
             message.trace = trace
             self.publish(message, route, by)
             start += size
@@ -480,20 +503,26 @@ class Publisher:
             self._retained_bytes -= removed.size()
             self._turn.changes.append(RemoveRetained(topic))
 
-    def _translate(self, outboxes: list[Outbox], topic: bytes, payloads: list[bytes], version: int) -> None:
+    def _message(self, topic: bytes, payload: bytes, block: Block) -> Message:
+        """One of the messages of `run` by itself."""
+        return Message(topic, payload, 0, False, block.properties, block.expires_at(self._turn.now), block.data)
+
+    def _translate(
+        self, outboxes: list[Outbox], topic: bytes, payloads: list[bytes], version: int, block: Block
+    ) -> None:
         """QoS 0 messages of one topic and size as frames of that version, made once for all these receivers."""
-        prefix, tail = publish_parts(topic, payloads[0], 0, False, NONE, version)
+        prefix, tail = publish_parts(topic, payloads[0], 0, False, block.properties, version, block=block.data)
         prefix += tail[: len(tail) - len(payloads[0])]
         piece = b"".join([prefix + payload for payload in payloads])
         for outbox in outboxes:
             outbox.offer(piece, len(payloads))
         self._turn.pending_bytes += len(piece) * len(outboxes)
 
-    def _run_aliased(self, outbox: Outbox, topic: bytes, payloads: list[bytes]) -> None:
+    def _run_aliased(self, outbox: Outbox, topic: bytes, payloads: list[bytes], block: Block) -> None:
         """The same for a receiver that takes topic aliases: the first message may have to introduce one."""
         sent = 0
         while sent < len(payloads) and sent < _BEFORE_AN_ALIAS:
-            head, tail = publish_parts(topic, payloads[sent], 0, False, NONE, V5)
+            head, tail = publish_parts(topic, payloads[sent], 0, False, block.properties, V5, block=block.data)
             alias = outbox.topic_alias(topic)
             if alias:
                 head, tail = put_topic_alias(head, tail, topic, abs(alias), alias < 0)
@@ -503,7 +532,7 @@ class Publisher:
         if sent == len(payloads):
             return
         alias = outbox.topic_alias(topic)
-        head, tail = publish_parts(topic, payloads[0], 0, False, NONE, V5)
+        head, tail = publish_parts(topic, payloads[0], 0, False, block.properties, V5, block=block.data)
         if alias:
             head, tail = put_topic_alias(head, tail, topic, alias, False)
         prefix = head + tail[: len(tail) - len(payloads[0])]
@@ -512,7 +541,7 @@ class Publisher:
         self._turn.pending_bytes += len(piece)
 
     def _one_by_one(
-        self, receivers: list[Receiver], topic: bytes, payloads: list[bytes], publisher: Session | None
+        self, receivers: list[Receiver], topic: bytes, payloads: list[bytes], publisher: Session | None, block: Block
     ) -> int:
         """QoS 0 messages for receivers that are away, or that need a frame of their own; how many receivers."""
         reached = 0
@@ -526,7 +555,7 @@ class Publisher:
                 session.drop(QOS0_OFFLINE, len(payloads), topic)
                 continue
             for payload in payloads:
-                session.deliver_qos0(Delivery(Message(topic, payload), 0, False, receiver.identifiers))
+                session.deliver_qos0(Delivery(self._message(topic, payload, block), 0, False, receiver.identifiers))
             self._turn.pending_bytes += (len(topic) + len(payloads[0])) * len(payloads)
         return reached
 
@@ -548,12 +577,12 @@ class Publisher:
             return first.session.deliver(delivery), delivery.qos
         return first.session.deliver_qos0(delivery), 0
 
-    def _run_to_share(self, share: Share, topic: bytes, payloads: list[bytes]) -> None:
+    def _run_to_share(self, share: Share, topic: bytes, payloads: list[bytes], block: Block) -> None:
         """QoS 0 messages of one topic and size, dealt out to the members."""
         if share.elsewhere:
             assert self._workers is not None
             for payload in payloads:
-                message = Message(topic, payload)
+                message = self._message(topic, payload, block)
                 worker = share.worker_for(message, self._workers.index)
                 if worker == self._workers.index:
                     self._to_share(share, message)
@@ -566,14 +595,14 @@ class Publisher:
                 outbox = member.session.outbox
                 if outbox is None or member.subscription.identifier or outbox.max_packet_bytes:
                     for payload in mine:
-                        self._to_member(member, share, Message(topic, payload))
+                        self._to_member(member, share, self._message(topic, payload, block))
                 elif outbox.topic_alias_maximum:
-                    self._run_aliased(outbox, topic, mine)
+                    self._run_aliased(outbox, topic, mine, block)
                 else:
-                    self._translate([outbox], topic, mine, outbox.version)
+                    self._translate([outbox], topic, mine, outbox.version, block)
         else:
             for payload in payloads:
-                self._to_share(share, Message(topic, payload))
+                self._to_share(share, self._message(topic, payload, block))
 
     def _to_member(self, member: Member, share: Share, message: Message) -> None:
         identifier = member.subscription.identifier

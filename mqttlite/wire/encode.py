@@ -88,16 +88,26 @@ def encode_publish(packet: Publish, version: int) -> bytes:
 
 
 def publish_parts(
-    topic: bytes, payload: bytes, qos: int, retain: bool, properties: Properties, version: int, dup: bool = False
+    topic: bytes,
+    payload: bytes,
+    qos: int,
+    retain: bool,
+    properties: Properties,
+    version: int,
+    dup: bool = False,
+    block: bytes = b"",
 ) -> tuple[bytes, bytes]:
     """A PUBLISH as what stands before its packet identifier and what behind: built once, shared by all receivers.
 
-    At QoS 0, which has no identifier, the two are the frame.
+    At QoS 0, which has no identifier, the two are the frame. `block` is what the properties are on the wire, where
+    that is known.
     """
     _check_qos(qos)
     if dup and qos == 0:
         raise ValueError("PUBLISH at QoS 0 with DUP set [MQTT-3.3.1-2]")
-    tail = encode_properties(properties, PUBLISH) + payload if version == V5 else payload
+    tail = payload
+    if version == V5:
+        tail = (block or encode_properties(properties, PUBLISH)) + payload
     first = PUBLISH << 4 | dup << 3 | qos << 1 | retain
     length = 2 + len(topic) + (2 if qos else 0) + len(tail)
     return first.to_bytes(1, "big") + encode_varint(length) + encode_binary(topic), tail

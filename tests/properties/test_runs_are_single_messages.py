@@ -2,7 +2,7 @@
 
 Two brokers get the same traffic: one as clients send it, so that it takes runs of messages and blocks of answers in one
 step; the other packet by packet, or so that none goes the short way: messages with DUP, answers with a reason code, and
-between any two an acknowledgement that answers nothing. What they write, keep, count and store must be the same, but
+between any two an acknowledgement that answers nothing; with properties that were not remembered. What they write, keep, count and store must be the same, but
 for what nothing orders:
 
 - what a client gets of its own messages, and the answers to them, are two streams, and so is what is stored of them;
@@ -22,7 +22,7 @@ from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.changes import Change, SaveMessage, SaveRetained, SaveSession, SaveSubscription
 from mqttlite.core.connection import CLOSED, Connection, Peer
 from mqttlite.core.limits import DISCONNECT, OVERFLOW_POLICIES, Limits
-from mqttlite.core.message import Delivery
+from mqttlite.core.message import NO_PROPERTIES, Delivery
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5, V31, V311
 from mqttlite.wire.decode import decode
@@ -40,6 +40,22 @@ OTHERS: Final = (
     *("unblock", "unblock", "look", "restart", "wait", "subscribe"),
 )
 FAULTS: Final = ("qos", "zero", "wildcard", "length", "flags", "alias", "short", "large")
+BESIDE: Final = {
+    "properties": Properties(user_properties=[("a", "b")]),
+    "expiry": Properties(message_expiry_interval=5),
+    "expired": Properties(message_expiry_interval=0),
+    "many": Properties(
+        payload_format_indicator=1,
+        message_expiry_interval=5,
+        content_type="c",
+        response_topic="r",
+        correlation_data=b"d",
+        user_properties=[("b", ""), ("a", "b")],
+    ),
+    "long": Properties(user_properties=[("a", "b" * 122)]),
+    "longer": Properties(user_properties=[("a", "b" * 123)]),
+    "alias": Properties(topic_alias=1, user_properties=[("a", "b")]),
+}
 UNUSUAL: Final = ("reverse", "odd", "twice", "wrong", "refused", "unknown")
 TO_SENDER: Final = frozenset({PUBACK, PUBREC, PUBCOMP})
 
@@ -107,7 +123,7 @@ class Story:
             one_of([1, 2, 3, 4, 5, 6, 7, 20]),  # how many
             one_of([*[3] * 10, 0, 1, 40, 140, 200]),  # payload bytes
             one_of([*["next"] * 30, "same", "jump", "back", "far", "zero"]),  # packet identifiers
-            one_of([*[""] * 18, "dup", "retain", "sizes", "properties", "expiry", "one with properties"]),
+            one_of([*[""] * 18, "dup", "retain", "sizes", *BESIDE, "one with properties", "turns"]),
         )
 
     def answers(self) -> Part:
@@ -172,6 +188,12 @@ class Side:
         for chunk in chunks:
             self.broker.feed(link, chunk, now)
 
+    def forget_block(self, who: int) -> None:
+        """Let no message be taken for one that has the same properties as the one before."""
+        link = self.links[who]
+        assert link is not None
+        link.block = NO_PROPERTIES
+
     def counted(self) -> dict[str, object]:
         """All that is told of connections and sessions, and costs nothing to look at."""
         seen: dict[str, object] = {"drops": self.broker.publisher.drops, "retained": self.broker.publisher.retained}
@@ -206,9 +228,8 @@ class Side:
 
 def shape(delivery: Delivery) -> tuple[object, ...]:
     message = delivery.message
-    properties = [getattr(message.properties, name) for name in ("user_properties", "message_expiry_interval")]
     return (
-        *[message.topic, message.payload, message.qos, message.retain, message.expires_at, properties],
+        *[message.topic, message.payload, message.qos, message.retain, message.expires_at, message.properties],
         *[delivery.qos, delivery.retain, delivery.identifiers, delivery.share],
     )
 
@@ -356,11 +377,14 @@ class Traffic:
         stream = b"".join(packets)
         self.together.feed(who, [stream[:cut], stream[cut:]] if cut else [stream], self.now)
         if self.alone:
-            self.apart.feed(who, packets, self.now)
+            for packet in packets:
+                self.apart.forget_block(who)
+                self.apart.feed(who, [packet], self.now)
         else:
             whole = 0  # so many packets end before the cut
             while whole < len(packets) and len(b"".join(packets[: whole + 1])) <= cut:
                 whole += 1
+            self.apart.forget_block(who)
             nothing = self.answer_to_nothing(who)
             packets = [long_way(packet, self.profiles[who][0]) for packet in packets]
             self.apart.feed(who, [nothing.join(packets[:whole]), nothing.join(packets[whole:])], self.now)
@@ -401,10 +425,10 @@ class Traffic:
                 payload = b"%20d" % self.sent
                 if odd_one:
                     properties, payload = Properties(user_properties=[("a", "b")]), payload[7:]
-            elif version == V5 and special == "properties":
-                properties = Properties(user_properties=[("a", "b")])
-            elif version == V5 and special == "expiry":
-                properties = Properties(message_expiry_interval=5)
+            elif version == V5 and special == "turns":
+                properties = BESIDE["properties"] if at % 3 else NONE
+            elif version == V5:
+                properties = BESIDE.get(special, NONE)
             dup = special == "dup" and odd_one and qos > 0
             retain = special == "retain" and odd_one
             packet = encode(Publish(TOPICS[topic], payload, qos, retain, dup, packet_id, properties), version)
