@@ -1,9 +1,9 @@
 """Messages and answers that come together are what each of them would be by itself.
 
 Two brokers get the same traffic: one as clients send it, so that it takes runs of messages and blocks of answers in one
-step; the other packet by packet, or so that none goes the short way: messages with DUP, answers with a reason code, and
-between any two an acknowledgement that answers nothing; with properties that were not remembered. What they write, keep, count and store must be the same, but
-for what nothing orders:
+step; the other packet by packet, or so that none goes the short way: messages with DUP, answers with a reason code,
+between any two an acknowledgement that answers nothing, and properties as if none had come before. What they write,
+keep, count and store must be the same, but for what nothing orders:
 
 - what a client gets of its own messages, and the answers to them, are two streams, and so is what is stored of them;
 - changes for the store have an order in each session, not between sessions; that a message is done with has one only
