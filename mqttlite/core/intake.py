@@ -8,7 +8,7 @@ Invariant: both ways do the same with the same packet.
 from typing import Final, final
 
 from mqttlite.core import connect
-from mqttlite.core.capabilities import Capabilities, check_publish, payload_is_valid
+from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.connection import Connection, Postponed
 from mqttlite.core.forwards import Outcome
 from mqttlite.core.limits import LONGEST_BLOCK, Limits
@@ -46,6 +46,7 @@ from mqttlite.wire.packets import (
     Unsuback,
     Unsubscribe,
 )
+from mqttlite.wire.plain import NO_EXPIRY, NOT_PLAIN, expiry_if_plain
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -93,20 +94,16 @@ class Intake:
         topic_end = topic_at + (data[body] << 8 | data[body + 1])
         block_at = topic_end if first == 0x30 else topic_end + 2
         head_end = block_at
-        block = NO_PROPERTIES
-        is_known = True
+        block: Block | None = NO_PROPERTIES
         if connection.version == V5:
             if block_at < stop and data[block_at]:
-                block = connection.block
-            head_end += len(block.data)
-            is_known = data[block_at:head_end] == block.data
-        if not is_known or head_end > stop or topic_at == topic_end:
-            # Too short, without a topic, or with other properties than the one before: not for the short way.
+                block = self._block(connection, data, block_at, stop)
+            head_end += 1 if block is None else len(block.data)
+        if block is None or head_end > stop or topic_at == topic_end:
+            # Too short, without a topic, or with properties to be looked at closely: not for the short way.
             packet = decode(first, data[body:stop], connection.version)
             assert isinstance(packet, Publish)
-            block = _block_of(packet, data, block_at, connection.peer.capabilities)
-            self._on_publish(connection, packet, block.data if block.properties is packet.properties else b"")
-            connection.block = block
+            self._on_publish(connection, packet)
             return stop
         topic = data[topic_at:topic_end]
         route = self._routes.cached(topic)
@@ -131,9 +128,14 @@ class Intake:
             decode(first, data[body:stop], connection.version)  # raises
         capabilities = connection.peer.capabilities
         check_publish(capabilities, qos, False)
-        if route.shares or route.refused or (capabilities.tell_delivery and connection.version == V5):
+        if (
+            route.shares
+            or route.refused
+            or (capabilities.tell_delivery and connection.version == V5)
+            or (route.remotes and block.expiry_s != NO_EXPIRY)  # where the time on the way counts
+        ):
             expires_at = block.expires_at(self._turn.now)
-            message = Message(topic, data[head_end:stop], qos, False, block.properties, expires_at, block.data)
+            message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, block)
             self._receive(connection, message, packet_id)
             return stop
         size = stop - at
@@ -214,7 +216,22 @@ class Intake:
             assert isinstance(packet, Pingreq), "other packets are not welcome"
             outbox.answer(PINGRESP_FRAME)  # [MQTT-3.12.4-1]
 
-    def _on_publish(self, connection: Connection, packet: Publish, block: bytes = b"") -> None:
+    def _block(self, connection: Connection, data: bytes, at: int, stop: int) -> Block | None:
+        """The properties at `at`, mostly those of the message before; None if they are not for the short way."""
+        block = connection.block
+        end = at + len(block.data)
+        if data[at:end] == block.data and end <= stop:
+            return block
+        end = at + 1 + data[at]
+        if data[at] > LONGEST_BLOCK or end > stop or connection.peer.capabilities.check_payload_format:
+            return None
+        expiry_s = expiry_if_plain(data, at + 1, end)
+        if expiry_s == NOT_PLAIN:
+            return None
+        block = connection.block = Block(data[at:end], expiry_s)
+        return block
+
+    def _on_publish(self, connection: Connection, packet: Publish) -> None:
         topic = packet.topic
         properties = packet.properties
         expires_at = 0.0
@@ -232,7 +249,7 @@ class Intake:
         capabilities = connection.peer.capabilities
         check_publish(capabilities, packet.qos, packet.retain)
         valid = payload_is_valid(capabilities, packet.payload, properties)
-        message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at, block)
+        message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
         if packet.qos:
             self._receive(connection, message, packet.packet_id, valid)
         elif not valid:
@@ -450,20 +467,6 @@ class Intake:
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
-
-
-def _block_of(packet: Publish, data: bytes, at: int, capabilities: Capabilities) -> Block:
-    """What the next packets need not have decoded if they have it too; `NO_PROPERTIES` where they need."""
-    properties = packet.properties
-    if (
-        properties is NONE
-        or data[at] > LONGEST_BLOCK
-        or properties.topic_alias is not None
-        or properties.subscription_identifiers
-        or (capabilities.check_payload_format and properties.payload_format_indicator)
-    ):
-        return NO_PROPERTIES
-    return Block(data[at : at + 1 + data[at]], properties)
 
 
 def _acks_of_run(qos: int, ids: Ids, code: int, refused: dict[int, None]) -> bytes:

@@ -118,7 +118,7 @@ PASS_BYTES: Final = 1_048_576
 
 LONGEST_BLOCK: Final = 127
 """Bytes of properties that a connection keeps of its latest message, which the next often has too; their length is one
-byte then."""
+byte then. Longer ones are decoded."""
 
 DEADLINES_PER_PASS: Final = 1_000
 """Deadlines to see to in one pass, some ten microseconds each: after a network cut, or a restart with many sessions,

@@ -12,44 +12,50 @@ from mqttlite.core.witness import NOT_FOLLOWED
 from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.encode import publish_parts
+from mqttlite.wire.plain import NO_EXPIRY
 from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import NONE, Properties, decode_properties
 
 
 @final
 class Block:
-    """Properties of a PUBLISH, with the same as bytes, length and all: for messages that are passed on as they came.
+    """Properties of a PUBLISH as bytes, length and all: for messages that are passed on as they came.
 
-    Nothing in it is for the broker to change or to take away: no topic alias, no subscription identifier.
+    Nothing in it is for the broker to change or to take away (`wire.plain`), so they are decoded for few.
     """
 
-    __slots__ = ("data", "properties")
+    __slots__ = ("_properties", "data", "expiry_s")
 
-    def __init__(self, data: bytes, properties: Properties) -> None:
+    def __init__(self, data: bytes, expiry_s: int = NO_EXPIRY) -> None:
         self.data: Final = data
-        self.properties: Final = properties
+        self.expiry_s: Final = expiry_s
+        """Message Expiry Interval, or `NO_EXPIRY`."""
+        self._properties: Properties | None = None
+
+    @property
+    def properties(self) -> Properties:
+        """What it says."""
+        if self._properties is None:
+            self._properties = NONE if self is NO_PROPERTIES else decode_properties(Cursor(self.data), PUBLISH)
+        return self._properties
 
     def expires_at(self, now: float) -> float:
         """When a message expires that came `now`; 0.0 is never."""
-        interval = self.properties.message_expiry_interval
-        return 0.0 if interval is None else now + interval
+        return 0.0 if self.expiry_s == NO_EXPIRY else now + self.expiry_s
 
 
-NO_PROPERTIES: Final = Block(b"\0", NONE)
+NO_PROPERTIES: Final = Block(b"\0")
 """What most messages have."""
-
-
-def block_of(data: bytes) -> Block:
-    """That of bytes that hold one; raises what `decode_properties` raises."""
-    return NO_PROPERTIES if data == b"\0" else Block(data, decode_properties(Cursor(data), PUBLISH))
 
 
 @final
 class Message:
-    """An application message. `expires_at` is in the broker's seconds; 0.0 is never (5.0 §3.3.2.3.3). `block` is what
-    its properties are on the wire, where that is known; else empty."""
+    """An application message. `expires_at` is in the broker's seconds; 0.0 is never (5.0 §3.3.2.3.3).
 
-    __slots__ = ("block", "expires_at", "payload", "properties", "qos", "retain", "superseded", "topic", "trace")
+    Its properties are those of `block`, if it has one.
+    """
+
+    __slots__ = ("_properties", "block", "expires_at", "payload", "qos", "retain", "superseded", "topic", "trace")
 
     def __init__(
         self,
@@ -59,19 +65,31 @@ class Message:
         retain: bool = False,
         properties: Properties = NONE,
         expires_at: float = 0.0,
-        block: bytes = b"",
+        block: Block | None = None,
     ) -> None:
         self.topic: Final = topic
         self.payload: Final = payload
         self.qos: Final = qos
         self.retain: Final = retain
-        self.properties: Final = properties
+        self._properties: Final = properties
         self.expires_at: Final = expires_at
         self.block: Final = block
         self.superseded = False
         """A retained message that another has replaced: who still waits for it need not get it."""
         self.trace = NOT_FOLLOWED
         """What the witness calls it, if it is followed."""
+
+    @property
+    def properties(self) -> Properties:
+        """Never changed: other messages may have the same."""
+        return self._properties if self.block is None else self.block.properties
+
+    def expiry_s(self) -> int:
+        """Message Expiry Interval as it came, or `NO_EXPIRY`."""
+        if self.block is not None:
+            return self.block.expiry_s
+        interval = self._properties.message_expiry_interval
+        return NO_EXPIRY if interval is None else interval
 
     def size(self) -> int:
         """What it is counted as where bytes are limited."""
@@ -82,7 +100,7 @@ class Message:
 
     def not_followed(self) -> "Message":
         """The same message, which nobody follows."""
-        return Message(self.topic, self.payload, self.qos, self.retain, self.properties, self.expires_at, self.block)
+        return Message(self.topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.block)
 
 
 @final
@@ -120,28 +138,28 @@ class Delivery:
             return self._head3, self._tail3
         if message.expires_at:  # the remaining time differs from one moment to the next
             left = max(1, int(message.expires_at - now + 0.5))  # else 10 s become 9.999…, become 9
-            return self._parts5(0 if message.properties.message_expiry_interval == 0 else left)
+            return self._parts5(0 if message.expiry_s() == 0 else left)
         if not self._head5:
-            self._head5, self._tail5 = self._parts5(None)
+            self._head5, self._tail5 = self._parts5(NO_EXPIRY)
         return self._head5, self._tail5
 
-    def _parts5(self, remaining_s: int | None) -> tuple[bytes, bytes]:
+    def _parts5(self, remaining_s: int) -> tuple[bytes, bytes]:
         message = self.message
-        properties = message.properties
         block = message.block
-        if self.identifiers or remaining_s != properties.message_expiry_interval:
-            block = b""
-        if not block and (self.identifiers or remaining_s is not None):
+        if block is not None and not self.identifiers and remaining_s == block.expiry_s:
+            return publish_parts(message.topic, message.payload, self.qos, self.retain, NONE, V5, block=block.data)
+        properties = message.properties
+        if self.identifiers or remaining_s != NO_EXPIRY:
             properties = Properties(
                 payload_format_indicator=properties.payload_format_indicator,
-                message_expiry_interval=remaining_s,
+                message_expiry_interval=None if remaining_s == NO_EXPIRY else remaining_s,
                 content_type=properties.content_type,
                 response_topic=properties.response_topic,
                 correlation_data=properties.correlation_data,
                 user_properties=properties.user_properties,
                 subscription_identifiers=list(self.identifiers),
             )
-        return publish_parts(message.topic, message.payload, self.qos, self.retain, properties, V5, block=block)
+        return publish_parts(message.topic, message.payload, self.qos, self.retain, properties, V5)
 
 
 _NO_DELIVERIES: Final[list[Delivery | None]] = []
@@ -207,8 +225,7 @@ class Run:
         if delivery is None:
             start = at * self.size
             payload = self.data[start + self.head : start + self.size]
-            block = self.block
-            message = Message(self.topic, payload, self.qos, False, block.properties, self.expires_at, block.data)
+            message = Message(self.topic, payload, self.qos, False, NONE, self.expires_at, self.block)
             if at < len(self.traces):
                 message.trace = self.traces[at]
             delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
@@ -238,9 +255,7 @@ class Run:
         if form is None:
             payload_bytes = self.size - self.head
             first = self.data[self.head : self.size]
-            head, tail = publish_parts(
-                self.topic, first, qos, False, self.block.properties, version, block=self.block.data
-            )
+            head, tail = publish_parts(self.topic, first, qos, False, NONE, version, block=self.block.data)
             head += (b"\0\0" if qos else b"") + tail[: len(tail) - payload_bytes]
             packets = b"".join(
                 [head + self.data[at + self.head : at + self.size] for at in range(0, len(self.data), self.size)]

@@ -17,7 +17,7 @@ from mqttlite.core.limits import (
     RETAINED_SWEEP_S,
     Limits,
 )
-from mqttlite.core.message import NO_PROPERTIES, Block, Delivery, Message, Run, block_of
+from mqttlite.core.message import NO_PROPERTIES, Block, Delivery, Message, Run
 from mqttlite.core.observation import Observation
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
 from mqttlite.core.routes import Observed, Receiver, Route, Routes
@@ -30,6 +30,8 @@ from mqttlite.topics.names import is_analytics, is_own
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import publish_parts, put_topic_alias
+from mqttlite.wire.plain import NO_EXPIRY
+from mqttlite.wire.properties import NONE
 
 NOBODY: Final = 0x10
 """The reason code for: accepted, but no subscriber matched."""
@@ -134,7 +136,12 @@ class Publisher:
         if different or route.special:
             if route.remotes and publisher is not None:
                 assert self._workers is not None
-                self._workers.forward_batch(route.remotes, 0, version, head, size, piece)
+                if block.expiry_s == NO_EXPIRY:
+                    self._workers.forward_batch(route.remotes, 0, version, head, size, piece)
+                else:  # the time on the way counts
+                    for at in range(start, end, size):
+                        message = self._message(topic, data[at + head : at + size], block)
+                        self._workers.forward(message, route.remotes, {}, False, False)
                 reached += len(route.remotes)
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
@@ -249,8 +256,7 @@ class Publisher:
             return
         changes = len(self._turn.changes)
         refused: dict[int, None] = {}
-        expires_at = block.expires_at(self._turn.now)
-        run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version, block, expires_at)
+        run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version, block)
         self.publish_run(run, route, None, refused)
         outcome = Outcome(batch.workers[0], batch.tag, 0, 0, 0, 0, [])
         outcome.refused = list(refused)
@@ -261,7 +267,7 @@ class Publisher:
         """The properties of its packets, which are mostly those of the batch before."""
         data = batch.block()
         if data != self._block.data:
-            self._block = block_of(data)
+            self._block = Block(data)  # one with an expiry is not sent in a batch
         return self._block
 
     def share_again(self, name: bytes, message: Message, gone: dict[int, None], tag: int) -> int:
@@ -505,13 +511,13 @@ class Publisher:
 
     def _message(self, topic: bytes, payload: bytes, block: Block) -> Message:
         """One of the messages of `run` by itself."""
-        return Message(topic, payload, 0, False, block.properties, block.expires_at(self._turn.now), block.data)
+        return Message(topic, payload, 0, False, NONE, block.expires_at(self._turn.now), block)
 
     def _translate(
         self, outboxes: list[Outbox], topic: bytes, payloads: list[bytes], version: int, block: Block
     ) -> None:
         """QoS 0 messages of one topic and size as frames of that version, made once for all these receivers."""
-        prefix, tail = publish_parts(topic, payloads[0], 0, False, block.properties, version, block=block.data)
+        prefix, tail = publish_parts(topic, payloads[0], 0, False, NONE, version, block=block.data)
         prefix += tail[: len(tail) - len(payloads[0])]
         piece = b"".join([prefix + payload for payload in payloads])
         for outbox in outboxes:
@@ -522,7 +528,7 @@ class Publisher:
         """The same for a receiver that takes topic aliases: the first message may have to introduce one."""
         sent = 0
         while sent < len(payloads) and sent < _BEFORE_AN_ALIAS:
-            head, tail = publish_parts(topic, payloads[sent], 0, False, block.properties, V5, block=block.data)
+            head, tail = publish_parts(topic, payloads[sent], 0, False, NONE, V5, block=block.data)
             alias = outbox.topic_alias(topic)
             if alias:
                 head, tail = put_topic_alias(head, tail, topic, abs(alias), alias < 0)
@@ -532,7 +538,7 @@ class Publisher:
         if sent == len(payloads):
             return
         alias = outbox.topic_alias(topic)
-        head, tail = publish_parts(topic, payloads[0], 0, False, block.properties, V5, block=block.data)
+        head, tail = publish_parts(topic, payloads[0], 0, False, NONE, V5, block=block.data)
         if alias:
             head, tail = put_topic_alias(head, tail, topic, alias, False)
         prefix = head + tail[: len(tail) - len(payloads[0])]

@@ -99,8 +99,8 @@ def publish_parts(
 ) -> tuple[bytes, bytes]:
     """A PUBLISH as what stands before its packet identifier and what behind: built once, shared by all receivers.
 
-    At QoS 0, which has no identifier, the two are the frame. `block` is what the properties are on the wire, where
-    that is known.
+    At QoS 0, which has no identifier, the two are the frame. `block` is what stands on the wire for
+    the properties, which are not looked at then.
     """
     _check_qos(qos)
     if dup and qos == 0:
