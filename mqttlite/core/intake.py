@@ -97,7 +97,7 @@ class Intake:
         block: Block | None = NO_PROPERTIES
         if connection.version == V5:
             if block_at < stop and data[block_at]:
-                block = self._block(connection, data, block_at, stop)
+                block = self._block(connection, data, block_at)
             head_end += 1 if block is None else len(block.data)
         if block is None or head_end > stop or topic_at == topic_end:
             # Too short, without a topic, or with properties to be looked at closely: not for the short way.
@@ -216,14 +216,13 @@ class Intake:
             assert isinstance(packet, Pingreq), "other packets are not welcome"
             outbox.answer(PINGRESP_FRAME)  # [MQTT-3.12.4-1]
 
-    def _block(self, connection: Connection, data: bytes, at: int, stop: int) -> Block | None:
+    def _block(self, connection: Connection, data: bytes, at: int) -> Block | None:
         """The properties at `at`, mostly those of the message before; None if they are not for the short way."""
         block = connection.block
-        end = at + len(block.data)
-        if data[at:end] == block.data and end <= stop:
+        if data[at : at + len(block.data)] == block.data:
             return block
         end = at + 1 + data[at]
-        if data[at] > LONGEST_BLOCK or end > stop or connection.peer.capabilities.check_payload_format:
+        if data[at] > LONGEST_BLOCK or end > len(data) or connection.peer.capabilities.check_payload_format:
             return None
         expiry_s = expiry_if_plain(data, at + 1, end)
         if expiry_s == NOT_PLAIN:

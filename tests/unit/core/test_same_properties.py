@@ -102,11 +102,12 @@ def test_what_waits_has_less_time_left_and_expires(qos: int) -> None:
     assert arrived.properties.user_properties == BESIDE.user_properties
 
 
+@pytest.mark.parametrize("granted", [0, 2])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_other_properties_are_seen_wherever_they_begin(qos: int) -> None:
+def test_other_properties_are_seen_wherever_they_begin(qos: int, granted: int) -> None:
     world = World()
     reader = world.connect("r")
-    reader.subscribe("t", qos=2)
+    reader.subscribe("t", qos=granted)
     kinds = [BESIDE, NONE, Properties(content_type="a"), Properties(content_type="b"), BESIDE, BESIDE, NONE, NONE]
     packets = [packet for at, each in enumerate(kinds, 1) for packet in alike("x", qos, each, at)]
     world.connect("w").send(*packets)
@@ -152,6 +153,29 @@ def test_what_a_connection_keeps_is_bounded(more: int) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_packet_that_ends_before_them_is_malformed(qos: int) -> None:
+    world = World()
+    client = world.connect("w")
+    client.send(Publish(b"t", b"", qos, packet_id=qos and 1))
+    client.send_bytes(b"\x30\3\0\1t" if qos == 0 else bytes((0x30 | qos << 1,)) + b"\5\0\1t\0\2")
+    assert client.closed
+    assert client.connection.reason_code == 0x81
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_length_of_two_bytes_is_not_taken_for_one(qos: int) -> None:
+    world = World()
+    reader, older = world.connect("r"), world.connect("o", V311)
+    for each in (reader, older):
+        each.subscribe("t", qos=2)
+    # Its second byte could be an expiry's identifier, and the rest empty user properties as far as the first one says.
+    properties = Properties(correlation_data=b"1" + b"\x26\0\0\0\0" * 25 + b"1" * 129)
+    world.connect("w").send(*[Publish(b"t", b"x", qos, packet_id=qos and at, properties=properties) for at in (1, 2)])
+    assert without_alias(reader) == [(b"x", properties)] * 2
+    assert older.payloads() == ["x", "x"]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_packet_that_ends_in_them_is_malformed(qos: int) -> None:
     world = World()
     client = writer(world, qos)
@@ -160,6 +184,18 @@ def test_a_packet_that_ends_in_them_is_malformed(qos: int) -> None:
     client.send_bytes(frame[:1] + bytes((frame[1] - 1,)) + frame[2:])
     assert client.closed
     assert client.connection.reason_code == 0x81
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_the_time_on_the_way_to_another_worker_counts(qos: int) -> None:
+    crew = Crew()
+    reader = crew.subscriber(1, "t", qos=2)
+    sender = crew.connect(0)
+    for at in (1, 2):
+        sender.send(*alike("x", qos, Properties(message_expiry_interval=10), at))
+        crew.advance(4)
+        crew.pump()
+    assert [each.properties.message_expiry_interval for each in publishes(reader.received())] == [6, 6]
 
 
 @pytest.mark.parametrize("version", [V5, V311])

@@ -1,4 +1,4 @@
-"""Properties that are passed on as they came: never any that decoding would refuse, or that the receiver must not see."""
+"""Properties that are passed on as they came: never any that decoding would refuse, or that are only for us."""
 
 from random import Random
 
