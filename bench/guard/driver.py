@@ -60,6 +60,12 @@ def with_properties() -> Work:
     return _through([Publish(b"t/0", PAYLOAD, properties=SOME)] * 100)
 
 
+def with_other_properties() -> Work:
+    """Each message says something else than the one before."""
+    kinds = [Properties(content_type="text/plain", user_properties=[("trace", f"{at:08x}")]) for at in range(100)]
+    return _through([Publish(b"t/0", PAYLOAD, properties=each) for each in kinds])
+
+
 def to_another_version() -> Work:
     return _through([Publish(b"t/%d" % (number % 50), PAYLOAD) for number in range(200)], reader_version=V311)
 
@@ -185,6 +191,7 @@ PIECES: Final[dict[str, Callable[[], Work]]] = {
     "new topics": new_topics,
     "large payloads": large_payloads,
     "messages with properties": with_properties,
+    "messages with other properties": with_other_properties,
     "messages to another version": to_another_version,
     "fan-out to 100": to_100_subscribers,
     "fan-out to 50 at QoS 1": to_50_subscribers_at_qos_1,
