@@ -90,6 +90,11 @@ def _mixes() -> Iterator[Case]:
     load = "--mode stream --secs 0.8 --drain 2.5"
     mixes = (
         ("mix-properties", "5.0, each message with three properties, 50 pairs", "--v5 --props --size 64 --pubs 50"),
+        (
+            "mix-qos2-window",
+            "QoS 2, 16 bytes, 50 pairs, 100 messages under way for each",
+            "--qos 2 --size 16 --pubs 50",
+        ),
         ("mix-sizes-and-qos", "QoS 0 to 2, 16 bytes to 4 KiB, 12 pairs", "--mixed --window 20 --pubs 12"),
         ("mix-topics", "1000 topics for each of 10 pairs", "--spread 1000 --size 64 --pubs 10"),
         ("mix-churn", "10 pairs beside 500 (un)subscriptions/s", "--churn 500 --size 64 --pubs 10"),
