@@ -207,7 +207,7 @@ def _serve_as_worker(config: Config, membership: Membership) -> int:
 
 
 def _run(broker: Broker) -> None:
-    broker.owns_thread = True
+    broker.owns_thread = sys.platform != "win32"  # where a nap is far longer than it is asked to be
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(_serve(broker))
 

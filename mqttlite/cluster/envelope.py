@@ -12,9 +12,10 @@ from mqttlite.core.forwards import Batch, Claim, Forward, Interest, Located, Out
 from mqttlite.core.message import Message
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
-from mqttlite.wire.encode import encode
+from mqttlite.wire.encode import publish_parts
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import Publish
+from mqttlite.wire.properties import NONE
 
 BATCH: Final = 1
 FORWARD: Final = 2
@@ -29,7 +30,7 @@ LOCATED: Final = 10
 RELEASE: Final = 11
 
 _HEAD: Final = struct.Struct("<BI")
-_BATCH: Final = struct.Struct("<QBBII")
+_BATCH: Final = struct.Struct("<QBBIId")
 _FORWARD: Final = struct.Struct("<QBddI")
 _OUTCOME: Final = struct.Struct("<QBIIIII")
 _INTEREST: Final = struct.Struct("<IIH")
@@ -85,25 +86,22 @@ def write(outgoing: Outgoing) -> list[bytes]:
 
 def write_batch(batch: Batch) -> list[bytes]:
     """In pieces, not to copy the packets."""
-    numbers = _BATCH.pack(batch.tag, batch.qos, batch.version, batch.size, batch.head)
+    numbers = _BATCH.pack(batch.tag, batch.qos, batch.version, batch.size, batch.head, batch.expires_at)
     return [_HEAD.pack(BATCH, len(numbers) + len(batch.packets)) + numbers, batch.packets]
 
 
 def write_forward(forward: Forward) -> bytes:
     message = forward.message
     flags = (_PLAIN if forward.plain else 0) | (_RETAIN if forward.retain else 0)
-    packet = Publish(
-        message.topic,
-        message.payload,
-        message.qos,
-        message.retain,
-        packet_id=1 if message.qos else 0,
-        properties=message.properties,
-    )
+    block = b"" if message.block is None else message.block.data
+    properties = NONE if block else message.properties
+    head, tail = publish_parts(message.topic, message.payload, message.qos, message.retain, properties, V5, block=block)
     body = [
         _FORWARD.pack(forward.tag, flags, forward.stamp, message.expires_at, len(forward.shares)),
         *_names(forward.shares),
-        encode(packet, V5),
+        head,
+        b"\0\1" if message.qos else b"",
+        tail,
     ]
     return envelope(FORWARD, b"".join(body))
 
@@ -150,8 +148,8 @@ def wanted(rest: bytes) -> int:
 
 
 def _read_batch(worker: int, body: bytes, receiver: Receiver) -> None:
-    tag, qos, version, size, head = _BATCH.unpack_from(body)
-    receiver.on_batch(Batch([worker], tag, qos, version, head, size, body[_BATCH.size :]))
+    tag, qos, version, size, head, expires_at = _BATCH.unpack_from(body)
+    receiver.on_batch(Batch([worker], tag, qos, version, head, size, body[_BATCH.size :], expires_at))
 
 
 def _read_forward(worker: int, body: bytes, receiver: Receiver) -> None:

@@ -72,13 +72,21 @@ class Release:
 class Batch:
     """PUBLISH packets of one topic and QoS, of `size` bytes each, the payload `head` bytes in; for these workers.
 
-    On the way out `workers` are its receivers; for those it is the sender alone.
+    On the way out `workers` are its receivers; for those it is the sender alone. `expires_at` is that of each message.
     """
 
-    __slots__ = ("head", "packets", "qos", "size", "tag", "version", "workers")
+    __slots__ = ("expires_at", "head", "packets", "qos", "size", "tag", "version", "workers")
 
     def __init__(
-        self, workers: list[int], tag: int, qos: int, version: int, head: int, size: int, packets: bytes
+        self,
+        workers: list[int],
+        tag: int,
+        qos: int,
+        version: int,
+        head: int,
+        size: int,
+        packets: bytes,
+        expires_at: float = 0.0,
     ) -> None:
         self.workers: Final = workers
         self.tag: Final = tag
@@ -88,6 +96,7 @@ class Batch:
         self.head: Final = head
         self.size: Final = size
         self.packets: Final = packets
+        self.expires_at: Final = expires_at
 
     def topic(self) -> bytes:
         """As the first packet has it."""

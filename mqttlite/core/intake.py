@@ -46,7 +46,7 @@ from mqttlite.wire.packets import (
     Unsuback,
     Unsubscribe,
 )
-from mqttlite.wire.plain import NO_EXPIRY, NOT_PLAIN, expiry_if_plain
+from mqttlite.wire.plain import NOT_PLAIN, expiry_if_plain
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -128,12 +128,7 @@ class Intake:
             decode(first, data[body:stop], connection.version)  # raises
         capabilities = connection.peer.capabilities
         check_publish(capabilities, qos, False)
-        if (
-            route.shares
-            or route.refused
-            or (capabilities.tell_delivery and connection.version == V5)
-            or (route.remotes and block.expiry_s != NO_EXPIRY)  # where the time on the way counts
-        ):
+        if route.shares or route.refused or (capabilities.tell_delivery and connection.version == V5):
             expires_at = block.expires_at(self._turn.now)
             message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, block)
             self._receive(connection, message, packet_id)

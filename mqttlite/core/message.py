@@ -48,6 +48,11 @@ NO_PROPERTIES: Final = Block(b"\0")
 """What most messages have."""
 
 
+def seconds_left(expiry_s: int, expires_at: float, now: float) -> int:
+    """What a Message Expiry Interval of that many seconds has become; it is 0 only where it was."""
+    return max(1, int(expires_at - now + 0.5)) if expiry_s else 0  # else 10 s become 9.999…, become 9
+
+
 @final
 class Message:
     """An application message. `expires_at` is in the broker's seconds; 0.0 is never (5.0 §3.3.2.3.3).
@@ -137,8 +142,7 @@ class Delivery:
                 )
             return self._head3, self._tail3
         if message.expires_at:  # the remaining time differs from one moment to the next
-            left = max(1, int(message.expires_at - now + 0.5))  # else 10 s become 9.999…, become 9
-            return self._parts5(0 if message.expiry_s() == 0 else left)
+            return self._parts5(seconds_left(message.expiry_s(), message.expires_at, now))
         if not self._head5:
             self._head5, self._tail5 = self._parts5(NO_EXPIRY)
         return self._head5, self._tail5
@@ -179,6 +183,7 @@ class Run:
         "data",
         "expires_at",
         "head",
+        "is_late",
         "qos",
         "size",
         "topic",
@@ -208,6 +213,8 @@ class Run:
         self.version: Final = version
         self.block: Final = block
         self.expires_at: Final = expires_at
+        self.is_late = False
+        """Whether less time is left than the packets say, so that each is to be made anew."""
         self._forms: dict[tuple[bool, int], Run] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
         self.traces = NO_TRACES

@@ -17,7 +17,7 @@ from mqttlite.core.limits import (
     RETAINED_SWEEP_S,
     Limits,
 )
-from mqttlite.core.message import NO_PROPERTIES, Block, Delivery, Message, Run
+from mqttlite.core.message import NO_PROPERTIES, Block, Delivery, Message, Run, seconds_left
 from mqttlite.core.observation import Observation
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
 from mqttlite.core.routes import Observed, Receiver, Route, Routes
@@ -30,7 +30,7 @@ from mqttlite.topics.names import is_analytics, is_own
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import publish_parts, put_topic_alias
-from mqttlite.wire.plain import NO_EXPIRY
+from mqttlite.wire.plain import NO_EXPIRY, expiry_if_plain
 from mqttlite.wire.properties import NONE
 
 NOBODY: Final = 0x10
@@ -136,12 +136,8 @@ class Publisher:
         if different or route.special:
             if route.remotes and publisher is not None:
                 assert self._workers is not None
-                if block.expiry_s == NO_EXPIRY:
-                    self._workers.forward_batch(route.remotes, 0, version, head, size, piece)
-                else:  # the time on the way counts
-                    for at in range(start, end, size):
-                        message = self._message(topic, data[at + head : at + size], block)
-                        self._workers.forward(message, route.remotes, {}, False, False)
+                expires_at = block.expires_at(self._turn.now)
+                self._workers.forward_batch(route.remotes, 0, version, head, size, piece, expires_at)
                 reached += len(route.remotes)
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
@@ -250,14 +246,18 @@ class Publisher:
         topic = batch.topic()
         route = self._routes.find_own(topic)  # whoever sent it was asked whether it may
         block = self._block_in(batch)
-        if batch.qos == 0:
+        run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version, block, batch.expires_at)
+        if block.expiry_s != NO_EXPIRY:
+            run.is_late = seconds_left(block.expiry_s, batch.expires_at, self._turn.now) != block.expiry_s
+        if batch.qos == 0 and not run.is_late:
             end = len(batch.packets)
             self.run(route, topic, batch.packets, 0, end, batch.size, batch.head, batch.version, None, block)
             return
         changes = len(self._turn.changes)
         refused: dict[int, None] = {}
-        run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version, block)
         self.publish_run(run, route, None, refused)
+        if batch.qos == 0:
+            return
         outcome = Outcome(batch.workers[0], batch.tag, 0, 0, 0, 0, [])
         outcome.refused = list(refused)
         outcome.awaits_commit = len(self._turn.changes) > changes
@@ -267,7 +267,7 @@ class Publisher:
         """The properties of its packets, which are mostly those of the batch before."""
         data = batch.block()
         if data != self._block.data:
-            self._block = Block(data)  # one with an expiry is not sent in a batch
+            self._block = Block(data, expiry_if_plain(data, 1, len(data)))  # as it was where they came in
         return self._block
 
     def share_again(self, name: bytes, message: Message, gone: dict[int, None], tag: int) -> int:
@@ -356,7 +356,9 @@ class Publisher:
         if route.remotes:
             assert self._workers is not None
             reached += len(route.remotes)
-            self._workers.forward_batch(route.remotes, run.qos, run.version, run.head, run.size, run.data)
+            self._workers.forward_batch(
+                route.remotes, run.qos, run.version, run.head, run.size, run.data, run.expires_at
+            )
         if reached == 0:
             self._drop_run(run)
             return NOBODY

@@ -220,7 +220,7 @@ class Session:
         None where each is to be looked at: it waits, it is to be made durable, or the client takes no such packet.
         """
         outbox = self.outbox
-        if outbox is None or outbox.max_packet_bytes or outbox.topic_alias_maximum:
+        if outbox is None or outbox.max_packet_bytes or outbox.topic_alias_maximum or run.is_late:
             return 0
         if qos == 0:
             outbox.offer(run.frames(outbox.version, 0, 0, run.count), run.count)

@@ -201,13 +201,15 @@ class Workers:
         for worker in self.others:
             self.send(Forward(worker, 0, removal, False, True, self._stamps[topic][0], []), removal.size())
 
-    def forward_batch(self, remotes: list[int], qos: int, version: int, head: int, size: int, packets: bytes) -> None:
+    def forward_batch(
+        self, remotes: list[int], qos: int, version: int, head: int, size: int, packets: bytes, expires_at: float
+    ) -> None:
         """Send packets to the workers that have subscribers; at QoS 1 and 2 those tell what became of them."""
         self.asked = 0
         if qos:
             self.tag += 1
             self.asked = len(remotes)
-        batch = Batch(remotes, self.tag if qos else 0, qos, version, head, size, packets)
+        batch = Batch(remotes, self.tag if qos else 0, qos, version, head, size, packets, expires_at)
         self.send(batch, len(packets) * len(remotes))
 
     def await_outcomes(self, postponed: Postponed) -> None:

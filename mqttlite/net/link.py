@@ -30,7 +30,7 @@ class Passes(ABC):
         self.links: Final[dict[int, Link]] = {}
         """Where a link enters itself under its connection's number."""
         self.reads = 0
-        """How many chunks came in during this pass."""
+        """How many chunks came in since the last run."""
         self.is_stalled = False
         """Whether a commit takes so long that whoever makes more changes is to wait for it."""
 

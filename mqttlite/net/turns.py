@@ -115,11 +115,10 @@ class Turns(Passes):
         and spends itself on passes, writes and wake-ups. A nap lets a dozen come, as network cards do it (interrupt
         moderation). Not where each client gets an answer, and not on a loop that others use.
         """
-        reads, self.reads = self.reads, 0
         turn = self.broker.turn
         naps = (
-            GATHER_FROM <= reads <= GATHER_TO
-            and 4 * len(turn.dirty) <= reads
+            GATHER_FROM <= self.reads <= GATHER_TO
+            and 0 < 4 * len(turn.dirty) <= self.reads
             and turn.pending_bytes < GATHER_BYTES
             and self._owns_thread
         )
@@ -129,6 +128,7 @@ class Turns(Passes):
 
     def run(self) -> None:
         self._woken = False
+        self.reads = 0
         turn = self.broker.turn
         begun = self._commits_begun
         if turn.changes:

@@ -1,9 +1,9 @@
 """Messages and answers that come together are what each of them would be by itself.
 
 Two brokers get the same traffic: one as clients send it, so that it takes runs of messages and blocks of answers in one
-step; the other packet by packet, or so that none goes the short way: messages with DUP, answers with a reason code,
-between any two an acknowledgement that answers nothing, and properties as if none had come before. What they write,
-keep, count and store must be the same, but for what nothing orders:
+step; the other packet by packet, or so that none goes the short way: messages with DUP, answers with a reason code, and
+between any two an acknowledgement that answers nothing. It also checks payloads, for which all properties are decoded.
+What they write, keep, count and store must be the same, but for what nothing orders:
 
 - what a client gets of its own messages, and the answers to them, are two streams, and so is what is stored of them;
 - changes for the store have an order in each session, not between sessions; that a message is done with has one only
@@ -22,7 +22,7 @@ from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.changes import Change, SaveMessage, SaveRetained, SaveSession, SaveSubscription
 from mqttlite.core.connection import CLOSED, Connection, Peer
 from mqttlite.core.limits import DISCONNECT, OVERFLOW_POLICIES, Limits
-from mqttlite.core.message import NO_PROPERTIES, Delivery
+from mqttlite.core.message import Delivery
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5, V31, V311
 from mqttlite.wire.decode import decode
@@ -188,12 +188,6 @@ class Side:
         for chunk in chunks:
             self.broker.feed(link, chunk, now)
 
-    def forget_block(self, who: int) -> None:
-        """Let no message be taken for one that has the same properties as the one before."""
-        link = self.links[who]
-        assert link is not None
-        link.block = NO_PROPERTIES
-
     def counted(self) -> dict[str, object]:
         """All that is told of connections and sessions, and costs nothing to look at."""
         seen: dict[str, object] = {"drops": self.broker.publisher.drops, "retained": self.broker.publisher.retained}
@@ -322,7 +316,10 @@ class Traffic:
         packet = encode(Connect(NAMES[who], version, clean, properties=properties), version)
         self.unanswered[who] = []
         for side in (self.together, self.apart):
-            peer = Peer(capabilities=Capabilities(1 if tell and expiry else 2, tell_delivery=tell))
+            checks = side is self.apart
+            peer = Peer(
+                capabilities=Capabilities(1 if tell and expiry else 2, tell_delivery=tell, check_payload_format=checks)
+            )
             link = side.broker.open(peer, self.now)
             side.all.append(link)
             side.links[who] = link
@@ -377,14 +374,11 @@ class Traffic:
         stream = b"".join(packets)
         self.together.feed(who, [stream[:cut], stream[cut:]] if cut else [stream], self.now)
         if self.alone:
-            for packet in packets:
-                self.apart.forget_block(who)
-                self.apart.feed(who, [packet], self.now)
+            self.apart.feed(who, packets, self.now)
         else:
             whole = 0  # so many packets end before the cut
             while whole < len(packets) and len(b"".join(packets[: whole + 1])) <= cut:
                 whole += 1
-            self.apart.forget_block(who)
             nothing = self.answer_to_nothing(who)
             packets = [long_way(packet, self.profiles[who][0]) for packet in packets]
             self.apart.feed(who, [nothing.join(packets[:whole]), nothing.join(packets[whole:])], self.now)

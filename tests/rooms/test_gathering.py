@@ -4,9 +4,14 @@ import time
 
 import pytest
 
+from mqttlite.net.link import PASS_BYTES
 from mqttlite.net.turns import GATHER_BYTES, GATHER_FROM, GATHER_S, GATHER_TO
 from mqttlite.server import Broker
 from tests.rooms.conftest import Rig
+from tests.support.device import until
+
+ALMOST_A_PASS = PASS_BYTES // (GATHER_FROM - 1) + 1
+"""Of so many bytes each, all but one are written before the last has come."""
 
 
 async def naps_of(
@@ -34,6 +39,8 @@ async def naps_of(
     for reader in readers:
         for _ in devices:
             await reader.message()
+    core = broker._turns.broker
+    await until(lambda: sum(each.received_qos0 + each.received_qos1 for each in core.connections.values()) == senders)
     return naps
 
 
@@ -55,12 +62,17 @@ async def test_not_where_each_sender_gets_an_answer(rig: Rig, monkeypatch: pytes
     assert await naps_of(rig, monkeypatch, GATHER_FROM, qos=1) == []
 
 
+async def test_not_where_nobody_gets_anything(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await naps_of(rig, monkeypatch, GATHER_FROM, receivers=0) == []
+
+
 async def test_not_where_there_are_many_receivers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await naps_of(rig, monkeypatch, GATHER_FROM, receivers=GATHER_FROM // 4 + 1) == []
 
 
-async def test_not_where_messages_are_large(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await naps_of(rig, monkeypatch, GATHER_FROM, size=GATHER_BYTES // GATHER_FROM) == []
+@pytest.mark.parametrize("size", [GATHER_BYTES // GATHER_FROM, ALMOST_A_PASS])
+async def test_not_where_messages_are_large(rig: Rig, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    assert await naps_of(rig, monkeypatch, GATHER_FROM, size=size) == []
 
 
 async def test_not_on_a_loop_that_others_use(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,23 +179,26 @@ def test_a_length_of_two_bytes_is_not_taken_for_one(qos: int) -> None:
 def test_a_packet_that_ends_in_them_is_malformed(qos: int) -> None:
     world = World()
     client = writer(world, qos)
-    (packet,) = alike("", qos) or [Publish(b"t", b"", qos, packet_id=9 if qos else 0, properties=BESIDE)]
-    frame = encode(packet, V5)
+    frame = encode(Publish(b"t", b"", qos, packet_id=9 if qos else 0, properties=BESIDE), V5)
     client.send_bytes(frame[:1] + bytes((frame[1] - 1,)) + frame[2:])
     assert client.closed
     assert client.connection.reason_code == 0x81
 
 
+@pytest.mark.parametrize(("seconds", "left"), [(0.4, 10), (0.6, 9), (4.0, 6), (20.0, 1)])
+@pytest.mark.parametrize("granted", [0, 2])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_the_time_on_the_way_to_another_worker_counts(qos: int) -> None:
+def test_the_time_on_the_way_to_another_worker_counts(qos: int, granted: int, seconds: float, left: int) -> None:
     crew = Crew()
-    reader = crew.subscriber(1, "t", qos=2)
+    reader = crew.subscriber(1, "t", qos=granted)
     sender = crew.connect(0)
-    for at in (1, 2):
-        sender.send(*alike("x", qos, Properties(message_expiry_interval=10), at))
-        crew.advance(4)
+    for at in (1, 3):
+        sender.send(*alike("xy", qos, Properties(message_expiry_interval=10), at))
+        crew.advance(seconds)
         crew.pump()
-    assert [each.properties.message_expiry_interval for each in publishes(reader.received())] == [6, 6]
+    arrived = publishes(reader.received())
+    assert [each.payload for each in arrived] == [b"x", b"y"] * 2
+    assert [each.properties.message_expiry_interval for each in arrived] == [left] * 4
 
 
 @pytest.mark.parametrize("version", [V5, V311])

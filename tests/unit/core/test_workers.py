@@ -142,13 +142,19 @@ class Crew:
             if isinstance(each, Batch):
                 for worker in each.workers:
                     if to in (None, worker):
-                        batch = Batch([at], each.tag, each.qos, each.version, each.head, each.size, each.packets)
+                        batch = Batch(
+                            *([at], each.tag, each.qos, each.version, each.head, each.size, each.packets),
+                            each.expires_at,
+                        )
                         self[worker].broker.on_batch(batch, self[worker].now)
                         sent += 1
                 left = [worker for worker in each.workers if to not in (None, worker)]
                 if left:
                     self.outgoing[at].append(
-                        Batch(left, each.tag, each.qos, each.version, each.head, each.size, each.packets)
+                        Batch(
+                            *(left, each.tag, each.qos, each.version, each.head, each.size, each.packets),
+                            each.expires_at,
+                        )
                     )
             elif to not in (None, each.worker):
                 self.outgoing[at].append(each)
