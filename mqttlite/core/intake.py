@@ -137,10 +137,12 @@ class Intake:
         if stop < end:
             same = topic_end - at
             prefix = data[at:topic_end]
+            block_from, block_to = block_at - at, head_end - at
+            beside = data[block_at:head_end]
             while (
                 stop + size <= end
                 and data[stop : stop + same] == prefix
-                and (connection.version != V5 or data[stop + block_at - at : stop + head_end - at] == block.data)
+                and (not beside or data[stop + block_from : stop + block_to] == beside)
             ):
                 stop += size
         ids = Ids(packet_id)
