@@ -34,6 +34,7 @@ from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.store.memory import MemoryStore
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.journal import Opened
+from mqttlite.telemetry.log import Lines
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
@@ -105,6 +106,8 @@ class Broker:
         self.owns_thread = False
         """Whether nothing but this broker runs on the thread of its loop, so that it may sleep for some microseconds.
         Set before `start`."""
+        self.lines: Lines | None = None
+        """Where the log goes, if all of it goes there; else it is the logging library's."""
         self._core: Core
         self._turns: Turns
         self.dataset: Dataset | None = None
@@ -461,16 +464,13 @@ class Broker:
     def _on_connected(self, link: Link) -> None:
         connection = link.connection
         if _log.isEnabledFor(logging.INFO):
-            _log.info(
-                "%s client %r connected: MQTT %s on %s, %s, keep-alive %d s%s",
-                link.address,
-                connection.client_id,
-                VERSION_NAMES[connection.version],
-                link.listener,
-                "session resumed" if connection.session_present else "new session",
-                connection.keep_alive_s,
-                f", as {connection.username!r}" if connection.username else "",
-                extra=about(link),
+            version = VERSION_NAMES[connection.version]
+            session = "session resumed" if connection.session_present else "new session"
+            user = f", as {connection.username!r}" if connection.username else ""
+            self._say(
+                link,
+                f"{link.address} client {connection.client_id!r} connected: MQTT {version} on {link.listener}, "
+                f"{session}, keep-alive {connection.keep_alive_s} s{user}",
             )
         if self._status is not None:
             self._status.on_connected()
@@ -482,6 +482,14 @@ class Broker:
             self.dataset.begin(self._opened(link))
         if self._presence is not None:
             self._presence.on_connected(connection, link.address, link.listener, connection.connected_at)
+
+    def _say(self, link: Link, message: str) -> None:
+        """Log what a client does."""
+        fields = about(link)
+        if self.lines is None:
+            _log.info("%s", message, extra=fields)
+        else:
+            self.lines.say(asyncio.get_running_loop(), _log.name, message, fields["fields"])
 
     def _on_closed(self, link: Link) -> None:
         connection = link.connection
@@ -503,13 +511,9 @@ class Broker:
             _log.log(level, "%s on %s refused: %s", *what, extra=about(link))
             return
         if _log.isEnabledFor(logging.INFO):
-            _log.info(
-                "%s client %r disconnected: %s%s",
-                link.address,
-                connection.client_id,
-                connection.close_reason,
-                f": {_printable(connection.close_detail)}" if connection.close_detail else "",
-                extra=about(link),
+            detail = f": {_printable(connection.close_detail)}" if connection.close_detail else ""
+            self._say(
+                link, f"{link.address} client {connection.client_id!r} disconnected: {connection.close_reason}{detail}"
             )
         if connection.drops:
             _log.warning(

@@ -207,6 +207,8 @@ def _serve_as_worker(config: Config, membership: Membership) -> int:
 
 
 def _run(broker: Broker) -> None:
+    handlers = logging.getLogger().handlers
+    broker.lines = handlers[0] if len(handlers) == 1 and isinstance(handlers[0], Lines) else None
     broker.owns_thread = sys.platform != "win32"  # where a nap is far longer than it is asked to be
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(_serve(broker))

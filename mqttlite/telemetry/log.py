@@ -25,7 +25,8 @@ class Lines(logging.Handler):
     def __init__(self, stream: TextIO, as_json: bool = False) -> None:
         super().__init__()
         self._stream: Final = stream
-        self.setFormatter(_Json() if as_json else _Stamped("%(asctime)s %(levelname)-7s %(message)s"))
+        self._layout: Final = _Json() if as_json else _Stamped("%(asctime)s %(levelname)-7s %(message)s")
+        self.setFormatter(self._layout)
         self._waiting: Final[list[str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -41,6 +42,12 @@ class Lines(logging.Handler):
         if loop is None:
             self.flush()
         elif len(self._waiting) == 1:
+            loop.call_soon(self.flush)
+
+    def say(self, loop: asyncio.AbstractEventLoop, logger: str, message: str, fields: dict[str, object]) -> None:
+        """Write what `info` would, without a record: in a storm of connects that was a quarter of the work."""
+        self._waiting.append(self._layout.info(time.time(), logger, message, fields) + "\n")
+        if len(self._waiting) == 1:
             loop.call_soon(self.flush)
 
     def flush(self) -> None:
@@ -64,11 +71,17 @@ class _Stamped(logging.Formatter):
         self._text = ""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 the library's name
-        second = int(record.created)
+        return self._date(record.created)
+
+    def info(self, now: float, _logger: str, message: str, _fields: dict[str, object]) -> str:
+        return f"{self._date(now)} INFO    {message}"
+
+    def _date(self, at: float) -> str:
+        second = int(at)
         if second != self._second:
             self._second = second
             self._text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
-        return f"{self._text},{int(record.msecs):03d}"
+        return f"{self._text},{int((at - second) * 1000):03d}"
 
 
 class _Json(logging.Formatter):
@@ -80,19 +93,26 @@ class _Json(logging.Formatter):
         self._text = ""
 
     def format(self, record: logging.LogRecord) -> str:
-        second = int(record.created)
+        fields: dict[str, object] = getattr(record, "fields", {})
+        if record.exc_info:
+            fields = {**fields, "exception": self.formatException(record.exc_info)}
+        return self._line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields)
+
+    def info(self, now: float, logger: str, message: str, fields: dict[str, object]) -> str:
+        return self._line(now, "info", logger, message, fields)
+
+    def _line(self, at: float, level: str, logger: str, message: str, fields: dict[str, object]) -> str:
+        second = int(at)
         if second != self._second:
             self._second = second
             self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         line = {
-            "time": f"{self._text}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
+            "time": f"{self._text}.{int((at - second) * 1000):03d}Z",
+            "level": level,
+            "logger": logger,
+            "message": message,
+            **fields,
         }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
         try:
             return msgspec.json.encode(line).decode()
         except UnicodeEncodeError:  # the name of a file may be no text

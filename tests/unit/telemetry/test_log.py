@@ -149,6 +149,27 @@ def test_a_line_without_a_loop_leaves_at_once_with_its_time_and_level(
     ]
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_what_is_said_is_what_the_logging_library_would_write(
+    terminal: Terminal, as_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_763_744_967.25)
+    logger, lines = logging.Logger("alone", logging.INFO), Lines(terminal, as_json)
+    logger.addHandler(lines)
+    fields: dict[str, object] = {"peer": "[::1]:7", "client_id": None, "connection_id": 7}
+    logger.info("client %r connected", "é\n", extra={"fields": fields})
+    lines.say(asyncio.get_running_loop(), "alone", "client 'é\\n' connected", fields)
+    assert terminal.writes == []
+    await asyncio.sleep(0)
+    (text,) = terminal.writes
+    library, ours = text.splitlines()
+    assert ours == library
+    lines.say(asyncio.get_running_loop(), "alone", "next", fields)
+    await asyncio.sleep(0)
+    assert "next" in terminal.writes[1]
+    lines.close()
+
+
 def test_a_line_that_cannot_be_made_or_written_stops_nobody(
     terminal: Terminal, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
