@@ -86,7 +86,7 @@ class Batch:
         head: int,
         size: int,
         packets: bytes,
-        expires_at: float = 0.0,
+        expires_at: float,
     ) -> None:
         self.workers: Final = workers
         self.tag: Final = tag

@@ -200,7 +200,9 @@ class Team:
         for each in outgoing:
             self.forwarded += 1
             if isinstance(each, Batch):
-                batch = Batch([at], each.tag, each.qos, each.version, each.head, each.size, each.packets)
+                batch = Batch(
+                    [at], each.tag, each.qos, each.version, each.head, each.size, each.packets, each.expires_at
+                )
                 for other_at in each.workers:
                     self.workers[other_at].on_batch(batch, now)
             elif isinstance(each, Forward):

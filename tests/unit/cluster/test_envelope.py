@@ -21,11 +21,11 @@ from mqttlite.cluster.envelope import (
 )
 from mqttlite.cluster.pieces import Pieces
 from mqttlite.core.forwards import Batch, Forward, Interest, Outcome
-from mqttlite.core.message import Message
-from mqttlite.wire.constants import V5, V311
+from mqttlite.core.message import Block, Message
+from mqttlite.wire.constants import PUBLISH, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.properties import NONE, Properties, encode_properties
 
 U16 = st.integers(0, 65_535)
 U32 = st.integers(0, 2**32 - 1)
@@ -42,8 +42,10 @@ PROPERTIES = st.just(NONE) | st.builds(
     correlation_data=st.none() | st.binary(max_size=20),
     user_properties=st.lists(st.tuples(TEXT, TEXT), max_size=3),
 )
-MESSAGES = st.builds(
-    Message, TOPICS, st.binary(max_size=300), st.integers(0, 2), st.booleans(), PROPERTIES, st.floats(0, 1e12)
+BLOCKS = PROPERTIES.map(lambda properties: Block(encode_properties(properties, PUBLISH)))
+WORDS = TOPICS, st.binary(max_size=300), st.integers(0, 2), st.booleans()
+MESSAGES = st.builds(Message, *WORDS, PROPERTIES, st.floats(0, 1e12)) | st.builds(
+    Message, *WORDS, st.just(NONE), st.floats(0, 1e12), BLOCKS
 )
 
 
@@ -81,7 +83,8 @@ class Heard:
 def said(each: Batch | Forward | Outcome, worker: int = 3) -> tuple[Any, ...]:
     """What is to arrive, from worker 3."""
     if isinstance(each, Batch):
-        return "batch", worker, each.tag, each.qos, each.version, each.head, each.size, each.packets
+        where = each.head, each.size, each.packets
+        return "batch", worker, each.tag, each.qos, each.version, *where, each.expires_at
     if isinstance(each, Outcome):
         counts = each.dropped, each.queued, each.sent
         return "outcome", worker, each.tag, each.code, *counts, each.untaken, each.refused
@@ -153,7 +156,7 @@ def test_a_byte_at_a_time_is_enough() -> None:
 def test_a_batch_knows_its_topic_however_long(topic_bytes: int, version: int, qos: int) -> None:
     topic = b"t" * topic_bytes
     packet = encode(Publish(topic, b"payload", qos, packet_id=qos), version)
-    batch = Batch([3], 1, qos, version, len(packet) - 7, len(packet), packet)
+    batch = Batch([3], 1, qos, version, len(packet) - 7, len(packet), packet, 12.5)
     assert batch.topic() == topic
     heard = Heard()
     read(3, b"".join(write_batch(batch)), heard)

@@ -143,8 +143,7 @@ class Crew:
                 for worker in each.workers:
                     if to in (None, worker):
                         batch = Batch(
-                            *([at], each.tag, each.qos, each.version, each.head, each.size, each.packets),
-                            each.expires_at,
+                            [at], each.tag, each.qos, each.version, each.head, each.size, each.packets, each.expires_at
                         )
                         self[worker].broker.on_batch(batch, self[worker].now)
                         sent += 1
@@ -152,8 +151,7 @@ class Crew:
                 if left:
                     self.outgoing[at].append(
                         Batch(
-                            *(left, each.tag, each.qos, each.version, each.head, each.size, each.packets),
-                            each.expires_at,
+                            left, each.tag, each.qos, each.version, each.head, each.size, each.packets, each.expires_at
                         )
                     )
             elif to not in (None, each.worker):
