@@ -46,9 +46,10 @@ class Lines(logging.Handler):
 
     def say(self, loop: asyncio.AbstractEventLoop, logger: str, message: str, fields: dict[str, object]) -> None:
         """Write what `info` would, without a record: in a storm of connects that was a quarter of the work."""
-        self._waiting.append(self._layout.info(time.time(), logger, message, fields) + "\n")
-        if len(self._waiting) == 1:
-            loop.call_soon(self.flush)
+        with self.lock or contextlib.nullcontext():  # other threads may flush
+            self._waiting.append(self._layout.info(time.time(), logger, message, fields) + "\n")
+            if len(self._waiting) == 1:
+                loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Write what waits. Called at the end of the program, too."""
