@@ -487,7 +487,7 @@ class Broker:
         """Log what a client does."""
         fields = about(link)
         if self.lines is None:
-            _log.info("%s", message, extra=fields)
+            _log.info(message, extra=fields, stacklevel=2)
         else:
             self.lines.say(asyncio.get_running_loop(), _log.name, message, fields["fields"])
 

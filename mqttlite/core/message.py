@@ -112,7 +112,7 @@ class Message:
 class Delivery:
     """A message in the shape in which some receivers get it: QoS, retain flag, subscription identifiers."""
 
-    __slots__ = ("_head3", "_head5", "_tail3", "_tail5", "identifiers", "message", "qos", "retain", "share")
+    __slots__ = ("_head3", "_head5", "_left_s", "_tail3", "_tail5", "identifiers", "message", "qos", "retain", "share")
 
     def __init__(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...] = (), share: bytes = b""
@@ -127,6 +127,7 @@ class Delivery:
         self._tail3 = b""
         self._head5 = b""
         self._tail5 = b""
+        self._left_s = NO_EXPIRY  # which these two say is left
 
     def parts(self, version: int, now: float) -> tuple[bytes, bytes]:
         """What stands before and behind the packet identifier; built once for a protocol version.
@@ -141,10 +142,12 @@ class Delivery:
                     message.topic, message.payload, self.qos, self.retain, NONE, version
                 )
             return self._head3, self._tail3
-        if message.expires_at:  # the remaining time differs from one moment to the next
-            return self._parts5(seconds_left(message.expiry_s(), message.expires_at, now))
-        if not self._head5:
-            self._head5, self._tail5 = self._parts5(NO_EXPIRY)
+        left = NO_EXPIRY
+        if message.expires_at:  # the remaining time differs from one second to the next
+            left = seconds_left(message.expiry_s(), message.expires_at, now)
+        if not self._head5 or left != self._left_s:
+            self._left_s = left
+            self._head5, self._tail5 = self._parts5(left)
         return self._head5, self._tail5
 
     def _parts5(self, remaining_s: int) -> tuple[bytes, bytes]:

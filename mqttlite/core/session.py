@@ -220,7 +220,9 @@ class Session:
         None where each is to be looked at: it waits, it is to be made durable, or the client takes no such packet.
         """
         outbox = self.outbox
-        if outbox is None or outbox.max_packet_bytes or outbox.topic_alias_maximum or run.is_late:
+        if outbox is None or outbox.max_packet_bytes or outbox.topic_alias_maximum:
+            return 0
+        if run.is_late and outbox.version == V5:
             return 0
         if qos == 0:
             outbox.offer(run.frames(outbox.version, 0, 0, run.count), run.count)

@@ -116,9 +116,12 @@ class Turns(Passes):
         moderation). Not where each client gets an answer, and not on a loop that others use.
         """
         turn = self.broker.turn
+        writes = len(turn.dirty)
+        if turn.outgoing and not self.broker.postponed:  # to other workers, and nobody waits for their answer
+            writes += 1
         naps = (
             GATHER_FROM <= self.reads <= GATHER_TO
-            and 0 < 4 * len(turn.dirty) <= self.reads
+            and 0 < 4 * writes <= self.reads
             and turn.pending_bytes < GATHER_BYTES
             and self._owns_thread
         )

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from mqttlite.core.forwards import Release
 from mqttlite.net.link import PASS_BYTES
 from mqttlite.net.turns import GATHER_BYTES, GATHER_FROM, GATHER_S, GATHER_TO
 from mqttlite.server import Broker
@@ -23,6 +24,7 @@ async def naps_of(
     qos: int = 0,
     size: int = 1,
     owns_thread: bool = True,
+    forwards: bool = False,
 ) -> list[float]:
     """The naps after a pass in which each sender's message came."""
     broker = Broker(port=0)
@@ -34,6 +36,8 @@ async def naps_of(
     devices = [await rig.device(broker.port, f"sender{number}") for number in range(senders)]
     naps: list[float] = []
     monkeypatch.setattr(time, "sleep", naps.append)
+    if forwards:
+        broker._turns.broker.turn.outgoing.append(Release(0, b"c"))
     for device in devices:
         device.publish("t", b"x" * size, qos)
     for reader in readers:
@@ -64,6 +68,10 @@ async def test_not_where_each_sender_gets_an_answer(rig: Rig, monkeypatch: pytes
 
 async def test_not_where_nobody_gets_anything(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await naps_of(rig, monkeypatch, GATHER_FROM, receivers=0) == []
+
+
+async def test_what_is_for_another_worker_is_a_write(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await naps_of(rig, monkeypatch, GATHER_FROM, receivers=0, forwards=True) == [GATHER_S]
 
 
 async def test_not_where_there_are_many_receivers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

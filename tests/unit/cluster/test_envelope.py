@@ -103,7 +103,7 @@ def outcome(refused: list[int], *arguments: Any) -> Outcome:
 
 BATCHES = st.builds(
     Batch, st.lists(st.integers(0, 63), min_size=1), U64, st.integers(0, 2), st.sampled_from([V311, V5]), U32, U32,
-    st.binary(max_size=500),
+    st.binary(max_size=500), st.floats(0, 1e12),
 ).map(lambda batch: (b"".join(write_batch(batch)), said(batch)))  # fmt: skip
 FORWARDS = st.builds(
     Forward, st.integers(0, 63), U64, MESSAGES, st.booleans(), st.booleans(), st.floats(0, 1e12), NAMES

@@ -190,7 +190,7 @@ def test_a_packet_that_ends_in_them_is_malformed(qos: int) -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_the_time_on_the_way_to_another_worker_counts(qos: int, granted: int, seconds: float, left: int) -> None:
     crew = Crew()
-    reader = crew.subscriber(1, "t", qos=granted)
+    reader, older = crew.subscriber(1, "t", qos=granted), crew.subscriber(1, "t", qos=granted, version=V311)
     sender = crew.connect(0)
     for at in (1, 3):
         sender.send(*alike("xy", qos, Properties(message_expiry_interval=10), at))
@@ -199,6 +199,7 @@ def test_the_time_on_the_way_to_another_worker_counts(qos: int, granted: int, se
     arrived = publishes(reader.received())
     assert [each.payload for each in arrived] == [b"x", b"y"] * 2
     assert [each.properties.message_expiry_interval for each in arrived] == [left] * 4
+    assert older.payloads() == ["x", "y"] * 2
 
 
 @pytest.mark.parametrize("version", [V5, V311])

@@ -141,6 +141,7 @@ def test_a_line_without_a_loop_leaves_at_once_with_its_time_and_level(
 ) -> None:
     for at in (0.0, 0.25, 1.5):
         monkeypatch.setattr(time, "time", lambda at=at: 1_000_000_000 + at)
+        monkeypatch.setattr(time, "time_ns", lambda at=at: int((1_000_000_000 + at) * 1e9))
         logger.info("on")
     day = time.strftime("%Y-%m-%d", time.localtime(1_000_000_000))
     clock = [time.strftime("%H:%M:%S", time.localtime(1_000_000_000 + second)) for second in (0, 0, 1)]
@@ -154,6 +155,7 @@ async def test_what_is_said_is_what_the_logging_library_would_write(
     terminal: Terminal, as_json: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_763_744_967.25)
+    monkeypatch.setattr(time, "time_ns", lambda: 1_763_744_967_250_000_000)  # the library asks it from 3.13 on
     logger, lines = logging.Logger("alone", logging.INFO), Lines(terminal, as_json)
     logger.addHandler(lines)
     fields: dict[str, object] = {"peer": "[::1]:7", "client_id": None, "connection_id": 7}
