@@ -1,5 +1,6 @@
 """A broker with a thread of its own naps where many single messages make few writes, and nowhere else."""
 
+import asyncio
 import time
 
 import pytest
@@ -45,6 +46,7 @@ async def naps_of(
             await reader.message()
     core = broker._turns.broker
     await until(lambda: sum(each.received_qos0 + each.received_qos1 for each in core.connections.values()) == senders)
+    await asyncio.sleep(0.02)  # the pass is over
     return naps
 
 

@@ -102,6 +102,21 @@ def test_what_waits_has_less_time_left_and_expires(qos: int) -> None:
     assert arrived.properties.user_properties == BESIDE.user_properties
 
 
+def test_each_who_was_away_is_told_what_is_left_when_he_is_back() -> None:
+    world = World()
+    for name in ("r", "s"):
+        reader = world.connect(name, expiry=1_000)
+        reader.subscribe("t", qos=1)
+        reader.disconnect()
+    writer(world, 1)
+    left = []
+    for name in ("r", "s"):
+        world.advance(20.0)
+        (arrived,) = publishes(world.connect(name, clean_start=False, expiry=1_000).received())
+        left.append(arrived.properties.message_expiry_interval)
+    assert left == [40, 20]
+
+
 @pytest.mark.parametrize("granted", [0, 2])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_other_properties_are_seen_wherever_they_begin(qos: int, granted: int) -> None:
