@@ -176,7 +176,10 @@ NO_TRACES: Final[list[int]] = []
 
 @final
 class Run:
-    """QoS 1 or 2 messages of one topic, size and properties, without RETAIN, one behind the other as they came."""
+    """Messages of one QoS, topic, size and properties, without RETAIN, one behind the other as they came.
+
+    Those of QoS 0 need no such object but where they are late.
+    """
 
     __slots__ = (
         "_deliveries",

@@ -246,15 +246,16 @@ class Publisher:
         topic = batch.topic()
         route = self._routes.find_own(topic)  # whoever sent it was asked whether it may
         block = self._block_in(batch)
-        run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version, block, batch.expires_at)
-        if block.expiry_s != NO_EXPIRY:
-            run.is_late = seconds_left(block.expiry_s, batch.expires_at, self._turn.now) != block.expiry_s
-        if batch.qos == 0 and not run.is_late:
+        expiry_s = block.expiry_s
+        is_late = expiry_s != NO_EXPIRY and seconds_left(expiry_s, batch.expires_at, self._turn.now) != expiry_s
+        if batch.qos == 0 and not is_late:
             end = len(batch.packets)
             self.run(route, topic, batch.packets, 0, end, batch.size, batch.head, batch.version, None, block)
             return
         changes = len(self._turn.changes)
         refused: dict[int, None] = {}
+        run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version, block, batch.expires_at)
+        run.is_late = is_late
         self.publish_run(run, route, None, refused)
         if batch.qos == 0:
             return
