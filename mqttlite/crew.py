@@ -8,8 +8,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from mqttlite.cluster.envelope import read_traveller, write_traveller
 from mqttlite.cluster.fabric import Fabric
 from mqttlite.cluster.handoff import Handoff, Origin
 from mqttlite.cluster.membership import Membership
@@ -40,16 +42,25 @@ class Crew:
         self._membership: Final = membership
         self._listeners: Final = listeners
         self._on_lost: Final = on_lost
+        self._core: Final = core
+        self._wake: Final = turns.wake
         self._handoffs: dict[int, Handoff] = {}
         self._stopping = False
         self.fabric: Final = Fabric(
-            membership, core, on_change=turns.wake, on_status=on_status, on_lost=self._on_worker_lost
+            membership,
+            core,
+            has_room=self._has_room,
+            on_change=turns.wake,
+            on_status=on_status,
+            on_lost=self._on_worker_lost,
         )
 
     async def start(self) -> None:
         """Take the sockets to the other workers."""
         await self.fabric.start()
-        self._handoffs = {worker: Handoff(sock, self._adopt) for worker, sock in self._membership.handoff.items()}
+        self._handoffs = {
+            worker: Handoff(sock, partial(self._adopt, worker)) for worker, sock in self._membership.handoff.items()
+        }
         lifeline = self._membership.lifeline
         if lifeline is not None:
             asyncio.get_running_loop().add_reader(lifeline.fileno(), self._on_orphaned, lifeline)
@@ -58,17 +69,18 @@ class Crew:
         """Tell the spokesman what is counted here."""
         self.fabric.send_status(SPOKESMAN, status)
 
-    def move(self, link: Link, move: Move) -> None:
-        """Send a connection to its client's home."""
+    def move(self, link: Link, move: Move) -> bool:
+        """Send a connection to its client's home, or to where its messages go. False: it is closed instead."""
         number = next(at for at, listener in enumerate(self._listeners) if listener.holds(link))
-        origin = Origin(number, link.address, link.identity, link.tls_version, link.tls_cipher)
+        traveller = None if move.traveller is None else write_traveller(move.traveller)
+        origin = Origin(number, link.address, link.identity, link.tls_version, link.tls_cipher, traveller)
         try:
             sock = self._listeners[number].give_away(link)
         except OSError as error:  # no file left for it
             _log.warning("%s: cannot go on at worker %d: %s", link.address, move.worker, error, extra=about(link))
             link.abort()
-            return
-        self._handoffs[move.worker].send(sock, origin, move.data)
+            return False
+        return self._handoffs[move.worker].send(sock, origin, move.data)
 
     def is_leaving(self) -> None:
         """From now on it is no surprise when another worker is gone."""
@@ -84,7 +96,19 @@ class Crew:
             lifeline.close()
         self.fabric.stop()
 
-    def _adopt(self, sock: socket.socket, origin: Origin, data: bytes) -> None:
+    def _has_room(self) -> bool:
+        return not self._stopping and all(listener.has_room for listener in self._listeners)
+
+    def _adopt(self, worker: int, sock: socket.socket | None, origin: Origin, data: bytes) -> None:
+        now = asyncio.get_running_loop().time()
+        traveller = None if origin.traveller is None else read_traveller(origin.traveller)
+        if traveller is not None:
+            self._core.expect(traveller, worker, now)
+            if sock is None:
+                self._core.lose(traveller, now)
+            self._wake()
+        if sock is None:
+            return
         listener = self._listeners[origin.listener]
         link = listener.link()
         link.address = origin.address
@@ -92,6 +116,7 @@ class Crew:
         link.tls_version = origin.tls_version
         link.tls_cipher = origin.tls_cipher
         link.early = data
+        link.traveller = traveller
         listener.adopt(link, sock)
 
     def _on_orphaned(self, lifeline: socket.socket) -> None:

@@ -129,6 +129,10 @@ class Monitor:
         """A client was accepted."""
         self._comings.on_connected(link)
 
+    def on_departed(self, link: Link) -> None:
+        """A connection goes on at another worker."""
+        self._comings.ended.add(link.connection)
+
     def on_closed(self, link: Link) -> None:
         """A connection is over."""
         self._comings.on_closed(link)

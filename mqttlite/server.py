@@ -15,7 +15,7 @@ from mqttlite.cluster.membership import Membership
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.connection import Connection
-from mqttlite.core.forwards import Move
+from mqttlite.core.forwards import STAYED, Move
 from mqttlite.core.ports import Store
 from mqttlite.core.turn import Authenticate
 from mqttlite.crew import SPOKESMAN, Crew
@@ -394,7 +394,22 @@ class Broker:
 
     def _on_moved(self, link: Link, move: Move) -> None:
         assert self._crew is not None
-        self._crew.move(link, move)
+        moved = self._crew.move(link, move)
+        if move.traveller is None:
+            return
+        if not moved:
+            self._core.strand(move.traveller, asyncio.get_running_loop().time())
+            self._on_closed(link)
+            return
+        _log.debug("%s client %r goes on at worker %d", link.address, move.traveller.client_id, move.worker)
+        if self._status is not None:
+            self._status.on_closed(link.connection)
+        if self.monitor is not None:
+            self.monitor.on_departed(link)
+        if self.observer is not None:
+            self.observer.on_departed(link)
+        if self.dataset is not None:
+            self.dataset.forget(link.connection.number)
 
     def _listener(self, number: int, options: ListenerOptions) -> Listener:
         try:
@@ -463,6 +478,10 @@ class Broker:
 
     def _on_connected(self, link: Link) -> None:
         connection = link.connection
+        if self.dataset is not None:
+            self.dataset.begin(self._opened(link))
+        if connection.earlier is not STAYED:
+            return  # everybody was told where it came in
         if _log.isEnabledFor(logging.INFO):
             version = VERSION_NAMES[connection.version]
             session = "session resumed" if connection.session_present else "new session"
@@ -478,8 +497,6 @@ class Broker:
             self.monitor.on_connected(link)
         if self.observer is not None:
             self.observer.on_connected(link)
-        if self.dataset is not None:
-            self.dataset.begin(self._opened(link))
         if self._presence is not None:
             self._presence.on_connected(connection, link.address, link.listener, connection.connected_at)
 

@@ -8,7 +8,19 @@ import struct
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from mqttlite.core.forwards import Batch, Claim, Forward, Interest, Located, Outcome, Outgoing, Release
+from mqttlite.core.forwards import (
+    Arrival,
+    Batch,
+    Claim,
+    Forward,
+    Interest,
+    Located,
+    Outcome,
+    Outgoing,
+    Passage,
+    Release,
+    Traveller,
+)
 from mqttlite.core.message import Message
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
@@ -28,14 +40,22 @@ BYE: Final = 8
 CLAIM: Final = 9
 LOCATED: Final = 10
 RELEASE: Final = 11
+PASSAGE: Final = 12
+ARRIVAL: Final = 13
 
 _HEAD: Final = struct.Struct("<BI")
 _BATCH: Final = struct.Struct("<QBBIId")
 _FORWARD: Final = struct.Struct("<QBddI")
 _OUTCOME: Final = struct.Struct("<QBIIIII")
 _INTEREST: Final = struct.Struct("<IIH")
+_PASSAGE: Final = struct.Struct("<QB")
+_ARRIVAL: Final = struct.Struct("<B?")
+_TRAVELLER: Final = struct.Struct("<QB??H?IHHddQQQQQdIQHHI")
 _SERIAL: Final = struct.Struct("<Q")
 _LENGTH: Final = struct.Struct("<H")
+
+_NOBODY: Final = 0xFFFF_FFFF
+"""The length of a user name that there is not."""
 
 _PLAIN: Final = 1
 _RETAIN: Final = 2
@@ -55,6 +75,10 @@ class Receiver(Protocol):
     def on_located(self, located: Located) -> None: ...
 
     def on_release(self, release: Release) -> None: ...
+
+    def on_passage(self, passage: Passage) -> None: ...
+
+    def on_arrival(self, arrival: Arrival) -> None: ...
 
     def on_interests(self, serial: int, interests: list[Interest]) -> None: ...
 
@@ -81,6 +105,10 @@ def write(outgoing: Outgoing) -> list[bytes]:
         return [write_outcome(outgoing)]
     if isinstance(outgoing, Located):
         return [envelope(LOCATED, bytes((outgoing.home,)) + outgoing.client_id)]
+    if isinstance(outgoing, Passage):
+        return [envelope(PASSAGE, _PASSAGE.pack(outgoing.number, outgoing.what))]
+    if isinstance(outgoing, Arrival):
+        return [envelope(ARRIVAL, _ARRIVAL.pack(outgoing.former, outgoing.is_known) + outgoing.client_id)]
     return [envelope(CLAIM if isinstance(outgoing, Claim) else RELEASE, outgoing.client_id)]
 
 
@@ -126,6 +154,69 @@ def write_interests(serial: int, interests: list[Interest]) -> bytes:
 
 def write_told(serial: int) -> bytes:
     return envelope(TOLD, _SERIAL.pack(serial))
+
+
+def write_traveller(traveller: Traveller) -> bytes:
+    """For a handoff."""
+    client_id = traveller.client_id.encode()
+    username = b"" if traveller.username is None else traveller.username.encode()
+    numbers = _TRAVELLER.pack(
+        traveller.number,
+        traveller.version,
+        traveller.clean_start,
+        traveller.session_present,
+        traveller.keep_alive_s,
+        traveller.problem_information,
+        traveller.max_packet_bytes,
+        traveller.topic_alias_maximum,
+        traveller.window,
+        traveller.opened_at,
+        traveller.connected_at,
+        traveller.bytes_received,
+        traveller.bytes_sent,
+        traveller.received_qos0,
+        traveller.received_qos1,
+        traveller.received_qos2,
+        traveller.backpressure_s,
+        traveller.backpressure_count,
+        traveller.high_water_bytes,
+        len(traveller.received),
+        len(client_id),
+        _NOBODY if traveller.username is None else len(username),
+    )
+    return numbers + struct.pack(f"<{len(traveller.received)}H", *traveller.received) + client_id + username
+
+
+def read_traveller(data: bytes) -> Traveller:
+    """The reverse of `write_traveller`."""
+    numbers = _TRAVELLER.unpack_from(data)
+    client_at = _TRAVELLER.size + 2 * numbers[-3]
+    name_at = client_at + numbers[-2]
+    client_id = data[client_at:name_at].decode()
+    username = None if numbers[-1] == _NOBODY else data[name_at:].decode()
+    traveller = Traveller(numbers[0], client_id, username)
+    (
+        traveller.version,
+        traveller.clean_start,
+        traveller.session_present,
+        traveller.keep_alive_s,
+        traveller.problem_information,
+        traveller.max_packet_bytes,
+        traveller.topic_alias_maximum,
+        traveller.window,
+        traveller.opened_at,
+        traveller.connected_at,
+        traveller.bytes_received,
+        traveller.bytes_sent,
+        traveller.received_qos0,
+        traveller.received_qos1,
+        traveller.received_qos2,
+        traveller.backpressure_s,
+        traveller.backpressure_count,
+        traveller.high_water_bytes,
+    ) = numbers[1:-3]
+    traveller.received = list(struct.unpack_from(f"<{numbers[-3]}H", data, _TRAVELLER.size))
+    return traveller
 
 
 def read(worker: int, data: bytes, receiver: Receiver) -> int:
@@ -209,6 +300,10 @@ _READERS: Final[dict[int, Callable[[int, bytes, Receiver], None]]] = {
     CLAIM: lambda worker, body, receiver: receiver.on_claim(Claim(worker, body)),
     LOCATED: lambda worker, body, receiver: receiver.on_located(Located(worker, body[1:], body[0])),
     RELEASE: lambda worker, body, receiver: receiver.on_release(Release(worker, body)),
+    PASSAGE: lambda worker, body, receiver: receiver.on_passage(Passage(worker, *_PASSAGE.unpack(body))),
+    ARRIVAL: lambda worker, body, receiver: receiver.on_arrival(
+        Arrival(worker, body[_ARRIVAL.size :], *_ARRIVAL.unpack_from(body))
+    ),
     INTERESTS: _read_interests,
     TOLD: lambda _worker, body, receiver: receiver.on_told(_SERIAL.unpack(body)[0]),
     STATUS: lambda _worker, body, receiver: receiver.on_status(body),

@@ -25,7 +25,18 @@ from mqttlite.cluster.envelope import (
 from mqttlite.cluster.membership import Membership
 from mqttlite.cluster.pieces import Pieces
 from mqttlite.core.broker import Broker
-from mqttlite.core.forwards import Batch, Claim, Forward, Interest, Located, Outcome, Outgoing, Release
+from mqttlite.core.forwards import (
+    Arrival,
+    Batch,
+    Claim,
+    Forward,
+    Interest,
+    Located,
+    Outcome,
+    Outgoing,
+    Passage,
+    Release,
+)
 
 WRITE_BUFFER_BYTES: Final = 1_048_576
 """What may wait for another worker before whoever sends to it is held up."""
@@ -41,20 +52,23 @@ _log = logging.getLogger("mqttlite.cluster")
 
 @final
 class Fabric:
-    """One worker's end. `on_change` is called when something came in or is no longer jammed, `on_lost` when another
-    worker is gone without a goodbye, `on_status` with what another says of itself."""
+    """One worker's end. `has_room` says whether connections of other workers may come. `on_change` is called when
+    something came in or is no longer jammed, `on_lost` when another worker is gone without a goodbye, `on_status` with
+    what another says of itself."""
 
     def __init__(
         self,
         membership: Membership,
         core: Broker,
         *,
+        has_room: Callable[[], bool],
         on_change: Callable[[], None],
         on_status: Callable[[int, bytes], None],
         on_lost: Callable[[int], None],
     ) -> None:
         self.index: Final = membership.index
         self.core: Final = core
+        self.has_room: Final = has_room
         self.on_change: Final = on_change
         self.on_status: Final = on_status
         self._on_lost: Final = on_lost
@@ -235,6 +249,12 @@ class Peer:
 
     def on_release(self, release: Release) -> None:
         self._fabric.core.on_release(release)
+
+    def on_passage(self, passage: Passage) -> None:
+        self._fabric.core.on_passage(passage, self._fabric.has_room(), self._loop.time())
+
+    def on_arrival(self, arrival: Arrival) -> None:
+        self._fabric.core.on_arrival(arrival)
 
     def on_interests(self, serial: int, interests: list[Interest]) -> None:
         for interest in interests:

@@ -29,19 +29,23 @@ _log = logging.getLogger("mqttlite.cluster")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What is known of a connection where it came in. `listener` is the number of its listener in the config."""
+    """What is known of a connection where it came in. `listener` is the number of its listener in the config.
+
+    `traveller` is what `write_traveller` made of what is known of its client, if that was let in there.
+    """
 
     listener: int
     address: str
     identity: str | None
     tls_version: str | None
     tls_cipher: str | None
+    traveller: bytes | None = None
 
 
 class Handoff:
-    """The socket to one other worker; `on_arrival` is given what comes."""
+    """The socket to one other worker; `on_arrival` is given what comes, without a socket if there was no room."""
 
-    def __init__(self, sock: socket.socket, on_arrival: Callable[[socket.socket, Origin, bytes], None]) -> None:
+    def __init__(self, sock: socket.socket, on_arrival: Callable[[socket.socket | None, Origin, bytes], None]) -> None:
         self._sock: Final = sock
         self._on_arrival: Final = on_arrival
         self._loop: Final = asyncio.get_running_loop()
@@ -52,8 +56,8 @@ class Handoff:
         self._origins: Final = msgspec.json.Decoder(Origin)
         self._loop.add_reader(sock.fileno(), self._read)
 
-    def send(self, sock: socket.socket, origin: Origin, data: bytes) -> None:
-        """Let a connection go, which is no longer ours afterwards."""
+    def send(self, sock: socket.socket, origin: Origin, data: bytes) -> bool:
+        """Let a connection go, which is no longer ours afterwards. False: it is closed, for too many wait."""
         if len(self._waiting) >= MAX_WAITING:
             _log.warning(
                 "%s: too many connections wait for another worker: closed",
@@ -61,11 +65,12 @@ class Handoff:
                 extra={"fields": {"peer": origin.address}},
             )
             sock.close()
-            return
+            return False
         described = msgspec.json.encode(origin)
         self._waiting.append((sock, _HEAD.pack(len(described), len(data)) + described + data))
         if len(self._waiting) == 1:
             self._write()
+        return True
 
     def close(self) -> None:
         """What has not arrived is closed."""
@@ -131,14 +136,14 @@ class Handoff:
                 break
             origin = self._origins.decode(data[body : body + described])
             descriptor = self._descriptors.popleft()
-            if descriptor is None:
+            arrived = None if descriptor is None else socket.socket(fileno=descriptor)
+            if arrived is None:
                 _log.warning(
                     "%s: closed, for this process may open no more files",
                     origin.address,
                     extra={"fields": {"peer": origin.address}},
                 )
-            else:
-                self._on_arrival(socket.socket(fileno=descriptor), origin, data[body + described : end])
+            self._on_arrival(arrived, origin, data[body + described : end])
             at = end
         rest = data[at:]
         self._pieces.keep(rest, _HEAD.size + (sum(_HEAD.unpack_from(rest)) if len(rest) >= _HEAD.size else 0))

@@ -21,9 +21,31 @@ from mqttlite.core.connection import (
     Peer,
 )
 from mqttlite.core.deadlines import Deadlines
-from mqttlite.core.forwards import Batch, Claim, Forward, Interest, Located, Move, Outcome, Release
+from mqttlite.core.forwards import (
+    ASK,
+    COME,
+    NOWHERE,
+    STAY,
+    Arrival,
+    Batch,
+    Claim,
+    Forward,
+    Interest,
+    Located,
+    Move,
+    Outcome,
+    Passage,
+    Release,
+    Traveller,
+)
 from mqttlite.core.intake import Intake
-from mqttlite.core.limits import DEADLINES_PER_PASS, KEEP_ALIVE_FACTOR, LONG_PACKET_BYTES, PASS_BYTES, Limits
+from mqttlite.core.limits import (
+    DEADLINES_PER_PASS,
+    KEEP_ALIVE_FACTOR,
+    LONG_PACKET_BYTES,
+    PASS_BYTES,
+    Limits,
+)
 from mqttlite.core.message import Message
 from mqttlite.core.publish import Publisher
 from mqttlite.core.reasons import CloseReason, close_reason_of
@@ -32,6 +54,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import SESSION_EXPIRY, WILL_DELAY, Sessions
 from mqttlite.core.traffic import Traffic
+from mqttlite.core.travel import may_depart, may_follow, pack, unpack
 from mqttlite.core.turn import Authenticate, Turn
 from mqttlite.core.witness import NO_SAMPLES, Witness
 from mqttlite.core.workers import ASKED, Workers
@@ -149,7 +172,10 @@ class Broker:
         connection.bytes_received += len(chunk)
         try:
             data = connection.framer.join(chunk)
-            at = self._walk(connection, data)
+            if self._workers is not None and len(chunk) >= self._workers.follow_bytes:
+                at = self._walk_far(self._workers, connection, data)
+            else:
+                at = self._walk(connection, data)
             if at < len(data):
                 connection.framer.keep(data, at)
             if at or connection.framer.missing_bytes > LONG_PACKET_BYTES:
@@ -315,6 +341,114 @@ class Broker:
         if self.turn.overflowed:
             self._cut_overflowed()
 
+    def on_passage(self, passage: Passage, has_room: bool, now: float) -> None:
+        """Another worker asks whether a connection may come, or answers. There may be no room for one more socket."""
+        workers = self._workers
+        assert workers is not None
+        self.turn.now = now
+        if passage.what == ASK:
+            has_room = has_room and len(self.sessions) < self.limits.max_sessions
+            workers.send(Passage(passage.worker, passage.number, COME if has_room else STAY), 0)
+            return
+        connection = self.connections.get(passage.number)
+        if connection is not None and passage.what == STAY:
+            connection.waits_for = -1
+        self.turn.welcome.append(passage.number)
+
+    def on_arrival(self, arrival: Arrival) -> None:
+        """A client is at home elsewhere than before."""
+        assert self._workers is not None
+        self._workers.on_arrival(arrival)
+
+    # ------------------------------------------------------------------ publishers that follow their messages
+
+    def ask(self, connection: Connection, now: float) -> bool:
+        """Ask whether a connection in `Turn.leaving` may come to where its messages go; False: they do no longer.
+
+        It is not to be read until it is in `Turn.welcome`, or over: what it sends must not be behind the question.
+        """
+        assert self._workers is not None
+        self.turn.now = now
+        if connection.led_to == NOWHERE or connection.state == CLOSED:
+            return False
+        connection.waits_for = connection.bytes_received
+        self._workers.ask(connection.led_to, connection.number)
+        return True
+
+    def depart(self, connection: Connection, now: float) -> bool:
+        """Let a connection in `Turn.welcome` go, of which all is written: it is in `Turn.moved` then.
+
+        False: it stays, for it may not go, or not now.
+        """
+        workers = self._workers
+        assert workers is not None
+        self.turn.now = now
+        asked_at, connection.waits_for = connection.waits_for, -1
+        if connection.bytes_received != asked_at or not may_depart(connection, workers):
+            return False
+        session = connection.session
+        assert session is not None
+        worker, number = connection.led_to, connection.number
+        traveller = pack(connection, session)
+        if connection.deadline is not None:
+            self._deadlines.cancel(connection.deadline)
+            connection.deadline = None
+        connection.state = CLOSED
+        connection.session = None
+        connection.close_reason = CloseReason.CLIENT_DISCONNECTED  # what it comes to here will be the client's wish
+        del self.connections[number]
+        del self._online[connection.client_id]
+        self.sessions.leave(session, False)
+        workers.depart(connection.home_id, worker)
+        self.turn.moved.append(Move(number, worker, connection.framer.rest(), traveller))
+        return True
+
+    def strand(self, traveller: Traveller, now: float) -> None:
+        """A connection that departed has no way to go: it is over, and its client is at home nowhere."""
+        workers = self._workers
+        assert workers is not None
+        self.turn.now = now
+        workers.stay(traveller.client_id.encode())
+        self.lose(traveller, now)
+
+    def expect(self, traveller: Traveller, former: int, now: float) -> None:
+        """A connection comes from another worker: `arrive` follows, or `lose`."""
+        assert self._workers is not None
+        self.turn.now = now
+        self._workers.arrive(traveller.client_id.encode(), former)
+
+    def lose(self, traveller: Traveller, now: float) -> None:
+        """A connection that was expected does not arrive."""
+        assert self._workers is not None
+        self.turn.now = now
+        has_session = self.sessions.get(traveller.client_id) is not None
+        self._workers.unuse(traveller.client_id.encode(), has_session)
+
+    def arrive(self, traveller: Traveller, peer: Peer, now: float) -> Connection:
+        """A connection is here that was expected, and goes on as it was."""
+        self.turn.now = now
+        client_id = traveller.client_id
+        connection = Connection(traveller.number, peer, self.turn, self.limits, traveller.opened_at)
+        unpack(traveller, connection, now)
+        self.connections[connection.number] = connection
+        self.turn.connected.append(connection.number)
+        if self.sessions.get(client_id) is not None:  # of a connection that was opened after this one
+            detail = "another connection uses this client identifier"
+            self._end(connection, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
+            return connection
+        try:
+            session, _ = self.sessions.open(client_id, True, 0)
+        except QuotaExceeded as error:
+            self._fail(connection, error)
+            return connection
+        if connection.keep_alive_s:
+            due = now + KEEP_ALIVE_FACTOR * connection.keep_alive_s
+            connection.deadline = self._deadlines.add(due, _LINK, connection.number)
+        for packet_id in traveller.received:
+            session.take_received(packet_id)
+        self._begin(connection, session, traveller.window)
+        return connection
+
     def shut_down(self, now: float) -> None:
         """Close every connection with 0x8B; sessions and what is retained stay as they are."""
         self.turn.now = now
@@ -353,6 +487,24 @@ class Broker:
         return self._routes.reaches(topic)
 
     # ------------------------------------------------------------------ the bytes of one connection
+
+    def _walk_far(self, workers: Workers, connection: Connection, data: bytes) -> int:
+        """The same as `_walk` for a long chunk; note whether all of its messages went to one other worker."""
+        workers.led = 0
+        before = connection.received
+        at = self._walk(connection, data)
+        messages = connection.received - before
+        if messages == 0:
+            return at
+        if workers.led != messages:
+            connection.led_to = NOWHERE
+        elif workers.led_to != connection.led_to:
+            connection.led_to, connection.led_chunks = workers.led_to, 1
+        else:
+            connection.led_chunks += 1
+            if connection.led_chunks % workers.follow_chunks == 0 and may_follow(connection):
+                self.turn.leaving.append(connection.number)
+        return at
 
     def _walk(self, connection: Connection, data: bytes) -> int:
         """Handle every whole packet in `data`; where the first incomplete one begins."""
@@ -554,27 +706,32 @@ class Broker:
         before = len(self.turn.changes)
         session, present = self.sessions.open(client_id, packet.clean_start, expiry)
         session.will = packet.will  # [MQTT-3.1.2-7]
-        session.analyses = connection.username in self._analysts or client_id in self._analysts
         connection.clean_start = packet.clean_start
-        connection.session = session
         connection.session_present = present
         connection.connected_at = now
         connection.last_heard = now  # until now it waited for us
         connection.state = CONNECTED
-        self._online[client_id] = connection
         self._await_keep_alive(connection, now)
         outbox = connection.outbox
-        outbox.version = packet.version
-        outbox.client_id = client_id
-        if self.turn.witness is not None:
-            self._routes.follow(session)
         outbox.topic_alias_maximum = min(packet.properties.topic_alias_maximum or 0, limits.max_topic_aliases)
         outbox.awaits_commit = len(self.turn.changes) > before  # that a session begins, or that one is gone
-        session.attach(outbox, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
-        self._routes.forget_session(session)
+        self._begin(connection, session, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
         self.turn.connected.append(connection.number)
         session.resume()
+
+    def _begin(self, connection: Connection, session: Session, receive_maximum: int) -> None:
+        """A session has a connection from now on."""
+        client_id = connection.client_id
+        connection.session = session
+        self._online[client_id] = connection
+        session.analyses = connection.username in self._analysts or client_id in self._analysts
+        connection.outbox.version = connection.version
+        connection.outbox.client_id = client_id
+        if self.turn.witness is not None:
+            self._routes.follow(session)
+        session.attach(connection.outbox, receive_maximum)
+        self._routes.forget_session(session)
 
     def _await_keep_alive(self, connection: Connection, now: float) -> None:
         """The deadline of its CONNECT becomes that of its keep-alive."""

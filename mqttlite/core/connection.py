@@ -9,6 +9,7 @@ from typing import Final, final
 from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
+from mqttlite.core.forwards import NOWHERE, STAYED
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
 from mqttlite.core.message import NO_PROPERTIES, Message
 from mqttlite.core.reasons import CloseReason
@@ -134,6 +135,7 @@ class Connection:
         "connected_at",
         "deadline",
         "drops",
+        "earlier",
         "ended_at",
         "exchange",
         "framer",
@@ -141,6 +143,8 @@ class Connection:
         "inflight_high_water",
         "keep_alive_s",
         "last_heard",
+        "led_chunks",
+        "led_to",
         "number",
         "opened_at",
         "outbox",
@@ -162,6 +166,7 @@ class Connection:
         "unread",
         "username",
         "version",
+        "waits_for",
         "will_published",
     )
 
@@ -213,6 +218,13 @@ class Connection:
         """The client identifier for which it relies on being at home with this worker, if there are several."""
         self.postponed: deque[Postponed] = _NOTHING_POSTPONED
         """Acknowledgements that wait for other workers, and those behind them, in order."""
+        self.led_to = NOWHERE
+        self.led_chunks = 0
+        """The worker to which all messages went of so many chunks in a row."""
+        self.waits_for = -1
+        """How many bytes it had sent when it was asked whether it may go there; -1: it was not."""
+        self.earlier = STAYED
+        """What it did at other workers before it came here."""
         self.blocked_at = 0.0
         self.backpressure_s = 0.0
         self.backpressure_count = 0
@@ -227,6 +239,11 @@ class Connection:
         if self.postponed is _NOTHING_POSTPONED:
             self.postponed = deque()
         self.postponed.append(postponed)
+
+    @property
+    def received(self) -> int:
+        """Messages that the client sent to this worker."""
+        return self.received_qos0 + self.received_qos1 + self.received_qos2
 
     @property
     def accepted(self) -> bool:

@@ -8,6 +8,9 @@ from typing import Final, final
 from mqttlite.core.message import Message
 from mqttlite.wire.constants import V5
 
+NOWHERE: Final = -1
+"""No worker."""
+
 
 @final
 class Interest:
@@ -24,14 +27,112 @@ class Interest:
 
 @final
 class Move:
-    """A connection that goes on where its client's session is, beginning with these bytes."""
+    """A connection that goes on at another worker, beginning with these bytes.
 
-    __slots__ = ("data", "number", "worker")
+    Without a traveller it is yet to be let in, where its client's session is; with one it follows its messages.
+    """
 
-    def __init__(self, number: int, worker: int, data: bytes) -> None:
+    __slots__ = ("data", "number", "traveller", "worker")
+
+    def __init__(self, number: int, worker: int, data: bytes, traveller: "Traveller | None" = None) -> None:
         self.number: Final = number
         self.worker: Final = worker
         self.data: Final = data
+        self.traveller: Final = traveller
+
+
+@final
+class Traveller:
+    """A client that only publishes, and follows its messages to the one worker that has all their receivers: what was
+    agreed at CONNECT, and what it did before it came."""
+
+    __slots__ = (
+        "backpressure_count",
+        "backpressure_s",
+        "bytes_received",
+        "bytes_sent",
+        "clean_start",
+        "client_id",
+        "connected_at",
+        "high_water_bytes",
+        "keep_alive_s",
+        "max_packet_bytes",
+        "number",
+        "opened_at",
+        "problem_information",
+        "received",
+        "received_qos0",
+        "received_qos1",
+        "received_qos2",
+        "session_present",
+        "topic_alias_maximum",
+        "username",
+        "version",
+        "window",
+    )
+
+    def __init__(self, number: int, client_id: str, username: str | None) -> None:
+        self.number: Final = number
+        """Of its connection, which keeps it."""
+        self.client_id: Final = client_id
+        self.username: Final = username
+        self.version = 0
+        self.clean_start = True
+        self.session_present = False
+        self.keep_alive_s = 0
+        self.problem_information = True
+        self.max_packet_bytes = 0
+        self.topic_alias_maximum = 0
+        self.window = 0
+        """How many QoS 1 and 2 messages it takes at a time."""
+        self.received: list[int] = []
+        """The identifiers of its QoS 2 messages that it has yet to release."""
+        self.opened_at = 0.0
+        self.connected_at = 0.0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.received_qos0 = 0
+        self.received_qos1 = 0
+        self.received_qos2 = 0
+        self.backpressure_s = 0.0
+        self.backpressure_count = 0
+        self.high_water_bytes = 0
+
+
+STAYED: Final = Traveller(0, "", None)
+"""What a connection did elsewhere that is where it came in: nothing."""
+
+ASK: Final = 0
+COME: Final = 1
+STAY: Final = 2
+
+
+@final
+class Passage:
+    """A worker asks whether a connection may come, and the other says so once it has seen to all that it was sent
+    before. What the connection is sent after that comes later than what went ahead of it."""
+
+    __slots__ = ("number", "what", "worker")
+
+    def __init__(self, worker: int, number: int, what: int) -> None:
+        self.worker: Final = worker
+        self.number: Final = number
+        self.what: Final = what
+        """`ASK`, `COME` or `STAY`."""
+
+
+@final
+class Arrival:
+    """A client that was at home with worker `former` is at home where it went: that is told to the keeper of its
+    identifier, who tells both of them when he knows."""
+
+    __slots__ = ("client_id", "former", "is_known", "worker")
+
+    def __init__(self, worker: int, client_id: bytes, former: int, is_known: bool) -> None:
+        self.worker: Final = worker
+        self.client_id: Final = client_id
+        self.former: Final = former
+        self.is_known: Final = is_known
 
 
 @final
@@ -175,4 +276,4 @@ def _topic_at(packets: bytes) -> int:
     return at + 3
 
 
-Outgoing = Batch | Forward | Outcome | Claim | Located | Release
+Outgoing = Batch | Forward | Outcome | Claim | Located | Release | Passage | Arrival

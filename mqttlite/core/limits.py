@@ -149,6 +149,20 @@ MAX_POSTPONED: Final = 10_000
 """Acknowledgements of one client that may wait for other workers, or behind one that does, before it is read no more:
 some megabytes. Another worker may not answer for long, for it cannot commit, and clients need not wait to send more."""
 
+FOLLOW_BYTES: Final = 2_048
+"""A chunk that is so long is of a stream: to read it costs the worker of its receivers no more than to be sent it by
+another. Less is better read where it comes in, since to read it costs more than to be sent it among others."""
+
+FOLLOW_CHUNKS: Final = 8
+"""Such chunks in a row, of which all messages went to one other worker, before their publisher follows them there: that
+costs about as much as to pass on a few of them."""
+
+FOLLOW_KEPT_BYTES: Final = 65_536
+"""How much of a message that is not yet whole may go along: a stream that is cut so well is not far from its next."""
+
+MAX_LEAVING: Final = 64
+"""Connections that ask another worker at a time whether they may come: none is read meanwhile."""
+
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
 

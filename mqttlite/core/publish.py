@@ -138,6 +138,7 @@ class Publisher:
                 assert self._workers is not None
                 expires_at = block.expires_at(self._turn.now)
                 self._workers.forward_batch(route.remotes, 0, version, head, size, piece, expires_at)
+                self._workers.lead(route.only, messages)
                 reached += len(route.remotes)
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
@@ -199,6 +200,8 @@ class Publisher:
                 workers.tell_removed(message.topic)
             if kept or chosen or route.remotes:
                 workers.forward(message, route.remotes, chosen, kept, asks)
+                if not message.retain:
+                    workers.lead(route.only, 1)
         self._turn.pending_bytes += message.size() * reached
         if reached == 0:
             if not is_own(message.topic):  # the broker says what it has to say, whether or not anybody listens
@@ -360,6 +363,7 @@ class Publisher:
             self._workers.forward_batch(
                 route.remotes, run.qos, run.version, run.head, run.size, run.data, run.expires_at
             )
+            self._workers.lead(route.only, run.count)
         if reached == 0:
             self._drop_run(run)
             return NOBODY

@@ -9,7 +9,7 @@ for. So a change costs little, however many topics are cached, and leaves the ro
 
 from typing import Final, final
 
-from mqttlite.core.forwards import Interest
+from mqttlite.core.forwards import NOWHERE, Interest
 from mqttlite.core.limits import CHANGES_KEPT, COMPARED_IN_A_PASS, ROUTES_SWEPT, TOPICS_COMPARED
 from mqttlite.core.session import Session
 from mqttlite.core.shares import ROUND_ROBIN, Share
@@ -113,6 +113,7 @@ class Route:
     __slots__ = (
         "aliased",
         "observed",
+        "only",
         "others",
         "plain3",
         "plain5",
@@ -137,6 +138,8 @@ class Route:
         """Groups of which one member gets a copy."""
         self.remotes: Final = remotes
         """Workers that have subscribers too."""
+        self.only: Final = remotes[0] if len(remotes) == 1 and not receivers and not shares else NOWHERE
+        """The worker that has all receivers, where that is another."""
         self.plain3 = _NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
         self.plain5 = _NO_OUTBOXES

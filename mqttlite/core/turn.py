@@ -46,6 +46,7 @@ class Turn:
         "dirty",
         "hungry",
         "interests",
+        "leaving",
         "moved",
         "now",
         "outgoing",
@@ -53,6 +54,7 @@ class Turn:
         "pending_bytes",
         "questions",
         "until_sample",
+        "welcome",
         "witness",
     )
 
@@ -76,6 +78,10 @@ class Turn:
         """For all other workers to know before those dirty outboxes that say `awaits_commit` are written."""
         self.moved: list[Move] = []
         """Connections that go on at another worker, and are none of ours any more."""
+        self.leaving: list[int] = []
+        """Connections that would be better off at the worker to which all of their messages go: for `Broker.ask`."""
+        self.welcome: list[int] = []
+        """Connections of those that asked and were answered: for `Broker.depart`."""
         self.outgoing: list[Outgoing] = []
         """For other workers, in order."""
         self.hungry: list[int] = []

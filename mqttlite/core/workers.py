@@ -13,8 +13,20 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.connection import Postponed
-from mqttlite.core.forwards import Batch, Claim, Forward, Interest, Located, Outgoing, Release
-from mqttlite.core.limits import MAX_STAMPS, STAMPS_S
+from mqttlite.core.forwards import (
+    ASK,
+    NOWHERE,
+    Arrival,
+    Batch,
+    Claim,
+    Forward,
+    Interest,
+    Located,
+    Outgoing,
+    Passage,
+    Release,
+)
+from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, MAX_STAMPS, STAMPS_S
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
 from mqttlite.core.turn import Turn
@@ -33,17 +45,23 @@ class Workers:
     """The view of worker `index` of `count`."""
 
     __slots__ = (
+        "_departed",
         "_forgotten",
         "_here",
         "_homes",
         "_stamps",
         "_turn",
         "_undecided",
+        "_unknown",
         "_waiting",
         "_wanted",
         "asked",
         "count",
+        "follow_bytes",
+        "follow_chunks",
         "index",
+        "led",
+        "led_to",
         "postponed",
         "tag",
     )
@@ -68,6 +86,15 @@ class Workers:
         """Acknowledgements that wait for an `Outcome`, by tag."""
         # Those of QoS 2 by identifier: a client may have thousands of them, and ask for each by sending it again.
         self._undecided: Final[dict[Session, dict[int, Postponed]]] = {}
+        self.follow_bytes = FOLLOW_BYTES
+        self.follow_chunks = FOLLOW_CHUNKS
+        self.led_to = NOWHERE
+        self.led = 0
+        """Of the chunk that is being read, how many messages went to that worker alone."""
+        self._departed: Final[dict[bytes, int]] = {}
+        """Clients that followed their messages, and where, until that is known to their keepers."""
+        self._unknown: Final[dict[bytes, None]] = {}
+        """Clients that came here so, until that is known to theirs."""
 
     @property
     def others(self) -> list[int]:
@@ -86,6 +113,8 @@ class Workers:
         """
         if client_id in self._here:
             return self.index
+        if client_id in self._departed:
+            return self._departed[client_id]
         keeper = self.keeper(client_id)
         if keeper == self.index:
             home = self._homes.setdefault(client_id, self.index)
@@ -108,7 +137,7 @@ class Workers:
     def on_located(self, located: Located) -> list[int]:
         """The answer to a claim: the connections that wait for it."""
         if located.home == self.index:
-            self._here[located.client_id] = 0
+            self._here.setdefault(located.client_id, 0)  # it may have come meanwhile
         return self._waiting.pop(located.client_id, [])
 
     def on_release(self, release: Release) -> None:
@@ -147,6 +176,58 @@ class Workers:
             del self._homes[client_id]
         else:
             self.send(Release(keeper, client_id), len(client_id))
+
+    # ------------------------------------------------------------------ clients that follow their messages
+
+    def lead(self, only: int, messages: int) -> None:
+        """Messages went to other workers; `only` to that one, and to nobody here."""
+        if self.led == 0:
+            self.led_to = only
+        if only == self.led_to != NOWHERE:
+            self.led += messages
+
+    def ask(self, worker: int, number: int) -> None:
+        """Whether a connection may come."""
+        self.send(Passage(worker, number, ASK), 0)
+
+    def may_depart(self, client_id: bytes) -> bool:
+        """Whether all that relies on a client's home is one connection here, and its keeper knows that."""
+        return self._here[client_id] == 1 and client_id not in self._departed and client_id not in self._unknown
+
+    def depart(self, client_id: bytes, worker: int) -> None:
+        """A client goes on at another worker. Its connections that come in here follow it."""
+        del self._here[client_id]
+        self._departed[client_id] = worker
+
+    def stay(self, client_id: bytes) -> None:
+        """It did not, though: the opposite of `depart`, before anything else came in."""
+        del self._departed[client_id]
+        self._here[client_id] = 1
+
+    def arrive(self, client_id: bytes, former: int) -> None:
+        """A client is at home here from now on, and a connection relies on that until `unuse`."""
+        self._here[client_id] = self._here.get(client_id, 0) + 1
+        keeper = self.keeper(client_id)
+        if keeper == self.index:
+            self._homes[client_id] = self.index
+            self.send(Arrival(former, client_id, former, True), len(client_id))
+        else:
+            self._unknown[client_id] = None
+            self.send(Arrival(keeper, client_id, former, False), len(client_id))
+
+    def on_arrival(self, arrival: Arrival) -> None:
+        """The keeper knows that a client went; or we are he, and it is another worker that tells us."""
+        client_id = arrival.client_id
+        if not arrival.is_known:
+            self._homes[client_id] = arrival.worker
+            self.send(Arrival(arrival.worker, client_id, arrival.former, True), len(client_id))
+            if arrival.former != self.index:
+                self.send(Arrival(arrival.former, client_id, arrival.former, True), len(client_id))
+                return
+        if arrival.former == self.index:
+            del self._departed[client_id]
+        else:
+            del self._unknown[client_id]
 
     # ------------------------------------------------------------------ interests
 

@@ -12,12 +12,16 @@ from typing import Final, cast, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection
+from mqttlite.core.forwards import Traveller
 
 PASS_BYTES: Final = 1_048_576
 """When about so much waits to be written it is written at once, not after the pass: bounds what one pass piles up."""
 
 WRITE_BUFFER_BYTES: Final = 262_144
 """What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again."""
+
+PLAIN: Final = ("tcp", "unix")
+"""The transports without TLS or WebSocket."""
 
 LINGER_S: Final = 5.0
 """How long a closed link may take to send its last bytes to a client that does not read them, and to see it leave."""
@@ -76,6 +80,7 @@ class Link:
         "tls_cipher",
         "tls_version",
         "transport",
+        "traveller",
     )
 
     def __init__(
@@ -102,6 +107,8 @@ class Link:
         """The name in the client's certificate; said beforehand where another worker has seen it."""
         self.early = b""
         """What another worker has read of the connection before it moved here."""
+        self.traveller: Traveller | None = None
+        """What it knows of the client, if that was let in."""
         self.tls_version: str | None = None
         self.tls_cipher: str | None = None
         self.made = False
@@ -229,6 +236,11 @@ class Link:
         self.gone = True
         self._transport.pause_reading()
         return self._transport
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its socket speaks MQTT, and all of its bytes are the client's."""
+        return self.transport in PLAIN
 
     @property
     def unsent_bytes(self) -> int:

@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.limits import MAX_LEAVING
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import LINGER_S, Link, format_address
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
@@ -129,6 +130,11 @@ class Listener:
         """The connections it holds, also those that are only passed on to their home at another worker."""
         return self._open
 
+    @property
+    def has_room(self) -> bool:
+        """Whether it would take as many connections more as another worker may ask for at a time."""
+        return not self._stopping and self._open + MAX_LEAVING <= self._max_connections
+
     def holds(self, link: Link) -> bool:
         """Whether it let this link in, and the link is still there."""
         return link in self._links
@@ -143,7 +149,7 @@ class Listener:
     def give_away(self, link: Link) -> socket.socket:
         """What another worker is to use as the socket of a connection that is no longer ours."""
         transport = link.part()
-        if self.transport in ("tcp", "unix"):
+        if link.is_plain:
             sock = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
             transport.abort()  # our descriptor; the connection stays
             return sock
@@ -155,12 +161,19 @@ class Listener:
         """Take over a connection from another worker, with a link that knows what that knew of it."""
         if not self._admit():
             sock.close()
+            self._lose(link)
             return
         sock.setblocking(False)
         self._await(link, sock, self._take_over(link, sock))
 
     async def _take_over(self, link: Link, sock: socket.socket) -> None:
         await self._loop.connect_accepted_socket(lambda: cast(asyncio.BaseProtocol, link), sock)
+
+    def _lose(self, protocol: Link | WebSocket) -> None:
+        """Nothing comes of a connection."""
+        if isinstance(protocol, Link) and protocol.traveller is not None:
+            self._broker.lose(protocol.traveller, self._loop.time())
+            self._turns.wake()
 
     def _plain(self) -> asyncio.BaseProtocol:
         return cast(asyncio.BaseProtocol, self._spoken_to(self.link())) if self._admit() else _Closed()
@@ -211,6 +224,8 @@ class Listener:
             link.identity = self._identity_of(certificate)
         if link.identity is not None:
             peer = Peer(link.identity, peer.must_authenticate, peer.capabilities, peer.methods)
+        if link.traveller is not None:
+            return self._broker.arrive(link.traveller, peer, self._loop.time())
         return self._broker.open(peer, self._loop.time())
 
     def _on_upgrade(self, upgrade: WebSocket) -> None:
@@ -258,6 +273,7 @@ class Listener:
             if not protocol.made:
                 accepted.close()
                 self._leave()
+                self._lose(protocol)
             elif task.cancelled():  # just as the handshake came to its end
                 protocol.abort()
 

@@ -14,7 +14,7 @@ from typing import Final, final
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
 from mqttlite.core.forwards import Interest, Move, Outcome, Outgoing
-from mqttlite.core.limits import MAX_POSTPONED
+from mqttlite.core.limits import MAX_LEAVING, MAX_POSTPONED
 from mqttlite.core.ports import Fabric, Store
 from mqttlite.core.turn import Authenticate, Outbox, Turn
 from mqttlite.net.link import Link, Passes, about
@@ -98,6 +98,8 @@ class Turns(Passes):
         """What other workers are told once the commit of that number is done."""
         self._jammed: dict[Link, None] = {}
         """Links that are held up because other workers are slow."""
+        self._leaving: Final[dict[int, Link]] = {}
+        """Links that are not read until another worker has said whether they may come, by number."""
         self._bytes_meanwhile = 0
         self._stalled: dict[Link, None] = {}
         """Links that are held up because a commit takes too long."""
@@ -162,6 +164,8 @@ class Turns(Passes):
                     self._tell_written(outbox)
         if committing and (self._bytes_meanwhile > self.stall_bytes or len(self._uncommitted) > self.stall_changes):
             self._stall()
+        if turn.leaving or turn.welcome:
+            self._see_off(turn)
         if turn.outgoing or turn.moved:
             self._send(turn, committing, in_time)
         if self._jammed and self.fabric is not None and not self.fabric.is_jammed:
@@ -262,6 +266,33 @@ class Turns(Passes):
         if outgoing and self.fabric is not None:
             self.fabric.send(outgoing)
 
+    def _see_off(self, turn: Turn) -> None:
+        """Let those go that were answered, and ask for those that would."""
+        now = self._loop.time()
+        welcome, turn.welcome = turn.welcome, []
+        for number in welcome:
+            link = self._leaving.pop(number)
+            if link.gone or (link.is_drained and self._is_free(link) and self.broker.depart(link.connection, now)):
+                continue
+            if self._is_free(link):
+                link.resume_reading()
+        leaving, turn.leaving = turn.leaving, []
+        for number in leaving:
+            link = self.links[number]
+            if (
+                len(self._leaving) < MAX_LEAVING
+                and link.is_plain
+                and not link.gone
+                and self._is_free(link)
+                and self.broker.ask(link.connection, now)
+            ):
+                link.pause_reading()
+                self._leaving[number] = link
+
+    def _is_free(self, link: Link) -> bool:
+        """Whether a link is held up by nothing else."""
+        return link not in self._jammed and link not in self._stalled and link.connection.number not in self._leaving
+
     def _release_outcomes(self) -> None:
         """A commit is done: tell the outcomes of what is in it."""
         due: list[Outgoing] = [outcome for number, outcome in self._untold_outcomes if number <= self._commits_begun]
@@ -274,7 +305,7 @@ class Turns(Passes):
         for link in jammed:
             if _waits_for_many(link) and not link.gone:
                 self._jammed[link] = None
-            elif link not in self._stalled:
+            elif link not in self._stalled and link.connection.number not in self._leaving:
                 link.resume_reading()
 
     # ------------------------------------------------------------------ time
@@ -386,7 +417,7 @@ class Turns(Passes):
             stalled, self._stalled = self._stalled, {}
             for link in stalled:
                 link.release()
-                if link in self._jammed:
+                if link in self._jammed or link.connection.number in self._leaving:
                     link.pause_reading()
 
     def _stall(self) -> None:

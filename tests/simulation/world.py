@@ -42,6 +42,9 @@ START = 1_000_000.0
 STORY = 40
 """How many of the last steps a failure tells."""
 
+FAVOURITES = [b"a", b"$x/b", b"$x/b"]
+"""What those publish who follow their messages to another worker: few enough subscribe to it."""
+
 NO_ID = 0
 ALONE = (PUBREC, PUBACK, PUBCOMP)
 
@@ -113,6 +116,10 @@ class World:
             Person(name, rng, Habits.random(rng), rng.choice([None, None, None, 80, 120]))
             for name in ("ann", "bob", "cid", "dot", "eve")[: rng.randint(2, 5)]
         ]
+        if workers > 1:
+            for name in ("fay", "gus"):
+                person = Person(name, rng, Habits.random(rng), None, favourite=rng.choice(FAVOURITES))
+                self.people.append(person)
         self.drops: Counter[tuple[str, str]] = Counter()
         """Of each client on the connections that ended, by reason."""
         self.lost_drops = 0
@@ -132,6 +139,9 @@ class World:
         team = Team(self.rng, self.workers, self.limits, self.policies)
         for broker in team.workers:
             self._observe(broker)
+            workers = broker._workers
+            assert workers is not None
+            workers.follow_bytes = workers.follow_chunks = 1
         return team
 
     def _observe(self, broker: Broker) -> None:
@@ -148,7 +158,7 @@ class World:
         dice = rng.random()
         if call is None or dice < 0.03:
             self._connect(person, polite=False)
-        elif dice < 0.10:
+        elif dice < 0.10 and not person.favourite:
             self._say(call, [person.subscribe5() if call.line.version == V5 else person.subscribe()])
         elif dice < 0.40:
             messages = [person.message(call.line.version) for _ in range(rng.choice([1, 1, 2, 5]))]
@@ -233,7 +243,13 @@ class World:
             self._accept(call)
             line.last_heard = self.now
             self.broker.answer(line.number, Verdict(0), self.now)
+            taken: set[int] = set()
             for packet in held:
+                again = isinstance(packet, Publish) and packet.qos == 2 and packet.packet_id in taken
+                if again and isinstance(self.broker, Team):
+                    continue  # it is answered with the first, which may wait for another worker
+                if isinstance(packet, Publish) and packet.qos == 2:
+                    taken.add(packet.packet_id)
                 if not line.over:
                     self.book.on_packet(line, packet)
             real = self.broker.sessions.get(call.connection.client_id)
@@ -325,10 +341,12 @@ class World:
         """The connection may have moved to another worker."""
         if isinstance(self.broker, Team):
             connection = self.broker.now_of(call.connection)
-            if connection is not call.connection:
+            if connection is call.connection:
+                return
+            self.tell(f"line {call.line.number} moves, and is line {connection.number}")
+            call.connection = connection
+            if connection.number != call.line.number:
                 del self.calls[call.line.number]
-                self.tell(f"line {call.line.number} moves, and is line {connection.number}")
-                call.connection = connection
                 call.line.number = connection.number
                 self.calls[connection.number] = call
 
@@ -357,6 +375,8 @@ class World:
 
     def _notice_closed(self) -> None:
         """The book hears at once of connections that the broker ended for reasons of its own."""
+        for call in list(self.calls.values()):
+            self._follow(call)
         for number in self.broker.turn.closed:
             call = self.calls[number]
             if not call.line.over:

@@ -7,11 +7,12 @@ It has the inputs of `Broker` and what the tests look at. A connection that move
 import random
 from collections import ChainMap, Counter
 
+from mqttlite.cluster.envelope import read_traveller, write_traveller
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change, SaveRetained, SaveSubscription
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.forwards import Batch, Claim, Forward, Located, Outcome, Release
+from mqttlite.core.forwards import Arrival, Batch, Claim, Forward, Located, Outcome, Passage, Release
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
@@ -93,10 +94,14 @@ class Team:
         self.sessions = TeamSessions(self.workers)
         self.publisher = TeamPublisher(self.workers)
         self._peers: dict[int, Peer] = {}
-        self._moved: dict[int, Connection] = {}
+        self._moved: dict[Connection, Connection] = {}
+        self._places: dict[int, tuple[Connection, Broker]] = {}
+        """Each connection as it is now, and where, by its number."""
         self._held: list[tuple[int, Outcome]] = []
         self.forwarded = 0
         """Messages that went from one worker to another."""
+        self.followed = 0
+        """Clients that followed their messages."""
 
     # ------------------------------------------------------------------ inputs
 
@@ -106,14 +111,16 @@ class Team:
         self._pump(now)
 
     def open(self, peer: Peer, now: float) -> Connection:
-        connection = self._rng.choice(self.workers).open(peer, now)
+        worker = self._rng.choice(self.workers)
+        connection = worker.open(peer, now)
         self._peers[connection.number] = peer
+        self._places[connection.number] = connection, worker
         return connection
 
     def now_of(self, connection: Connection) -> Connection:
         """The same client's connection, where it is now."""
-        while connection.number in self._moved:
-            connection = self._moved[connection.number]
+        while connection in self._moved:
+            connection = self._moved[connection]
         return connection
 
     def feed(self, connection: Connection, chunk: bytes, now: float) -> None:
@@ -170,7 +177,7 @@ class Team:
     # ------------------------------------------------------------------ between them
 
     def _of(self, number: int) -> Broker:
-        return self.workers[number % len(self.workers)]
+        return self._places[number][1]
 
     def _belongs(self, change: Change, at: int) -> bool:
         if isinstance(change, SaveRetained):
@@ -214,6 +221,11 @@ class Team:
                 self.workers[each.worker].on_located(Located(at, each.client_id, each.home), now)
             elif isinstance(each, Release):
                 self.workers[each.worker].on_release(Release(at, each.client_id))
+            elif isinstance(each, Passage):
+                has_room = self._rng.random() < 0.9
+                self.workers[each.worker].on_passage(Passage(at, each.number, each.what), has_room, now)
+            elif isinstance(each, Arrival):
+                self.workers[each.worker].on_arrival(Arrival(at, each.client_id, each.former, each.is_known))
             elif each.awaits_commit:
                 each.awaits_commit = False
                 self._held.append((at, each))
@@ -223,10 +235,39 @@ class Team:
                 self.workers[each.worker].on_outcome(told, now)
         for move in moved:
             there = self.workers[move.worker]
-            connection = there.open(self._peers.pop(move.number), now)
-            self._moved[move.number] = connection
+            peer = self._peers.pop(move.number)
+            if move.traveller is None:
+                connection = there.open(peer, now)
+            else:
+                traveller = read_traveller(write_traveller(move.traveller))
+                there.expect(traveller, at, now)
+                connection = there.arrive(traveller, peer, now)
+                there.turn.connected.remove(connection.number)
+                self.followed += 1
+            self._moved[self._places[move.number][0]] = connection
+            self._peers[connection.number] = peer
+            self._places[connection.number] = connection, there
             there.feed(connection, move.data, now)
-        return bool(interests or outgoing or moved)
+        self._see_off(worker, now)
+        return bool(interests or outgoing or moved or turn.outgoing or turn.moved)
+
+    def _see_off(self, worker: Broker, now: float) -> None:
+        """Let those go that were answered, and ask for those that would, where all is written."""
+        turn = worker.turn
+        welcome, turn.welcome = turn.welcome, []
+        for number in welcome:
+            connection, there = self._places[number]
+            if there is worker and connection.outbox.chunks:
+                turn.welcome.append(number)  # once that is written
+            elif there is worker:
+                worker.depart(connection, now)
+        leaving, turn.leaving = turn.leaving, []
+        for number in leaving:
+            connection, there = self._places[number]
+            if there is worker and connection.outbox.chunks:
+                turn.leaving.append(number)  # once that is written
+            elif there is worker:
+                worker.ask(connection, now)
 
 
 def _copy(message: Message) -> Message:

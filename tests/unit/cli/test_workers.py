@@ -127,6 +127,7 @@ def ends_with(codes: dict[int, int]) -> Callable[[Config, Membership], int]:
 
     def serve(_config: Config, place: Membership) -> int:
         if place.index in codes:
+            meet({other: sock for other, sock in place.fabric.items() if other in codes})
             return codes[place.index]
         return wait_for_signal()
 
@@ -142,12 +143,13 @@ def wait_for_signal() -> int:
     return 0 if got else 9
 
 
-def meet(place: Membership) -> None:
-    """Let the two workers come to the same point: who ends first ends the other."""
-    (other,) = place.fabric.values()
-    other.send(b"ready")
-    other.setblocking(True)
-    assert other.recv(5) == b"ready"
+def meet(others: dict[int, socket.socket]) -> None:
+    """Let workers come to the same point: who ends first ends the others."""
+    for other in others.values():
+        other.send(b"ready")
+    for other in others.values():
+        other.setblocking(True)
+        assert other.recv(5) == b"ready"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_one_that_is_killed_ends_them_all_with_1() -> None:
 def test_each_has_its_place_and_the_port_that_was_found(tmp_path: Path) -> None:
     def serve(config: Config, place: Membership) -> int:
         (tmp_path / str(place.index)).write_text(f"{place.count} {config.listeners[0].port} {sorted(place.fabric)}")
-        meet(place)
+        meet(place.fabric)
         assert place.lifeline is not None
         place.lifeline.setblocking(False)
         try:
@@ -202,7 +204,7 @@ def test_a_signal_is_passed_on_and_our_handlers_come_back(number: signal.Signals
         got: list[int] = []
         for each in handled:
             signal.signal(each, lambda number, _frame: got.append(number))
-        meet(place)
+        meet(place.fabric)
         deadline = time.monotonic() + 10
         while not got and time.monotonic() < deadline:
             if place.index == 0:  # again, for the parent may not have waited yet
@@ -226,7 +228,7 @@ def test_one_that_has_sent_its_clients_away_leaves_the_others_their_time() -> No
         got: list[int] = []
         for each in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(each, lambda number, _frame: got.append(number))
-        meet(place)
+        meet(place.fabric)
         while signal.SIGUSR1 not in got:
             if place.index == 0:
                 os.kill(parent, signal.SIGUSR1)

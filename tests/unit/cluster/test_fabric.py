@@ -26,11 +26,13 @@ class Worker:
     def __init__(self, place: "module.Membership") -> None:
         self.core = Broker(Limits(), f"auto{place.index}-", {}, place.index, place.count)
         self.changes = 0
+        self.has_room = True
         self.status: list[tuple[int, bytes]] = []
         self.lost: list[int] = []
         self.fabric = Fabric(
             place,
             self.core,
+            has_room=lambda: self.has_room,
             on_change=self._on_change,
             on_status=lambda worker, status: self.status.append((worker, status)),
             on_lost=self.lost.append,

@@ -26,12 +26,14 @@ class Ends:
         for sock in self.socks:
             sock.setblocking(False)
         self.arrived: list[tuple[socket.socket, Origin, bytes]] = []
+        self.lost: list[Origin] = []
+        """Those that arrived without their sockets."""
         self.sender = Handoff(self.socks[0], self._unexpected)
         self.receiver: Handoff | None = None
         self._clients: list[socket.socket] = []
 
     def listen(self) -> None:
-        self.receiver = Handoff(self.socks[1], lambda *arrival: self.arrived.append(arrival))
+        self.receiver = Handoff(self.socks[1], self._on_arrival)
 
     def client(self) -> tuple[socket.socket, socket.socket]:
         """Our end of a connection, and the client's."""
@@ -52,6 +54,12 @@ class Ends:
         self.socks[1].close()
         for sock in (*self._clients, *[sock for sock, _origin, _data in self.arrived]):
             sock.close()
+
+    def _on_arrival(self, sock: socket.socket | None, said: Origin, data: bytes) -> None:
+        if sock is None:
+            self.lost.append(said)
+        else:
+            self.arrived.append((sock, said, data))
 
     def _unexpected(self, *arrival: object) -> None:
         raise AssertionError(arrival)
@@ -179,6 +187,7 @@ async def test_a_socket_that_there_is_no_room_for_is_lost_alone(
         await asyncio.sleep(0)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert not ends.arrived
+    assert [said.listener for said in ends.lost] == [0, 1, 2]
     assert [is_closed(client) for client in clients] == [True] * 3
     assert "may open no more files" in caplog.text
     ends.send(9, b"later")
