@@ -243,13 +243,7 @@ class World:
             self._accept(call)
             line.last_heard = self.now
             self.broker.answer(line.number, Verdict(0), self.now)
-            taken: set[int] = set()
             for packet in held:
-                again = isinstance(packet, Publish) and packet.qos == 2 and packet.packet_id in taken
-                if again and isinstance(self.broker, Team):
-                    continue  # it is answered with the first, which may wait for another worker
-                if isinstance(packet, Publish) and packet.qos == 2:
-                    taken.add(packet.packet_id)
                 if not line.over:
                     self.book.on_packet(line, packet)
             real = self.broker.sessions.get(call.connection.client_id)
@@ -297,6 +291,9 @@ class World:
         whole: list[Packet] = []
         while call.up:
             data, packet, ends = call.up[0]
+            if call.half == 0 and self._is_answered_once(line, packet, whole):
+                call.up.popleft()
+                continue
             if not everything and rng.random() < 0.1:  # cut here
                 more = rng.randint(1, 3)
                 if call.half + more < len(data):
@@ -336,6 +333,16 @@ class World:
         self._notice_closed()
         if line.over:
             assert call.connection.state == CLOSED, f"line {line.number} should be over: {whole[-1:]}"
+
+    def _is_answered_once(self, line: Line, packet: Packet, before: list[Packet]) -> bool:
+        """A QoS 2 message again that a worker looks at together with the first: both wait for the same outcome."""
+        return (
+            isinstance(self.broker, Team)
+            and line.held is not None
+            and isinstance(packet, Publish)
+            and packet.qos == 2
+            and any(isinstance(each, Publish) and each.packet_id == packet.packet_id for each in (*line.held, *before))
+        )
 
     def _follow(self, call: Call) -> None:
         """The connection may have moved to another worker."""

@@ -1,0 +1,330 @@
+"""Publishers that follow their messages over real sockets: for everybody else there was one connection."""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqttlite.cluster import handoff
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.connection import Connection
+from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, MAX_LEAVING
+from mqttlite.net import turns
+from mqttlite.server import Broker
+from mqttlite.telemetry.options import Options as TelemetryOptions
+from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Ack, Disconnect, Publish, Will
+from tests.support.crew import crew
+from tests.support.device import Device, Gone, until
+
+CHUNK = 8_192
+PAYLOAD = 100
+
+
+class House:
+    """Two workers, each with a port of its own; a subscriber at the second, a publisher at the first."""
+
+    def __init__(self, workers: list[Broker]) -> None:
+        self.workers = workers
+        self.devices: list[Device] = []
+        self.sent = 0
+        self.heard: list[bytes] = []
+        self.subscriber: Device
+        self.publisher: Device
+
+    async def dial(self, at: int, name: str, version: int = V5, **options: Any) -> Device:
+        device = await Device.dial(self.workers[at].port, version)
+        self.devices.append(device)
+        await device.connect(name, **options)
+        return device
+
+    def where(self, name: str) -> list[int]:
+        """The workers that have a connection of a client."""
+        return [at for at, worker in enumerate(self.workers) if self._find(worker, name)]
+
+    def connection(self, name: str) -> Connection:
+        (found,) = [each for worker in self.workers for each in self._find(worker, name)]
+        return found
+
+    def _find(self, worker: Broker, name: str) -> list[Connection]:
+        return [each for each in worker._core.connections.values() if each.client_id == name]
+
+    async def stream(self, chunks: int, qos: int = 0) -> None:
+        """Long chunks, one at a time; all of it arrives, in order, and once."""
+        for _ in range(chunks):
+            each = range(self.sent, self.sent + CHUNK // PAYLOAD)
+            self.sent = each.stop
+            self.publisher.send(
+                *[Publish(b"t", b"%0*d" % (PAYLOAD, at), qos, packet_id=at % 1_000 + 1 if qos else 0) for at in each]
+            )
+            for at in each:
+                _topic, payload = await self.subscriber.message()
+                assert int(payload) == at
+            if qos:
+                for at in each:
+                    assert (await self.publisher.expect(Ack)).packet_id == at % 1_000 + 1
+        await self.publisher.ping()
+
+    async def streams_until(self, worker: int, qos: int = 0) -> None:
+        """A stream moves when some of its chunks came in as they were sent."""
+        for _ in range(20):
+            await self.stream(FOLLOW_CHUNKS, qos)
+            if self.where("p") == [worker]:
+                return
+        raise AssertionError(self.where("p"))
+
+
+@asynccontextmanager
+async def house(
+    listener: ListenerOptions | None = None, version: int = V5, publisher: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[House]:
+    config = Config(listeners=(listener or ListenerOptions(port=0),), **{"sys": SysOptions(interval_s=0), **options})
+    async with crew(config, apart=True) as workers:
+        house = House(workers)
+        house.subscriber = await house.dial(1, "s")
+        await house.subscriber.subscribe("t", 1)
+        house.publisher = await house.dial(0, "p", version, **(publisher or {}))
+        try:
+            yield house
+        finally:
+            for device in house.devices:
+                await device.close()
+
+
+def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for path in folder.glob(f"**/table={table}/**/part-*")
+        for line in path.read_text().splitlines()
+    ]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("version", [V311, V5])
+async def test_a_stream_goes_where_its_receivers_are_and_nobody_notices(version: int, qos: int) -> None:
+    async with house(version=version) as home:
+        await home.streams_until(1, qos)
+        number = home.connection("p").number
+        await home.stream(3 * FOLLOW_CHUNKS, qos)
+        assert home.where("p") == [1]
+        assert home.connection("p").number == number
+        await home.publisher.close()
+        await until(lambda: home.where("p") == [])
+        assert [worker._core.online for worker in home.workers] == [0, 1]
+        assert [listener._open for worker in home.workers for listener in worker.listeners] == [0, 1]
+
+
+async def test_it_goes_back_with_its_receivers() -> None:
+    async with house() as home:
+        await home.streams_until(1)
+        await home.subscriber.close()
+        home.subscriber = await home.dial(0, "s2")
+        await home.subscriber.subscribe("t")
+        await home.streams_until(0)
+        await home.stream(3 * FOLLOW_CHUNKS)
+
+
+async def test_short_messages_stay_where_they_come_in() -> None:
+    async with house() as home:
+        for number in range(3 * FOLLOW_CHUNKS):
+            home.publisher.publish("t", b"%d" % number)
+            assert (await home.subscriber.message())[1] == b"%d" % number
+        assert home.where("p") == [0]
+
+
+async def test_it_is_one_row_one_coming_and_one_going(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = TelemetryOptions(directory=str(tmp_path), format="jsonl", interval_s=0.5)
+    caplog.set_level(logging.INFO, "mqttlite")
+    async with house(telemetry=telemetry, sys=SysOptions(interval_s=0.1)) as home:
+        watcher = await home.dial(1, "watcher")
+        await watcher.subscribe("$SYS/broker/clients/p/#")
+        number = home.connection("p").number
+        connected_at = home.connection("p").connected_at
+        await home.streams_until(1)
+        sent, bytes_sent = home.sent, home.publisher.bytes_sent
+        assert home.connection("p").connected_at == connected_at
+        reader = await home.dial(0, "reader")
+        await reader.subscribe("$SYS/broker/#")
+        said: dict[str, bytes] = {}
+        wanted = {
+            "publish/messages/received": b"%d" % sent,
+            "clients/connected": b"4",
+            "connections/socket/count": b"4",
+        }
+        while any(said.get(name) != value for name, value in wanted.items()):
+            topic, payload = await reader.message()
+            said[topic.removeprefix("$SYS/broker/")] = payload
+        home.publisher.send(Disconnect())
+        await until(lambda: home.where("p") == [])
+        bytes_sent = home.publisher.bytes_sent
+    rows = rows_of(tmp_path, "sessions")
+    (row,) = [row for row in rows if row["client_id"] == "p"]
+    assert row["connection_id"] == number
+    assert (row["received_qos0"], row["bytes_received"]) == (sent, bytes_sent)
+    assert row["bytes_sent"] == home.publisher.bytes_received
+    assert row["close_reason"] == "client_disconnected"
+    assert row["duration_s"] > 0
+    assert len(rows) == 4
+    activity = rows_of(tmp_path, "activity")
+    assert sum(each["messages_received"] for each in activity if each["client_id"] == "p") == sent
+    events = rows_of(tmp_path, "events")
+    assert sorted(each["event"] for each in events if each["client_id"] == "p") == ["connected", "disconnected"]
+    lines = [record.getMessage() for record in caplog.records if "client 'p'" in record.getMessage()]
+    assert len(lines) == 2
+    assert "connected: MQTT" in lines[0]
+    assert "disconnected" in lines[1]
+
+
+async def test_a_will_is_kept_where_it_was_promised() -> None:
+    async with house(publisher={"will": Will(b"t", b"-1", 0, False)}) as home:
+        await home.stream(4 * FOLLOW_CHUNKS)
+        assert home.where("p") == [0]
+        home.publisher.writer.transport.abort()
+        assert await home.subscriber.message() == ("t", b"-1")
+
+
+@pytest.mark.parametrize("transport", ["tls", "ws", "wss"])
+async def test_who_is_decoded_here_stays(transport: str) -> None:
+    async with house() as home:
+        (link,) = home.workers[0]._turns.links.values()
+        assert link.is_plain
+        link.transport = transport  # type: ignore[misc]
+        await home.stream(4 * FOLLOW_CHUNKS)
+        assert home.where("p") == [0]
+
+
+async def test_where_there_is_room_for_few_nobody_goes() -> None:
+    async with house(ListenerOptions(port=0, max_connections=MAX_LEAVING)) as home:
+        await home.stream(4 * FOLLOW_CHUNKS)
+        assert home.where("p") == [0]
+    async with house(ListenerOptions(port=0, max_connections=MAX_LEAVING + 1)) as home:
+        await home.streams_until(1)
+
+
+async def test_so_many_ask_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "MAX_LEAVING", 0)
+    async with house() as home:
+        await home.stream(4 * FOLLOW_CHUNKS)
+        assert home.where("p") == [0]
+        monkeypatch.setattr(turns, "MAX_LEAVING", 1)
+        await home.streams_until(1)
+
+
+async def ends(home: House) -> None:
+    """A stream whose connection does not get where it goes."""
+    chunk = b"".join(encode(Publish(b"t", bytes(PAYLOAD)), V5) for _ in range(CHUNK // PAYLOAD))
+
+    async def stream() -> None:
+        while True:
+            home.publisher.send_bytes(chunk)
+            await home.publisher.ping()
+
+    with pytest.raises(Gone):
+        await stream()
+
+
+async def breaks(home: House) -> None:
+    """The same; nothing is left of it."""
+    await ends(home)
+    await until(lambda: home.where("p") == [])
+    assert [worker._core._workers._departed for worker in home.workers] == [{}, {}]  # type: ignore[union-attr]
+    home.publisher = await home.dial(1, "p")
+    assert home.where("p") == [1]
+    await home.publisher.ping()
+
+
+async def test_without_a_way_to_go_it_is_closed_and_has_its_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = TelemetryOptions(directory=str(tmp_path), format="jsonl")
+    async with house(telemetry=telemetry) as home:
+        monkeypatch.setattr(handoff, "MAX_WAITING", 0)
+        await breaks(home)
+    rows = rows_of(tmp_path, "sessions")
+    assert sorted(row["client_id"] for row in rows) == ["p", "p", "s"]
+    assert "too many connections wait" in caplog.text
+
+
+async def test_without_a_file_for_it_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with house() as home:
+
+        def fails(_descriptor: int) -> int:
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "dup", fails)
+            await breaks(home)
+    assert "cannot go on at worker 1" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["full", "stopping", "breaks"])
+async def test_who_cannot_be_taken_in_may_come_again(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    async with house() as home:
+        (listener,) = home.workers[1].listeners
+        if how == "full":
+            monkeypatch.setattr(type(listener), "has_room", True)
+            listener._max_connections = 1  # type: ignore[misc]
+        elif how == "breaks":
+
+            async def take_over(*_arguments: object) -> None:
+                raise ConnectionResetError
+
+            monkeypatch.setattr(type(listener), "_take_over", take_over)
+        else:
+            monkeypatch.setattr(type(listener), "has_room", True)
+            listener._stopping = True
+        await ends(home)
+        await until(lambda: home.where("p") == [])
+        if how == "full":
+            listener._max_connections = 10  # type: ignore[misc]
+        listener._stopping = False
+        monkeypatch.undo()
+        home.publisher = await home.dial(1, "p")
+        assert home.where("p") == [1]
+
+
+async def test_a_stop_in_between_says_goodbye() -> None:
+    async with house() as home:
+        chunk = b"".join(encode(Publish(b"t", bytes(PAYLOAD)), V5) for _ in range(CHUNK // PAYLOAD))
+        assert len(chunk) >= FOLLOW_BYTES
+        for _ in range(3):
+            home.publisher.send_bytes(chunk * FOLLOW_CHUNKS)
+            await asyncio.sleep(0.001)
+        await asyncio.gather(*[worker.stop() for worker in home.workers])
+        assert (await home.publisher.expect(Disconnect)).reason_code == 0x8B
+
+
+async def test_bytes_that_lie_in_the_kernel_when_it_goes_are_read_where_it_went() -> None:
+    """A publisher that never waits: at any time there is something on its way."""
+    async with house() as home:
+        sock: socket.socket = home.publisher.writer.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        messages = [Publish(b"t", b"%0*d" % (10 * PAYLOAD, at)) for at in range(20_000)]
+        data = b"".join(encode(message, V5) for message in messages)
+
+        heard = 0
+
+        async def flood() -> None:
+            for at in range(0, len(data), 60_000):
+                while at - heard * len(data) / 20_000 > 2_000_000:  # more than that a slow reader may lose
+                    await asyncio.sleep(0)
+                home.publisher.send_bytes(data[at : at + 60_000])
+                await home.publisher.writer.drain()
+
+        flooding = asyncio.create_task(flood())
+        for heard in range(20_000):
+            assert int((await home.subscriber.message())[1]) == heard
+        await flooding
+        await home.publisher.ping()
+        assert home.where("p") == [1]
