@@ -17,7 +17,7 @@ from mqttlite.cluster.handoff import Handoff, Origin
 from mqttlite.cluster.membership import Membership
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.forwards import Move
-from mqttlite.net.link import Link, about
+from mqttlite.net.link import PLAIN, Link, about
 from mqttlite.net.listeners import Listener
 from mqttlite.net.turns import Turns
 
@@ -43,7 +43,6 @@ class Crew:
         self._listeners: Final = listeners
         self._on_lost: Final = on_lost
         self._core: Final = core
-        self._wake: Final = turns.wake
         self._handoffs: dict[int, Handoff] = {}
         self._stopping = False
         self.fabric: Final = Fabric(
@@ -69,18 +68,24 @@ class Crew:
         """Tell the spokesman what is counted here."""
         self.fabric.send_status(SPOKESMAN, status)
 
-    def move(self, link: Link, move: Move) -> bool:
-        """Send a connection to its client's home, or to where its messages go. False: it is closed instead."""
+    def move(self, link: Link, move: Move) -> None:
+        """Send a connection to its client's home, or to where its messages go."""
         number = next(at for at, listener in enumerate(self._listeners) if listener.holds(link))
+        listener = self._listeners[number]
         traveller = None if move.traveller is None else write_traveller(move.traveller)
         origin = Origin(number, link.address, link.identity, link.tls_version, link.tls_cipher, traveller)
         try:
-            sock = self._listeners[number].give_away(link)
+            sock = listener.give_away(link)
         except OSError as error:  # no file left for it
             _log.warning("%s: cannot go on at worker %d: %s", link.address, move.worker, error, extra=about(link))
             link.abort()
-            return False
-        return self._handoffs[move.worker].send(sock, origin, move.data)
+            moved = False
+        else:
+            moved = self._handoffs[move.worker].send(sock, origin, move.data)
+        if move.traveller is not None and not moved:
+            self._core.stay(move.traveller)
+            link.traveller = move.traveller
+            listener.lose(link)
 
     def is_leaving(self) -> None:
         """From now on it is no surprise when another worker is gone."""
@@ -97,18 +102,11 @@ class Crew:
         self.fabric.stop()
 
     def _has_room(self) -> bool:
-        return not self._stopping and all(listener.has_room for listener in self._listeners)
+        return not self._stopping and all(
+            listener.has_room for listener in self._listeners if listener.transport in PLAIN
+        )
 
     def _adopt(self, worker: int, sock: socket.socket | None, origin: Origin, data: bytes) -> None:
-        now = asyncio.get_running_loop().time()
-        traveller = None if origin.traveller is None else read_traveller(origin.traveller)
-        if traveller is not None:
-            self._core.expect(traveller, worker, now)
-            if sock is None:
-                self._core.lose(traveller, now)
-            self._wake()
-        if sock is None:
-            return
         listener = self._listeners[origin.listener]
         link = listener.link()
         link.address = origin.address
@@ -116,8 +114,13 @@ class Crew:
         link.tls_version = origin.tls_version
         link.tls_cipher = origin.tls_cipher
         link.early = data
-        link.traveller = traveller
-        listener.adopt(link, sock)
+        if origin.traveller is not None:
+            link.traveller = read_traveller(origin.traveller)
+            self._core.expect(link.traveller, worker, asyncio.get_running_loop().time())
+        if sock is None:
+            listener.lose(link)
+        else:
+            listener.adopt(link, sock)
 
     def _on_orphaned(self, lifeline: socket.socket) -> None:
         asyncio.get_running_loop().remove_reader(lifeline.fileno())

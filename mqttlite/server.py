@@ -394,22 +394,17 @@ class Broker:
 
     def _on_moved(self, link: Link, move: Move) -> None:
         assert self._crew is not None
-        moved = self._crew.move(link, move)
-        if move.traveller is None:
-            return
-        if not moved:
-            self._core.strand(move.traveller, asyncio.get_running_loop().time())
-            self._on_closed(link)
-            return
-        _log.debug("%s client %r goes on at worker %d", link.address, move.traveller.client_id, move.worker)
-        if self._status is not None:
-            self._status.on_closed(link.connection)
-        if self.monitor is not None:
-            self.monitor.on_departed(link)
-        if self.observer is not None:
-            self.observer.on_departed(link)
-        if self.dataset is not None:
-            self.dataset.forget(link.connection.number)
+        if move.traveller is not None:
+            _log.debug("%s client %r goes on at worker %d", link.address, move.traveller.client_id, move.worker)
+            if self._status is not None:
+                self._status.on_closed(link.connection)
+            if self.monitor is not None:
+                self.monitor.on_departed(link)
+            if self.observer is not None:
+                self.observer.on_departed(link)
+            if self.dataset is not None:
+                self.dataset.forget(link.connection.number)
+        self._crew.move(link, move)
 
     def _listener(self, number: int, options: ListenerOptions) -> Listener:
         try:

@@ -351,9 +351,10 @@ class Broker:
             workers.send(Passage(passage.worker, passage.number, COME if has_room else STAY), 0)
             return
         connection = self.connections.get(passage.number)
-        if connection is not None and passage.what == STAY:
+        if connection is not None and passage.what == STAY and passage.worker == connection.led_to:
             connection.waits_for = -1
-        self.turn.welcome.append(passage.number)
+        if workers.on_answer(passage.number):
+            self.turn.welcome.append(passage.number)
 
     def on_arrival(self, arrival: Arrival) -> None:
         """A client is at home elsewhere than before."""
@@ -363,16 +364,18 @@ class Broker:
     # ------------------------------------------------------------------ publishers that follow their messages
 
     def ask(self, connection: Connection, now: float) -> bool:
-        """Ask whether a connection in `Turn.leaving` may come to where its messages go; False: they do no longer.
+        """Ask whether a connection in `Turn.leaving` may come to where its messages go; False: they do no longer, or
+        it was asked already.
 
         It is not to be read until it is in `Turn.welcome`, or over: what it sends must not be behind the question.
         """
         assert self._workers is not None
         self.turn.now = now
-        if connection.led_to == NOWHERE or connection.state == CLOSED:
+        number = connection.number
+        if connection.led_to == NOWHERE or connection.state == CLOSED or self._workers.waits_for_answers(number):
             return False
         connection.waits_for = connection.bytes_received
-        self._workers.ask(connection.led_to, connection.number)
+        self._workers.ask(number)
         return True
 
     def depart(self, connection: Connection, now: float) -> bool:
@@ -389,6 +392,7 @@ class Broker:
         session = connection.session
         assert session is not None
         worker, number = connection.led_to, connection.number
+        connection.bytes_received -= connection.framer.kept_bytes  # they are read where they are looked at
         traveller = pack(connection, session)
         if connection.deadline is not None:
             self._deadlines.cancel(connection.deadline)
@@ -403,29 +407,19 @@ class Broker:
         self.turn.moved.append(Move(number, worker, connection.framer.rest(), traveller))
         return True
 
-    def strand(self, traveller: Traveller, now: float) -> None:
-        """A connection that departed has no way to go: it is over, and its client is at home nowhere."""
-        workers = self._workers
-        assert workers is not None
-        self.turn.now = now
-        workers.stay(traveller.client_id.encode())
-        self.lose(traveller, now)
+    def stay(self, traveller: Traveller) -> None:
+        """A connection that departed has no way to go: `arrive` follows here."""
+        assert self._workers is not None
+        self._workers.stay(traveller.client_id.encode())
 
     def expect(self, traveller: Traveller, former: int, now: float) -> None:
-        """A connection comes from another worker: `arrive` follows, or `lose`."""
+        """A connection comes from another worker: `arrive` follows."""
         assert self._workers is not None
         self.turn.now = now
         self._workers.arrive(traveller.client_id.encode(), former)
 
-    def lose(self, traveller: Traveller, now: float) -> None:
-        """A connection that was expected does not arrive."""
-        assert self._workers is not None
-        self.turn.now = now
-        has_session = self.sessions.get(traveller.client_id) is not None
-        self._workers.unuse(traveller.client_id.encode(), has_session)
-
     def arrive(self, traveller: Traveller, peer: Peer, now: float) -> Connection:
-        """A connection is here that was expected, and goes on as it was."""
+        """A connection is here that was expected, and goes on as it was, whether or not there is room by now."""
         self.turn.now = now
         client_id = traveller.client_id
         connection = Connection(traveller.number, peer, self.turn, self.limits, traveller.opened_at)
@@ -436,11 +430,7 @@ class Broker:
             detail = "another connection uses this client identifier"
             self._end(connection, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
             return connection
-        try:
-            session, _ = self.sessions.open(client_id, True, 0)
-        except QuotaExceeded as error:
-            self._fail(connection, error)
-            return connection
+        session = self.sessions.begin(client_id, 0)
         if connection.keep_alive_s:
             due = now + KEEP_ALIVE_FACTOR * connection.keep_alive_s
             connection.deadline = self._deadlines.add(due, _LINK, connection.number)
@@ -500,10 +490,13 @@ class Broker:
             connection.led_to = NOWHERE
         elif workers.led_to != connection.led_to:
             connection.led_to, connection.led_chunks = workers.led_to, 1
+            connection.ask_at = workers.follow_chunks
         else:
             connection.led_chunks += 1
-            if connection.led_chunks % workers.follow_chunks == 0 and may_follow(connection):
-                self.turn.leaving.append(connection.number)
+            if connection.led_chunks == connection.ask_at:
+                connection.ask_at *= 2  # if nothing comes of it
+                if may_follow(connection):
+                    self.turn.leaving.append(connection.number)
         return at
 
     def _walk(self, connection: Connection, data: bytes) -> int:

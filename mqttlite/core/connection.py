@@ -122,6 +122,7 @@ class Connection:
 
     __slots__ = (
         "aliases",
+        "ask_at",
         "backpressure_count",
         "backpressure_s",
         "block",
@@ -221,6 +222,8 @@ class Connection:
         self.led_to = NOWHERE
         self.led_chunks = 0
         """The worker to which all messages went of so many chunks in a row."""
+        self.ask_at = 0
+        """After so many it is asked whether it may go there."""
         self.waits_for = -1
         """How many bytes it had sent when it was asked whether it may go there; -1: it was not."""
         self.earlier = STAYED

@@ -109,8 +109,8 @@ STAY: Final = 2
 
 @final
 class Passage:
-    """A worker asks whether a connection may come, and the other says so once it has seen to all that it was sent
-    before. What the connection is sent after that comes later than what went ahead of it."""
+    """A worker asks the others whether a connection may go to one of them. Each answers once it has seen to all that it
+    was sent before, so that whatever the connection sends from then on comes behind that."""
 
     __slots__ = ("number", "what", "worker")
 

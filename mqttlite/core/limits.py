@@ -155,13 +155,14 @@ another. Less is better read where it comes in, since to read it costs more than
 
 FOLLOW_CHUNKS: Final = 8
 """Such chunks in a row, of which all messages went to one other worker, before their publisher follows them there: that
-costs about as much as to pass on a few of them."""
+costs about as much as to pass on a few of them. Twice as many each time that nothing comes of it."""
 
 FOLLOW_KEPT_BYTES: Final = 65_536
 """How much of a message that is not yet whole may go along: a stream that is cut so well is not far from its next."""
 
 MAX_LEAVING: Final = 64
-"""Connections that ask another worker at a time whether they may come: none is read meanwhile."""
+"""Connections of a worker that ask at a time whether they may go: none is read meanwhile. By so many of each other
+worker, its limits of connections and sessions may be exceeded, which those were within where they came from."""
 
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""

@@ -76,8 +76,7 @@ class Sessions:
         if session is None:
             if len(self._by_client_id) >= self._limits.max_sessions:
                 raise QuotaExceeded(f"there are {len(self._by_client_id)} sessions, which is the limit")
-            session = Session(client_id, expiry_interval, self._turn, self._limits)
-            self._by_client_id[client_id] = session
+            session = self.begin(client_id, expiry_interval)
         self._cancel_deadlines(session)  # a will whose client is back in time is not sent [MQTT-3.1.3-9]
         was_durable = session.durable
         session.expiry_interval = expiry_interval
@@ -86,6 +85,11 @@ class Sessions:
         elif was_durable and present:
             self._turn.changes.append(EndSession(client_id))
         return session, present
+
+    def begin(self, client_id: str, expiry_interval: int) -> Session:
+        """A session of a client that has none."""
+        session = self._by_client_id[client_id] = Session(client_id, expiry_interval, self._turn, self._limits)
+        return session
 
     def leave(self, session: Session, publish_will: bool) -> None:
         """The connection is over: keep the session for its expiry interval, or end it; see to the will [MQTT-3.1.2-8].
@@ -114,8 +118,7 @@ class Sessions:
 
     def restore(self, client_id: str, expiry_interval: int, expires_at: float, now: float) -> None:
         """Put back a session from a store. One that was not left in order expires as if it were left now."""
-        session = Session(client_id, expiry_interval, self._turn, self._limits)
-        self._by_client_id[client_id] = session
+        session = self.begin(client_id, expiry_interval)
         if self._workers is not None:
             self._workers.restored(client_id.encode())
         if expiry_interval < NEVER_EXPIRES:

@@ -6,7 +6,7 @@ leaves nothing behind.
 """
 
 from mqttlite.core.connection import CONNECTED, Connection
-from mqttlite.core.forwards import Traveller
+from mqttlite.core.forwards import STAYED, Traveller
 from mqttlite.core.limits import FOLLOW_KEPT_BYTES
 from mqttlite.core.session import Session
 from mqttlite.core.workers import Workers
@@ -15,18 +15,21 @@ from mqttlite.core.workers import Workers
 def may_follow(connection: Connection) -> bool:
     """Whether a client only publishes, and nothing of it would be missed here.
 
-    A will stays with who has promised it, and a session that outlives its connection with who keeps it.
+    A will stays with who has promised it, and a session that outlives its connection with who keeps it. Nobody goes
+    twice: a connection that comes back to a worker would be there what it was, and is not.
     """
     session = connection.session
     outbox = connection.outbox
     return (
         session is not None
+        and connection.earlier is STAYED
         and not session.durable
         and session.will is None
         and not session.subscriptions
         and connection.exchange is None
         and not connection.aliases
         and outbox.sent_qos0 + outbox.sent_qos1 + outbox.sent_qos2 == 0
+        and session.queued + len(session.inflight) + len(session.released) == 0
         and not session.drops
         and not outbox.drops
     )
@@ -49,7 +52,7 @@ def may_depart(connection: Connection, workers: Workers) -> bool:
 
 def pack(connection: Connection, session: Session) -> Traveller:
     """What goes along with a connection."""
-    outbox, earlier = connection.outbox, connection.earlier
+    outbox = connection.outbox
     traveller = Traveller(connection.number, connection.client_id, connection.username)
     traveller.version = connection.version
     traveller.clean_start = connection.clean_start
@@ -62,14 +65,14 @@ def pack(connection: Connection, session: Session) -> Traveller:
     traveller.received = session.received.all()
     traveller.opened_at = connection.opened_at
     traveller.connected_at = connection.connected_at
-    traveller.bytes_received = earlier.bytes_received + connection.bytes_received
-    traveller.bytes_sent = earlier.bytes_sent + outbox.bytes_sent
-    traveller.received_qos0 = earlier.received_qos0 + connection.received_qos0
-    traveller.received_qos1 = earlier.received_qos1 + connection.received_qos1
-    traveller.received_qos2 = earlier.received_qos2 + connection.received_qos2
-    traveller.backpressure_s = earlier.backpressure_s + connection.backpressure_s
-    traveller.backpressure_count = earlier.backpressure_count + connection.backpressure_count
-    traveller.high_water_bytes = max(earlier.high_water_bytes, outbox.high_water_bytes)
+    traveller.bytes_received = connection.bytes_received
+    traveller.bytes_sent = outbox.bytes_sent
+    traveller.received_qos0 = connection.received_qos0
+    traveller.received_qos1 = connection.received_qos1
+    traveller.received_qos2 = connection.received_qos2
+    traveller.backpressure_s = connection.backpressure_s
+    traveller.backpressure_count = connection.backpressure_count
+    traveller.high_water_bytes = outbox.high_water_bytes
     return traveller
 
 

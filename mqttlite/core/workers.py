@@ -51,6 +51,7 @@ class Workers:
         "_homes",
         "_stamps",
         "_turn",
+        "_unanswered",
         "_undecided",
         "_unknown",
         "_waiting",
@@ -93,8 +94,10 @@ class Workers:
         """Of the chunk that is being read, how many messages went to that worker alone."""
         self._departed: Final[dict[bytes, int]] = {}
         """Clients that followed their messages, and where, until that is known to their keepers."""
-        self._unknown: Final[dict[bytes, None]] = {}
-        """Clients that came here so, until that is known to theirs."""
+        self._unknown: Final[dict[bytes, int]] = {}
+        """Clients that came here so, and how often, until that is known to theirs."""
+        self._unanswered: Final[dict[int, int]] = {}
+        """How many workers have yet to answer for a connection that would go, by its number."""
 
     @property
     def others(self) -> list[int]:
@@ -186,9 +189,23 @@ class Workers:
         if only == self.led_to != NOWHERE:
             self.led += messages
 
-    def ask(self, worker: int, number: int) -> None:
-        """Whether a connection may come."""
-        self.send(Passage(worker, number, ASK), 0)
+    def ask(self, number: int) -> None:
+        """Whether a connection may go: all workers may have been sent messages that must stay ahead of it."""
+        self._unanswered[number] = self.count - 1
+        for worker in self.others:
+            self.send(Passage(worker, number, ASK), 0)
+
+    def waits_for_answers(self, number: int) -> bool:
+        """Whether some of them have yet to answer."""
+        return number in self._unanswered
+
+    def on_answer(self, number: int) -> bool:
+        """Whether that was the last."""
+        self._unanswered[number] -= 1
+        if self._unanswered[number]:
+            return False
+        del self._unanswered[number]
+        return True
 
     def may_depart(self, client_id: bytes) -> bool:
         """Whether all that relies on a client's home is one connection here, and its keeper knows that."""
@@ -207,12 +224,13 @@ class Workers:
     def arrive(self, client_id: bytes, former: int) -> None:
         """A client is at home here from now on, and a connection relies on that until `unuse`."""
         self._here[client_id] = self._here.get(client_id, 0) + 1
+        self._departed.pop(client_id, None)  # it was here before
         keeper = self.keeper(client_id)
         if keeper == self.index:
             self._homes[client_id] = self.index
             self.send(Arrival(former, client_id, former, True), len(client_id))
         else:
-            self._unknown[client_id] = None
+            self._unknown[client_id] = self._unknown.get(client_id, 0) + 1
             self.send(Arrival(keeper, client_id, former, False), len(client_id))
 
     def on_arrival(self, arrival: Arrival) -> None:
@@ -225,9 +243,11 @@ class Workers:
                 self.send(Arrival(arrival.former, client_id, arrival.former, True), len(client_id))
                 return
         if arrival.former == self.index:
-            del self._departed[client_id]
+            self._departed.pop(client_id, None)
         else:
-            del self._unknown[client_id]
+            self._unknown[client_id] -= 1
+            if self._unknown[client_id] == 0:
+                del self._unknown[client_id]
 
     # ------------------------------------------------------------------ interests
 

@@ -16,7 +16,6 @@ from typing import Any, Final, cast
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.limits import MAX_LEAVING
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import LINGER_S, Link, format_address
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
@@ -132,8 +131,8 @@ class Listener:
 
     @property
     def has_room(self) -> bool:
-        """Whether it would take as many connections more as another worker may ask for at a time."""
-        return not self._stopping and self._open + MAX_LEAVING <= self._max_connections
+        """Whether one more connection may come."""
+        return not self._stopping and self._open < self._max_connections
 
     def holds(self, link: Link) -> bool:
         """Whether it let this link in, and the link is still there."""
@@ -159,9 +158,11 @@ class Listener:
 
     def adopt(self, link: Link, sock: socket.socket) -> None:
         """Take over a connection from another worker, with a link that knows what that knew of it."""
-        if not self._admit():
+        if link.traveller is not None and not self._stopping:
+            self._open += 1  # whether or not there is room by now: where it comes from there was
+        elif not self._admit():
             sock.close()
-            self._lose(link)
+            self.lose(link)
             return
         sock.setblocking(False)
         self._await(link, sock, self._take_over(link, sock))
@@ -169,11 +170,16 @@ class Listener:
     async def _take_over(self, link: Link, sock: socket.socket) -> None:
         await self._loop.connect_accepted_socket(lambda: cast(asyncio.BaseProtocol, link), sock)
 
-    def _lose(self, protocol: Link | WebSocket) -> None:
-        """Nothing comes of a connection."""
-        if isinstance(protocol, Link) and protocol.traveller is not None:
-            self._broker.lose(protocol.traveller, self._loop.time())
-            self._turns.wake()
+    def lose(self, link: Link | WebSocket) -> None:
+        """Nothing comes of a connection; if it was one of a client already, that has lost it."""
+        if not isinstance(link, Link) or link.traveller is None:
+            return
+        now = self._loop.time()
+        link.gone = True
+        link.connection = self._broker.arrive(link.traveller, self._anonymous, now)
+        self._turns.links[link.connection.number] = link
+        self._broker.close(link.connection, now, "it was lost on its way to another worker")
+        self._turns.wake()
 
     def _plain(self) -> asyncio.BaseProtocol:
         return cast(asyncio.BaseProtocol, self._spoken_to(self.link())) if self._admit() else _Closed()
@@ -273,7 +279,7 @@ class Listener:
             if not protocol.made:
                 accepted.close()
                 self._leave()
-                self._lose(protocol)
+                self.lose(protocol)
             elif task.cancelled():  # just as the handshake came to its end
                 protocol.abort()
 

@@ -39,6 +39,9 @@ GATHER_TO: Final = 96
 """A pass with so many chunks, of which few make one write, is followed by a nap: fewer gather by themselves where
 messages are few, and more need no nap."""
 
+GATHER_FROM_AMONG_WORKERS: Final = 4
+"""The same for one of several workers: each has only its part, and they take processors from each other."""
+
 GATHER_BYTES: Final = 16_384
 """With so much to write, what came in were no single small messages."""
 
@@ -121,8 +124,9 @@ class Turns(Passes):
         writes = len(turn.dirty)
         if turn.outgoing and not self.broker.postponed:  # to other workers, and nobody waits for their answer
             writes += 1
+        gather_from = GATHER_FROM if self.fabric is None else GATHER_FROM_AMONG_WORKERS
         naps = (
-            GATHER_FROM <= self.reads <= GATHER_TO
+            gather_from <= self.reads <= GATHER_TO
             and 0 < 4 * writes <= self.reads
             and turn.pending_bytes < GATHER_BYTES
             and self._owns_thread

@@ -5,15 +5,27 @@ import time
 
 import pytest
 
-from mqttlite.core.forwards import Release
+from mqttlite.core.forwards import Interest, Outgoing, Release
 from mqttlite.net.link import PASS_BYTES
-from mqttlite.net.turns import GATHER_BYTES, GATHER_FROM, GATHER_S, GATHER_TO
+from mqttlite.net.turns import GATHER_BYTES, GATHER_FROM, GATHER_FROM_AMONG_WORKERS, GATHER_S, GATHER_TO
 from mqttlite.server import Broker
 from tests.rooms.conftest import Rig
 from tests.support.device import until
 
 ALMOST_A_PASS = PASS_BYTES // (GATHER_FROM - 1) + 1
 """Of so many bytes each, all but one are written before the last has come."""
+
+
+class Nobody:
+    """Other workers, to whom nothing is said."""
+
+    is_jammed = False
+
+    def tell(self, interests: list[Interest]) -> asyncio.Future[None]:
+        raise AssertionError(interests)
+
+    def send(self, outgoing: list[Outgoing]) -> None:
+        raise AssertionError(outgoing)
 
 
 async def naps_of(
@@ -26,6 +38,7 @@ async def naps_of(
     size: int = 1,
     owns_thread: bool = True,
     forwards: bool = False,
+    among_workers: bool = False,
 ) -> list[float]:
     """The naps after a pass in which each sender's message came."""
     broker = Broker(port=0)
@@ -37,6 +50,8 @@ async def naps_of(
     devices = [await rig.device(broker.port, f"sender{number}") for number in range(senders)]
     naps: list[float] = []
     monkeypatch.setattr(time, "sleep", naps.append)
+    if among_workers:
+        broker._turns.fabric = Nobody()
     if forwards:
         broker._turns.broker.turn.outgoing.append(Release(0, b"c"))
     for device in devices:
@@ -62,6 +77,14 @@ async def test_not_after_few_nor_after_more_than_enough(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, senders: int
 ) -> None:
     assert await naps_of(rig, monkeypatch, senders) == []
+
+
+async def test_one_of_several_workers_naps_after_fewer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await naps_of(rig, monkeypatch, GATHER_FROM_AMONG_WORKERS, among_workers=True) == [GATHER_S]
+
+
+async def test_and_after_no_fewer_than_that(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await naps_of(rig, monkeypatch, GATHER_FROM_AMONG_WORKERS - 1, among_workers=True) == []
 
 
 async def test_not_where_each_sender_gets_an_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

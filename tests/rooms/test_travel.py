@@ -15,7 +15,7 @@ import pytest
 from mqttlite.cluster import handoff
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.connection import Connection
-from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, MAX_LEAVING
+from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS
 from mqttlite.net import turns
 from mqttlite.server import Broker
 from mqttlite.telemetry.options import Options as TelemetryOptions
@@ -123,16 +123,6 @@ async def test_a_stream_goes_where_its_receivers_are_and_nobody_notices(version:
         assert [listener._open for worker in home.workers for listener in worker.listeners] == [0, 1]
 
 
-async def test_it_goes_back_with_its_receivers() -> None:
-    async with house() as home:
-        await home.streams_until(1)
-        await home.subscriber.close()
-        home.subscriber = await home.dial(0, "s2")
-        await home.subscriber.subscribe("t")
-        await home.streams_until(0)
-        await home.stream(3 * FOLLOW_CHUNKS)
-
-
 async def test_short_messages_stay_where_they_come_in() -> None:
     async with house() as home:
         for number in range(3 * FOLLOW_CHUNKS):
@@ -202,14 +192,6 @@ async def test_who_is_decoded_here_stays(transport: str) -> None:
         assert home.where("p") == [0]
 
 
-async def test_where_there_is_room_for_few_nobody_goes() -> None:
-    async with house(ListenerOptions(port=0, max_connections=MAX_LEAVING)) as home:
-        await home.stream(4 * FOLLOW_CHUNKS)
-        assert home.where("p") == [0]
-    async with house(ListenerOptions(port=0, max_connections=MAX_LEAVING + 1)) as home:
-        await home.streams_until(1)
-
-
 async def test_so_many_ask_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "MAX_LEAVING", 0)
     async with house() as home:
@@ -232,66 +214,75 @@ async def ends(home: House) -> None:
         await stream()
 
 
-async def breaks(home: House) -> None:
-    """The same; nothing is left of it."""
-    await ends(home)
-    await until(lambda: home.where("p") == [])
-    assert [worker._core._workers._departed for worker in home.workers] == [{}, {}]  # type: ignore[union-attr]
-    home.publisher = await home.dial(1, "p")
-    assert home.where("p") == [1]
-    await home.publisher.ping()
+async def test_where_there_is_no_room_nobody_goes() -> None:
+    async with house(ListenerOptions(port=0, max_connections=1)) as home:
+        await home.stream(4 * FOLLOW_CHUNKS)
+        assert home.where("p") == [0]
+    async with house(ListenerOptions(port=0, max_connections=2)) as home:
+        await home.streams_until(1)
 
 
-async def test_without_a_way_to_go_it_is_closed_and_has_its_row(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_whose_room_is_gone_when_it_comes_is_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with house(ListenerOptions(port=0, max_connections=1)) as home:
+        monkeypatch.setattr(type(home.workers[1].listeners[0]), "has_room", True)
+        await home.streams_until(1)
+        assert home.workers[1].listeners[0].open == 2
+
+
+@pytest.mark.parametrize("how", ["too many under way", "no file to go", "no file to come", "stopping", "lost there"])
+async def test_who_is_lost_on_the_way_has_its_row_and_may_come_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
 ) -> None:
     telemetry = TelemetryOptions(directory=str(tmp_path), format="jsonl")
     async with house(telemetry=telemetry) as home:
-        monkeypatch.setattr(handoff, "MAX_WAITING", 0)
-        await breaks(home)
-    rows = rows_of(tmp_path, "sessions")
-    assert sorted(row["client_id"] for row in rows) == ["p", "p", "s"]
-    assert "too many connections wait" in caplog.text
-
-
-async def test_without_a_file_for_it_it_is_closed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with house() as home:
-
-        def fails(_descriptor: int) -> int:
-            raise OSError(24, "Too many open files")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "dup", fails)
-            await breaks(home)
-    assert "cannot go on at worker 1" in caplog.text
-
-
-@pytest.mark.parametrize("how", ["full", "stopping", "breaks"])
-async def test_who_cannot_be_taken_in_may_come_again(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    async with house() as home:
+        number = home.connection("p").number
         (listener,) = home.workers[1].listeners
-        if how == "full":
-            monkeypatch.setattr(type(listener), "has_room", True)
-            listener._max_connections = 1  # type: ignore[misc]
-        elif how == "breaks":
+        crew_there = home.workers[1]._crew
+        assert crew_there is not None
+        with monkeypatch.context() as patched:
+            if how == "too many under way":
+                patched.setattr(handoff, "MAX_WAITING", 0)
+            elif how == "no file to go":
 
-            async def take_over(*_arguments: object) -> None:
-                raise ConnectionResetError
+                def fails(_descriptor: int) -> int:
+                    raise OSError(24, "Too many open files")
 
-            monkeypatch.setattr(type(listener), "_take_over", take_over)
-        else:
-            monkeypatch.setattr(type(listener), "has_room", True)
-            listener._stopping = True
-        await ends(home)
-        await until(lambda: home.where("p") == [])
-        if how == "full":
-            listener._max_connections = 10  # type: ignore[misc]
-        listener._stopping = False
-        monkeypatch.undo()
+                patched.setattr(os, "dup", fails)
+            elif how == "no file to come":
+                there = crew_there._handoffs[0]
+
+                def without(sock: socket.socket | None, *said: Any) -> None:
+                    assert sock is not None
+                    sock.close()
+                    crew_there._adopt(0, None, *said)
+
+                patched.setattr(there, "_on_arrival", without)
+            elif how == "stopping":
+                patched.setattr(type(listener), "has_room", True)
+                patched.setattr(listener, "_stopping", True)
+            else:
+
+                async def take_over(*_arguments: object) -> None:
+                    """The client is gone by now."""
+
+                patched.setattr(type(listener), "_take_over", take_over)
+            await ends(home)
+            await until(lambda: home.where("p") == [])
+            for worker in home.workers:
+                assert worker._core._workers is not None
+                await until(lambda worker=worker: not worker._core._workers._departed)
+                assert not worker._turns._leaving
+        received = home.publisher.bytes_sent
         home.publisher = await home.dial(1, "p")
         assert home.where("p") == [1]
+        await home.publisher.ping()
+    rows = rows_of(tmp_path, "sessions")
+    (row,) = [row for row in rows if row["connection_id"] == number]
+    assert sorted(row["client_id"] for row in rows) == ["p", "p", "s"]
+    assert row["close_reason"] == "connection_lost"
+    assert row["close_detail"] == "it was lost on its way to another worker"
+    assert 0 < row["bytes_received"] <= received
+    assert row["duration_s"] >= 0
 
 
 async def test_a_stop_in_between_says_goodbye() -> None:

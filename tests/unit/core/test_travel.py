@@ -111,7 +111,9 @@ def test_at_its_new_home_it_is_what_it_was() -> None:
     crew.pump()
     publisher.received()
     crew.advance(5.0)
-    send(crew, publisher, FOLLOW_CHUNKS)
+    send(crew, publisher, FOLLOW_CHUNKS - 1)
+    publisher.send_bytes(stream(publisher) + encode(Publish(b"t", b"cut"), V5)[:4])
+    crew.pump()
     connection = publisher.connection
     assert is_at(crew, publisher, 1)
     assert connection is not former
@@ -127,7 +129,10 @@ def test_at_its_new_home_it_is_what_it_was() -> None:
     assert earlier.bytes_sent == former.outbox.bytes_sent > 0
     assert (earlier.received_qos0, earlier.received_qos1, earlier.received_qos2) == (FOLLOW_CHUNKS * MANY, 0, 0)
     assert (earlier.backpressure_s, earlier.backpressure_count, earlier.high_water_bytes) == (1.5, 3, 99)
-    assert (connection.bytes_received, connection.received) == (0, 0)
+    assert (connection.bytes_received, connection.received) == (4, 0), (
+        "what was read of the next message is counted once"
+    )
+    publisher.send_bytes(encode(Publish(b"t", b"cut"), V5)[4:])
     assert [worker.broker.opened for worker in crew.workers] == [1, 1]
     publisher.send(Pingreq())
     assert publisher.received() == [Pingresp()]
@@ -143,19 +148,15 @@ def test_it_is_silent_from_its_arrival_on() -> None:
     assert publisher.connection.close_reason == CloseReason.KEEP_ALIVE_TIMEOUT
 
 
-def test_what_it_did_is_counted_over_all_its_moves() -> None:
+def test_nobody_goes_twice() -> None:
     crew, subscriber, publisher = pair()
-    here = publisher.connection
     send(crew, publisher, FOLLOW_CHUNKS)
     subscriber.disconnect()
     crew.pump()
-    crew.subscriber(0, "t")
-    there = publisher.connection
-    send(crew, publisher, FOLLOW_CHUNKS)
-    assert is_at(crew, publisher, 0)
-    assert publisher.connection.earlier.received_qos0 == 2 * FOLLOW_CHUNKS * MANY
-    assert publisher.connection.earlier.bytes_received == here.bytes_received + there.bytes_received
-    assert publisher.connection.earlier.bytes_sent == here.outbox.bytes_sent + there.outbox.bytes_sent
+    other = crew.subscriber(0, "t")
+    send(crew, publisher, 4 * FOLLOW_CHUNKS)
+    assert is_at(crew, publisher, 1)
+    assert len(other.payloads()) == 4 * FOLLOW_CHUNKS * MANY
 
 
 def test_what_is_not_yet_released_goes_along() -> None:
@@ -213,6 +214,29 @@ def test_who_is_more_than_a_publisher_stays(reason: str) -> None:
         send(crew, publisher, 3 * FOLLOW_CHUNKS)
     assert is_at(crew, publisher, 0)
     assert len(subscriber.payloads()) > FOLLOW_CHUNKS
+
+
+@pytest.mark.parametrize("waits", ["queued", "in flight", "released"])
+def test_whose_messages_of_before_wait_for_it_stays(waits: str) -> None:
+    crew = Crew(2)
+    crew.subscriber(1, "t")
+    client_id = crew.name(0)
+    before = crew.connect(0, client_id=client_id, expiry=60, auto_ack=False)
+    before.subscribe("other", qos=2)
+    crew.pump()
+    if waits != "queued":
+        crew[0].publish("other", "m", 2)
+    if waits == "released":
+        before.send(Ack(PUBREC, 1))
+    before.disconnect()
+    crew.pump()
+    if waits == "queued":
+        crew[0].publish("other", "m", 2)
+    publisher = join(crew, 0, client_id, clean_start=False)
+    publisher.send_bytes(b"\xa2\x0a\0\x09\0\0\x05other")
+    publisher.connection.outbox.sent_qos2 = 0  # as if it had been too large for it
+    send(crew, publisher, 2 * FOLLOW_CHUNKS)
+    assert is_at(crew, publisher, 0)
 
 
 def test_who_lost_messages_stays_where_that_is_counted() -> None:
@@ -316,6 +340,47 @@ def about_to_ask(qos: int = 0, keeper: int = 0, limits: Limits | None = None) ->
     return crew, subscriber, publisher
 
 
+def test_it_waits_for_the_answers_of_all() -> None:
+    """A slow worker is to have what it was sent before it is sent more, from elsewhere."""
+    crew = Crew(3)
+    crew.subscriber(1, "t")
+    third = crew.subscriber(2, "third")
+    publisher = crew.connect(0)
+    publisher.send_bytes(stream(publisher, "third"))
+    for _ in range(FOLLOW_CHUNKS):
+        publisher.send_bytes(stream(publisher))
+        crew.send(0, 1)
+    assert crew.ask(0) == 1
+    crew.send(0, 1)
+    crew.send(1)
+    assert crew[0].broker.turn.welcome == [], "the third has not answered"
+    crew.send(0, 2)
+    assert len(third.payloads()) == MANY
+    crew.send(2)
+    assert crew.depart(0) == [True]
+    crew.pump()
+    assert is_at(crew, publisher, 1)
+
+
+def test_each_refusal_doubles_the_time_to_the_next_question() -> None:
+    crew, _, publisher = pair()
+    crew[1].has_room = False
+    asked: list[int] = []
+    for chunk in range(1, 8 * FOLLOW_CHUNKS + 1):
+        publisher.send_bytes(stream(publisher))
+        if crew.ask(0):
+            asked.append(chunk)
+        crew.pump()
+    assert asked == [FOLLOW_CHUNKS, 2 * FOLLOW_CHUNKS, 4 * FOLLOW_CHUNKS, 8 * FOLLOW_CHUNKS]
+
+
+def test_a_worker_without_room_that_is_not_where_it_goes_does_not_matter() -> None:
+    crew, _, publisher = pair(workers=3)
+    crew[2].has_room = False
+    send(crew, publisher, FOLLOW_CHUNKS)
+    assert is_at(crew, publisher, 1)
+
+
 def test_the_answer_comes_behind_all_that_was_sent_before() -> None:
     crew, subscriber, publisher = about_to_ask()
     assert crew.ask(0) == 1
@@ -345,6 +410,14 @@ def test_who_is_heard_of_meanwhile_stays() -> None:
     assert is_at(crew, publisher, 1)
 
 
+def test_nobody_asks_twice_at_a_time() -> None:
+    crew, _, publisher = about_to_ask()
+    crew.ask(0)
+    assert not crew[0].broker.ask(publisher.connection, crew[0].now)
+    crew.pump()
+    assert is_at(crew, publisher, 1)
+
+
 def test_whose_messages_go_elsewhere_by_now_does_not_ask() -> None:
     crew, _, publisher = about_to_ask()
     publisher.send_bytes(stream(publisher, "nobody's"))
@@ -358,6 +431,7 @@ def test_who_waits_for_an_acknowledgement_stays() -> None:
     send(crew, publisher, FOLLOW_CHUNKS - 1, qos=1)
     publisher.send_bytes(stream(publisher, qos=1))
     crew.ask(0)
+    assert isinstance(crew.gather(0).pop(), Passage)
     crew[1].broker.on_passage(Passage(0, publisher.connection.number, 0), True, crew[1].now)
     (answer,) = crew[1].broker.turn.outgoing
     crew[1].broker.turn.outgoing.clear()
@@ -391,22 +465,6 @@ def test_where_there_is_no_room_nobody_goes(full: str) -> None:
     assert publisher.connection.waits_for == -1
     publisher.send(Pingreq())
     assert publisher.received() == [Pingresp()]
-
-
-def test_where_the_room_is_gone_when_it_comes_it_is_told() -> None:
-    crew, _, publisher = about_to_ask(limits=Limits(max_sessions=2))
-    crew.ask(0)
-    crew.send(0)
-    crew[1].connect(crew.name(1))
-    crew.send(1)
-    assert crew.depart(0) == [True]
-    crew.move(0)
-    assert publisher.closed
-    (goodbye,) = publisher.received()
-    assert isinstance(goodbye, Disconnect)
-    assert goodbye.reason_code == 0x97
-    crew.pump()
-    assert crew.home(publisher.connection.client_id) == []
 
 
 def test_who_leaves_before_the_answer_is_gone() -> None:
@@ -475,59 +533,75 @@ def test_a_second_connection_that_is_there_first_stays(keeper: int) -> None:
         assert is_at(crew, second, 1)
 
 
-@pytest.mark.parametrize("keeper", [0, 1])
-def test_who_does_not_arrive_is_at_home_nowhere(keeper: int) -> None:
-    crew, publisher = departed(keeper)
-    (move,) = crew[0].broker.turn.moved
-    assert move.traveller is not None
-    crew[0].broker.turn.moved.clear()
-    crew[1].broker.expect(move.traveller, 0, crew[1].now)
-    crew[1].broker.lose(move.traveller, crew[1].now)
+def test_where_the_room_is_gone_when_it_comes_it_is_let_in() -> None:
+    """It takes none of what the broker has in all, and only so many can be under way."""
+    crew, _, publisher = about_to_ask(limits=Limits(max_sessions=2))
+    crew.ask(0)
+    crew.send(0)
+    crew[1].connect(crew.name(1))
+    crew.send(1)
+    assert crew.depart(0) == [True]
     crew.pump()
-    assert crew.home(publisher.connection.client_id) == []
-    again = join(crew, 0, publisher.connection.client_id)
-    assert is_at(crew, again, 0)
+    assert is_at(crew, publisher, 1)
+    assert len(crew[1].broker.sessions) == 3
+    refused = crew[1].open(V5).connect(crew.name(1))
+    assert refused is not None
+    assert refused.reason_code == 0x97
 
 
 @pytest.mark.parametrize("keeper", [0, 1])
-def test_who_cannot_go_is_at_home_nowhere(keeper: int) -> None:
+def test_who_cannot_go_ends_where_it_was(keeper: int) -> None:
     crew, publisher = departed(keeper)
     (move,) = crew[0].broker.turn.moved
     assert move.traveller is not None
     crew[0].broker.turn.moved.clear()
-    crew[0].broker.strand(move.traveller, crew[0].now)
+    crew[0].broker.stay(move.traveller)
+    publisher.connection = crew[0].broker.arrive(move.traveller, publisher.connection.peer, crew[0].now)
+    assert is_at(crew, publisher, 0)
+    publisher.lose()
     crew.pump()
     assert crew.home(publisher.connection.client_id) == []
     again = join(crew, 1, publisher.connection.client_id)
     assert is_at(crew, again, 1)
 
 
-def test_nobody_goes_on_before_its_keeper_knows_where_it_is() -> None:
-    """Else the keeper could hear of the second move before the first."""
-    crew, subscriber, publisher = pair(keeper=2, workers=3)
-    send(crew, publisher, FOLLOW_CHUNKS - 1)
-    publisher.send_bytes(stream(publisher))
-    crew.ask(0)
-    crew.send(0)
-    crew.send(1)
-    assert crew.depart(0) == [True]
-    crew.move(0)
-    subscriber.disconnect()
-    crew.tell(1)
-    crew.subscriber(0, "t")
-    client_id = publisher.connection.client_id.encode()
-    assert client_id in crew[1].workers._unknown or not crew[1].workers._unknown
-    crew[1].workers._unknown[client_id] = None
+def goes(crew: Crew, publisher: Client, at: int, to: int) -> None:
+    """A publisher moves, whatever else has to be told of that."""
     for _ in range(FOLLOW_CHUNKS):
         publisher.send_bytes(stream(publisher))
-        crew.ask(1)
-        crew.send(1)
-        crew.send(0)
-        assert not any(crew.depart(1))
-    del crew[1].workers._unknown[client_id]
+        for other in (0, 1, 2):
+            if other != at:
+                crew.send(at, other)
+    assert crew.ask(at) == 1
+    crew.send(at)
+    for other in (0, 1, 2):
+        if other != at:
+            crew.send(other, at)
+    assert crew.depart(at) == [True]
+    assert crew.move(at) == 1
+    assert publisher.world is crew[to]
+
+
+def test_a_client_that_comes_the_same_way_twice_before_that_is_known() -> None:
+    """Its keeper is slow to tell where it went, and it has been gone and come again meanwhile."""
+    crew, _, publisher = pair(keeper=2, workers=3)
+    client_id = publisher.connection.client_id
+    goes(crew, publisher, 0, 1)
+    crew.send(1, 2)  # it arrived
+    crew.send(2, 0)  # which is known, but not yet to worker 1
+    publisher.disconnect()
+    crew.send(1, 2)  # it is released
+    again = crew[0].open(V5)
+    again.connect(client_id)
+    crew.send(0, 2)
+    crew.send(2, 0)
+    again.received()
+    goes(crew, again, 0, 1)
+    crew.send(1, 2)
+    assert crew[1].workers._unknown == {client_id.encode(): 2}
+    assert not crew[1].workers.may_depart(client_id.encode())
     crew.pump()
-    send(crew, publisher, FOLLOW_CHUNKS)
-    assert is_at(crew, publisher, 0)
+    assert is_at(crew, again, 1)
 
 
 def test_a_third_worker_s_keeper_tells_both() -> None:
@@ -535,9 +609,9 @@ def test_a_third_worker_s_keeper_tells_both() -> None:
     send(crew, publisher, FOLLOW_CHUNKS - 1)
     publisher.send_bytes(stream(publisher))
     crew.ask(0)
-    crew.send(0)
-    crew.send(1)
-    crew.depart(0)
+    for worker in (0, 1, 2):
+        crew.send(worker)
+    assert crew.depart(0) == [True]
     crew.move(0)
     client_id = publisher.connection.client_id.encode()
     assert client_id in crew[0].workers._departed
