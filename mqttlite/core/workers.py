@@ -140,7 +140,7 @@ class Workers:
     def on_located(self, located: Located) -> list[int]:
         """The answer to a claim: the connections that wait for it."""
         if located.home == self.index:
-            self._here.setdefault(located.client_id, 0)  # it may have come meanwhile
+            self._here[located.client_id] = 0
         return self._waiting.pop(located.client_id, [])
 
     def on_release(self, release: Release) -> None:

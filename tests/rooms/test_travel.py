@@ -17,6 +17,7 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS
 from mqttlite.net import turns
+from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.server import Broker
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
@@ -134,14 +135,20 @@ async def test_short_messages_stay_where_they_come_in() -> None:
 async def test_it_is_one_row_one_coming_and_one_going(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     telemetry = TelemetryOptions(directory=str(tmp_path), format="jsonl", interval_s=0.5)
     caplog.set_level(logging.INFO, "mqttlite")
-    async with house(telemetry=telemetry, sys=SysOptions(interval_s=0.1)) as home:
+    async with house(telemetry=telemetry, sys=SysOptions(interval_s=0.1), metrics=MetricsOptions(port=0)) as home:
         watcher = await home.dial(1, "watcher")
         await watcher.subscribe("$SYS/broker/clients/p/#")
         number = home.connection("p").number
         connected_at = home.connection("p").connected_at
+        connection = home.connection("p")
+        connection.backpressure_s, connection.backpressure_count, connection.outbox.high_water_bytes = 1.5, 3, 99
         await home.streams_until(1)
         sent, bytes_sent = home.sent, home.publisher.bytes_sent
         assert home.connection("p").connected_at == connected_at
+        totals = [(await worker.monitor.figures()).totals for worker in home.workers if worker.monitor is not None]
+        assert sum(each.messages_received for each in totals) == sent
+        assert sum(each.connects for each in totals) == 3, "it connected once"
+        assert [worker.dataset._open for worker in home.workers if worker.dataset is not None] == [0, 3]
         reader = await home.dial(0, "reader")
         await reader.subscribe("$SYS/broker/#")
         said: dict[str, bytes] = {}
@@ -163,6 +170,7 @@ async def test_it_is_one_row_one_coming_and_one_going(tmp_path: Path, caplog: py
     assert row["bytes_sent"] == home.publisher.bytes_received
     assert row["close_reason"] == "client_disconnected"
     assert row["duration_s"] > 0
+    assert (row["backpressure_s"], row["backpressure_count"], row["outbox_high_water_bytes"]) == (1.5, 3, 99)
     assert len(rows) == 4
     activity = rows_of(tmp_path, "activity")
     assert sum(each["messages_received"] for each in activity if each["client_id"] == "p") == sent
@@ -180,6 +188,29 @@ async def test_a_will_is_kept_where_it_was_promised() -> None:
         assert home.where("p") == [0]
         home.publisher.writer.transport.abort()
         assert await home.subscriber.message() == ("t", b"-1")
+
+
+class Full(asyncio.Transport):
+    """A transport that holds what its client does not read."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "get_write_buffer_size":
+            return lambda: 1
+        return getattr(object.__getattribute__(self, "_transport"), name)
+
+
+async def test_who_has_yet_to_read_its_answers_stays() -> None:
+    async with house() as home:
+        (link,) = home.workers[0]._turns.links.values()
+        transport = link._transport
+        link._transport = Full(transport)
+        await home.stream(4 * FOLLOW_CHUNKS)
+        assert home.where("p") == [0]
+        link._transport = transport
+        await home.streams_until(1)
 
 
 @pytest.mark.parametrize("transport", ["tls", "ws", "wss"])

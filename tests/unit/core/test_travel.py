@@ -6,6 +6,7 @@ from mqttlite.core.connection import CLOSED, CONNECTED
 from mqttlite.core.forwards import NOWHERE, STAYED, Arrival, Passage
 from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, FOLLOW_KEPT_BYTES, Limits
 from mqttlite.core.reasons import CloseReason
+from mqttlite.core.workers import ASKED, Workers
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V31, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Auth, Disconnect, Pingreq, Pingresp, Publish, Will
@@ -106,6 +107,7 @@ def test_at_its_new_home_it_is_what_it_was() -> None:
     connected_at, opened_at = crew[0].now, publisher.connection.opened_at
     publisher.connect("p", keep_alive=40, receive_maximum=7, maximum_packet_size=5_000, username="u")
     former = publisher.connection
+    hello = former.bytes_received
     former.backpressure_s, former.backpressure_count = 1.5, 3
     former.outbox.high_water_bytes = 99
     crew.pump()
@@ -125,7 +127,7 @@ def test_at_its_new_home_it_is_what_it_was() -> None:
     assert (connection.outbox.max_packet_bytes, connection.outbox.version) == (5_000, V5)
     assert crew[1].session("p").quota == 7
     earlier = connection.earlier
-    assert earlier.bytes_received == former.bytes_received > FOLLOW_CHUNKS * FOLLOW_BYTES
+    assert earlier.bytes_received == former.bytes_received == hello + FOLLOW_CHUNKS * len(stream(publisher))
     assert earlier.bytes_sent == former.outbox.bytes_sent > 0
     assert (earlier.received_qos0, earlier.received_qos1, earlier.received_qos2) == (FOLLOW_CHUNKS * MANY, 0, 0)
     assert (earlier.backpressure_s, earlier.backpressure_count, earlier.high_water_bytes) == (1.5, 3, 99)
@@ -287,6 +289,26 @@ def test_a_retained_message_among_them_is_for_all_and_leads_nowhere() -> None:
         publisher.send_bytes(chunk)
         crew.pump()
     assert is_at(crew, publisher, 0)
+
+
+def test_messages_to_one_worker_each_are_not_all_to_one() -> None:
+    crew, _, publisher = pair(workers=3)
+    crew.subscriber(2, "third")
+    for _ in range(2 * FOLLOW_CHUNKS):
+        publisher.send_bytes(stream(publisher) + stream(publisher, "third"))
+        crew.pump()
+    assert is_at(crew, publisher, 0)
+
+
+def test_who_comes_back_is_not_sent_after_itself() -> None:
+    """That it went is known to its keeper by now, or will be; what is true is that it is here."""
+    workers = Workers(0, 3, World().broker.turn)
+    client_id = next(name for name in (b"%d" % at for at in range(99)) if workers.keeper(name) == 2)
+    workers.arrive(client_id, 2)
+    workers.depart(client_id, 1)
+    workers.arrive(client_id, 1)
+    workers.unuse(client_id, False)
+    assert workers.locate(client_id, 7) == ASKED
 
 
 def test_it_takes_several_chunks_in_a_row() -> None:
