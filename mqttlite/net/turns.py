@@ -39,7 +39,7 @@ GATHER_TO: Final = 96
 """A pass with so many chunks, of which few make one write, is followed by a nap: fewer gather by themselves where
 messages are few, and more need no nap."""
 
-GATHER_FROM_AMONG_WORKERS: Final = 4
+GATHER_FROM_AMONG_WORKERS: Final = 8
 """The same for one of several workers: each has only its part, and they take processors from each other."""
 
 GATHER_BYTES: Final = 16_384
