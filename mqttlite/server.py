@@ -395,6 +395,7 @@ class Broker:
     def _on_moved(self, link: Link, move: Move) -> None:
         assert self._crew is not None
         if move.traveller is not None:
+            move.traveller.broker_id = self.broker_id
             _log.debug("%s client %r goes on at worker %d", link.address, move.traveller.client_id, move.worker)
             if self._status is not None:
                 self._status.on_closed(link.connection)
@@ -539,7 +540,7 @@ class Broker:
             row = session_row(
                 connection,
                 self._opened(link),
-                broker_id=self.broker_id,
+                broker_id=connection.earlier.broker_id or self.broker_id,
                 wall=self._wall.at,
                 pseudonyms=self._pseudonyms,
             )

@@ -50,7 +50,7 @@ _OUTCOME: Final = struct.Struct("<QBIIIII")
 _INTEREST: Final = struct.Struct("<IIH")
 _PASSAGE: Final = struct.Struct("<QB")
 _ARRIVAL: Final = struct.Struct("<B?")
-_TRAVELLER: Final = struct.Struct("<QB??H?IHHddQQQQQdIQHHI")
+_TRAVELLER: Final = struct.Struct("<QB??H?IHHddQQQQQdIQHHHI")
 _SERIAL: Final = struct.Struct("<Q")
 _LENGTH: Final = struct.Struct("<H")
 
@@ -158,7 +158,7 @@ def write_told(serial: int) -> bytes:
 
 def write_traveller(traveller: Traveller) -> bytes:
     """For a handoff."""
-    client_id = traveller.client_id.encode()
+    broker_id, client_id = traveller.broker_id.encode(), traveller.client_id.encode()
     username = b"" if traveller.username is None else traveller.username.encode()
     numbers = _TRAVELLER.pack(
         traveller.number,
@@ -181,16 +181,19 @@ def write_traveller(traveller: Traveller) -> bytes:
         traveller.backpressure_count,
         traveller.high_water_bytes,
         len(traveller.received),
+        len(broker_id),
         len(client_id),
         _NOBODY if traveller.username is None else len(username),
     )
-    return numbers + struct.pack(f"<{len(traveller.received)}H", *traveller.received) + client_id + username
+    received = struct.pack(f"<{len(traveller.received)}H", *traveller.received)
+    return numbers + received + broker_id + client_id + username
 
 
 def read_traveller(data: bytes) -> Traveller:
     """The reverse of `write_traveller`."""
     numbers = _TRAVELLER.unpack_from(data)
-    client_at = _TRAVELLER.size + 2 * numbers[-3]
+    broker_at = _TRAVELLER.size + 2 * numbers[-4]
+    client_at = broker_at + numbers[-3]
     name_at = client_at + numbers[-2]
     client_id = data[client_at:name_at].decode()
     username = None if numbers[-1] == _NOBODY else data[name_at:].decode()
@@ -214,8 +217,9 @@ def read_traveller(data: bytes) -> Traveller:
         traveller.backpressure_s,
         traveller.backpressure_count,
         traveller.high_water_bytes,
-    ) = numbers[1:-3]
-    traveller.received = list(struct.unpack_from(f"<{numbers[-3]}H", data, _TRAVELLER.size))
+    ) = numbers[1:-4]
+    traveller.received = list(struct.unpack_from(f"<{numbers[-4]}H", data, _TRAVELLER.size))
+    traveller.broker_id = data[broker_at:client_at].decode()
     return traveller
 
 

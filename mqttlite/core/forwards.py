@@ -49,6 +49,7 @@ class Traveller:
     __slots__ = (
         "backpressure_count",
         "backpressure_s",
+        "broker_id",
         "bytes_received",
         "bytes_sent",
         "clean_start",
@@ -76,6 +77,8 @@ class Traveller:
         """Of its connection, which keeps it."""
         self.client_id: Final = client_id
         self.username: Final = username
+        self.broker_id = ""
+        """Of the worker where it came in, under which telemetry tells of it; empty: of this one."""
         self.version = 0
         self.clean_start = True
         self.session_present = False

@@ -77,6 +77,7 @@ class Turns(Passes):
         self.retry_commit_s = RETRY_COMMIT_S
         self.stall_bytes = STALL_BYTES
         self.stall_changes = STALL_CHANGES
+        self.max_leaving = MAX_LEAVING
         self._store: Final = store
         self._on_connected: Final = on_connected
         self._on_closed: Final = on_closed
@@ -284,7 +285,7 @@ class Turns(Passes):
         for number in leaving:
             link = self.links[number]
             if (
-                len(self._leaving) < MAX_LEAVING
+                len(self._leaving) < self.max_leaving
                 and link.is_plain
                 and not link.gone
                 and self._is_free(link)

@@ -16,8 +16,8 @@ from mqttlite.cluster import handoff
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS
-from mqttlite.net import turns
 from mqttlite.net.http import Options as MetricsOptions
+from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.server import Broker
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
@@ -26,6 +26,7 @@ from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Will
 from tests.support.crew import crew
 from tests.support.device import Device, Gone, until
+from tests.support.web import dial as dial_web
 
 CHUNK = 8_192
 PAYLOAD = 100
@@ -86,9 +87,15 @@ class House:
 
 @asynccontextmanager
 async def house(
-    listener: ListenerOptions | None = None, version: int = V5, publisher: dict[str, Any] | None = None, **options: Any
+    listener: ListenerOptions | None = None,
+    version: int = V5,
+    publisher: dict[str, Any] | None = None,
+    more: tuple[ListenerOptions, ...] = (),
+    **options: Any,
 ) -> AsyncIterator[House]:
-    config = Config(listeners=(listener or ListenerOptions(port=0),), **{"sys": SysOptions(interval_s=0), **options})
+    config = Config(
+        listeners=(listener or ListenerOptions(port=0), *more), **{"sys": SysOptions(interval_s=0), **options}
+    )
     async with crew(config, apart=True) as workers:
         house = House(workers)
         house.subscriber = await house.dial(1, "s")
@@ -138,6 +145,7 @@ async def test_it_is_one_row_one_coming_and_one_going(tmp_path: Path, caplog: py
     async with house(telemetry=telemetry, sys=SysOptions(interval_s=0.1), metrics=MetricsOptions(port=0)) as home:
         watcher = await home.dial(1, "watcher")
         await watcher.subscribe("$SYS/broker/clients/p/#")
+        came_in = home.workers[0].broker_id
         number = home.connection("p").number
         connected_at = home.connection("p").connected_at
         connection = home.connection("p")
@@ -166,6 +174,7 @@ async def test_it_is_one_row_one_coming_and_one_going(tmp_path: Path, caplog: py
     rows = rows_of(tmp_path, "sessions")
     (row,) = [row for row in rows if row["client_id"] == "p"]
     assert row["connection_id"] == number
+    assert row["broker_id"] == came_in
     assert (row["received_qos0"], row["bytes_received"]) == (sent, bytes_sent)
     assert row["bytes_sent"] == home.publisher.bytes_received
     assert row["close_reason"] == "client_disconnected"
@@ -174,7 +183,9 @@ async def test_it_is_one_row_one_coming_and_one_going(tmp_path: Path, caplog: py
     assert len(rows) == 4
     activity = rows_of(tmp_path, "activity")
     assert sum(each["messages_received"] for each in activity if each["client_id"] == "p") == sent
+    assert {each["broker_id"] for each in activity if each["client_id"] == "p"} == {came_in}
     events = rows_of(tmp_path, "events")
+    assert {each["broker_id"] for each in events if each["client_id"] == "p"} == {came_in}
     assert sorted(each["event"] for each in events if each["client_id"] == "p") == ["connected", "disconnected"]
     lines = [record.getMessage() for record in caplog.records if "client 'p'" in record.getMessage()]
     assert len(lines) == 2
@@ -213,22 +224,26 @@ async def test_who_has_yet_to_read_its_answers_stays() -> None:
         await home.streams_until(1)
 
 
-@pytest.mark.parametrize("transport", ["tls", "ws", "wss"])
-async def test_who_is_decoded_here_stays(transport: str) -> None:
-    async with house() as home:
-        (link,) = home.workers[0]._turns.links.values()
-        assert link.is_plain
-        link.transport = transport  # type: ignore[misc]
+@pytest.mark.parametrize("kind", ["tls", "ws"])
+async def test_who_is_decoded_here_stays(certs: Path, kind: str) -> None:
+    tls = TlsOptions(str(certs / "server.crt"), str(certs / "server.key"))
+    door = ListenerOptions(port=0, tls=tls) if kind == "tls" else ListenerOptions(port=0, websocket=True)
+    async with house(more=(door,)) as home:
+        port = home.workers[0].listeners[1].port
+        trusted = client_context(str(certs / "ca.crt"))
+        home.publisher = await (Device.dial(port, tls=trusted) if kind == "tls" else dial_web(port, V5))
+        home.devices.append(home.publisher)
+        await home.publisher.connect("q")
         await home.stream(4 * FOLLOW_CHUNKS)
-        assert home.where("p") == [0]
+        assert home.where("q") == [0]
 
 
-async def test_so_many_ask_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "MAX_LEAVING", 0)
+async def test_so_many_ask_at_a_time() -> None:
     async with house() as home:
+        home.workers[0]._turns.max_leaving = 0
         await home.stream(4 * FOLLOW_CHUNKS)
         assert home.where("p") == [0]
-        monkeypatch.setattr(turns, "MAX_LEAVING", 1)
+        home.workers[0]._turns.max_leaving = 1
         await home.streams_until(1)
 
 

@@ -12,15 +12,29 @@ from mqttlite.cluster.envelope import (
     STATUS,
     envelope,
     read,
+    read_traveller,
     wanted,
+    write,
     write_batch,
     write_forward,
     write_interests,
     write_outcome,
     write_told,
+    write_traveller,
 )
 from mqttlite.cluster.pieces import Pieces
-from mqttlite.core.forwards import Batch, Forward, Interest, Outcome
+from mqttlite.core.forwards import (
+    ASK,
+    COME,
+    STAY,
+    Arrival,
+    Batch,
+    Forward,
+    Interest,
+    Outcome,
+    Passage,
+    Traveller,
+)
 from mqttlite.core.message import Block, Message
 from mqttlite.wire.constants import PUBLISH, V5, V311
 from mqttlite.wire.encode import encode
@@ -63,6 +77,12 @@ class Heard:
 
     def on_outcome(self, outcome: Outcome) -> None:
         self.all.append(said(outcome, outcome.worker))
+
+    def on_passage(self, passage: Passage) -> None:
+        self.all.append(("passage", passage.worker, passage.number, passage.what))
+
+    def on_arrival(self, arrival: Arrival) -> None:
+        self.all.append(("arrival", arrival.worker, arrival.client_id, arrival.former, arrival.is_known))
 
     def on_interests(self, serial: int, interests: list[Interest]) -> None:
         self.all.append(("interests", serial, [(each.topic_filter, each.members, each.online) for each in interests]))
@@ -117,6 +137,12 @@ INTERESTS = st.tuples(U64, st.lists(st.builds(Interest, st.binary(max_size=50), 
         ("interests", told[0], [(each.topic_filter, each.members, each.online) for each in told[1]]),
     )
 )
+PASSAGES = st.tuples(U64, st.sampled_from([ASK, COME, STAY])).map(
+    lambda said: (b"".join(write(Passage(9, *said))), ("passage", 3, *said))
+)
+ARRIVALS = st.tuples(TEXT.map(str.encode), st.integers(0, 63), st.booleans()).map(
+    lambda said: (b"".join(write(Arrival(9, *said))), ("arrival", 3, *said))
+)
 OTHERS = (
     U64.map(lambda serial: (write_told(serial), ("told", serial)))
     | st.binary(max_size=100).map(lambda status: (envelope(STATUS, status), ("status", status)))
@@ -124,7 +150,7 @@ OTHERS = (
 )
 
 
-@given(st.lists(BATCHES | FORWARDS | OUTCOMES | INTERESTS | OTHERS, max_size=8), st.data())
+@given(st.lists(BATCHES | FORWARDS | OUTCOMES | INTERESTS | PASSAGES | ARRIVALS | OTHERS, max_size=8), st.data())
 def test_everything_arrives_in_order_wherever_the_stream_is_cut(
     written: list[tuple[bytes, tuple[Any, ...]]], data: st.DataObject
 ) -> None:
@@ -182,3 +208,26 @@ def test_what_is_long_is_copied_once_and_not_with_every_piece() -> None:
         rest = chunk[read(3, chunk, Heard()) :]
         pieces.keep(rest, wanted(rest))
     assert taken == 1_000 + len(data)
+
+
+@given(st.data())
+def test_what_is_known_of_a_client_arrives_as_it_was(data: st.DataObject) -> None:
+    traveller = Traveller(data.draw(U64), data.draw(TEXT), data.draw(st.none() | TEXT))
+    traveller.broker_id = data.draw(TEXT)
+    traveller.received = data.draw(st.lists(st.integers(1, 65_535), max_size=5))
+    widths = {"max_packet_bytes": U32, "backpressure_count": U32, "keep_alive_s": U16, "topic_alias_maximum": U16}
+    for name in Traveller.__slots__:
+        value = getattr(traveller, name)
+        if name in ("number", "client_id", "username", "broker_id", "received"):
+            continue
+        if isinstance(value, bool):
+            drawn: object = data.draw(st.booleans())
+        elif isinstance(value, float):
+            drawn = data.draw(st.floats(0, 1e12))
+        else:
+            drawn = data.draw(widths.get(name, st.integers(0, 5) if name == "version" else U16))
+        setattr(traveller, name, drawn)
+    arrived = read_traveller(write_traveller(traveller))
+    assert [getattr(arrived, name) for name in Traveller.__slots__] == [
+        getattr(traveller, name) for name in Traveller.__slots__
+    ]
