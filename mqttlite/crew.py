@@ -43,6 +43,7 @@ class Crew:
         self._listeners: Final = listeners
         self._on_lost: Final = on_lost
         self._core: Final = core
+        self._turns: Final = turns
         self._handoffs: dict[int, Handoff] = {}
         self._stopping = False
         self.fabric: Final = Fabric(
@@ -88,8 +89,9 @@ class Crew:
             listener.lose(link)
 
     def is_leaving(self) -> None:
-        """From now on it is no surprise when another worker is gone."""
+        """From now on it is no surprise when another worker is gone, and nobody goes there."""
         self._stopping = True
+        self._turns.max_leaving = 0
 
     def stop(self) -> None:
         self._stopping = True

@@ -167,6 +167,8 @@ class Fabric:
             if worker in waiting:
                 self.on_told(worker, serial)
         self._all_ready.set()  # nobody needs to wait for one that will not come
+        self.core.on_gone(worker, self._loop.time())
+        self.on_change()
         if worker not in self._leaving:
             self._on_lost(worker)
 

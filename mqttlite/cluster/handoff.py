@@ -5,6 +5,7 @@ descriptor travels with its first byte. Invariant: a descriptor is closed here a
 """
 
 import asyncio
+import errno
 import logging
 import socket
 import struct
@@ -18,6 +19,11 @@ from mqttlite.cluster.pieces import Pieces
 
 MAX_WAITING: Final = 4_096
 """Connections that may wait for another worker to take them; one more is closed."""
+
+RETRY_S: Final = 0.05
+"""How long to wait where the kernel has too many descriptors under way, or no memory, before it is tried again."""
+
+_BUSY: Final = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 
 _READ_BYTES: Final = 262_144
 _MAX_DESCRIPTORS: Final = 253
@@ -50,6 +56,7 @@ class Handoff:
         self._on_arrival: Final = on_arrival
         self._loop: Final = asyncio.get_running_loop()
         self._waiting: Final[deque[tuple[socket.socket | None, bytes]]] = deque()
+        self._retry: asyncio.TimerHandle | None = None
         self._pieces: Final = Pieces()
         self._descriptors: Final[deque[int | None]] = deque()
         """In the order of their handoffs; None for one that this process had no room for."""
@@ -57,7 +64,8 @@ class Handoff:
         self._loop.add_reader(sock.fileno(), self._read)
 
     def send(self, sock: socket.socket, origin: Origin, data: bytes) -> bool:
-        """Let a connection go, which is no longer ours afterwards. False: it is closed, for too many wait."""
+        """Let a connection go, which is no longer ours afterwards. False: it is closed, for too many wait,
+        or nobody is there any more to take it."""
         if len(self._waiting) >= MAX_WAITING:
             _log.warning(
                 "%s: too many connections wait for another worker: closed",
@@ -68,14 +76,14 @@ class Handoff:
             return False
         described = msgspec.json.encode(origin)
         self._waiting.append((sock, _HEAD.pack(len(described), len(data)) + described + data))
-        if len(self._waiting) == 1:
-            self._write()
-        return True
+        return len(self._waiting) > 1 or self._write()
 
     def close(self) -> None:
         """What has not arrived is closed."""
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
+        if self._retry is not None:
+            self._retry.cancel()
         self._close_waiting()
         for descriptor in self._descriptors:
             if descriptor is not None:
@@ -89,7 +97,9 @@ class Handoff:
                 sock.close()
         self._waiting.clear()
 
-    def _write(self) -> None:
+    def _write(self) -> bool:
+        """Whether the other worker is there; it may be slow."""
+        self._retry = None
         while self._waiting:
             sock, data = self._waiting[0]
             try:
@@ -100,15 +110,21 @@ class Handoff:
                     sent = self._sock.send(data)
             except (BlockingIOError, InterruptedError):
                 self._loop.add_writer(self._sock.fileno(), self._write)
-                return
-            except OSError:  # the other worker is gone, and the broker about to end
-                self._close_waiting()
-                break
+                return True
+            except OSError as error:
+                if error.errno in _BUSY:
+                    self._loop.remove_writer(self._sock.fileno())
+                    self._retry = self._loop.call_later(RETRY_S, self._write)
+                    return True
+                self._close_waiting()  # the other worker is gone, and the broker about to end
+                self._loop.remove_writer(self._sock.fileno())
+                return False
             if sent < len(data):
                 self._waiting[0] = None, data[sent:]
             else:
                 self._waiting.popleft()
         self._loop.remove_writer(self._sock.fileno())
+        return True
 
     def _read(self) -> None:
         while True:

@@ -353,8 +353,14 @@ class Broker:
         connection = self.connections.get(passage.number)
         if connection is not None and passage.what == STAY and passage.worker == connection.led_to:
             connection.waits_for = -1
-        if workers.on_answer(passage.number):
+        if workers.on_answer(passage.number, passage.worker):
             self.turn.welcome.append(passage.number)
+
+    def on_gone(self, worker: int, now: float) -> None:
+        """Another worker has left: nobody goes there, nor waits for its answer."""
+        assert self._workers is not None
+        for number in self._workers.on_gone(worker):
+            self.on_passage(Passage(worker, number, STAY), False, now)
 
     def on_arrival(self, arrival: Arrival) -> None:
         """A client is at home elsewhere than before."""
@@ -369,13 +375,16 @@ class Broker:
 
         It is not to be read until it is in `Turn.welcome`, or over: what it sends must not be behind the question.
         """
-        assert self._workers is not None
+        workers = self._workers
+        assert workers is not None
         self.turn.now = now
-        number = connection.number
-        if connection.led_to == NOWHERE or connection.state == CLOSED or self._workers.waits_for_answers(number):
+        worker, number = connection.led_to, connection.number
+        if worker == NOWHERE or workers.is_gone(worker) or workers.waits_for_answers(number):
+            return False
+        if connection.state == CLOSED:
             return False
         connection.waits_for = connection.bytes_received
-        self._workers.ask(number)
+        workers.ask(number)
         return True
 
     def depart(self, connection: Connection, now: float) -> bool:
@@ -490,7 +499,7 @@ class Broker:
             connection.led_to = NOWHERE
         elif workers.led_to != connection.led_to:
             connection.led_to, connection.led_chunks = workers.led_to, 1
-            connection.ask_at = workers.follow_chunks
+            connection.ask_at = connection.ask_at or workers.follow_chunks
         else:
             connection.led_chunks += 1
             if connection.led_chunks == connection.ask_at:

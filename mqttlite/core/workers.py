@@ -47,6 +47,7 @@ class Workers:
     __slots__ = (
         "_departed",
         "_forgotten",
+        "_gone",
         "_here",
         "_homes",
         "_stamps",
@@ -96,8 +97,10 @@ class Workers:
         """Clients that followed their messages, and where, until that is known to their keepers."""
         self._unknown: Final[dict[bytes, int]] = {}
         """Clients that came here so, and how often, until that is known to theirs."""
-        self._unanswered: Final[dict[int, int]] = {}
-        """How many workers have yet to answer for a connection that would go, by its number."""
+        self._unanswered: Final[dict[int, list[int]]] = {}
+        """The workers that have yet to answer for a connection that would go, by its number."""
+        self._gone: Final[list[int]] = []
+        """The workers that have left, and answer no more."""
 
     @property
     def others(self) -> list[int]:
@@ -191,21 +194,30 @@ class Workers:
 
     def ask(self, number: int) -> None:
         """Whether a connection may go: all workers may have been sent messages that must stay ahead of it."""
-        self._unanswered[number] = self.count - 1
-        for worker in self.others:
+        self._unanswered[number] = [worker for worker in self.others if worker not in self._gone]
+        for worker in self._unanswered[number]:
             self.send(Passage(worker, number, ASK), 0)
 
     def waits_for_answers(self, number: int) -> bool:
         """Whether some of them have yet to answer."""
         return number in self._unanswered
 
-    def on_answer(self, number: int) -> bool:
+    def on_answer(self, number: int, worker: int) -> bool:
         """Whether that was the last."""
-        self._unanswered[number] -= 1
+        self._unanswered[number].remove(worker)
         if self._unanswered[number]:
             return False
         del self._unanswered[number]
         return True
+
+    def is_gone(self, worker: int) -> bool:
+        """Whether a worker has left."""
+        return worker in self._gone
+
+    def on_gone(self, worker: int) -> list[int]:
+        """A worker has left: the connections for which it will not answer."""
+        self._gone.append(worker)
+        return [number for number, workers in self._unanswered.items() if worker in workers]
 
     def may_depart(self, client_id: bytes) -> bool:
         """Whether all that relies on a client's home is one connection here, and its keeper knows that."""

@@ -245,7 +245,7 @@ class Link:
     @property
     def unsent_bytes(self) -> int:
         """What was written and the kernel has not taken yet."""
-        return self._transport.get_write_buffer_size()
+        return self._transport.get_write_buffer_size() if self.made else 0
 
     @property
     def is_drained(self) -> bool:

@@ -324,11 +324,26 @@ async def test_who_is_lost_on_the_way_has_its_row_and_may_come_again(
         await home.publisher.ping()
     rows = rows_of(tmp_path, "sessions")
     (row,) = [row for row in rows if row["connection_id"] == number]
+    assert row["broker_id"] == home.workers[0].broker_id
     assert sorted(row["client_id"] for row in rows) == ["p", "p", "s"]
     assert row["close_reason"] == "connection_lost"
     assert row["close_detail"] == "it was lost on its way to another worker"
     assert 0 < row["bytes_received"] <= received
     assert row["duration_s"] >= 0
+
+
+async def test_a_link_that_was_never_made_holds_nothing() -> None:
+    async with house() as home:
+        assert home.workers[0].listeners[0].link().unsent_bytes == 0
+
+
+async def test_nobody_goes_from_a_broker_that_stops() -> None:
+    async with house() as home:
+        crew_there = home.workers[0]._crew
+        assert crew_there is not None
+        crew_there.is_leaving()
+        await home.stream(4 * FOLLOW_CHUNKS)
+        assert home.where("p") == [0]
 
 
 async def test_a_stop_in_between_says_goodbye() -> None:

@@ -1,6 +1,7 @@
 """Sockets that go from one worker to another with what was read from them."""
 
 import asyncio
+import errno
 import os
 import resource
 import socket
@@ -132,6 +133,38 @@ async def test_what_waits_for_a_worker_that_is_gone_is_closed(ends: Ends) -> Non
     await until(lambda: is_closed(second))
     assert is_closed(first)
     assert is_closed(ends.send(3))
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_where_too_many_descriptors_are_under_way_it_is_tried_again(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    with monkeypatch.context() as patched:
+
+        def fails(*_arguments: object) -> int:
+            raise OSError(errno.ETOOMANYREFS, "Too many references")
+
+        patched.setattr(socket, "send_fds", fails)
+        ours, theirs = ends.client()
+        assert ends.sender.send(ours, origin(1), b"x")
+        second, _ = ends.client()
+        assert ends.sender.send(second, origin(2), b"y")
+    assert not is_closed(theirs)
+    if closed:
+        ends.sender.close()
+        assert is_closed(theirs)
+        await asyncio.sleep(2 * handoff.RETRY_S)
+        return
+    ends.listen()
+    await until(lambda: len(ends.arrived) == 2)
+    assert [data for _sock, _origin, data in ends.arrived] == [b"x", b"y"]
+
+
+async def test_who_is_gone_takes_nothing(ends: Ends) -> None:
+    ends.socks[1].close()
+    ours, theirs = ends.client()
+    assert not ends.sender.send(ours, origin(1), b"x")
+    assert is_closed(theirs)
 
 
 async def test_a_close_closes_what_waits(ends: Ends) -> None:

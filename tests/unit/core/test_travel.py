@@ -384,6 +384,47 @@ def test_it_waits_for_the_answers_of_all() -> None:
     assert is_at(crew, publisher, 1)
 
 
+@pytest.mark.parametrize("target", [False, True])
+def test_who_has_left_is_waited_for_by_nobody(target: bool) -> None:
+    crew = Crew(3)
+    crew.subscriber(1, "t")
+    publisher = crew.connect(0)
+    for _ in range(FOLLOW_CHUNKS):
+        publisher.send_bytes(stream(publisher))
+        crew.send(0)
+    crew.ask(0)
+    crew.send(0, 2 if target else 1)
+    crew.send(2 if target else 1)
+    assert crew[0].broker.turn.welcome == []
+    crew[0].broker.on_gone(1 if target else 2, crew[0].now)
+    assert crew[0].broker.turn.welcome == [publisher.connection.number]
+    assert crew.depart(0) == [not target]
+    crew.outgoing[0].clear()
+    crew.pump()
+    assert is_at(crew, publisher, 0 if target else 1)
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_who_has_left_is_not_asked(gone: int) -> None:
+    crew, _, publisher = pair(workers=3)
+    crew[0].broker.on_gone(gone, crew[0].now)
+    send(crew, publisher, FOLLOW_CHUNKS)
+    assert is_at(crew, publisher, 0 if gone == 1 else 1)
+
+
+def test_a_chunk_for_somebody_else_does_not_undo_that() -> None:
+    crew, _, publisher = pair()
+    crew[1].has_room = False
+    asked = 0
+    for _ in range(3 * FOLLOW_CHUNKS):
+        for _ in range(FOLLOW_CHUNKS):
+            publisher.send_bytes(stream(publisher))
+            asked += crew.ask(0)
+            crew.pump()
+        publisher.send_bytes(stream(publisher, "nobody's"))
+    assert asked == 1
+
+
 def test_each_refusal_doubles_the_time_to_the_next_question() -> None:
     crew, _, publisher = pair()
     crew[1].has_room = False
