@@ -379,9 +379,9 @@ class Broker:
         assert workers is not None
         self.turn.now = now
         worker, number = connection.led_to, connection.number
-        if worker == NOWHERE or workers.is_gone(worker) or workers.waits_for_answers(number):
+        if connection.state == CLOSED or worker == NOWHERE:
             return False
-        if connection.state == CLOSED:
+        if workers.is_gone(worker) or workers.waits_for_answers(number):
             return False
         connection.waits_for = connection.bytes_received
         workers.ask(number)
