@@ -51,6 +51,13 @@ _INTEREST: Final = struct.Struct("<IIH")
 _PASSAGE: Final = struct.Struct("<QB")
 _ARRIVAL: Final = struct.Struct("<B?")
 _TRAVELLER: Final = struct.Struct("<QB??H?IHHddQQQQQdIQHHHI")
+_KNOWN: Final = (
+    *("version", "clean_start", "session_present", "keep_alive_s", "problem_information", "max_packet_bytes"),
+    *("topic_alias_maximum", "window", "opened_at", "connected_at", "bytes_received", "bytes_sent", "received_qos0"),
+    *("received_qos1", "received_qos2", "backpressure_s", "backpressure_count", "high_water_bytes"),
+)
+"""What of a `Traveller` is a number, in the order of `_TRAVELLER`, behind that of its connection."""
+
 _SERIAL: Final = struct.Struct("<Q")
 _LENGTH: Final = struct.Struct("<H")
 
@@ -162,24 +169,7 @@ def write_traveller(traveller: Traveller) -> bytes:
     username = b"" if traveller.username is None else traveller.username.encode()
     numbers = _TRAVELLER.pack(
         traveller.number,
-        traveller.version,
-        traveller.clean_start,
-        traveller.session_present,
-        traveller.keep_alive_s,
-        traveller.problem_information,
-        traveller.max_packet_bytes,
-        traveller.topic_alias_maximum,
-        traveller.window,
-        traveller.opened_at,
-        traveller.connected_at,
-        traveller.bytes_received,
-        traveller.bytes_sent,
-        traveller.received_qos0,
-        traveller.received_qos1,
-        traveller.received_qos2,
-        traveller.backpressure_s,
-        traveller.backpressure_count,
-        traveller.high_water_bytes,
+        *[getattr(traveller, name) for name in _KNOWN],
         len(traveller.received),
         len(broker_id),
         len(client_id),
@@ -198,26 +188,8 @@ def read_traveller(data: bytes) -> Traveller:
     client_id = data[client_at:name_at].decode()
     username = None if numbers[-1] == _NOBODY else data[name_at:].decode()
     traveller = Traveller(numbers[0], client_id, username)
-    (
-        traveller.version,
-        traveller.clean_start,
-        traveller.session_present,
-        traveller.keep_alive_s,
-        traveller.problem_information,
-        traveller.max_packet_bytes,
-        traveller.topic_alias_maximum,
-        traveller.window,
-        traveller.opened_at,
-        traveller.connected_at,
-        traveller.bytes_received,
-        traveller.bytes_sent,
-        traveller.received_qos0,
-        traveller.received_qos1,
-        traveller.received_qos2,
-        traveller.backpressure_s,
-        traveller.backpressure_count,
-        traveller.high_water_bytes,
-    ) = numbers[1:-4]
+    for name, value in zip(_KNOWN, numbers[1:-4], strict=True):
+        setattr(traveller, name, value)
     traveller.received = list(struct.unpack_from(f"<{numbers[-4]}H", data, _TRAVELLER.size))
     traveller.broker_id = data[broker_at:client_at].decode()
     return traveller

@@ -352,7 +352,7 @@ class Broker:
             return
         connection = self.connections.get(passage.number)
         if connection is not None and passage.what == STAY and passage.worker == connection.led_to:
-            connection.waits_for = -1
+            connection.asked_at = -1
         if workers.on_answer(passage.number, passage.worker):
             self.turn.welcome.append(passage.number)
 
@@ -383,7 +383,7 @@ class Broker:
             return False
         if workers.is_gone(worker) or workers.waits_for_answers(number):
             return False
-        connection.waits_for = connection.bytes_received
+        connection.asked_at = connection.bytes_received
         workers.ask(number)
         return True
 
@@ -395,25 +395,18 @@ class Broker:
         workers = self._workers
         assert workers is not None
         self.turn.now = now
-        asked_at, connection.waits_for = connection.waits_for, -1
+        asked_at, connection.asked_at = connection.asked_at, -1
         if connection.bytes_received != asked_at or not may_depart(connection, workers):
             return False
         session = connection.session
         assert session is not None
-        worker, number = connection.led_to, connection.number
         connection.bytes_received -= connection.framer.kept_bytes  # they are read where they are looked at
         traveller = pack(connection, session)
-        if connection.deadline is not None:
-            self._deadlines.cancel(connection.deadline)
-            connection.deadline = None
-        connection.state = CLOSED
         connection.session = None
-        connection.close_reason = CloseReason.CLIENT_DISCONNECTED  # what it comes to here will be the client's wish
-        del self.connections[number]
         del self._online[connection.client_id]
         self.sessions.leave(session, False)
-        workers.depart(connection.home_id, worker)
-        self.turn.moved.append(Move(number, worker, connection.framer.rest(), traveller))
+        workers.depart(connection.home_id, connection.led_to)
+        self._move(connection, connection.led_to, connection.framer.rest(), traveller)
         return True
 
     def stay(self, traveller: Traveller) -> None:
@@ -572,16 +565,17 @@ class Broker:
             self._move(connection, home, data[at:])
         return False
 
-    def _move(self, connection: Connection, home: int, data: bytes) -> None:
+    def _move(self, connection: Connection, worker: int, data: bytes, traveller: Traveller | None = None) -> None:
         """A connection goes on at another worker, and is none of ours."""
-        assert connection.deadline is not None, "that of its CONNECT"
-        self._deadlines.cancel(connection.deadline)
-        connection.deadline = None
+        if connection.deadline is not None:
+            self._deadlines.cancel(connection.deadline)
+            connection.deadline = None
         connection.state = CLOSED
         connection.close_reason = CloseReason.CLIENT_DISCONNECTED  # what it comes to here will be the client's wish
         del self.connections[connection.number]
-        self._moved += 1
-        self.turn.moved.append(Move(connection.number, home, data))
+        if traveller is None:  # else it was opened here, and is not once more where it goes
+            self._moved += 1
+        self.turn.moved.append(Move(connection.number, worker, data, traveller))
 
     def _on_packet(self, connection: Connection, first: int, body: bytes) -> None:
         packet_type = first >> 4

@@ -123,6 +123,7 @@ class Connection:
     __slots__ = (
         "aliases",
         "ask_at",
+        "asked_at",
         "backpressure_count",
         "backpressure_s",
         "block",
@@ -167,7 +168,6 @@ class Connection:
         "unread",
         "username",
         "version",
-        "waits_for",
         "will_published",
     )
 
@@ -224,7 +224,7 @@ class Connection:
         """The worker to which all messages went of so many chunks in a row."""
         self.ask_at = 0
         """After so many it is asked whether it may go there."""
-        self.waits_for = -1
+        self.asked_at = -1
         """How many bytes it had sent when it was asked whether it may go there; -1: it was not."""
         self.earlier = STAYED
         """What it did at other workers before it came here."""

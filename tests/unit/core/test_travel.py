@@ -525,7 +525,7 @@ def test_where_there_is_no_room_nobody_goes(full: str) -> None:
     crew[1].has_room = full != "sockets"
     crew.pump()
     assert is_at(crew, publisher, 0)
-    assert publisher.connection.waits_for == -1
+    assert publisher.connection.asked_at == -1
     publisher.send(Pingreq())
     assert publisher.received() == [Pingresp()]
 
