@@ -7,6 +7,8 @@ import asyncio
 import logging
 import math
 import secrets
+import ssl
+from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
@@ -73,7 +75,8 @@ class Broker:
     every CONNECT and `method_authenticator` for those with an authentication method, but on listeners that have a
     password file; without any of them everybody may come in. `store` keeps sessions and retained messages; by default
     they live as long as this object. `membership` is the place of one of several workers, which are one
-    broker together: `mqttlite serve --workers` starts them.
+    broker together: `mqttlite serve --workers` starts them. `contexts` are those of `tls_contexts`, which `start` calls
+    if there are none.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Broker:
         method_authenticator: MethodAuthenticator | None = None,
         store: Store | None = None,
         membership: Membership | None = None,
+        contexts: Sequence[ssl.SSLContext | None] | None = None,
     ) -> None:
         if host is not None or port is not None:
             if config is not None:
@@ -100,6 +104,7 @@ class Broker:
         self._gates: dict[Listener, Gate] = {}
         self._store: Final[Store] = MemoryStore() if store is None else store
         self._membership: Final = membership
+        self._contexts: Final = contexts
         self._crew: Crew | None = None
         self.lost_worker: Final = asyncio.Event()
         """Set when another worker is gone without having been told to go."""
@@ -167,7 +172,11 @@ class Broker:
             owns_thread=self.owns_thread,
         )
         self._gates.clear()
-        self.listeners = [self._listener(number, options) for number, options in enumerate(self.config.listeners)]
+        contexts = tls_contexts(self.config) if self._contexts is None else self._contexts
+        self.listeners = [
+            self._listener(number, options, context)
+            for number, (options, context) in enumerate(zip(self.config.listeners, contexts, strict=True))
+        ]
         if metrics is not None and isinstance(store, TimedStore):
             self.monitor = Monitor(
                 *(metrics, self.config, self._core, self._turns, self.listeners, store, self.broker_id, place),
@@ -407,11 +416,7 @@ class Broker:
                 self.dataset.forget(link.connection.number)
         self._crew.move(link, move)
 
-    def _listener(self, number: int, options: ListenerOptions) -> Listener:
-        try:
-            context = None if options.tls is None else server_context(options.tls)
-        except TlsConfigError as error:
-            raise ConfigError(f"listeners[{number}].tls.{error.option}: {error}") from None
+    def _listener(self, number: int, options: ListenerOptions, context: ssl.SSLContext | None) -> Listener:
         gate = self._gate_of(number, options)
         listener = Listener(
             options.title(),
@@ -565,6 +570,22 @@ def _printable(text: str) -> str:
     """What a client may have written, for a line of the log: one line, and not a long one."""
     short = text if len(text) <= 200 else f"{text[:200]}…"
     return short if short.isprintable() else repr(short)
+
+
+def tls_contexts(config: Config) -> list[ssl.SSLContext | None]:
+    """What each listener speaks TLS with; None for one that does not. Raises `ConfigError` for files it cannot use.
+
+    Workers take theirs from the process that starts them: a client comes back to any of them, and only the context that
+    made a session ticket, or a copy of it, can read it (RFC 5077, section 4).
+    """
+    return [_tls_context(number, options) for number, options in enumerate(config.listeners)]
+
+
+def _tls_context(number: int, options: ListenerOptions) -> ssl.SSLContext | None:
+    try:
+        return None if options.tls is None else server_context(options.tls)
+    except TlsConfigError as error:
+        raise ConfigError(f"listeners[{number}].tls.{error.option}: {error}") from None
 
 
 def open_listeners(config: Config) -> list[ListenerOptions]:

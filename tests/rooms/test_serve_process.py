@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from mqttlite.cli.serve import FILES_AT_ONCE
 from tests.support.device import Device
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["uvloop"])]
@@ -123,6 +124,19 @@ async def test_it_may_open_as_many_files_as_the_system_allows() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving() as served:
         assert resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+
+
+def has_room_for_many_files(pid: int) -> bool:
+    """Whether the kernel need not make room for more of them when clients come; only Linux says."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (room,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("FDSize:"))
+    return room >= min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], FILES_AT_ONCE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_there_is_room_for_many_files_before_clients_come() -> None:
+    async with serving() as served:
+        assert has_room_for_many_files(served.process.pid)
 
 
 async def line_of_ours(log: asyncio.StreamReader) -> dict[str, Any]:

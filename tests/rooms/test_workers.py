@@ -47,7 +47,7 @@ from mqttlite.wire.packets import (
     Will,
 )
 from mqttlite.wire.properties import Properties
-from tests.rooms.test_serve_process import Served, fails, serving, start
+from tests.rooms.test_serve_process import Served, fails, has_room_for_many_files, serving, start
 from tests.support.crew import crew
 from tests.support.device import Device, Gone, until
 from tests.support.web import dial as dial_web
@@ -802,6 +802,38 @@ async def test_processes_are_one_broker(certs: Path, tmp_path: Path) -> None:
         assert await served.ends(5) == 0
         assert_calm(served.log)
     assert sorted(row["client_id"] for row in rows(tmp_path)) == sorted(seen), "each connection has one row"
+
+
+def resumes(port: int, context: ssl.SSLContext, session: ssl.SSLSession | None) -> tuple[bool, ssl.SSLSession | None]:
+    """Whether a client that shows that session is spared half of the handshake, and the session it has afterwards."""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=5) as sock,
+        context.wrap_socket(sock, server_hostname="127.0.0.1", session=session) as tls,
+    ):
+        tls.sendall(encode(Connect("", V5), V5))
+        assert tls.recv(1_024)[0] >> 4 == 2  # CONNACK; what TLS 1.3 says of tickets comes before it
+        return bool(tls.session_reused), tls.session
+
+
+@process
+async def test_each_process_has_room_for_many_files() -> None:
+    async with several(*TWO) as served:
+        assert [has_room_for_many_files(pid) for pid in children(served.process.pid)] == [True, True]
+
+
+@process
+async def test_a_tls_session_is_resumed_at_any_of_them(certs: Path) -> None:
+    files = ("--cert", str(certs / "server.crt"), "--key", str(certs / "server.key"))
+    async with several(*TWO, "--tls-port", "0", *files) as served:
+        assert served.process.stderr is not None
+        line = (await served.process.stderr.readline()).decode()
+        tls_port = int(line.rsplit(":", 1)[1].split()[0])
+        context = client_context(str(certs / "ca.crt"))
+        is_resumed, session = resumes(tls_port, context, None)
+        assert not is_resumed
+        for _ in range(16):
+            is_resumed, session = resumes(tls_port, context, session)
+            assert is_resumed
 
 
 @pytest.mark.parametrize("is_told", [True, False])
