@@ -19,6 +19,7 @@ from mqttlite.core.forwards import (
     Outgoing,
     Passage,
     Release,
+    Stream,
     Traveller,
 )
 from mqttlite.core.message import Message
@@ -42,9 +43,11 @@ LOCATED: Final = 10
 RELEASE: Final = 11
 PASSAGE: Final = 12
 ARRIVAL: Final = 13
+STREAM: Final = 14
 
 _HEAD: Final = struct.Struct("<BI")
 _BATCH: Final = struct.Struct("<QBBIId")
+_STREAM: Final = struct.Struct("<Bd")
 _FORWARD: Final = struct.Struct("<QBddI")
 _OUTCOME: Final = struct.Struct("<QBIIIII")
 _INTEREST: Final = struct.Struct("<IIH")
@@ -72,6 +75,8 @@ class Receiver(Protocol):
     """What is done with what comes from a worker."""
 
     def on_batch(self, batch: Batch) -> None: ...
+
+    def on_stream(self, stream: Stream) -> None: ...
 
     def on_forward(self, forward: Forward) -> None: ...
 
@@ -106,6 +111,8 @@ def write(outgoing: Outgoing) -> list[bytes]:
     """In pieces, not to copy what is long."""
     if isinstance(outgoing, Batch):
         return write_batch(outgoing)
+    if isinstance(outgoing, Stream):
+        return write_stream(outgoing)
     if isinstance(outgoing, Forward):
         return [write_forward(outgoing)]
     if isinstance(outgoing, Outcome):
@@ -123,6 +130,12 @@ def write_batch(batch: Batch) -> list[bytes]:
     """In pieces, not to copy the packets."""
     numbers = _BATCH.pack(batch.tag, batch.qos, batch.version, batch.size, batch.head, batch.expires_at)
     return [_HEAD.pack(BATCH, len(numbers) + len(batch.packets)) + numbers, batch.packets]
+
+
+def write_stream(stream: Stream) -> list[bytes]:
+    """The same."""
+    numbers = _STREAM.pack(stream.version, stream.came_at)
+    return [_HEAD.pack(STREAM, len(numbers) + stream.size) + numbers, stream.packets()]
 
 
 def write_forward(forward: Forward) -> bytes:
@@ -219,6 +232,11 @@ def _read_batch(worker: int, body: bytes, receiver: Receiver) -> None:
     receiver.on_batch(Batch([worker], tag, qos, version, head, size, body[_BATCH.size :], expires_at))
 
 
+def _read_stream(worker: int, body: bytes, receiver: Receiver) -> None:
+    version, came_at = _STREAM.unpack_from(body)
+    receiver.on_stream(Stream(worker, version, came_at, body[_STREAM.size :]))
+
+
 def _read_forward(worker: int, body: bytes, receiver: Receiver) -> None:
     tag, flags, stamp, expires_at, names = _FORWARD.unpack_from(body)
     shares, at = _read_names(body, _FORWARD.size, names)
@@ -271,6 +289,7 @@ def _read_names(body: bytes, at: int, count: int) -> tuple[list[bytes], int]:
 
 _READERS: Final[dict[int, Callable[[int, bytes, Receiver], None]]] = {
     BATCH: _read_batch,
+    STREAM: _read_stream,
     FORWARD: _read_forward,
     OUTCOME: _read_outcome,
     CLAIM: lambda worker, body, receiver: receiver.on_claim(Claim(worker, body)),

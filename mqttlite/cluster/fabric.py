@@ -36,6 +36,7 @@ from mqttlite.core.forwards import (
     Outgoing,
     Passage,
     Release,
+    Stream,
 )
 
 WRITE_BUFFER_BYTES: Final = 1_048_576
@@ -236,6 +237,9 @@ class Peer:
 
     def on_batch(self, batch: Batch) -> None:
         self._fabric.core.on_batch(batch, self._loop.time())
+
+    def on_stream(self, stream: Stream) -> None:
+        self._fabric.core.on_stream(stream, self._loop.time())
 
     def on_forward(self, forward: Forward) -> None:
         self._fabric.core.on_forward(forward, self._loop.time())

@@ -36,6 +36,7 @@ from mqttlite.core.forwards import (
     Outcome,
     Passage,
     Release,
+    Stream,
     Traveller,
 )
 from mqttlite.core.intake import Intake
@@ -324,6 +325,13 @@ class Broker:
         """Packets from another worker."""
         self.turn.now = now
         self.publisher.take_batch(batch)
+        if self.turn.overflowed:
+            self._cut_overflowed()
+
+    def on_stream(self, stream: Stream, now: float) -> None:
+        """QoS 0 packets from another worker."""
+        self.turn.now = now
+        self.publisher.take_stream(stream)
         if self.turn.overflowed:
             self._cut_overflowed()
 

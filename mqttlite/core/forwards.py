@@ -174,7 +174,8 @@ class Release:
 
 @final
 class Batch:
-    """PUBLISH packets of one topic and QoS, of `size` bytes each, the payload `head` bytes in; for these workers.
+    """PUBLISH packets of one topic, all of QoS 1 or all of QoS 2, of `size` bytes each, the payload `head` bytes in;
+    for these workers.
 
     On the way out `workers` are its receivers; for those it is the sender alone. `expires_at` is that of each message.
     """
@@ -194,7 +195,7 @@ class Batch:
     ) -> None:
         self.workers: Final = workers
         self.tag: Final = tag
-        """What the outcome is to be told under, at QoS 1 and 2; 0 at QoS 0, where nobody asks."""
+        """What the outcome is to be told under."""
         self.qos: Final = qos
         self.version: Final = version
         self.head: Final = head
@@ -210,7 +211,34 @@ class Batch:
         """What the properties of each packet are on the wire; none of a 3.1.1 publisher's is `b"\\0"` too."""
         if self.version != V5:
             return b"\0"
-        return self.packets[topic_end_in(self.packets) + (2 if self.qos else 0) : self.head]
+        return self.packets[topic_end_in(self.packets) + 2 : self.head]
+
+
+@final
+class Stream:
+    """QoS 0 PUBLISH packets of whatever topics, as they came and one behind the other.
+
+    On the way out `worker` is their receiver; for that it is the sender.
+    """
+
+    __slots__ = ("came_at", "pieces", "size", "version", "worker")
+
+    def __init__(self, worker: int, version: int, came_at: float, packets: bytes) -> None:
+        self.worker: Final = worker
+        self.version: Final = version
+        self.came_at: Final = came_at
+        """When the first of them did; the last came in the same pass of the loop."""
+        self.pieces: Final = [packets]
+        self.size = len(packets)
+        """Bytes of all pieces."""
+
+    def add(self, packets: bytes) -> None:
+        self.pieces.append(packets)
+        self.size += len(packets)
+
+    def packets(self) -> bytes:
+        """All of them."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
 @final
@@ -279,4 +307,4 @@ def _topic_at(packets: bytes) -> int:
     return at + 3
 
 
-Outgoing = Batch | Forward | Outcome | Claim | Located | Release | Passage | Arrival
+Outgoing = Batch | Stream | Forward | Outcome | Claim | Located | Release | Passage | Arrival

@@ -149,6 +149,9 @@ MAX_POSTPONED: Final = 10_000
 """Acknowledgements of one client that may wait for other workers, or behind one that does, before it is read no more:
 some megabytes. Another worker may not answer for long, for it cannot commit, and clients need not wait to send more."""
 
+STREAM_BYTES: Final = 65_536
+"""QoS 0 messages that go to another worker as one, in bytes: it begins with them when all are there."""
+
 FOLLOW_BYTES: Final = 2_048
 """A chunk that is so long is of a stream: to read it costs the worker of its receivers no more than to be sent it by
 another. Less is better read where it comes in, since to read it costs more than to be sent it among others."""

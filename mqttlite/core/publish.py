@@ -8,7 +8,7 @@ from typing import Final, final
 
 from mqttlite.core.burst import Finding
 from mqttlite.core.changes import RemoveRetained, SaveRetained
-from mqttlite.core.forwards import Batch, Forward, Outcome
+from mqttlite.core.forwards import Batch, Forward, Outcome, Stream
 from mqttlite.core.limits import (
     LOOKING_BYTES,
     MAX_OWN_RETAINED,
@@ -30,6 +30,7 @@ from mqttlite.topics.names import is_analytics, is_own
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import publish_parts, put_topic_alias
+from mqttlite.wire.framer import packet_size
 from mqttlite.wire.plain import NO_EXPIRY, expiry_if_plain
 from mqttlite.wire.properties import NONE
 
@@ -133,13 +134,12 @@ class Publisher:
                 dirty.append(outbox)
         self._turn.pending_bytes += len(piece) * len(same)
         reached = len(same) + len(different)
+        if route.remotes and publisher is not None:
+            assert self._workers is not None
+            self._workers.forward_stream(route.remotes, version, piece)
+            self._workers.lead(route.only, messages)
+            reached += len(route.remotes)
         if different or route.special:
-            if route.remotes and publisher is not None:
-                assert self._workers is not None
-                expires_at = block.expires_at(self._turn.now)
-                self._workers.forward_batch(route.remotes, 0, version, head, size, piece, expires_at)
-                self._workers.lead(route.only, messages)
-                reached += len(route.remotes)
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
                 self._translate(different, topic, payloads, V311 if version == V5 else V5, block)
@@ -243,33 +243,72 @@ class Publisher:
             self.drop(NO_SUBSCRIBERS, len(untaken), message.topic)
 
     def take_batch(self, batch: Batch) -> None:
-        """Packets that came in at another worker."""
+        """QoS 1 or 2 packets that came in at another worker."""
         workers = self._workers
         assert workers is not None
         topic = batch.topic()
         route = self._routes.find_own(topic)  # whoever sent it was asked whether it may
-        block = self._block_in(batch)
-        expiry_s = block.expiry_s
-        is_late = expiry_s != NO_EXPIRY and seconds_left(expiry_s, batch.expires_at, self._turn.now) != expiry_s
-        if batch.qos == 0 and not is_late:
-            end = len(batch.packets)
-            self.run(route, topic, batch.packets, 0, end, batch.size, batch.head, batch.version, None, block)
-            return
+        block = self._block_of(batch.block())
         changes = len(self._turn.changes)
         refused: dict[int, None] = {}
         run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version, block, batch.expires_at)
-        run.is_late = is_late
+        run.is_late = self._is_late(block, batch.expires_at)
         self.publish_run(run, route, None, refused)
-        if batch.qos == 0:
-            return
         outcome = Outcome(batch.workers[0], batch.tag, 0, 0, 0, 0, [])
         outcome.refused = list(refused)
         outcome.awaits_commit = len(self._turn.changes) > changes
         workers.send(outcome, 0)
 
-    def _block_in(self, batch: Batch) -> Block:
-        """The properties of its packets, which are mostly those of the batch before."""
-        data = batch.block()
+    def take_stream(self, stream: Stream) -> None:
+        """QoS 0 packets that came in at another worker, where they were looked at."""
+        data = stream.packets()
+        version = stream.version
+        at = 0
+        end = len(data)
+        while at < end:
+            body = at + 2
+            length = data[at + 1]
+            if length > 127:
+                stop = at + packet_size(data, at)
+                while data[body - 1] > 127:
+                    body += 1
+            else:
+                stop = body + length
+            topic_at = body + 2
+            topic_end = topic_at + (data[body] << 8 | data[body + 1])
+            head_end = topic_end
+            block = NO_PROPERTIES
+            if version == V5:
+                head_end += 1 + data[topic_end]
+                if data[topic_end]:
+                    block = self._block_of(data[topic_end:head_end])
+            topic = data[topic_at:topic_end]
+            route = self._routes.cached(topic)
+            if route is None or route.refused:
+                route = self._routes.find_own(topic)
+            size = stop - at
+            if stop < end:
+                same = head_end - at
+                prefix = data[at:head_end]
+                while stop + size <= end and data[stop : stop + same] == prefix:
+                    stop += size
+            head = head_end - at
+            expires_at = block.expires_at(stream.came_at)
+            if self._is_late(block, expires_at):
+                run = Run(topic, data[at:stop], size, head, 0, version, block, expires_at)
+                run.is_late = True
+                self.publish_run(run, route, None, {})
+            else:
+                self.run(route, topic, data, at, stop, size, head, version, None, block)
+            at = stop
+
+    def _is_late(self, block: Block, expires_at: float) -> bool:
+        """Whether less time is left than packets from another worker say."""
+        expiry_s = block.expiry_s
+        return expiry_s != NO_EXPIRY and seconds_left(expiry_s, expires_at, self._turn.now) != expiry_s
+
+    def _block_of(self, data: bytes) -> Block:
+        """The properties of packets from another worker, which are mostly those of the packets before."""
         if data != self._block.data:
             self._block = Block(data, expiry_if_plain(data, 1, len(data)))  # as it was where they came in
         return self._block

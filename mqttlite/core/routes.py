@@ -15,7 +15,7 @@ from mqttlite.core.session import Session
 from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.traffic import TopicTraffic, Traffic
-from mqttlite.core.turn import Outbox, Turn
+from mqttlite.core.turn import NO_OUTBOXES, Outbox, Turn
 from mqttlite.core.workers import Workers
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_name, has_wildcard, is_own, matches, split_share
@@ -37,21 +37,22 @@ makes one more worth while. Those that come and go are mostly the same few."""
 _FINDING_THEM: Final = 4
 """Comparisons that it costs to find the cached topics to compare with a filter."""
 
-_NO_OUTBOXES: Final[list[Outbox]] = []
 _NO_RECEIVERS: Final[list["Receiver"]] = []
 _NO_SHARES: Final[list[Share]] = []
 _NO_WORKERS: Final[list[int]] = []
-"""Never added to: most lists of most routes are empty, and a list of their own takes as much as a receiver."""
+"""Never added to, as `NO_OUTBOXES`."""
 
 
 @final
 class Remote:
     """Another worker, in the place of its subscriptions of a filter."""
 
-    __slots__ = ("worker",)
+    __slots__ = ("alone", "worker")
 
     def __init__(self, worker: int) -> None:
         self.worker: Final = worker
+        self.alone: Final = [worker]
+        """A list of nothing but that, which routes share."""
 
 
 @final
@@ -129,27 +130,31 @@ class Route:
     def __init__(
         self, receivers: list[Receiver], shares: list[Share], remotes: list[int], stamp: int, refused: bool = False
     ) -> None:
+        # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.stamp = stamp
         """As of which change it is."""
+        self.observed: Observed | None = None
+        """What is to be known of its messages; None: nothing."""
+        self.plain3 = NO_OUTBOXES
+        """Connected 3.1.1 clients: the frame alone decides."""
+        self.plain5 = NO_OUTBOXES
+        """Connected 5.0 clients without subscription identifiers or a Maximum Packet Size."""
+        self.remotes: Final = remotes
+        """Workers that have subscribers too."""
+        self.only: Final = remotes[0] if len(remotes) == 1 and not receivers and not shares else NOWHERE
+        """The worker that has all receivers, where that is another."""
+        self.special = bool(shares)
+        """Whether others here are among its receivers than connected clients that get the frame as it is, or that of
+        their version."""
         self.refused: Final = refused
         """Clients may not publish here; such a route has no receivers, so that only who finds none needs to ask."""
         self.receivers: Final = receivers
         self.shares: Final = shares
         """Groups of which one member gets a copy."""
-        self.remotes: Final = remotes
-        """Workers that have subscribers too."""
-        self.only: Final = remotes[0] if len(remotes) == 1 and not receivers and not shares else NOWHERE
-        """The worker that has all receivers, where that is another."""
-        self.plain3 = _NO_OUTBOXES
-        """Connected 3.1.1 clients: the frame alone decides."""
-        self.plain5 = _NO_OUTBOXES
-        """Connected 5.0 clients without subscription identifiers or a Maximum Packet Size."""
-        self.aliased = _NO_OUTBOXES
-        """The same, that take topic aliases."""
+        self.aliased = NO_OUTBOXES
+        """As `plain5`, but they take topic aliases."""
         self.others = _NO_RECEIVERS
         """Those that must be looked at one by one."""
-        self.observed: Observed | None = None
-        """What is to be known of its messages; None: nothing."""
         size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(shares))
         for receiver in receivers:
             size += _IDENTIFIER_BYTES * len(receiver.identifiers)
@@ -161,20 +166,30 @@ class Route:
                     self.others = []
                 self.others.append(receiver)
             elif outbox.topic_alias_maximum:
-                if self.aliased is _NO_OUTBOXES:
-                    self.aliased = []
-                self.aliased.append(outbox)
+                self.aliased = _with(self.aliased, receiver.session, outbox)
             elif outbox.version == V5:
-                if self.plain5 is _NO_OUTBOXES:
-                    self.plain5 = []
-                self.plain5.append(outbox)
+                self.plain5 = _with(self.plain5, receiver.session, outbox)
             else:
-                if self.plain3 is _NO_OUTBOXES:
-                    self.plain3 = []
-                self.plain3.append(outbox)
+                self.plain3 = _with(self.plain3, receiver.session, outbox)
         self.size: Final = size
-        self.special: Final = bool(self.others or shares or remotes or self.aliased)
-        """Whether it is for others than connected clients that get the frame as it is, or that of their version."""
+        if self.others or self.aliased:
+            self.special = True
+
+
+def _with(outboxes: list[Outbox], session: Session, outbox: Outbox) -> list[Outbox]:
+    """The outboxes and that of a session.
+
+    Most topics have one receiver, and most receivers many topics: where all share a list it is in the processor's
+    cache.
+    """
+    if not outboxes:
+        if not session.alone:
+            session.alone = [outbox]
+        return session.alone
+    if len(outboxes) == 1:
+        return [outboxes[0], outbox]
+    outboxes.append(outbox)
+    return outboxes
 
 
 _OUT_OF_DATE: Final = -1
@@ -489,7 +504,9 @@ class Routes:
                     shares = []
                 shares.append(found)
             elif isinstance(found, Remote):
-                if found.worker not in remotes:  # it has several filters that match
+                if remotes is _NO_WORKERS:
+                    remotes = found.alone
+                elif found.worker not in remotes:  # it has several filters that match
                     remotes = [*remotes, found.worker]
             elif found.client_id in by_client:
                 by_client[found.client_id].append(found)

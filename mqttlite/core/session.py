@@ -23,7 +23,7 @@ from mqttlite.core.message import Delivery, Message, Run
 from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, count
 from mqttlite.core.subscription import Subscription
-from mqttlite.core.turn import Outbox, Turn
+from mqttlite.core.turn import NO_OUTBOXES, Outbox, Turn
 from mqttlite.core.witness import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, counted
 from mqttlite.wire.constants import PUBREL, V5
@@ -60,6 +60,7 @@ class Session:
         "_turn",
         "_unused_ids",
         "_window",
+        "alone",
         "analyses",
         "client_id",
         "drops",
@@ -86,6 +87,8 @@ class Session:
         self.expiry_interval = expiry_interval
         """Seconds that the session outlives its connection; 0: not at all."""
         self.outbox: Outbox | None = None
+        self.alone = NO_OUTBOXES
+        """A list of nothing but that, once a route needs it; routes share it, and change it not."""
         """Where to send; None while the client is away."""
         self.followed = False
         """Whether all messages from and to the client are; set by `Routes.follow`."""
@@ -171,6 +174,7 @@ class Session:
     def detach(self) -> None:
         """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
         self.outbox = None
+        self.alone = NO_OUTBOXES
         inflight = self.inflight.take_all()
         for packet_id, delivery in inflight.items():
             self._known[packet_id] = None

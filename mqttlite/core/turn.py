@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.changes import Change
-from mqttlite.core.forwards import Interest, Move, Outgoing, topic_in
+from mqttlite.core.forwards import Interest, Move, Outgoing, Stream, topic_in
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ONCE_SEEN, Limits
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, count
 from mqttlite.core.witness import BACKPRESSURE, NO_SAMPLES, NOT_FOLLOWED, Witness
@@ -44,6 +44,7 @@ class Turn:
         "closed",
         "connected",
         "dirty",
+        "forwards",
         "hungry",
         "interests",
         "leaving",
@@ -53,6 +54,7 @@ class Turn:
         "overflowed",
         "pending_bytes",
         "questions",
+        "streams",
         "until_sample",
         "welcome",
         "witness",
@@ -83,13 +85,23 @@ class Turn:
         self.welcome: list[int] = []
         """Connections of those that asked and were answered: for `Broker.depart`."""
         self.outgoing: list[Outgoing] = []
-        """For other workers, in order."""
+        """For other workers, in order: `take_outgoing`."""
+        self.forwards = 0
+        """How often something was added to that, ever."""
+        self.streams: Final[dict[int, Stream]] = {}
+        """Those in `outgoing` that take more packets, by worker: nothing is behind them that must stay so."""
         self.hungry: list[int] = []
         """Connections whose session has more to send than one pass should: `Broker.tick` goes on with them."""
         self.overflowed: list[int] = []
         """Connections that reached a limit whose policy is to disconnect; seen to before the turn leaves the core."""
         self.pending_bytes = 0
         """About how much the dirty outboxes hold, counting shared bytes once for each holder."""
+
+    def take_outgoing(self) -> list[Outgoing]:
+        """What is for other workers, to be sent now."""
+        outgoing, self.outgoing = self.outgoing, []
+        self.streams.clear()
+        return outgoing
 
 
 @final
@@ -421,3 +433,7 @@ class Outbox:
             self.high_water_bytes = self._waiting_bytes
         if self._backlog_messages > self.high_water_messages:
             self.high_water_messages = self._backlog_messages
+
+
+NO_OUTBOXES: Final[list[Outbox]] = []
+"""Never added to: most lists of outboxes are empty, and a list of its own takes as much as a receiver."""

@@ -25,8 +25,9 @@ from mqttlite.core.forwards import (
     Outgoing,
     Passage,
     Release,
+    Stream,
 )
-from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, MAX_STAMPS, STAMPS_S
+from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, MAX_STAMPS, STAMPS_S, STREAM_BYTES
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
 from mqttlite.core.turn import Turn
@@ -286,8 +287,12 @@ class Workers:
     # ------------------------------------------------------------------ messages
 
     def send(self, outgoing: Outgoing, size: int) -> None:
-        self._turn.outgoing.append(outgoing)
-        self._turn.pending_bytes += size
+        """Send something behind all that was sent before."""
+        turn = self._turn
+        turn.streams.clear()
+        turn.outgoing.append(outgoing)
+        turn.forwards += 1
+        turn.pending_bytes += size
 
     def forward(
         self, message: Message, remotes: list[int], chosen: dict[int, list[bytes]], retain: bool, asks: bool
@@ -317,13 +322,26 @@ class Workers:
     def forward_batch(
         self, remotes: list[int], qos: int, version: int, head: int, size: int, packets: bytes, expires_at: float
     ) -> None:
-        """Send packets to the workers that have subscribers; at QoS 1 and 2 those tell what became of them."""
-        self.asked = 0
-        if qos:
-            self.tag += 1
-            self.asked = len(remotes)
-        batch = Batch(remotes, self.tag if qos else 0, qos, version, head, size, packets, expires_at)
+        """Send QoS 1 or 2 packets to the workers that have subscribers; those tell what became of them."""
+        self.tag += 1
+        self.asked = len(remotes)
+        batch = Batch(remotes, self.tag, qos, version, head, size, packets, expires_at)
         self.send(batch, len(packets) * len(remotes))
+
+    def forward_stream(self, remotes: list[int], version: int, packets: bytes) -> None:
+        """Send QoS 0 packets to the workers that have subscribers, together with those before."""
+        turn = self._turn
+        streams = turn.streams
+        size = len(packets)
+        for worker in remotes:
+            stream = streams.get(worker)
+            if stream is not None and stream.version == version and stream.size + size <= STREAM_BYTES:
+                stream.add(packets)
+            else:
+                stream = streams[worker] = Stream(worker, version, turn.now, packets)
+                turn.outgoing.append(stream)
+        turn.forwards += 1
+        turn.pending_bytes += size * len(remotes)
 
     def await_outcomes(self, postponed: Postponed) -> None:
         """The latest message, or run, has an acknowledgement that waits for the workers it went to."""

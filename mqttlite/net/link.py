@@ -146,11 +146,11 @@ class Link:
         turns.reads += 1
         turn = self._broker.turn
         changes = len(turn.changes)
-        outgoing = len(turn.outgoing)
+        forwards = turn.forwards
         self._broker.feed(self.connection, data, self._loop.time())
         if turns.is_stalled and len(turn.changes) > changes:
             turns.hold_up(self)
-        if len(turn.outgoing) > outgoing or self.connection.postponed:
+        if turn.forwards > forwards or self.connection.postponed:
             turns.hold_up_if_jammed(self)
         if turn.pending_bytes > PASS_BYTES or turn.moved:  # of a connection that moves nothing more must be read
             turns.run()

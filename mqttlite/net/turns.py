@@ -258,7 +258,7 @@ class Turns(Passes):
         moved, turn.moved = turn.moved, []
         for move in moved:
             self._on_moved(self.links.pop(move.number), move)
-        outgoing, turn.outgoing = turn.outgoing, []
+        outgoing = turn.take_outgoing()
         if committing:
             number = self._commits_begun if in_time else self._commits_begun + 1
             at_once: list[Outgoing] = []

@@ -13,7 +13,19 @@ from typing import Final
 import pytest
 
 from mqttlite.core.connection import CONNECTED
-from mqttlite.core.forwards import Arrival, Batch, Claim, Forward, Located, Move, Outcome, Outgoing, Passage, Release
+from mqttlite.core.forwards import (
+    Arrival,
+    Batch,
+    Claim,
+    Forward,
+    Located,
+    Move,
+    Outcome,
+    Outgoing,
+    Passage,
+    Release,
+    Stream,
+)
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish
@@ -75,7 +87,7 @@ class Story:
             numbers = each.tag, each.qos, each.version, each.head, each.size
             worker.broker.on_batch(Batch([sender], *numbers, each.packets, each.expires_at), worker.now)
         else:
-            assert isinstance(each, Forward | Outcome | Claim | Located | Release | Passage | Arrival)
+            assert isinstance(each, Stream | Forward | Outcome | Claim | Located | Release | Passage | Arrival)
             self.crew._deliver(sender, each)
         worker.settle()
 
@@ -159,8 +171,7 @@ class Story:
     def _gather(self) -> None:
         for at, worker in enumerate(self.crew.workers):
             turn = worker.broker.turn
-            outgoing, turn.outgoing = turn.outgoing, []
-            for each in outgoing:
+            for each in turn.take_outgoing():
                 for receiver in each.workers if isinstance(each, Batch) else [each.worker]:
                     self.ways[at, receiver].append(each)
             moved, turn.moved = turn.moved, []

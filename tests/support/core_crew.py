@@ -3,7 +3,7 @@
 import zlib
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.forwards import Arrival, Batch, Claim, Forward, Located, Outcome, Outgoing, Passage, Release
+from mqttlite.core.forwards import Arrival, Batch, Claim, Forward, Located, Outcome, Outgoing, Passage, Release, Stream
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.workers import Workers
@@ -101,9 +101,7 @@ class Crew:
 
     def gather(self, at: int) -> list[Outgoing]:
         """What a worker has for others, in order; `send` delivers it."""
-        turn = self[at].broker.turn
-        self.outgoing[at] += turn.outgoing
-        turn.outgoing = []
+        self.outgoing[at] += self[at].broker.turn.take_outgoing()
         return self.outgoing[at]
 
     def send(self, at: int, to: int | None = None) -> int:
@@ -136,9 +134,13 @@ class Crew:
             worker.settle()
         return sent
 
-    def _deliver(self, at: int, each: Forward | Outcome | Claim | Located | Release | Passage | Arrival) -> None:
+    def _deliver(
+        self, at: int, each: Stream | Forward | Outcome | Claim | Located | Release | Passage | Arrival
+    ) -> None:
         there = self[each.worker]
-        if isinstance(each, Claim):
+        if isinstance(each, Stream):
+            there.broker.on_stream(Stream(at, each.version, each.came_at, each.packets()), there.now)
+        elif isinstance(each, Claim):
             there.broker.on_claim(Claim(at, each.client_id), there.now)
         elif isinstance(each, Located):
             there.broker.on_located(Located(at, each.client_id, each.home), there.now)

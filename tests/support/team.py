@@ -12,7 +12,7 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change, SaveRetained, SaveSubscription
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.forwards import Arrival, Batch, Claim, Forward, Located, Outcome, Passage, Release
+from mqttlite.core.forwards import Arrival, Batch, Claim, Forward, Located, Outcome, Passage, Release, Stream
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
@@ -198,7 +198,7 @@ class Team:
     def _pump_one(self, at: int, worker: Broker, now: float) -> bool:
         turn = worker.turn
         interests, turn.interests = turn.interests, []
-        outgoing, turn.outgoing = turn.outgoing, []
+        outgoing = turn.take_outgoing()
         moved, turn.moved = turn.moved, []
         for interest in interests:
             for other in self.workers:
@@ -212,6 +212,9 @@ class Team:
                 )
                 for other_at in each.workers:
                     self.workers[other_at].on_batch(batch, now)
+            elif isinstance(each, Stream):
+                stream = Stream(at, each.version, each.came_at, each.packets())
+                self.workers[each.worker].on_stream(stream, now)
             elif isinstance(each, Forward):
                 came = Forward(at, each.tag, _copy(each.message), each.plain, each.retain, each.stamp, each.shares)
                 self.workers[each.worker].on_forward(came, now)

@@ -128,7 +128,7 @@ async def test_one_that_breaks_off_is_lost_and_nothing_more_is_sent_there(team: 
     await until(lambda: team[0].lost == [2] and team[2].lost == [0])
     outgoing = [forward(2), Outcome(2, 1, 0, 0, 0, 0, []), forward(1)]
     team[0].fabric.send(outgoing)
-    team[0].fabric.send([Batch([1, 2], 0, 0, V5, 6, 7, encode(Publish(b"t", b"x"), V5), 0.0)])
+    team[0].fabric.send([Batch([1, 2], 1, 1, V5, 8, 9, encode(Publish(b"t", b"x", 1, packet_id=1), V5), 0.0)])
     team[0].fabric.send_status(2, b"{}")
     await until(lambda: team[1].core.publisher.retained == 1)
     assert team[1].lost == []

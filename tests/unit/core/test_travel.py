@@ -496,8 +496,7 @@ def test_who_waits_for_an_acknowledgement_stays() -> None:
     crew.ask(0)
     assert isinstance(crew.gather(0).pop(), Passage)
     crew[1].broker.on_passage(Passage(0, publisher.connection.number, 0), True, crew[1].now)
-    (answer,) = crew[1].broker.turn.outgoing
-    crew[1].broker.turn.outgoing.clear()
+    (answer,) = crew[1].broker.turn.take_outgoing()
     assert isinstance(answer, Passage)
     crew[0].broker.on_passage(Passage(1, answer.number, answer.what), True, crew[0].now)
     assert publisher.connection.postponed
