@@ -443,6 +443,31 @@ async def test_a_client_that_does_not_read_is_felt_at_its_home(certs: Path, tmp_
         await until(lambda: not state.outbox.blocked)
 
 
+async def test_who_sends_to_a_worker_that_is_slow_is_read_no_more_and_nobody_else() -> None:
+    async with Town(Config(listeners=TCP, sys=QUIET)) as house:
+        subscriber = await house.to(1)
+        await subscriber.subscribe("there/#")
+        publisher, neighbour = await house.to(0), await house.to(0)
+        await neighbour.subscribe("here")
+        state = house.connection(publisher.client_id)
+        assert house.workers[1]._crew is not None
+        other = house.workers[1]._crew.fabric._peers[0]._transport
+        other.pause_reading()
+        sent = 0
+        while not state.unread:
+            for _ in range(10):
+                publisher.publish(f"there/{sent}", big(sent)[:20_000])
+                sent += 1
+            neighbour.publish("here", b"on and on")
+            assert await neighbour.message() == ("here", b"on and on")
+            assert sent < 5_000, "it should have been held up by now"
+        assert not house.connection(neighbour.client_id).unread
+        other.resume_reading()
+        for number in range(sent):
+            assert await subscriber.message() == (f"there/{number}", big(number)[:20_000])
+        await publisher.ping()  # it is read again, wherever it is: it may have followed its messages
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_who_waits_for_very_many_acknowledgements_is_read_no_more(
     qos: int, monkeypatch: pytest.MonkeyPatch
