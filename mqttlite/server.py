@@ -75,8 +75,8 @@ class Broker:
     every CONNECT and `method_authenticator` for those with an authentication method, but on listeners that have a
     password file; without any of them everybody may come in. `store` keeps sessions and retained messages; by default
     they live as long as this object. `membership` is the place of one of several workers, which are one
-    broker together: `mqttlite serve --workers` starts them. `contexts` are those of `tls_contexts`, which `start` calls
-    if there are none.
+    broker together: `mqttlite serve --workers` starts them. `contexts` are those of `tls_contexts`, which each
+    `start` makes anew if there are none.
     """
 
     def __init__(

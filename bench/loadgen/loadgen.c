@@ -41,7 +41,7 @@
  * --props (with --v5): each PUBLISH with an expiry, a content type, a user property.
  *
  * --raw puts no broker there but a forked child that only read()s and send()s the
- * same bytes: the limit that TCP on this machine sets (stream, fanout, pingpong).
+ * same bytes: the limit that TCP on this machine sets (stream, fanout, fanin, pingpong).
  *
  * Times are open loop in the paced modes: a message's stamp is the moment it was
  * due, not the moment it was sent, so a stalled generator cannot hide latency.
@@ -1072,8 +1072,9 @@ static void mode_slow(void) {
 /*
  * A stand-in for a broker that knows no topics: who sends SUBSCRIBE is subscriber
  * 0, 1, ... in that order, and what publisher k sends after its CONNECT goes, byte
- * for byte, to subscriber k (stream) or to all of them (fanout).  One read(), then
- * one send() for each receiver: the least any broker over TCP can do.
+ * for byte, to subscriber k (stream), to all of them (fanout) or to the only one
+ * (fanin).  One read(), then one send() for each receiver; what little comes for one
+ * receiver in one pass goes together: the least any broker over TCP can do.
  */
 static void pass_on(int fd, const uint8_t *p, size_t n) {
     while (n) {
@@ -1081,6 +1082,25 @@ static void pass_on(int fd, const uint8_t *p, size_t n) {
         if (k <= 0) die("raw: send: %s", strerror(errno));
         p += k; n -= (size_t)k;
     }
+}
+
+static struct { uint8_t bytes[65536]; size_t n; int fd; } held;
+
+static void pass_on_held(void) {
+    pass_on(held.fd, held.bytes, held.n);
+    held.n = 0;
+}
+
+static void pass_on_together(int fd, const uint8_t *p, size_t n) {
+    const bool is_long = n > 4096;
+    if (held.n && (fd != held.fd || is_long || held.n + n > sizeof held.bytes)) pass_on_held();
+    if (is_long) {
+        pass_on(fd, p, n);
+        return;
+    }
+    memcpy(held.bytes + held.n, p, n);
+    held.n += n;
+    held.fd = fd;
 }
 
 static void raw_child(int lfd, bool broadcast) {
@@ -1114,10 +1134,11 @@ static void raw_child(int lfd, bool broadcast) {
                 sub[nsub++] = p->fd;
             } else {
                 if (p->number < 0) p->number = npub++;
-                if (!broadcast) pass_on(sub[p->number % nsub], buf, (size_t)len);
+                if (!broadcast) pass_on_together(sub[p->number % nsub], buf, (size_t)len);
                 else for (int k = 0; k < nsub; k++) pass_on(sub[k], buf, (size_t)len);
             }
         }
+        if (held.n) pass_on_held();
     }
 }
 

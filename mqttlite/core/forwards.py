@@ -227,7 +227,7 @@ class Stream:
         self.worker: Final = worker
         self.version: Final = version
         self.came_at: Final = came_at
-        """When the first of them did; the last came in the same pass of the loop."""
+        """When the first of them did; the last came `STREAM_S` later at most."""
         self.pieces: Final = [packets]
         self.size = len(packets)
         """Bytes of all pieces."""

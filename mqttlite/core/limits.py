@@ -152,6 +152,10 @@ some megabytes. Another worker may not answer for long, for it cannot commit, an
 STREAM_BYTES: Final = 65_536
 """QoS 0 messages that go to another worker as one, in bytes: it begins with them when all are there."""
 
+STREAM_S: Final = 0.01
+"""How much younger than their first those messages may be: all of them count as old as that, and expire so much early.
+A pass of the loop is mostly shorter."""
+
 FOLLOW_BYTES: Final = 2_048
 """A chunk that is so long is of a stream: to read it costs the worker of its receivers no more than to be sent it by
 another. Less is better read where it comes in, since to read it costs more than to be sent it among others."""

@@ -27,7 +27,7 @@ from mqttlite.core.forwards import (
     Release,
     Stream,
 )
-from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, MAX_STAMPS, STAMPS_S, STREAM_BYTES
+from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, MAX_STAMPS, STAMPS_S, STREAM_BYTES, STREAM_S
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
 from mqttlite.core.turn import Turn
@@ -289,7 +289,9 @@ class Workers:
     def send(self, outgoing: Outgoing, size: int) -> None:
         """Send something behind all that was sent before."""
         turn = self._turn
-        turn.streams.clear()
+        if turn.streams:
+            for worker in outgoing.workers if isinstance(outgoing, Batch) else [outgoing.worker]:
+                turn.streams.pop(worker, None)
         turn.outgoing.append(outgoing)
         turn.forwards += 1
         turn.pending_bytes += size
@@ -335,7 +337,12 @@ class Workers:
         size = len(packets)
         for worker in remotes:
             stream = streams.get(worker)
-            if stream is not None and stream.version == version and stream.size + size <= STREAM_BYTES:
+            if (
+                stream is not None
+                and stream.version == version
+                and stream.size + size <= STREAM_BYTES
+                and turn.now - stream.came_at <= STREAM_S
+            ):
                 stream.add(packets)
             else:
                 stream = streams[worker] = Stream(worker, version, turn.now, packets)

@@ -45,7 +45,7 @@ def test_a_quick_connect_opens_fewer_connections_and_keeps_its_time_limit() -> N
 
 def test_only_qos_0_without_wildcards_can_do_without_a_broker() -> None:
     raw = {case.group for case in CASES.values() if case.raw}
-    assert raw == {"stream", "fanout", "pingpong"}
+    assert raw == {"stream", "fanout", "fanin", "pingpong"}
     assert not any(case.raw for case in CASES.values() if "-q1-" in case.name or "-q2-" in case.name)
 
 

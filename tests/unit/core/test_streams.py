@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.forwards import Batch, Forward, Passage, Stream
-from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, STREAM_BYTES, Limits
+from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, STREAM_BYTES, STREAM_S, Limits
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Publish
 from mqttlite.wire.properties import NONE, Properties
@@ -88,6 +88,18 @@ def test_one_is_full_after_so_many_bytes() -> None:
     assert [topic for topic, _ in subscriber.messages()] == ["t0", "t1", "t2", "t3", "t4", "long", "t5"]
 
 
+def test_what_goes_to_one_worker_is_no_end_for_those_to_others() -> None:
+    crew = Crew(3)
+    subscribers = [crew.subscriber(at, f"to/{at}") for at in (1, 2)]
+    publisher = crew.connect(0)
+    for at, qos in ((1, 0), (2, 0), (2, 1), (1, 0), (2, 0)):
+        publisher.publish(f"to/{at}", str(qos), qos)
+    kinds = [(type(each), each.workers[0] if isinstance(each, Batch) else each.worker) for each in crew.gather(0)]
+    assert kinds == [(Stream, 1), (Stream, 2), (Batch, 2), (Stream, 2)]
+    crew.pump()
+    assert [subscriber.payloads() for subscriber in subscribers] == [["0", "0"], ["0", "1", "0"]]
+
+
 @pytest.mark.parametrize("between", ["retained", "qos 1", "run of qos 1", "share"])
 def test_nothing_overtakes_what_goes_in_another_way(between: str) -> None:
     crew = Crew(2)
@@ -166,6 +178,18 @@ def test_what_was_on_its_way_for_long_has_less_time_left() -> None:
     assert readers[0].payloads() == ["a", "b", "c"]
     got = publishes(readers[1].received())
     assert [each.properties.message_expiry_interval for each in got] == [5, None, 95]
+
+
+def test_none_counts_as_much_older_than_it_is() -> None:
+    crew = Crew(2)
+    crew.subscriber(1, "#")
+    publisher = crew.connect(0)
+    for seconds in (0.0, STREAM_S / 2, STREAM_S):  # the loop stands still meanwhile
+        crew.advance(seconds)
+        publisher.publish("t")
+    first, second = streams(crew)
+    assert (len(first.pieces), len(second.pieces)) == (2, 1)
+    assert second.came_at - first.came_at > STREAM_S
 
 
 def test_whose_outbox_overflows_by_one_is_cut_off() -> None:
