@@ -17,6 +17,10 @@ from mqttlite.core.forwards import Traveller
 PASS_BYTES: Final = 1_048_576
 """When about so much waits to be written it is written at once, not after the pass: bounds what one pass piles up."""
 
+LONG_BYTES: Final = 131_072
+"""The same when so much waits for each of those it is for: more would save few writes, and be in no processor's cache
+any more when it is written."""
+
 WRITE_BUFFER_BYTES: Final = 262_144
 """What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again."""
 
@@ -152,7 +156,9 @@ class Link:
             turns.hold_up(self)
         if turn.forwards > forwards or self.connection.postponed:
             turns.hold_up_if_jammed(self)
-        if turn.pending_bytes > PASS_BYTES or turn.moved:  # of a connection that moves nothing more must be read
+        waiting = turn.pending_bytes
+        is_long = 0 < LONG_BYTES * (len(turn.dirty) + len(turn.outgoing)) < waiting
+        if is_long or waiting > PASS_BYTES or turn.moved:  # of a connection that moves nothing more must be read
             turns.run()
         else:
             turns.wake()
