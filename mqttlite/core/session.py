@@ -87,9 +87,9 @@ class Session:
         self.expiry_interval = expiry_interval
         """Seconds that the session outlives its connection; 0: not at all."""
         self.outbox: Outbox | None = None
+        """Where to send; None while the client is away."""
         self.alone = NO_OUTBOXES
         """A list of nothing but that, once a route needs it; routes share it, and change it not."""
-        """Where to send; None while the client is away."""
         self.followed = False
         """Whether all messages from and to the client are; set by `Routes.follow`."""
         self.analyses = False
