@@ -19,6 +19,8 @@ MARK: Final = Path(__file__).resolve().parent / "mark.c"
 LIMIT_S: Final = 300.0
 """Ten times what it takes: a machine that is busy, not one that hangs."""
 CALIBRATION: Final = "calibration"
+SEARCHES: Final = frozenset({"_int_malloc", "_int_free", "malloc_consolidate", "unlink_chunk", "sysmalloc", "systrim"})
+"""The C library's search for free memory takes as long as what ran before, and even the length of a path, makes it."""
 
 
 class CannotCount(Exception):
@@ -99,9 +101,26 @@ def _environment(source: Path) -> dict[str, str]:
 
 
 def _read(dump: str) -> tuple[str, int]:
-    """The name and the sum of one of callgrind's files."""
+    """The name of one of callgrind's files, and the sum of its instructions but for `SEARCHES`.
+
+    The format is in valgrind's manual: a function is named in full once, then by its number; behind `calls=` comes what
+    the called one took, which is counted where that stands.
+    """
     name = re.search(r"^desc: Trigger: Client Request: (.+)$", dump, re.MULTILINE)
-    total = re.search(r"^(?:totals|summary): (\d+)", dump, re.MULTILINE)
     assert name is not None
-    assert total is not None
-    return name[1], int(total[1])
+    names: dict[str, str] = {}
+    searches = of_another = False
+    total = 0
+    for line in dump.splitlines():
+        if defined := re.match(r"c?fn=(\(\d+\))(?: (.+))?", line):
+            number, function = defined.groups()
+            names.setdefault(number, (function or "").split(".")[0].split("'")[0])
+            if line.startswith("fn="):
+                searches = names[number] in SEARCHES
+        elif line.startswith("calls="):
+            of_another = True
+        elif cost := re.fullmatch(r"(?:[+-]?\d+|\*) (\d+)", line):
+            if not searches and not of_another:
+                total += int(cost[1])
+            of_another = False
+    return name[1], total

@@ -1150,6 +1150,7 @@ static void start_raw(void) {
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, len) || listen(fd, 1024)) die("raw: %s", strerror(errno));
     getsockname(fd, (struct sockaddr *)&a, &len);
     pid_t pid = fork();
+    if (pid < 0) die("raw: %s", strerror(errno));
     if (pid == 0) raw_child(fd, !strcmp(opt.mode, "fanout"));
     close(fd);
     opt.host = "127.0.0.1";

@@ -78,6 +78,7 @@ class Turns(Passes):
         self.stall_bytes = STALL_BYTES
         self.stall_changes = STALL_CHANGES
         self.max_leaving = MAX_LEAVING
+        self.nap: Callable[[float], None] = time.sleep
         self._store: Final = store
         self._on_connected: Final = on_connected
         self._on_closed: Final = on_closed
@@ -134,7 +135,7 @@ class Turns(Passes):
         )
         self.run()
         if naps:
-            time.sleep(GATHER_S)
+            self.nap(GATHER_S)
 
     def run(self) -> None:
         self._woken = False

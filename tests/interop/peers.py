@@ -12,6 +12,7 @@ import contextlib
 import json
 import queue
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -289,7 +290,11 @@ class GmqttPeer(Peer):
         await asyncio.wait_for(connected, PATIENCE_S)
 
     async def disconnect(self) -> None:
-        await asyncio.wait_for(self._client.disconnect(), PATIENCE_S)
+        try:
+            await asyncio.wait_for(self._client.disconnect(), PATIENCE_S)
+        except ssl.SSLError as error:  # asyncio's, of what was on its way meanwhile
+            if error.reason != "APPLICATION_DATA_AFTER_CLOSE_NOTIFY":
+                raise
 
     async def subscribe(self, *filters: str, qos: int) -> None:
         self._client.subscribe([gmqtt.Subscription(topic_filter, qos=qos) for topic_filter in filters])

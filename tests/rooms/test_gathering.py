@@ -1,7 +1,6 @@
 """A broker with a thread of its own naps where many single messages make few writes, and nowhere else."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -30,7 +29,6 @@ class Nobody:
 
 async def naps_of(
     rig: Rig,
-    monkeypatch: pytest.MonkeyPatch,
     senders: int,
     *,
     receivers: int = 1,
@@ -49,7 +47,7 @@ async def naps_of(
         await reader.subscribe("#")
     devices = [await rig.device(broker.port, f"sender{number}") for number in range(senders)]
     naps: list[float] = []
-    monkeypatch.setattr(time, "sleep", naps.append)
+    broker._turns.nap = naps.append
     if among_workers:
         broker._turns.fabric = Nobody()
     if forwards:
@@ -66,47 +64,43 @@ async def naps_of(
 
 
 @pytest.mark.parametrize("senders", [GATHER_FROM, GATHER_TO])
-async def test_after_a_pass_of_many_messages_and_one_write(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, senders: int
-) -> None:
-    assert await naps_of(rig, monkeypatch, senders) == [GATHER_S]
+async def test_after_a_pass_of_many_messages_and_one_write(rig: Rig, senders: int) -> None:
+    assert await naps_of(rig, senders) == [GATHER_S]
 
 
 @pytest.mark.parametrize("senders", [GATHER_FROM - 1, GATHER_TO + 1])
-async def test_not_after_few_nor_after_more_than_enough(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, senders: int
-) -> None:
-    assert await naps_of(rig, monkeypatch, senders) == []
+async def test_not_after_few_nor_after_more_than_enough(rig: Rig, senders: int) -> None:
+    assert await naps_of(rig, senders) == []
 
 
-async def test_one_of_several_workers_naps_after_fewer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await naps_of(rig, monkeypatch, GATHER_FROM_AMONG_WORKERS, among_workers=True) == [GATHER_S]
+async def test_one_of_several_workers_naps_after_fewer(rig: Rig) -> None:
+    assert await naps_of(rig, GATHER_FROM_AMONG_WORKERS, among_workers=True) == [GATHER_S]
 
 
-async def test_and_after_no_fewer_than_that(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await naps_of(rig, monkeypatch, GATHER_FROM_AMONG_WORKERS - 1, among_workers=True) == []
+async def test_and_after_no_fewer_than_that(rig: Rig) -> None:
+    assert await naps_of(rig, GATHER_FROM_AMONG_WORKERS - 1, among_workers=True) == []
 
 
-async def test_not_where_each_sender_gets_an_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await naps_of(rig, monkeypatch, GATHER_FROM, qos=1) == []
+async def test_not_where_each_sender_gets_an_answer(rig: Rig) -> None:
+    assert await naps_of(rig, GATHER_FROM, qos=1) == []
 
 
-async def test_not_where_nobody_gets_anything(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await naps_of(rig, monkeypatch, GATHER_FROM, receivers=0) == []
+async def test_not_where_nobody_gets_anything(rig: Rig) -> None:
+    assert await naps_of(rig, GATHER_FROM, receivers=0) == []
 
 
-async def test_what_is_for_another_worker_is_a_write(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await naps_of(rig, monkeypatch, GATHER_FROM, receivers=0, forwards=True) == [GATHER_S]
+async def test_what_is_for_another_worker_is_a_write(rig: Rig) -> None:
+    assert await naps_of(rig, GATHER_FROM, receivers=0, forwards=True) == [GATHER_S]
 
 
-async def test_not_where_there_are_many_receivers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await naps_of(rig, monkeypatch, GATHER_FROM, receivers=GATHER_FROM // 4 + 1) == []
+async def test_not_where_there_are_many_receivers(rig: Rig) -> None:
+    assert await naps_of(rig, GATHER_FROM, receivers=GATHER_FROM // 4 + 1) == []
 
 
 @pytest.mark.parametrize("size", [GATHER_BYTES // GATHER_FROM, ALMOST_A_PASS])
-async def test_not_where_messages_are_large(rig: Rig, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    assert await naps_of(rig, monkeypatch, GATHER_FROM, size=size) == []
+async def test_not_where_messages_are_large(rig: Rig, size: int) -> None:
+    assert await naps_of(rig, GATHER_FROM, size=size) == []
 
 
-async def test_not_on_a_loop_that_others_use(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await naps_of(rig, monkeypatch, GATHER_FROM, owns_thread=False) == []
+async def test_not_on_a_loop_that_others_use(rig: Rig) -> None:
+    assert await naps_of(rig, GATHER_FROM, owns_thread=False) == []

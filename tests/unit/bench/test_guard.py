@@ -93,6 +93,30 @@ def test_a_compiled_build_of_other_sources_is_not_taken_for_this_one(tmp_path: P
     assert not command.same_sources(ROOT, tmp_path)
 
 
+DUMP = """\
+desc: Trigger: Client Request: match
+positions: line
+events: Ir
+fl=(1) match.c
+fn=(1) work
+10 5
++2 7
+cfn=(2) unlink_chunk.constprop.0
+calls=3 20
+* 300
+-1 1
+fn=(2)
+20 300
+fn=(3) memcpy
+0 30
+totals: 343
+"""
+
+
+def test_all_instructions_count_but_those_that_search_for_free_memory() -> None:
+    assert counting._read(DUMP) == ("match", 5 + 7 + 1 + 30)
+
+
 SLOWER = """
 _feed = Broker.feed
 def _slower(self, connection, data, now):
