@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, cast, final
 
 from mqttlite.cluster.envelope import (
@@ -44,6 +45,8 @@ WRITE_BUFFER_BYTES: Final = 1_048_576
 
 LONG_BYTES: Final = 16_384
 """What is so long costs more to copy than to be written by itself."""
+
+READ_BYTES: Final = 65_536
 
 MAX_POSTPONED: Final = 10_000
 """Messages whose outcome at another worker may be waited for before no more are taken."""
@@ -86,7 +89,7 @@ class Fabric:
     async def start(self) -> None:
         """Take the sockets."""
         for worker, sock in self._sockets.items():
-            peer = Peer(worker, self, self._loop)
+            peer = Peer(worker, self, self._loop, sock)
             self._peers[worker] = peer
             await self._take(sock, peer)
 
@@ -183,10 +186,11 @@ class Fabric:
 class Peer:
     """The socket to one other worker. An `asyncio.Protocol` by its methods, as `Link` is."""
 
-    def __init__(self, worker: int, fabric: Fabric, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, worker: int, fabric: Fabric, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         self._worker: Final = worker
         self._fabric: Final = fabric
         self._loop: Final = loop
+        self._sock: Final = sock
         self._transport: asyncio.Transport
         self._pieces: Final = Pieces()
         self._answers: Final[list[bytes]] = []
@@ -216,7 +220,8 @@ class Peer:
         rest = data[at:]
         self._pieces.keep(rest, wanted(rest))
         if self._answers:
-            self.write(self._answers)
+            if not self._transport.is_closing():
+                self.write(self._answers)
             self._answers.clear()
         self._fabric.on_change()
 
@@ -230,7 +235,11 @@ class Peer:
     def eof_received(self) -> None:
         """The other end is closed, and the transport closes."""
 
-    def connection_lost(self, _error: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:
+        if error is not None:  # a write failed, and what the other said before it left is yet to be read
+            with suppress(OSError):
+                while data := self._sock.recv(READ_BYTES):
+                    self.data_received(data)
         self._fabric.on_lost(self._worker)
 
     # ------------------------------------------------------------------ as a `Receiver`

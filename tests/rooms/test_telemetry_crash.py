@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import random
 import signal
 from pathlib import Path
@@ -29,9 +30,10 @@ async def come_and_go(served: Served, life: int, names: dict[str, float], seed: 
         while True:
             name = f"c{life}-{len(names)}"
             device = await Device.dial(served.port)
+            devices.append(device)
+            names[name] = math.inf
             await device.connect(name)
             names[name] = loop.time()
-            devices.append(device)
             if dice.random() < 0.5:
                 await devices.pop(dice.randrange(len(devices))).disconnect()
             await asyncio.sleep(dice.random() * 0.05)

@@ -1,13 +1,23 @@
-"""What waits is written when the pass of the loop is over, or as soon as it is much."""
+"""What waits is written when the pass of the loop is over, or as soon as it is much or comes alone; and in order."""
+
+import asyncio
 
 import pytest
 
-from mqttlite.net.link import LONG_BYTES, PASS_BYTES
+from mqttlite.core.limits import Limits
+from mqttlite.net.link import LONG_BYTES, PASS_BYTES, WRITE_BUFFER_BYTES, Link
+from mqttlite.net.turns import SINGLES
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish
 from tests.rooms.conftest import Rig
+from tests.support.device import Device, until
+
+
+def link_of(broker: Broker, device: Device) -> Link:
+    (link,) = [each for each in broker._turns.links.values() if each.connection.client_id == device.client_id]
+    return link
 
 
 @pytest.mark.parametrize(
@@ -27,10 +37,74 @@ async def test_it_is_written_at_once_when_it_is_much(rig: Rig, receivers: int, s
     readers = [await rig.device(broker.port, f"reader{number}") for number in range(receivers)]
     for reader in readers:
         await reader.subscribe("t")
-    await rig.device(broker.port, "sender")
-    of = {connection.client_id: connection for connection in broker._turns.broker.connections.values()}
-    outboxes = [of[f"reader{number}"].outbox for number in range(receivers)]
-    broker._turns.links[of["sender"].number].data_received(encode(Publish(b"t", b"x" * size), V5))
+    sender = await rig.device(broker.port, "sender")
+    outboxes = [link_of(broker, reader).connection.outbox for reader in readers]
+    broker._turns.singles = 0
+    link_of(broker, sender).data_received(encode(Publish(b"t", b"x" * size), V5))
     assert [outbox.dirty for outbox in outboxes] == [not at_once] * receivers
     for reader in readers:
         assert await reader.message() == ("t", b"x" * size)
+
+
+async def test_where_chunks_come_one_by_one_the_next_are_not_kept_until_the_pass_is_over(rig: Rig) -> None:
+    broker = await rig.enter(Broker(port=0))
+    reader, sender = await rig.device(broker.port, "reader"), await rig.device(broker.port, "sender")
+    await reader.subscribe("t")
+    turns, link, outbox = broker._turns, link_of(broker, sender), link_of(broker, reader).connection.outbox
+    turns.singles = 0
+    sender.publish("t", b"alone")
+    assert await reader.message() == ("t", b"alone")
+    assert turns.singles == SINGLES
+    for _ in range(SINGLES):
+        link.data_received(encode(Publish(b"t", b"next"), V5))
+        assert not outbox.dirty
+    link.data_received(encode(Publish(b"t", b"next"), V5))
+    assert outbox.dirty
+    link.data_received(encode(Publish(b"t", b"together"), V5))
+    await until(lambda: not outbox.dirty)
+    assert turns.singles == 0
+    assert [(await reader.message())[1] for _ in range(SINGLES + 2)] == [b"next"] * (SINGLES + 1) + [b"together"]
+
+
+async def test_a_pass_without_chunks_says_nothing_of_how_they_come(rig: Rig) -> None:
+    broker = await rig.enter(Broker(port=0))
+    turns = broker._turns
+    turns.singles = 3
+    turns.wake()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert turns.singles == 3
+
+
+async def test_what_a_full_socket_does_not_take_follows_in_order(rig: Rig) -> None:
+    broker = await rig.broker(limits=Limits(max_packet_bytes=64 << 20, max_outbox_bytes=64 << 20))
+    reader = await rig.device(broker.port, "reader", small_buffers=True)
+    await reader.subscribe("t")
+    reader.freeze()
+    link = link_of(broker, reader)
+    frames = [encode(Publish(b"t", b"%d" % number * 100_000), V5) for number in range(10, 99)]
+    for frame in frames:
+        link.write(frame)
+    assert link.unsent_bytes > WRITE_BUFFER_BYTES
+    reader.thaw()
+    for number in range(10, 99):
+        assert (await reader.message())[1] == b"%d" % number * 100_000
+    await until(lambda: link.is_drained)
+    link.write(frames[0])
+    assert (await reader.message())[1] == b"10" * 100_000
+
+
+async def test_a_socket_that_was_reset_ends_its_connection_and_no_other(rig: Rig) -> None:
+    broker = await rig.broker()
+    lost, stays = await rig.device(broker.port, "lost"), await rig.device(broker.port, "stays")
+    link = link_of(broker, lost)
+
+    def is_gone_after_a_write() -> bool:
+        link.write(b"\xd0\0")
+        return link.gone
+
+    lost.drop()
+    await until(is_gone_after_a_write)
+    link.write(b"\xd0\0")
+    await stays.ping()
+    assert [each.client_id for each in broker._core.connections.values()] == ["stays"]

@@ -169,6 +169,17 @@ async def test_nobody_waits_for_one_that_leaves_before_it_is_ready(team: Team, s
     assert team[0].lost == ([] if says_goodbye else [2])
 
 
+async def test_what_one_says_before_it_leaves_is_heard_though_it_can_be_told_nothing_more(team: Team) -> None:
+    await team.start(0)
+    theirs = team.places[1].fabric[0]
+    theirs.send(envelope(module.STATUS, b"last words") + envelope(module.BYE))
+    theirs.close()
+    team[0].fabric.send_status(1, b"too late")
+    await until(lambda: 1 not in team[0].fabric._peers)
+    assert team[0].status == [(1, b"last words")]
+    assert team[0].lost == []
+
+
 async def test_one_that_does_not_read_jams_until_it_does(team: Team) -> None:
     await team.start(0, 1)
     sent = 0
