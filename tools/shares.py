@@ -13,7 +13,7 @@ from typing import Final
 
 PYTEST: Final = (sys.executable, "-m", "pytest")
 
-SHARES: Final = 4
+SHARES: Final = 3
 """More than a small machine has processors: some tests wait, and no two shares take the same time."""
 
 
