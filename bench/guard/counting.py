@@ -87,7 +87,12 @@ def count(source: Path, pieces: Sequence[str]) -> dict[str, int]:
         )
         if done.returncode != 0:
             raise CannotCount(f"the work failed under valgrind:\n{done.stderr[-2_000:].strip()}")
-        return dict(_read(path.read_text()) for path in sorted(folder.glob("counts.*")))
+        dumps = [path.read_text() for path in sorted(folder.glob("counts.*"))]
+        if not any(") _int_malloc" in dump for dump in dumps):
+            raise CannotCount(
+                "the C library's functions have no names here (Debian, Ubuntu: apt-get install libc6-dbg)"
+            )
+        return dict(map(_read, dumps))
 
 
 def _environment(source: Path) -> dict[str, str]:
@@ -109,18 +114,24 @@ def _read(dump: str) -> tuple[str, int]:
     name = re.search(r"^desc: Trigger: Client Request: (.+)$", dump, re.MULTILINE)
     assert name is not None
     names: dict[str, str] = {}
-    searches = of_another = False
-    total = 0
+    counted = searched = 0
+    is_search = of_another = False
     for line in dump.splitlines():
         if defined := re.match(r"c?fn=(\(\d+\))(?: (.+))?", line):
             number, function = defined.groups()
             names.setdefault(number, (function or "").split(".")[0].split("'")[0])
             if line.startswith("fn="):
-                searches = names[number] in SEARCHES
+                is_search = names[number] in SEARCHES
         elif line.startswith("calls="):
             of_another = True
-        elif cost := re.fullmatch(r"(?:[+-]?\d+|\*) (\d+)", line):
-            if not searches and not of_another:
-                total += int(cost[1])
+        elif of_another:
             of_another = False
-    return name[1], total
+        elif cost := re.fullmatch(r"(?:[+-]?\d+|\*) (\d+)", line):
+            if is_search:
+                searched += int(cost[1])
+            else:
+                counted += int(cost[1])
+    total = re.search(r"^(?:totals|summary): (\d+)", dump, re.MULTILINE)
+    assert total is not None
+    assert counted + searched == int(total[1])
+    return name[1], counted

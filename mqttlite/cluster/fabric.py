@@ -195,6 +195,7 @@ class Peer:
         self._pieces: Final = Pieces()
         self._answers: Final[list[bytes]] = []
         self.is_full = False
+        self._is_unreadable = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -215,6 +216,7 @@ class Peer:
             at = read(self._worker, data, self)
         except Exception:  # both ends are ours: what one of us cannot read, nobody should go on with
             _log.exception("what worker %d sent cannot be read", self._worker)
+            self._is_unreadable = True
             self._transport.abort()
             return
         rest = data[at:]
@@ -238,7 +240,8 @@ class Peer:
     def connection_lost(self, error: Exception | None) -> None:
         if error is not None:  # a write failed, and what the other said before it left is yet to be read
             with suppress(OSError):
-                while data := self._sock.recv(READ_BYTES):
+                self._sock.shutdown(socket.SHUT_RD)  # and nothing that it says from now on
+                while not self._is_unreadable and (data := self._sock.recv(READ_BYTES)):
                     self.data_received(data)
         self._fabric.on_lost(self._worker)
 

@@ -5,7 +5,6 @@ This module and `turns` are compiled with the ground floor (docs/design/008).
 """
 
 import asyncio
-import os
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -25,9 +24,6 @@ any more when it is written."""
 WRITE_BUFFER_BYTES: Final = 262_144
 """What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again."""
 
-WRITES_AT_ONCE: Final = os.name == "posix"
-"""Whether a socket can be written to as a file. Its number is that of this socket until `connection_lost`."""
-
 PLAIN: Final = ("tcp", "unix")
 """The transports without TLS or WebSocket."""
 
@@ -43,8 +39,6 @@ class Passes(ABC):
         """Where a link enters itself under its connection's number."""
         self.reads = 0
         """How many chunks came in since the last run."""
-        self.singles = 0
-        """How many chunks yet to see to at once, for lately they came one by one."""
         self.is_stalled = False
         """Whether a commit takes so long that whoever makes more changes is to wait for it."""
 
@@ -72,7 +66,6 @@ class Link:
 
     __slots__ = (
         "_broker",
-        "_fd",
         "_full",
         "_held",
         "_linger",
@@ -124,7 +117,6 @@ class Link:
         self.tls_cipher: str | None = None
         self.made = False
         self.gone = False
-        self._fd = -1
         self._full = False
         self._held = False
         self._linger: asyncio.TimerHandle | None = None
@@ -141,8 +133,6 @@ class Link:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES // 4)
         self.address = self.address or format_address(transport.get_extra_info("peername"))
-        if self.is_plain and WRITES_AT_ONCE:
-            self._fd = transport.get_extra_info("socket").fileno()
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if tls is not None:
             self.tls_version = tls.version()
@@ -168,10 +158,7 @@ class Link:
             turns.hold_up_if_jammed(self)
         waiting = turn.pending_bytes
         is_long = 0 < LONG_BYTES * (len(turn.dirty) + len(turn.outgoing)) < waiting
-        if turns.singles:
-            turns.singles -= 1
-            turns.run()
-        elif is_long or waiting > PASS_BYTES or turn.moved:  # of a connection that moves nothing more must be read
+        if is_long or waiting > PASS_BYTES or turn.moved:  # of a connection that moves nothing more must be read
             turns.run()
         else:
             turns.wake()
@@ -198,24 +185,9 @@ class Link:
         self._on_lost(self)
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to the socket; what it does not take comes back as `pause_writing`. Harmless when it is gone.
-
-        Where nothing waits to be written the socket has it at once; a transport of uvloop would do it a pass later.
-        """
-        if self.gone:
-            return
-        transport = self._transport
-        if self._fd >= 0 and transport.get_write_buffer_size() == 0 and not transport.is_closing():
-            try:
-                written = os.write(self._fd, data)
-            except OSError:  # it is full or broken: the transport finds out, and does what is to be done
-                written = 0
-            if written == len(data):
-                return
-            if written:
-                transport.write(memoryview(data)[written:])
-                return
-        transport.write(data)
+        """Hand bytes to the socket; what it does not take comes back as `pause_writing`. Harmless when it is gone."""
+        if not self.gone:
+            self._transport.write(data)
 
     def hold(self) -> None:
         """Neither read nor written to until `release`, as if the socket took nothing."""

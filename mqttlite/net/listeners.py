@@ -282,6 +282,12 @@ class Listener:
                 self.lose(protocol)
             elif task.cancelled():  # just as the handshake came to its end
                 protocol.abort()
+                self._loop.call_soon(lose)
+
+        def lose() -> None:
+            """uvloop closes the transport of a connection that it is not done with, and does not say so."""
+            if not protocol.gone:
+                protocol.connection_lost(None)
 
         task.add_done_callback(end)
 

@@ -34,10 +34,6 @@ LATE_S: Final = 0.05
 CATCH_UP_S: Final = 0.001
 """How long a late timer waits then: the loop reads every socket before it rings again."""
 
-SINGLES: Final = 8
-"""After a pass with one chunk so many are seen to as they come, without waiting until the pass is over: that would take
-a few microseconds longer. If they come together nevertheless, so few make little work more."""
-
 GATHER_FROM: Final = 16
 GATHER_TO: Final = 96
 """A pass with so many chunks, of which few make one write, is followed by a nap: fewer gather by themselves where
@@ -126,8 +122,6 @@ class Turns(Passes):
         and spends itself on passes, writes and wake-ups. A nap lets a dozen come, as network cards do it (interrupt
         moderation). Not where each client gets an answer, and not on a loop that others use.
         """
-        if self.reads:
-            self.singles = SINGLES if self.reads == 1 else 0
         turn = self.broker.turn
         writes = len(turn.dirty)
         if turn.outgoing and not self.broker.postponed:  # to other workers, and nobody waits for their answer

@@ -46,6 +46,7 @@ class WebSocket(asyncio.Protocol):
         on_ended: "Callable[[WebSocket, bool], None]",
     ) -> None:
         self.made = False
+        self.gone = False
         self._link: Final = link
         self._user: Link | asyncio.Protocol = link
         self._options: Final = options
@@ -90,6 +91,7 @@ class WebSocket(asyncio.Protocol):
             self._user.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.gone = True
         self._deaf = True
         self._deadline.cancel()
         if self._link.made:

@@ -48,7 +48,6 @@ async def naps_of(
     devices = [await rig.device(broker.port, f"sender{number}") for number in range(senders)]
     naps: list[float] = []
     broker._turns.nap = naps.append
-    broker._turns.singles = 0
     if among_workers:
         broker._turns.fabric = Nobody()
     if forwards:

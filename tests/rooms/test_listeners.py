@@ -149,3 +149,17 @@ def _resolve(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
         return real(host, port, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+async def test_a_connection_that_is_taken_over_just_when_the_broker_stops_is_gone_then(rig: Rig) -> None:
+    broker = await rig.enter(Broker(port=0))
+    (listener,) = broker.listeners
+    ours, theirs = socket.socketpair()
+    rig.close_at_end(ours)
+    link = listener.link()
+    listener.adopt(link, theirs)
+    await listener.stop_accepting()
+    assert link.made
+    assert link.gone
+    assert listener.open == 0
+    assert not broker._core.connections

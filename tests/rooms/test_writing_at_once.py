@@ -1,12 +1,10 @@
-"""What waits is written when the pass of the loop is over, or as soon as it is much or comes alone; and in order."""
+"""What waits is written when the pass of the loop is over, or as soon as it is much; and in order."""
 
-import asyncio
 
 import pytest
 
 from mqttlite.core.limits import Limits
 from mqttlite.net.link import LONG_BYTES, PASS_BYTES, WRITE_BUFFER_BYTES, Link
-from mqttlite.net.turns import SINGLES
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
@@ -39,41 +37,10 @@ async def test_it_is_written_at_once_when_it_is_much(rig: Rig, receivers: int, s
         await reader.subscribe("t")
     sender = await rig.device(broker.port, "sender")
     outboxes = [link_of(broker, reader).connection.outbox for reader in readers]
-    broker._turns.singles = 0
     link_of(broker, sender).data_received(encode(Publish(b"t", b"x" * size), V5))
     assert [outbox.dirty for outbox in outboxes] == [not at_once] * receivers
     for reader in readers:
         assert await reader.message() == ("t", b"x" * size)
-
-
-async def test_where_chunks_come_one_by_one_the_next_are_not_kept_until_the_pass_is_over(rig: Rig) -> None:
-    broker = await rig.enter(Broker(port=0))
-    reader, sender = await rig.device(broker.port, "reader"), await rig.device(broker.port, "sender")
-    await reader.subscribe("t")
-    turns, link, outbox = broker._turns, link_of(broker, sender), link_of(broker, reader).connection.outbox
-    turns.singles = 0
-    sender.publish("t", b"alone")
-    assert await reader.message() == ("t", b"alone")
-    assert turns.singles == SINGLES
-    for _ in range(SINGLES):
-        link.data_received(encode(Publish(b"t", b"next"), V5))
-        assert not outbox.dirty
-    link.data_received(encode(Publish(b"t", b"next"), V5))
-    assert outbox.dirty
-    link.data_received(encode(Publish(b"t", b"together"), V5))
-    await until(lambda: not outbox.dirty)
-    assert turns.singles == 0
-    assert [(await reader.message())[1] for _ in range(SINGLES + 2)] == [b"next"] * (SINGLES + 1) + [b"together"]
-
-
-async def test_a_pass_without_chunks_says_nothing_of_how_they_come(rig: Rig) -> None:
-    broker = await rig.enter(Broker(port=0))
-    turns = broker._turns
-    turns.singles = 3
-    turns.wake()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert turns.singles == 3
 
 
 async def test_what_a_full_socket_does_not_take_follows_in_order(rig: Rig) -> None:

@@ -180,6 +180,16 @@ async def test_what_one_says_before_it_leaves_is_heard_though_it_can_be_told_not
     assert team[0].lost == []
 
 
+async def test_last_words_that_cannot_be_read_end_there(team: Team, caplog: pytest.LogCaptureFixture) -> None:
+    await team.start(0)
+    theirs = team.places[1].fabric[0]
+    theirs.send(envelope(99) + bytes(2 * module.READ_BYTES))
+    theirs.close()
+    team[0].fabric.send_status(1, b"too late")
+    await until(lambda: team[0].lost == [1])
+    assert caplog.messages == ["what worker 1 sent cannot be read"]
+
+
 async def test_one_that_does_not_read_jams_until_it_does(team: Team) -> None:
     await team.start(0, 1)
     sent = 0
