@@ -1,6 +1,5 @@
 """What waits is written when the pass of the loop is over, or as soon as it is much; and in order."""
 
-
 import pytest
 
 from mqttlite.core.limits import Limits
