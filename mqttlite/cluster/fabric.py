@@ -47,6 +47,7 @@ LONG_BYTES: Final = 16_384
 """What is so long costs more to copy than to be written by itself."""
 
 READ_BYTES: Final = 65_536
+"""How much of a worker's last words is read at once."""
 
 MAX_POSTPONED: Final = 10_000
 """Messages whose outcome at another worker may be waited for before no more are taken."""

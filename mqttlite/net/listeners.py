@@ -282,9 +282,9 @@ class Listener:
                 self.lose(protocol)
             elif task.cancelled():  # just as the handshake came to its end
                 protocol.abort()
-                self._loop.call_soon(lose)
+                self._loop.call_soon(note_loss)
 
-        def lose() -> None:
+        def note_loss() -> None:
             """uvloop closes the transport of a connection that it is not done with, and does not say so."""
             if not protocol.gone:
                 protocol.connection_lost(None)
