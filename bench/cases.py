@@ -155,7 +155,7 @@ def _others() -> Iterator[Case]:
     yield replace(pingpong, figure="p50_us", better=Better.LOWER, also=("p99_us",), raw=True, compared=True)
     title = "nine readers beside one that is frozen, of their rate without it"
     slow = _case("slow-10", title, table, "--mode slow --subs 10 --size 4096 --secs 1.5 --drain 3")
-    yield replace(slow, figure="reader_ratio", also=("before_per_s", "recv_per_s"), fresh=True, compared=True)
+    yield replace(slow, figure="reader_ratio", also=("without_per_s", "recv_per_s"), fresh=True, compared=True)
 
 
 def _secure() -> Iterator[Case]:

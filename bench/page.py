@@ -37,7 +37,7 @@ ALSO: Final = {
     "resumed": "resumed",
     "rss_per_conn_bytes": "memory of each",
     "connects_per_s": "connects",
-    "before_per_s": "deliveries without it",
+    "without_per_s": "deliveries without it",
     "recv_per_s": "deliveries beside it",
     "first_failing_rate": "the lowest rate that failed",
 }
