@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from mqttlite.cluster.membership import Membership
+from mqttlite.cluster.processors import idle_processor
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.connection import Connection
@@ -25,6 +26,7 @@ from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import Link, about
 from mqttlite.net.listeners import Listener
+from mqttlite.net.polling import Poller
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.turns import Turns
 from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator
@@ -162,6 +164,7 @@ class Broker:
         self._core.restore(self._store.load(), loop.time())
         metrics = self.config.metrics
         store = self._store if metrics is None else TimedStore(self._store)
+        is_idle = idle_processor(count)
         self._turns = Turns(
             self._core,
             store,
@@ -170,6 +173,7 @@ class Broker:
             on_question=self._on_question,
             on_moved=self._on_moved,
             owns_thread=self.owns_thread,
+            poller=Poller(loop, is_idle) if self.owns_thread and is_idle is not None else None,
         )
         self._gates.clear()
         contexts = tls_contexts(self.config) if self._contexts is None else self._contexts

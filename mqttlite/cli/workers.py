@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mqttlite.cluster.membership import Membership, memberships, processors, why_not
+from mqttlite.cluster.membership import Membership, memberships, why_not
+from mqttlite.cluster.processors import processors
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.net.endpoints import cannot_listen
 

@@ -50,10 +50,3 @@ def why_not() -> str:
     if sys.platform == "win32" or not hasattr(socket, "SO_REUSEPORT") or not hasattr(os, "fork"):
         return "this system cannot share a port between processes"
     return ""
-
-
-def processors() -> int:
-    """The processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -39,6 +39,8 @@ class Passes(ABC):
         """Where a link enters itself under its connection's number."""
         self.reads = 0
         """How many chunks came in since the last run."""
+        self.talker = 0
+        """The number of the connection that the last of them was from."""
         self.is_stalled = False
         """Whether a commit takes so long that whoever makes more changes is to wait for it."""
 
@@ -148,6 +150,7 @@ class Link:
     def data_received(self, data: bytes) -> None:
         turns = self._turns
         turns.reads += 1
+        turns.talker = self.connection.number
         turn = self._broker.turn
         changes = len(turn.changes)
         forwards = turn.forwards

@@ -18,6 +18,7 @@ from mqttlite.core.limits import MAX_LEAVING, MAX_POSTPONED
 from mqttlite.core.ports import Fabric, Store
 from mqttlite.core.turn import Authenticate, Outbox, Turn
 from mqttlite.net.link import Link, Passes, about
+from mqttlite.net.polling import TALKERS, Poller
 
 RETRY_COMMIT_S: Final = 1.0
 """How long to wait before a failed commit is tried again: long enough not to hammer a full disk."""
@@ -43,7 +44,7 @@ GATHER_FROM_AMONG_WORKERS: Final = 8
 """The same for one of several workers: each has only its part, and they take processors from each other."""
 
 GATHER_BYTES: Final = 16_384
-"""With so much to write, what came in were no single small messages."""
+"""With so much to write, what came in were no single small messages, and no word of a conversation."""
 
 GATHER_S: Final = 0.00005
 """How long that nap is; with the kernel's slack about twice as much."""
@@ -65,6 +66,7 @@ class Turns(Passes):
         on_question: Callable[[Link, Authenticate], None],
         on_moved: Callable[[Link, Move], None],
         owns_thread: bool = False,
+        poller: Poller | None = None,
     ) -> None:
         super().__init__()
         self.broker: Final = broker
@@ -85,6 +87,7 @@ class Turns(Passes):
         self._on_question: Final = on_question
         self._loop: Final = asyncio.get_running_loop()
         self._owns_thread: Final = owns_thread
+        self.poller: Final = poller
         self._woken = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -116,7 +119,7 @@ class Turns(Passes):
             self._loop.call_soon(self._end_pass)
 
     def _end_pass(self) -> None:
-        """Do everything in the turn; then let more come in, if that saves more than it delays.
+        """Do everything in the turn; then let more come in, if that saves more than it delays, or look for more.
 
         Where hundreds of devices send single messages to few receivers, the loop keeps up with two or three at a time
         and spends itself on passes, writes and wake-ups. A nap lets a dozen come, as network cards do it (interrupt
@@ -126,16 +129,16 @@ class Turns(Passes):
         writes = len(turn.dirty)
         if turn.outgoing and not self.broker.postponed:  # to other workers, and nobody waits for their answer
             writes += 1
+        reads = self.reads
         gather_from = GATHER_FROM if self.fabric is None else GATHER_FROM_AMONG_WORKERS
-        naps = (
-            gather_from <= self.reads <= GATHER_TO
-            and 0 < 4 * writes <= self.reads
-            and turn.pending_bytes < GATHER_BYTES
-            and self._owns_thread
-        )
+        was_small = turn.pending_bytes < GATHER_BYTES
         self.run()
-        if naps:
+        if not self._owns_thread or not was_small:
+            return
+        if gather_from <= reads <= GATHER_TO and 0 < 4 * writes <= reads:
             self.nap(GATHER_S)
+        elif reads == 1 and writes <= TALKERS and self.poller is not None:
+            self.poller.heard(self.talker)
 
     def run(self) -> None:
         self._woken = False

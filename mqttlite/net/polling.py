@@ -1,0 +1,66 @@
+"""Looks for more before the loop sleeps, while few clients talk to each other with short pauses (busy polling).
+
+Whoever waits for an answer before it says more waits for sleeping processors, too, each time. Invariants: a pause as
+long as `POLL_S` ends it, and nothing is polled for again before a shorter one was seen; nor while others need the
+processor.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, final
+
+POLL_S: Final = 0.0002
+"""How long is polled at most, and how long a pause may have been for polling to be tried after the next message. A
+round trip with both ends asleep is shorter. As long as Seastar polls, and Linux as a guest (haltpoll)."""
+
+TALKERS: Final = 4
+"""So many clients that spoke alone in a pass are remembered: two that talk to each other, and who comes between. Many
+devices that send now and then are no conversation, however short the pauses between them: what they would gain in
+latency is not worth a whole processor."""
+
+ASK_S: Final = 0.001
+"""How often is asked whether a processor is idle: to ask costs some microseconds."""
+
+REST_S: Final = 0.01
+"""How long nothing is polled for when none was: others that need it now and then need it again soon."""
+
+
+@final
+class Poller:
+    """One for each loop whose thread is the broker's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, has_idle_processor: Callable[[], bool]) -> None:
+        self.clock: Callable[[], float] = time.monotonic
+        self._loop: Final = loop
+        self._has_idle_processor: Final = has_idle_processor
+        self._talkers: list[int] = []
+        self._heard_at = 0.0
+        self._ask_at = 0.0
+        self._until = 0.0
+        self._may = False
+        self._is_polling = False
+
+    def heard(self, talker: int) -> None:
+        """A pass is over in which one chunk came in, from the connection of this number."""
+        now = self.clock()
+        pause = now - self._heard_at
+        self._heard_at = now
+        if talker not in self._talkers:
+            self._talkers.append(talker)
+            if len(self._talkers) > TALKERS:
+                del self._talkers[0]
+        elif pause < POLL_S:
+            if now >= self._ask_at:
+                self._may = self._has_idle_processor()
+                self._ask_at = now + (ASK_S if self._may else REST_S)
+            self._until = now + POLL_S if self._may else now
+            if self._may and not self._is_polling:
+                self._is_polling = True
+                self._loop.call_soon(self._poll)
+
+    def _poll(self) -> None:
+        """Called in each pass, and a loop that has something to call looks at its sockets without waiting for them."""
+        self._is_polling = self.clock() < self._until
+        if self._is_polling:
+            self._loop.call_soon(self._poll)
