@@ -8,7 +8,8 @@ caught in `feed`, ends its connection and touches no other.
 from typing import Final, final
 
 from mqttlite.core import connect
-from mqttlite.core.authentication import Exchange, Verdict, refusal_of
+from mqttlite.core.admission import EXCHANGE, Admission
+from mqttlite.core.authentication import Verdict
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import (
     AUTHENTICATING,
@@ -56,7 +57,7 @@ from mqttlite.core.session import Session
 from mqttlite.core.sessions import SESSION_EXPIRY, WILL_DELAY, Sessions
 from mqttlite.core.traffic import Traffic
 from mqttlite.core.travel import may_depart, may_follow, pack, unpack
-from mqttlite.core.turn import Authenticate, Turn
+from mqttlite.core.turn import Turn
 from mqttlite.core.witness import NO_SAMPLES, Witness
 from mqttlite.core.workers import ASKED, Workers
 from mqttlite.wire.constants import (
@@ -69,7 +70,6 @@ from mqttlite.wire.constants import (
 from mqttlite.wire.decode import client_id_in, connect_version, decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import (
-    NotAuthorized,
     PeerError,
     ProtocolError,
     QuotaExceeded,
@@ -85,9 +85,6 @@ from mqttlite.wire.reason_codes import ReasonCode
 
 _LINK: Final = 0
 """The kind of deadline that is a connection's: its CONNECT, then its keep-alive."""
-
-_EXCHANGE: Final = 3
-"""The kind that is a connected client's authenticating itself again."""
 
 
 @final
@@ -108,6 +105,7 @@ class Broker:
         self.connections: Final[dict[int, Connection]] = {}
         sessions: dict[str, Session] = {}
         self._deadlines: Final = Deadlines()
+        self._admission: Final = Admission(self.turn, self._deadlines, limits)
         cache_bytes = limits.max_route_cache_bytes
         self._routes: Final = Routes(sessions, cache_bytes, share_policies or {}, self.turn, self._workers)
         self.publisher: Final = Publisher(self._routes, self.turn, limits, self._workers)
@@ -217,7 +215,9 @@ class Broker:
         if connection is None:
             return
         try:
-            self._on_verdict(connection, verdict)
+            admitted = self._admission.on_verdict(connection, verdict)
+            if admitted is not None:
+                self._accept(connection, admitted[0], admitted[1])
         except PeerError as error:
             self._fail(connection, error)
         if self.turn.overflowed:  # by the will of a connection taken over
@@ -245,7 +245,7 @@ class Broker:
                 self.sessions.on_expiry(deadline.client_id)
             elif deadline.kind == WILL_DELAY:
                 self.sessions.on_will_delay(deadline.client_id)
-            elif deadline.kind == _EXCHANGE:
+            elif deadline.kind == EXCHANGE:
                 self._on_endless_exchange(self.connections[deadline.number])
             else:
                 self._on_silence(self.connections[deadline.number])
@@ -598,7 +598,7 @@ class Broker:
         if isinstance(packet, Connect):
             self._on_connect(connection, packet)
         elif isinstance(packet, Auth):
-            self._on_auth(connection, packet)
+            self._admission.on_auth(connection, packet)
         elif connection.session is None:
             self._end(connection, CloseReason.CLIENT_DISCONNECTED, 0, "the client left instead of authenticating")
         elif isinstance(packet, Disconnect):
@@ -612,85 +612,17 @@ class Broker:
         connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
         connect.check(packet, connection.peer)
         connection.problem_information = packet.properties.request_problem_information != 0
-        method = packet.properties.authentication_method
-        if method is None and not connection.peer.must_authenticate:
-            connection.username = connection.peer.identity or packet.username
-            self._accept(connection, packet, None)
+        if packet.properties.authentication_method is not None or connection.peer.must_authenticate:
+            self._admission.ask(connection, packet)
             return
-        connection.state = AUTHENTICATING
-        connection.connect = packet
-        question = Authenticate(connection.number, packet.client_id, packet.username, packet.password)
-        if method is not None:
-            connection.exchange = Exchange(method)
-            question.method = method
-            question.data = packet.properties.authentication_data
-        self.turn.questions.append(question)
-
-    def _on_auth(self, connection: Connection, packet: Auth) -> None:
-        exchange = connection.exchange
-        if exchange is None:
-            raise ProtocolError("AUTH without an authentication method at CONNECT [MQTT-4.12.0-7]")
-        exchange.on_auth(packet)
-        question = Authenticate(connection.number, connection.client_id, connection.username, None)
-        question.method = exchange.method
-        question.data = packet.properties.authentication_data
-        question.begins = packet.reason_code == ReasonCode.RE_AUTHENTICATE
-        if question.begins:
-            due = self.turn.now + self.limits.connect_timeout_s
-            exchange.deadline = self._deadlines.add(due, _EXCHANGE, connection.number)
-        self.turn.questions.append(question)
-
-    def _on_verdict(self, connection: Connection, verdict: Verdict) -> None:
-        """Let the client in, or refuse it. Raises what it is refused with."""
-        exchange = connection.exchange
-        if exchange is not None:
-            if exchange.asked:
-                self._on_step_done(connection, exchange, verdict)
-            return
-        packet, connection.connect = connection.connect, None
-        if packet is not None:  # else nothing was asked
-            if verdict.reason_code:
-                raise refusal_of(verdict, "")
-            connection.username = connection.peer.identity or packet.username
-            self._accept(connection, packet, None)
-
-    def _on_step_done(self, connection: Connection, exchange: Exchange, verdict: Verdict) -> None:
-        """The same of a client with a method, which may also be asked for more [MQTT-4.12.0-2]."""
-        exchange.asked = False
-        if verdict.reason_code == ReasonCode.CONTINUE_AUTHENTICATION:
-            self._send_auth(connection, exchange, verdict)
-            return
-        exchange.steps = 0
-        packet, connection.connect = connection.connect, None
-        username = connection.peer.identity or verdict.username
-        if packet is not None:
-            if verdict.reason_code:
-                raise refusal_of(verdict, exchange.method)  # [MQTT-4.12.0-4]
-            connection.username = username
-            self._accept(connection, packet, verdict.data)
-        elif verdict.reason_code:
-            raise NotAuthorized(f"authentication by {exchange.method} failed [MQTT-4.12.1-2]")
-        elif username != connection.username:
-            raise NotAuthorized("authenticated again as another user")
-        else:
-            self._forget_deadline(exchange)
-            self._send_auth(connection, exchange, verdict)
-
-    def _send_auth(self, connection: Connection, exchange: Exchange, verdict: Verdict) -> None:
-        frame = exchange.frame(verdict.reason_code, verdict.data)
-        connection.check_size(frame, "AUTH")
-        connection.outbox.answer(frame)
+        connection.username = connection.peer.identity or packet.username
+        self._accept(connection, packet, None)
 
     def _on_endless_exchange(self, connection: Connection) -> None:
         assert connection.exchange is not None
         connection.exchange.deadline = None
         detail = f"not authenticated again within {self.limits.connect_timeout_s:g} s"
         self._end(connection, CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, detail)
-
-    def _forget_deadline(self, exchange: Exchange) -> None:
-        if exchange.deadline is not None:
-            self._deadlines.cancel(exchange.deadline)
-            exchange.deadline = None
 
     def _accept(self, connection: Connection, packet: Connect, data: bytes | None) -> None:
         """Let the client in: take over from a former connection, find its session, say so, go on where it was."""
@@ -835,7 +767,7 @@ class Broker:
             self._deadlines.cancel(connection.deadline)
             connection.deadline = None
         if connection.exchange is not None:
-            self._forget_deadline(connection.exchange)
+            self._admission.forget(connection.exchange)
         outbox = connection.outbox
         if outbox.blocked:
             connection.backpressure_s += now - connection.blocked_at

@@ -23,9 +23,15 @@ class Recorder:
         self._paths = {id(row): f"{module.__name__.rpartition('.')[2]}.py" for module in MODULES for row in module.ROWS}
 
     def on_row(self, case: tuple[Any, ...], passed: bool) -> None:
-        """A case is a version and a row of ours, or of the wire's table of what is malformed, in any order."""
-        row, version = case if isinstance(case[0], Row) else case[::-1]
-        place = (self._paths[id(row)], row.sentence) if isinstance(row, Row) else ("test_malformed.py", row[1])
+        """A case is a version and a row of ours, or of the wire's table of what is malformed, in any order; those of
+        other tables are looked at as one test."""
+        match case:
+            case (int(version), Row() as row) | (Row() as row, int(version)):
+                place = (self._paths[id(row)], row.sentence)
+            case (int(version), (_, str(sentence), *_)) | ((_, str(sentence), *_), int(version)):
+                place = ("test_malformed.py", sentence)
+            case _:
+                return
         self.run.of_rows.setdefault((version, *place), Counter())["passed" if passed else "failed"] += 1
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
