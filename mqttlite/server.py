@@ -164,7 +164,7 @@ class Broker:
         self._core.restore(self._store.load(), loop.time())
         metrics = self.config.metrics
         store = self._store if metrics is None else TimedStore(self._store)
-        is_idle = idle_processor(count)
+        is_idle = idle_processor(count) if self.owns_thread else None
         self._turns = Turns(
             self._core,
             store,
@@ -173,7 +173,7 @@ class Broker:
             on_question=self._on_question,
             on_moved=self._on_moved,
             owns_thread=self.owns_thread,
-            poller=Poller(loop, is_idle) if self.owns_thread and is_idle is not None else None,
+            poller=None if is_idle is None else Poller(loop, is_idle),
         )
         self._gates.clear()
         contexts = tls_contexts(self.config) if self._contexts is None else self._contexts

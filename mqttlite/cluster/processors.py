@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 CGROUP: Final = Path("/sys/fs/cgroup")
-OWN_CGROUP: Final = Path("/proc/self/cgroup")
+OWN_CGROUPS: Final = Path("/proc/self/cgroup")
 LOAD: Final = Path("/proc/loadavg")
 
 
@@ -16,8 +16,7 @@ def processors() -> int:
 
     A quota such as that of `docker run --cpus 2.5` counts for its whole processors.
     """
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([count, *_quotas()]))
+    return max(1, min([_affinity(), *_quotas()]))
 
 
 def idle_processor(workers: int) -> Callable[[], bool] | None:
@@ -26,12 +25,18 @@ def idle_processor(workers: int) -> Callable[[], bool] | None:
     Linux says how many threads run or could, on the whole machine. Of a part of it, or elsewhere, is known only how
     many processors there are: there one must be left when all workers are busy.
     """
-    allowed, present = processors(), os.cpu_count() or 1
+    allowed = processors()
+    usable = _affinity()
     leaves_one = allowed > workers
-    is_whole = allowed == present > 1
+    is_whole = allowed == (os.cpu_count() or 1) > 1
     if not leaves_one and not (is_whole and _runnable()):
         return None
-    return lambda: _runnable() <= present
+    fewest = 0 if leaves_one else 1  # 0 if it cannot be told, for example for want of a file descriptor
+    return lambda: fewest <= _runnable() <= usable
+
+
+def _affinity() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _runnable() -> int:
@@ -46,17 +51,26 @@ def _runnable() -> int:
         return 0
 
 
-def _quotas() -> list[int]:
-    """Whole processors by `cpu.max` of this process's control group (version 2) and of those above it."""
-    quotas: list[int] = []
-    with contextlib.suppress(OSError):
-        lines = OWN_CGROUP.read_text().splitlines()
-        own = next((line[3:] for line in lines if line.startswith("0::")), "")
-        group = CGROUP / own.lstrip("/")
-        for folder in (group, *group.parents):
-            with contextlib.suppress(OSError, ValueError):  # none at the top, `max` where there is no quota
-                quota, period = (folder / "cpu.max").read_text().split()
-                quotas.append(int(quota) // int(period))
-            if folder == CGROUP:
-                break
-    return quotas
+def _quotas() -> Iterator[int]:
+    """Whole processors by the quotas of this process's control group and of those above it, in version 2 and in 1."""
+    try:
+        lines = OWN_CGROUPS.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return
+    for _number, controllers, own in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if not controllers:
+            yield from _quotas_from(CGROUP, own, "cpu.max")
+        elif "cpu" in controllers.split(","):
+            yield from _quotas_from(CGROUP / "cpu", own, "cpu.cfs_quota_us", "cpu.cfs_period_us")
+
+
+def _quotas_from(top: Path, own: str, *files: str) -> Iterator[int]:
+    """Those of a control group and of the ones above it, of which these files hold a quota and its period in µs."""
+    group = top / own.lstrip("/")
+    for folder in (group, *group.parents):
+        with contextlib.suppress(OSError, ValueError, ArithmeticError):  # none here, or no quota: `max`, or -1
+            quota, period = " ".join((folder / file).read_text() for file in files).split()
+            if int(quota) > 0:
+                yield int(quota) // int(period)
+        if folder == top:
+            break

@@ -15,9 +15,9 @@ POLL_S: Final = 0.0002
 round trip with both ends asleep is shorter. As long as Seastar polls, and Linux as a guest (haltpoll)."""
 
 TALKERS: Final = 4
-"""So many clients that spoke alone in a pass are remembered: two that talk to each other, and who comes between. Many
-devices that send now and then are no conversation, however short the pauses between them: what they would gain in
-latency is not worth a whole processor."""
+"""So many clients that spoke alone in a pass are remembered, the latest: two that talk to each other, and who comes
+between. Many devices that send now and then are no conversation, however short the pauses between them: what they would
+gain in latency is not worth a whole processor."""
 
 ASK_S: Final = 0.001
 """How often is asked whether a processor is idle: to ask costs some microseconds."""
@@ -42,15 +42,19 @@ class Poller:
         self._is_polling = False
 
     def heard(self, talker: int) -> None:
-        """A pass is over in which one chunk came in, from the connection of this number."""
+        """A pass is over in which one chunk came in, from the connection of this number, and led to few writes."""
         now = self.clock()
         pause = now - self._heard_at
         self._heard_at = now
-        if talker not in self._talkers:
-            self._talkers.append(talker)
-            if len(self._talkers) > TALKERS:
-                del self._talkers[0]
-        elif pause < POLL_S:
+        talkers = self._talkers
+        is_known = talker in talkers
+        if not is_known or talkers[-1] != talker:
+            if is_known:
+                talkers.remove(talker)
+            elif len(talkers) == TALKERS:
+                del talkers[0]
+            talkers.append(talker)
+        if is_known and pause < POLL_S:
             if now >= self._ask_at:
                 self._may = self._has_idle_processor()
                 self._ask_at = now + (ASK_S if self._may else REST_S)

@@ -138,7 +138,9 @@ class Turns(Passes):
         if gather_from <= reads <= GATHER_TO and 0 < 4 * writes <= reads:
             self.nap(GATHER_S)
         elif reads == 1 and writes <= TALKERS and self.poller is not None:
-            self.poller.heard(self.talker)
+            link = self.links.get(self.talker)
+            if link is not None and link.connection.framer.kept_bytes == 0:  # else it is in the middle of a word
+                self.poller.heard(self.talker)
 
     def run(self) -> None:
         self._woken = False

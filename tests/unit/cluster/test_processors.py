@@ -15,10 +15,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)), raising=False)
     monkeypatch.setattr(module, "CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(module, "OWN_CGROUP", tmp_path / "self")
+    monkeypatch.setattr(module, "OWN_CGROUPS", tmp_path / "self")
     monkeypatch.setattr(module, "LOAD", tmp_path / "loadavg")
     (tmp_path / "cgroup" / "a" / "b").mkdir(parents=True)
-    (tmp_path / "self").write_text("9:name=systemd:/x\n0::/a/b\n")
+    (tmp_path / "self").write_text("9:name=systemd:/x\n3:cpuset,memory:/a\n0::/a/b\n")
     (tmp_path / "loadavg").write_text("0.10 0.20 0.30 2/345 6789\n")
     return tmp_path
 
@@ -51,21 +51,50 @@ def test_of_several_quotas_the_smallest_counts_and_none_above_the_top(machine: P
     assert processors() == 3
 
 
-@pytest.mark.parametrize("text", ["", "100000", "x y", "1 0x"])
+@pytest.mark.parametrize("text", ["", "100000", "x y", "1 0x", "1 0", "-1 100000"])
 def test_what_is_no_quota_is_none(machine: Path, text: str) -> None:
     (machine / "cgroup" / "a" / "cpu.max").write_text(text)
     assert processors() == 8
 
 
-def test_version_1_has_none_of_these(machine: Path) -> None:
-    (machine / "cgroup" / "cpu.max").write_text("100000 100000")
-    (machine / "self").write_text("9:name=systemd:/x\n")
-    assert processors() == 1  # of the top, which is looked at in any case
+@pytest.mark.parametrize("folder", ["", "c", "c/d"])
+@pytest.mark.parametrize(("quota", "expected"), [("-1", 8), ("250000", 2), ("50000", 1)])
+def test_version_1_has_them_elsewhere(machine: Path, folder: str, quota: str, expected: int) -> None:
+    (machine / "self").write_text("9:name=systemd:/x\n4:cpu,cpuacct:/c/d\n0::/\n")
+    (machine / "cgroup" / "cpu" / "c" / "d").mkdir(parents=True)
+    (machine / "cgroup" / "cpu" / folder / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+    (machine / "cgroup" / "cpu" / folder / "cpu.cfs_period_us").write_text("100000\n")
+    assert processors() == expected
+
+
+def test_a_group_of_any_name_and_none_at_all(machine: Path) -> None:
+    (machine / "cgroup" / "cpu.max").write_text("300000 100000")
+    (machine / "self").write_bytes(b"no line of these\n0::/../caf\xe9:x\n")
+    assert processors() == 3  # of the top
     (machine / "self").unlink()
     assert processors() == 8
 
 
 # ---------------------------------------------------------------------- idle
+
+
+def test_what_cannot_be_told_any_more_is_not_idle_where_only_that_tells(machine: Path) -> None:
+    several, one = idle_processor(8), idle_processor(1)
+    assert several is not None
+    assert one is not None
+    (machine / "loadavg").unlink()
+    assert not several()
+    assert one()
+
+
+def test_others_in_the_same_affinity_are_seen(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {3, 5}, raising=False)
+    assert idle_processor(2) is None
+    is_idle = idle_processor(1)
+    assert is_idle is not None
+    assert is_idle()
+    (machine / "loadavg").write_text("0.10 0.20 0.30 3/345 6789\n")
+    assert not is_idle()
 
 
 @pytest.mark.parametrize(("running", "expected"), [(1, True), (7, True), (8, True), (9, False), (100, False)])
@@ -83,6 +112,7 @@ def test_of_a_part_one_must_be_left_over(machine: Path, workers: int, expected: 
     is_idle = idle_processor(workers)
     assert (is_idle is not None) is expected
     if is_idle is not None:
+        (machine / "loadavg").write_text("0.10 0.20 0.30 8/345 6789\n")
         assert is_idle()
         (machine / "loadavg").write_text("0.10 0.20 0.30 9/345 6789\n")
         assert not is_idle()

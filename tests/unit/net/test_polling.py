@@ -67,6 +67,15 @@ def test_few_that_talk_with_short_pauses_are_polled_for(world: World, talkers: t
     assert world.passes() == pytest.approx(POLL_S / A_PASS, abs=1)
 
 
+def test_who_comes_between_does_not_push_out_whoever_spoke_just_now(world: World) -> None:
+    world.hear(1, 2, 1, *range(10, 9 + TALKERS))
+    world.passes()
+    world.hear(1)
+    assert world.passes() > 0
+    world.hear(*range(20, 20 + TALKERS), 1)
+    assert world.passes() == 0
+
+
 def test_many_are_no_conversation(world: World) -> None:
     for _ in range(3):
         world.hear(*range(TALKERS + 1))
