@@ -111,8 +111,8 @@ class Broker:
         self.lost_worker: Final = asyncio.Event()
         """Set when another worker is gone without having been told to go."""
         self.owns_thread = False
-        """Whether nothing but this broker runs on the thread of its loop, so that it may sleep for some microseconds.
-        Set before `start`."""
+        """Whether nothing but this broker runs on the thread of its loop, so that it may sleep for some microseconds,
+        or poll while a processor is idle. Set before `start`."""
         self.lines: Lines | None = None
         """Where the log goes, if all of it goes there; else it is the logging library's."""
         self._core: Core

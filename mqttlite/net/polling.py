@@ -16,8 +16,8 @@ round trip with both ends asleep is shorter. As long as Seastar polls, and Linux
 
 TALKERS: Final = 4
 """So many clients that spoke alone in a pass are remembered, the latest: two that talk to each other, and who comes
-between. Many devices that send now and then are no conversation, however short the pauses between them: what they would
-gain in latency is not worth a whole processor."""
+between; and so many are written to at most where they talk. Many devices that send now and then are no conversation,
+however short the pauses between them: what they would gain in latency is not worth a whole processor."""
 
 ASK_S: Final = 0.001
 """How often is asked whether a processor is idle: to ask costs some microseconds."""
