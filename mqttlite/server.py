@@ -26,7 +26,7 @@ from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import Link, about
 from mqttlite.net.listeners import Listener
-from mqttlite.net.polling import Poller
+from mqttlite.net.pauses import Pauses
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.turns import Turns
 from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator
@@ -164,7 +164,6 @@ class Broker:
         self._core.restore(self._store.load(), loop.time())
         metrics = self.config.metrics
         store = self._store if metrics is None else TimedStore(self._store)
-        is_idle = idle_processor(count) if self.owns_thread else None
         self._turns = Turns(
             self._core,
             store,
@@ -172,8 +171,7 @@ class Broker:
             on_closed=self._on_closed,
             on_question=self._on_question,
             on_moved=self._on_moved,
-            owns_thread=self.owns_thread,
-            poller=None if is_idle is None else Poller(loop, is_idle),
+            pauses=Pauses(loop, idle_processor(count)) if self.owns_thread else None,
         )
         self._gates.clear()
         contexts = tls_contexts(self.config) if self._contexts is None else self._contexts

@@ -171,7 +171,7 @@ class Broker:
         connection.bytes_received += len(chunk)
         try:
             data = connection.framer.join(chunk)
-            if self._workers is not None and len(chunk) >= self._workers.follow_bytes:
+            if self._workers is not None:
                 at = self._walk_far(self._workers, connection, data)
             else:
                 at = self._walk(connection, data)
@@ -489,12 +489,12 @@ class Broker:
     # ------------------------------------------------------------------ the bytes of one connection
 
     def _walk_far(self, workers: Workers, connection: Connection, data: bytes) -> int:
-        """The same as `_walk` for a long chunk; note whether all of its messages went to one other worker."""
+        """The same as `_walk` among workers; note whether all messages of a long chunk went to one other worker."""
         workers.led = 0
         before = connection.received
         at = self._walk(connection, data)
         messages = connection.received - before
-        if messages == 0:
+        if messages == 0 or (messages < workers.follow_messages and at < workers.follow_bytes):
             return at
         if workers.led != messages:
             connection.led_to = NOWHERE

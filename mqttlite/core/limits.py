@@ -160,6 +160,9 @@ FOLLOW_BYTES: Final = 2_048
 """A chunk that is so long is of a stream: to read it costs the worker of its receivers no more than to be sent it by
 another. Less is better read where it comes in, since to read it costs more than to be sent it among others."""
 
+FOLLOW_MESSAGES: Final = 8
+"""Or so many messages, however short: a window of QoS 1 or 2, of which each worker on its way would tell the other."""
+
 FOLLOW_CHUNKS: Final = 8
 """Such chunks in a row, of which all messages went to one other worker, before their publisher follows them there: that
 costs about as much as to pass on a few of them. Twice as many each time that nothing comes of it."""

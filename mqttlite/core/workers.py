@@ -27,7 +27,15 @@ from mqttlite.core.forwards import (
     Release,
     Stream,
 )
-from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, MAX_STAMPS, STAMPS_S, STREAM_BYTES, STREAM_S
+from mqttlite.core.limits import (
+    FOLLOW_BYTES,
+    FOLLOW_CHUNKS,
+    FOLLOW_MESSAGES,
+    MAX_STAMPS,
+    STAMPS_S,
+    STREAM_BYTES,
+    STREAM_S,
+)
 from mqttlite.core.message import Message
 from mqttlite.core.session import Session
 from mqttlite.core.turn import Turn
@@ -62,6 +70,7 @@ class Workers:
         "count",
         "follow_bytes",
         "follow_chunks",
+        "follow_messages",
         "index",
         "led",
         "led_to",
@@ -90,6 +99,7 @@ class Workers:
         # Those of QoS 2 by identifier: a client may have thousands of them, and ask for each by sending it again.
         self._undecided: Final[dict[Session, dict[int, Postponed]]] = {}
         self.follow_bytes = FOLLOW_BYTES
+        self.follow_messages = FOLLOW_MESSAGES
         self.follow_chunks = FOLLOW_CHUNKS
         self.led_to = NOWHERE
         self.led = 0

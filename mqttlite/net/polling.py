@@ -23,22 +23,36 @@ ASK_S: Final = 0.001
 """How often is asked whether a processor is idle: to ask costs some microseconds."""
 
 REST_S: Final = 0.01
-"""How long nothing is polled for when none was: others that need it now and then need it again soon."""
+"""How long none counts as idle when none was: others that need it now and then need it again soon."""
+
+
+@final
+class Spare:
+    """Whether a processor is idle, as it was when it was last asked. Times are those of `time.monotonic`."""
+
+    def __init__(self, has_idle_processor: Callable[[], bool]) -> None:
+        self._has_idle_processor: Final = has_idle_processor
+        self._ask_at = 0.0
+        self._is_there = False
+
+    def is_there(self, now: float) -> bool:
+        if now >= self._ask_at:
+            self._is_there = self._has_idle_processor()
+            self._ask_at = now + (ASK_S if self._is_there else REST_S)
+        return self._is_there
 
 
 @final
 class Poller:
     """One for each loop whose thread is the broker's."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, has_idle_processor: Callable[[], bool]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, spare: Spare) -> None:
         self.clock: Callable[[], float] = time.monotonic
         self._loop: Final = loop
-        self._has_idle_processor: Final = has_idle_processor
+        self._spare: Final = spare
         self._talkers: list[int] = []
         self._heard_at = 0.0
-        self._ask_at = 0.0
         self._until = 0.0
-        self._may = False
         self._is_polling = False
 
     def heard(self, talker: int) -> None:
@@ -55,11 +69,9 @@ class Poller:
                 del talkers[0]
             talkers.append(talker)
         if is_known and pause < POLL_S:
-            if now >= self._ask_at:
-                self._may = self._has_idle_processor()
-                self._ask_at = now + (ASK_S if self._may else REST_S)
-            self._until = now + POLL_S if self._may else now
-            if self._may and not self._is_polling:
+            may = self._spare.is_there(now)
+            self._until = now + POLL_S if may else now
+            if may and not self._is_polling:
                 self._is_polling = True
                 self._loop.call_soon(self._poll)
 

@@ -7,7 +7,6 @@ in one place, `Turn.dirty`, `_held` or `_late`; a closed connection's link is cl
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final, final
 
@@ -18,7 +17,7 @@ from mqttlite.core.limits import MAX_LEAVING, MAX_POSTPONED
 from mqttlite.core.ports import Fabric, Store
 from mqttlite.core.turn import Authenticate, Outbox, Turn
 from mqttlite.net.link import Link, Passes, about
-from mqttlite.net.polling import TALKERS, Poller
+from mqttlite.net.pauses import Pauses
 
 RETRY_COMMIT_S: Final = 1.0
 """How long to wait before a failed commit is tried again: long enough not to hammer a full disk."""
@@ -34,20 +33,6 @@ LATE_S: Final = 0.05
 
 CATCH_UP_S: Final = 0.001
 """How long a late timer waits then: the loop reads every socket before it rings again."""
-
-GATHER_FROM: Final = 16
-GATHER_TO: Final = 96
-"""A pass with so many chunks, of which few make one write, is followed by a nap: fewer gather by themselves where
-messages are few, and more need no nap."""
-
-GATHER_FROM_AMONG_WORKERS: Final = 8
-"""The same for one of several workers: each has only its part, and they take processors from each other."""
-
-GATHER_BYTES: Final = 16_384
-"""With so much to write, what came in were no single small messages, and no word of a conversation."""
-
-GATHER_S: Final = 0.00005
-"""How long that nap is; with the kernel's slack about twice as much."""
 
 _log = logging.getLogger("mqttlite.store")
 
@@ -65,8 +50,7 @@ class Turns(Passes):
         on_closed: Callable[[Link], None],
         on_question: Callable[[Link, Authenticate], None],
         on_moved: Callable[[Link, Move], None],
-        owns_thread: bool = False,
-        poller: Poller | None = None,
+        pauses: Pauses | None = None,
     ) -> None:
         super().__init__()
         self.broker: Final = broker
@@ -80,14 +64,13 @@ class Turns(Passes):
         self.stall_bytes = STALL_BYTES
         self.stall_changes = STALL_CHANGES
         self.max_leaving = MAX_LEAVING
-        self.nap: Callable[[float], None] = time.sleep
         self._store: Final = store
         self._on_connected: Final = on_connected
         self._on_closed: Final = on_closed
         self._on_question: Final = on_question
         self._loop: Final = asyncio.get_running_loop()
-        self._owns_thread: Final = owns_thread
-        self.poller: Final = poller
+        self.pauses: Final = pauses
+        """What to do between two passes; None on a loop that others use."""
         self._woken = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -119,28 +102,24 @@ class Turns(Passes):
             self._loop.call_soon(self._end_pass)
 
     def _end_pass(self) -> None:
-        """Do everything in the turn; then let more come in, if that saves more than it delays, or look for more.
-
-        Where hundreds of devices send single messages to few receivers, the loop keeps up with two or three at a time
-        and spends itself on passes, writes and wake-ups. A nap lets a dozen come, as network cards do it (interrupt
-        moderation). Not where each client gets an answer, and not on a loop that others use.
-        """
+        """Do everything in the turn; then pause in a way that lets more come in, where the loop is ours alone."""
+        pauses = self.pauses
+        if pauses is None:
+            self.run()
+            return
         turn = self.broker.turn
         writes = len(turn.dirty)
         if turn.outgoing and not self.broker.postponed:  # to other workers, and nobody waits for their answer
             writes += 1
         reads = self.reads
-        gather_from = GATHER_FROM if self.fabric is None else GATHER_FROM_AMONG_WORKERS
-        was_small = turn.pending_bytes < GATHER_BYTES
+        size = turn.pending_bytes
         self.run()
-        if not self._owns_thread or not was_small:
-            return
-        if gather_from <= reads <= GATHER_TO and 0 < 4 * writes <= reads:
-            self.nap(GATHER_S)
-        elif reads == 1 and writes <= TALKERS and self.poller is not None:
+        talker = 0
+        if reads == 1:
             link = self.links.get(self.talker)
             if link is not None and link.connection.framer.kept_bytes == 0:  # else it is in the middle of a word
-                self.poller.heard(self.talker)
+                talker = self.talker
+        pauses.after(reads, writes, size, talker, self.fabric is not None)
 
     def run(self) -> None:
         self._woken = False

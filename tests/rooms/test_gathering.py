@@ -4,9 +4,18 @@ import asyncio
 
 import pytest
 
+from mqttlite import server
 from mqttlite.core.forwards import Interest, Outgoing, Release
 from mqttlite.net.link import PASS_BYTES
-from mqttlite.net.turns import GATHER_BYTES, GATHER_FROM, GATHER_FROM_AMONG_WORKERS, GATHER_S, GATHER_TO
+from mqttlite.net.pauses import (
+    GATHER_BYTES,
+    GATHER_FROM,
+    GATHER_FROM_AMONG_WORKERS,
+    GATHER_S,
+    GATHER_TO,
+    MODERATE_BYTES,
+    MODERATE_S,
+)
 from mqttlite.server import Broker
 from tests.rooms.conftest import Rig
 from tests.support.device import until
@@ -27,6 +36,12 @@ class Nobody:
         raise AssertionError(outgoing)
 
 
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of which is not known whether a processor is idle."""
+    monkeypatch.setattr(server, "idle_processor", lambda _workers: None)
+
+
 async def naps_of(
     rig: Rig,
     senders: int,
@@ -34,20 +49,22 @@ async def naps_of(
     receivers: int = 1,
     qos: int = 0,
     size: int = 1,
-    owns_thread: bool = True,
     forwards: bool = False,
     among_workers: bool = False,
 ) -> list[float]:
     """The naps after a pass in which each sender's message came."""
     broker = Broker(port=0)
-    broker.owns_thread = owns_thread
+    broker.owns_thread = True
     await rig.enter(broker)
     readers = [await rig.device(broker.port, f"reader{number}") for number in range(receivers)]
     for reader in readers:
         await reader.subscribe("#")
     devices = [await rig.device(broker.port, f"sender{number}") for number in range(senders)]
     naps: list[float] = []
-    broker._turns.nap = naps.append
+    pauses = broker._turns.pauses
+    assert pauses is not None
+    pauses.nap = naps.append
+    pauses.clock = lambda: 0.0  # all passes come at once
     if among_workers:
         broker._turns.fabric = Nobody()
     if forwards:
@@ -81,6 +98,16 @@ async def test_and_after_no_fewer_than_that(rig: Rig) -> None:
     assert await naps_of(rig, GATHER_FROM_AMONG_WORKERS - 1, among_workers=True) == []
 
 
+@pytest.mark.parametrize("is_idle", [False, True])
+async def test_one_of_several_workers_has_passes_far_apart_while_no_processor_is_idle(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, is_idle: bool
+) -> None:
+    monkeypatch.setattr(server, "idle_processor", lambda _workers: lambda: is_idle)
+    naps = await naps_of(rig, 1, size=MODERATE_BYTES, among_workers=True)
+    assert naps == ([] if is_idle else [MODERATE_S])
+    assert await naps_of(rig, 1, size=MODERATE_BYTES) == []
+
+
 async def test_not_where_each_sender_gets_an_answer(rig: Rig) -> None:
     assert await naps_of(rig, GATHER_FROM, qos=1) == []
 
@@ -103,4 +130,6 @@ async def test_not_where_messages_are_large(rig: Rig, size: int) -> None:
 
 
 async def test_not_on_a_loop_that_others_use(rig: Rig) -> None:
-    assert await naps_of(rig, GATHER_FROM, owns_thread=False) == []
+    broker = Broker(port=0)
+    await rig.enter(broker)
+    assert broker._turns.pauses is None

@@ -9,8 +9,8 @@ import pytest
 from mqttlite import server
 from mqttlite.cluster.membership import memberships
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.net.pauses import GATHER_BYTES
 from mqttlite.net.polling import POLL_S, TALKERS
-from mqttlite.net.turns import GATHER_BYTES
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V311
 from mqttlite.wire.encode import encode
@@ -46,9 +46,10 @@ class Exchange:
             self.looks += 1
             return begin + self.looks * POLL_S / PASSES
 
-        poller = broker._turns.poller
-        assert poller is not None
-        poller.clock = clock
+        pauses = broker._turns.pauses
+        assert pauses is not None
+        assert pauses.poller is not None
+        pauses.poller.clock = clock
 
     async def pass_on(self, *senders: Device, payload: bytes = b"x", qos: int = 0) -> None:
         """A message of each at once, until it has arrived everywhere."""
@@ -146,7 +147,7 @@ async def test_not_for_the_pieces_of_one_message(exchange: Exchange) -> None:
 async def test_not_on_a_loop_that_others_use(rig: Rig) -> None:
     broker = Broker(port=0)
     await rig.enter(broker)
-    assert broker._turns.poller is None
+    assert broker._turns.pauses is None
 
 
 async def test_not_where_no_processor_is_ever_idle(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +155,9 @@ async def test_not_where_no_processor_is_ever_idle(rig: Rig, monkeypatch: pytest
     broker = Broker(port=0)
     broker.owns_thread = True
     await rig.enter(broker)
-    assert broker._turns.poller is None
+    pauses = broker._turns.pauses
+    assert pauses is not None
+    assert pauses.poller is None
 
 
 async def test_whether_one_is_depends_on_how_many_workers_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

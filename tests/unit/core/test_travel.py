@@ -4,7 +4,7 @@ import pytest
 
 from mqttlite.core.connection import CLOSED, CONNECTED
 from mqttlite.core.forwards import NOWHERE, STAYED, Arrival, Passage
-from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, FOLLOW_KEPT_BYTES, Limits
+from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, FOLLOW_KEPT_BYTES, FOLLOW_MESSAGES, Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.workers import ASKED, Workers
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V31, V311
@@ -186,7 +186,7 @@ def chunk_of(publisher: Client, number: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "reason", ["session", "will", "subscribed", "has been sent messages", "alias", "authenticates", "short chunks"]
+    "reason", ["session", "will", "subscribed", "has been sent messages", "alias", "authenticates"]
 )
 def test_who_is_more_than_a_publisher_stays(reason: str) -> None:
     crew = Crew(2)
@@ -207,13 +207,7 @@ def test_who_is_more_than_a_publisher_stays(reason: str) -> None:
 
         publisher.connection.exchange = Exchange("SCRAM-SHA-256")
     crew.pump()
-    if reason == "short chunks":
-        short = stream(publisher)[: (FOLLOW_BYTES - 1) // 14 * 14]
-        for _ in range(3 * FOLLOW_CHUNKS):
-            publisher.send_bytes(short)
-            crew.pump()
-    else:
-        send(crew, publisher, 3 * FOLLOW_CHUNKS)
+    send(crew, publisher, 3 * FOLLOW_CHUNKS)
     assert is_at(crew, publisher, 0)
     assert len(subscriber.payloads()) > FOLLOW_CHUNKS
 
@@ -268,6 +262,27 @@ def test_whose_messages_go_elsewhere_too_stays(more: str, qos: int) -> None:
             publisher.send_bytes(stream(publisher, "nobody's"))
             crew.pump()
     assert is_at(crew, publisher, 0)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("messages", "size", "worker"),
+    [(FOLLOW_MESSAGES - 1, 14, 0), (FOLLOW_MESSAGES, 14, 1), (1, FOLLOW_BYTES - 1, 0), (1, FOLLOW_BYTES, 1)],
+)
+def test_a_chunk_counts_by_its_messages_or_by_its_bytes(messages: int, size: int, worker: int, qos: int) -> None:
+    crew, subscriber, publisher = pair(V311, qos)
+    identifier = 1 if qos else 0
+    overhead = len(encode(Publish(b"t", bytes(size), qos, False, False, identifier), V311)) - size
+    payload = bytes(size - overhead)
+    for _ in range(FOLLOW_CHUNKS):
+        packets = [Publish(b"t", payload, qos, False, False, at + 1 if qos else 0) for at in range(messages)]
+        chunk = b"".join(encode(packet, V311) for packet in packets)
+        assert len(chunk) == messages * size
+        publisher.send_bytes(chunk)
+        crew.pump()
+        release(crew, publisher, qos)
+    assert is_at(crew, publisher, worker)
+    assert len(subscriber.payloads()) == FOLLOW_CHUNKS * messages
 
 
 def test_single_messages_of_many_topics_lead_as_well_as_runs() -> None:

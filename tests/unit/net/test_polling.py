@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from mqttlite.net.polling import ASK_S, POLL_S, REST_S, TALKERS, Poller
+from mqttlite.net.polling import ASK_S, POLL_S, REST_S, TALKERS, Poller, Spare
 
 A_PASS = POLL_S / 10
 
@@ -30,7 +30,7 @@ class World:
         self.is_idle = True
         self.asked = 0
         self.loop = Loop()
-        self.poller = Poller(self.loop, self._has_idle_processor)
+        self.poller = Poller(self.loop, Spare(self._has_idle_processor))
         self.poller.clock = lambda: self.now
 
     def _has_idle_processor(self) -> bool:
