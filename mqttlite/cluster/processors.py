@@ -19,8 +19,10 @@ def processors() -> int:
     return max(1, min([_affinity(), *_quotas()]))
 
 
-def idle_processor(workers: int) -> Callable[[], bool] | None:
+def idle_processor(workers: int) -> Callable[[], bool | None] | None:
     """A question whether a processor would be idle if one of so many workers went to sleep; None if it is never known.
+
+    Its answer is None where it is not known this time, for example for want of a file descriptor.
 
     Linux says how many threads run or could, on the whole machine. Of a part of it, or elsewhere, is known only how
     many processors there are: there one must be left when all workers are busy.
@@ -31,8 +33,12 @@ def idle_processor(workers: int) -> Callable[[], bool] | None:
     is_whole = allowed == (os.cpu_count() or 1) > 1
     if not leaves_one and not (is_whole and _runnable()):
         return None
-    fewest = 0 if leaves_one else 1  # 0 if it cannot be told, for example for want of a file descriptor
-    return lambda: fewest <= _runnable() <= usable
+
+    def has_idle_processor() -> bool | None:
+        runnable = _runnable()
+        return runnable <= usable if runnable or leaves_one else None
+
+    return has_idle_processor
 
 
 def _affinity() -> int:

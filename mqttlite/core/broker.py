@@ -43,6 +43,7 @@ from mqttlite.core.forwards import (
 from mqttlite.core.intake import Intake
 from mqttlite.core.limits import (
     DEADLINES_PER_PASS,
+    FOLLOW_PAUSE_S,
     KEEP_ALIVE_FACTOR,
     LONG_PACKET_BYTES,
     PASS_BYTES,
@@ -172,7 +173,7 @@ class Broker:
         try:
             data = connection.framer.join(chunk)
             if self._workers is not None:
-                at = self._walk_far(self._workers, connection, data)
+                at = self._walk_far(self._workers, connection, data, len(chunk), now)
             else:
                 at = self._walk(connection, data)
             if at < len(data):
@@ -488,17 +489,22 @@ class Broker:
 
     # ------------------------------------------------------------------ the bytes of one connection
 
-    def _walk_far(self, workers: Workers, connection: Connection, data: bytes) -> int:
-        """The same as `_walk` among workers; note whether all messages of a long chunk went to one other worker."""
+    def _walk_far(self, workers: Workers, connection: Connection, data: bytes, size: int, now: float) -> int:
+        """The same as `_walk` among workers, for a chunk of `size` bytes at the end of `data`.
+
+        Notes whether it is of a stream of which all messages go to one other worker.
+        """
         workers.led = 0
         before = connection.received
         at = self._walk(connection, data)
         messages = connection.received - before
-        if messages == 0 or (messages < workers.follow_messages and at < workers.follow_bytes):
+        if messages == 0 or (messages < workers.follow_messages and size < workers.follow_bytes):
             return at
+        is_in_row = workers.led_to == connection.led_to and now - connection.led_at <= FOLLOW_PAUSE_S
+        connection.led_at = now
         if workers.led != messages:
             connection.led_to = NOWHERE
-        elif workers.led_to != connection.led_to:
+        elif not is_in_row:
             connection.led_to, connection.led_chunks = workers.led_to, 1
             connection.ask_at = connection.ask_at or workers.follow_chunks
         else:

@@ -145,6 +145,7 @@ class Connection:
         "inflight_high_water",
         "keep_alive_s",
         "last_heard",
+        "led_at",
         "led_chunks",
         "led_to",
         "number",
@@ -222,6 +223,8 @@ class Connection:
         self.led_to = NOWHERE
         self.led_chunks = 0
         """The worker to which all messages went of so many chunks in a row."""
+        self.led_at = 0.0
+        """When the last of them came."""
         self.ask_at = 0
         """After so many it is asked whether it may go there."""
         self.asked_at = -1

@@ -161,11 +161,15 @@ FOLLOW_BYTES: Final = 2_048
 another. Less is better read where it comes in, since to read it costs more than to be sent it among others."""
 
 FOLLOW_MESSAGES: Final = 8
-"""Or so many messages, however short: a window of QoS 1 or 2, of which each worker on its way would tell the other."""
+"""Or one of so many messages, however short: a window of QoS 1 or 2, of which two workers would tell each other."""
 
 FOLLOW_CHUNKS: Final = 8
 """Such chunks in a row, of which all messages went to one other worker, before their publisher follows them there: that
 costs about as much as to pass on a few of them. Twice as many each time that nothing comes of it."""
+
+FOLLOW_PAUSE_S: Final = 0.1
+"""With a longer pause between two of them a row begins anew: a device that sends what has gathered every minute is no
+stream, and would be where all its messages go for good."""
 
 FOLLOW_KEPT_BYTES: Final = 65_536
 """How much of a message that is not yet whole may go along: a stream that is cut so well is not far from its next."""

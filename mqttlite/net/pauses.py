@@ -1,7 +1,7 @@
 """What a loop does between two passes if its thread is the broker's: nap, so that more comes in, or poll for it.
 
-Or neither. A nap is what network cards do to their interrupts (moderation): more is done at once. Invariant: where
-others need the processor, no nap ends later than `MODERATE_S` after the pass before, but for the kernel's slack.
+Or neither. A nap is what network cards do to their interrupts (moderation): more is done at once, and the whole loop
+waits for it. Invariant: none is longer than `MODERATE_S`, but for the kernel's slack.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ GATHER_BYTES: Final = 16_384
 GATHER_S: Final = 0.00005
 """How long that nap is; with the kernel's slack about twice as much."""
 
-MODERATE_S: Final = 0.00025
-"""Where workers and those they serve take processors from each other, passes with something in them are at least so far
+MODERATE_S: Final = 0.0002
+"""Where workers and those they serve take processors from each other, passes with something in them end at least so far
 apart: a worker that wakes for every chunk takes the processor from whoever would have sent the next one."""
 
 MODERATE_BYTES: Final = 2_048
@@ -38,8 +38,8 @@ for."""
 class Pauses:
     """One for each loop whose thread is the broker's."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, has_idle_processor: Callable[[], bool] | None) -> None:
-        """`has_idle_processor` is None where that is never known: then nothing is polled for."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, has_idle_processor: Callable[[], bool | None] | None) -> None:
+        """`has_idle_processor` is None where that is never known: there nothing is polled for, nor do workers wait."""
         self.nap: Callable[[float], None] = time.sleep
         self.clock: Callable[[], float] = time.monotonic
         self._spare: Final = None if has_idle_processor is None else Spare(has_idle_processor)
@@ -70,7 +70,7 @@ class Pauses:
         now = self.clock()
         early = self._over_at + MODERATE_S - now
         self._over_at = now
-        if early <= 0.0 or self._spare is None or self._spare.is_there(now):
+        if early <= 0.0 or self._spare is None or not self._spare.is_missing(now):
             return False
         self.nap(early)
         self._over_at = self.clock()

@@ -23,23 +23,33 @@ ASK_S: Final = 0.001
 """How often is asked whether a processor is idle: to ask costs some microseconds."""
 
 REST_S: Final = 0.01
-"""How long none counts as idle when none was: others that need it now and then need it again soon."""
+"""How soon it is asked again where none was: others that need it now and then need it again soon. So processors that
+are short for a third of the time count as short for most of it."""
 
 
 @final
 class Spare:
     """Whether a processor is idle, as it was when it was last asked. Times are those of `time.monotonic`."""
 
-    def __init__(self, has_idle_processor: Callable[[], bool]) -> None:
+    def __init__(self, has_idle_processor: Callable[[], bool | None]) -> None:
+        """The answer None says that it is not known."""
         self._has_idle_processor: Final = has_idle_processor
         self._ask_at = 0.0
-        self._is_there = False
+        self._answer: bool | None = None
 
     def is_there(self, now: float) -> bool:
+        """Whether one is idle."""
+        return self._ask(now) is True
+
+    def is_missing(self, now: float) -> bool:
+        """Whether none is; of what is not known this is not said, either."""
+        return self._ask(now) is False
+
+    def _ask(self, now: float) -> bool | None:
         if now >= self._ask_at:
-            self._is_there = self._has_idle_processor()
-            self._ask_at = now + (ASK_S if self._is_there else REST_S)
-        return self._is_there
+            self._answer = self._has_idle_processor()
+            self._ask_at = now + (ASK_S if self._answer else REST_S)
+        return self._answer
 
 
 @final

@@ -4,7 +4,7 @@ import pytest
 
 from mqttlite.core.connection import CLOSED, CONNECTED
 from mqttlite.core.forwards import NOWHERE, STAYED, Arrival, Passage
-from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, FOLLOW_KEPT_BYTES, FOLLOW_MESSAGES, Limits
+from mqttlite.core.limits import FOLLOW_BYTES, FOLLOW_CHUNKS, FOLLOW_KEPT_BYTES, FOLLOW_MESSAGES, FOLLOW_PAUSE_S, Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.workers import ASKED, Workers
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V31, V311
@@ -283,6 +283,40 @@ def test_a_chunk_counts_by_its_messages_or_by_its_bytes(messages: int, size: int
         release(crew, publisher, qos)
     assert is_at(crew, publisher, worker)
     assert len(subscriber.payloads()) == FOLLOW_CHUNKS * messages
+
+
+@pytest.mark.parametrize(("pause", "worker"), [(FOLLOW_PAUSE_S, 1), (1.01 * FOLLOW_PAUSE_S, 0)])
+def test_who_sends_now_and_then_what_has_gathered_is_no_stream(pause: float, worker: int) -> None:
+    crew, _, publisher = pair()
+    for _ in range(FOLLOW_CHUNKS):
+        crew.advance(pause)
+        publisher.send_bytes(stream(publisher, count=FOLLOW_MESSAGES))
+        publisher.send_bytes(stream(publisher, count=1))
+        crew.pump()
+    assert is_at(crew, publisher, worker)
+    send(crew, publisher, FOLLOW_CHUNKS)
+    assert is_at(crew, publisher, 1)
+
+
+def test_a_long_message_that_trickles_in_is_no_stream() -> None:
+    crew, subscriber, publisher = pair()
+    packet = encode(Publish(b"t", bytes(2 * FOLLOW_BYTES)), V5)
+    for _ in range(2 * FOLLOW_CHUNKS):
+        for at in range(0, len(packet), FOLLOW_BYTES - 1):
+            publisher.send_bytes(packet[at : at + FOLLOW_BYTES - 1])
+        crew.pump()
+    assert is_at(crew, publisher, 0)
+    assert len(subscriber.payloads()) == 2 * FOLLOW_CHUNKS
+
+
+def test_a_long_chunk_without_messages_leads_nowhere() -> None:
+    crew, _, publisher = pair(qos=2)
+    for _ in range(FOLLOW_CHUNKS - 1):
+        publisher.send_bytes(stream(publisher, qos=2))
+        crew.pump()
+        publisher.send_bytes(encode(Ack(PUBREL, 1), V5) * (FOLLOW_BYTES // 4 + 1))
+        release(crew, publisher, 2)
+    assert is_at(crew, publisher, 0)
 
 
 def test_single_messages_of_many_topics_lead_as_well_as_runs() -> None:
