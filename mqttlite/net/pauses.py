@@ -20,7 +20,8 @@ GATHER_FROM_AMONG_WORKERS: Final = 8
 """The same for one of several workers: each has only its part, and they take processors from each other."""
 
 GATHER_BYTES: Final = 16_384
-"""With so much to write, what came in were no single small messages, and no word of a conversation."""
+"""With so much to write, what came in were no single small messages, and no word of a conversation; nor was it little
+for a few streams, of which more need not gather."""
 
 GATHER_S: Final = 0.00005
 """How long that nap is; with the kernel's slack about twice as much."""
@@ -30,8 +31,8 @@ MODERATE_S: Final = 0.0002
 apart: a worker that wakes for every chunk takes the processor from whoever would have sent the next one."""
 
 MODERATE_BYTES: Final = 2_048
-"""With so much to write, or chunks enough to gather, a pass has something in it; less is a word that somebody waits
-for."""
+"""With so much to write, up to `GATHER_BYTES`, or with chunks enough to gather, a pass has something in it: a part of
+streams. Less is a word that somebody waits for."""
 
 
 @final
@@ -56,9 +57,8 @@ class Pauses:
         Workers that have no processor of their own do the same with whatever they do, but for single words.
         """
         gather_from = GATHER_FROM_AMONG_WORKERS if among_workers else GATHER_FROM
-        if among_workers and (reads >= gather_from or size >= MODERATE_BYTES) and self._moderated():
-            return
-        if size >= GATHER_BYTES:
+        is_part = reads >= gather_from or MODERATE_BYTES <= size < GATHER_BYTES
+        if (among_workers and is_part and self._moderated()) or size >= GATHER_BYTES:
             return
         if gather_from <= reads <= GATHER_TO and 0 < 4 * writes <= reads:
             self.nap(GATHER_S)

@@ -71,7 +71,14 @@ def world() -> World:
 
 @pytest.mark.parametrize("writes", [0, 1])
 @pytest.mark.parametrize(
-    ("reads", "size"), [(1, MODERATE_BYTES), (0, 10 * GATHER_BYTES), (GATHER_FROM_AMONG_WORKERS, 1), (GATHER_TO + 1, 1)]
+    ("reads", "size"),
+    [
+        (1, MODERATE_BYTES),
+        (0, GATHER_BYTES - 1),
+        (GATHER_FROM_AMONG_WORKERS, 1),
+        (GATHER_FROM_AMONG_WORKERS, GATHER_BYTES),
+        (GATHER_TO + 1, 1),
+    ],
 )
 def test_workers_that_have_no_processor_of_their_own_have_passes_that_are_far_apart(
     world: World, reads: int, size: int, writes: int
@@ -101,6 +108,11 @@ def test_the_time_that_a_pass_takes_is_no_nap(world: World) -> None:
 def test_a_word_that_somebody_waits_for_delays_nobody(world: World) -> None:
     world.passes(1)
     assert world.passes(5, reads=GATHER_FROM_AMONG_WORKERS - 1, size=MODERATE_BYTES - 1) == []
+
+
+def test_of_few_streams_that_have_much_no_more_need_gather(world: World) -> None:
+    world.passes(1)
+    assert world.passes(5, reads=GATHER_FROM_AMONG_WORKERS - 1, size=GATHER_BYTES) == []
 
 
 def test_one_process_has_its_processor(world: World) -> None:
