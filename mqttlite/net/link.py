@@ -1,7 +1,7 @@
 """One socket of the broker: bytes in to the core, bytes out from it. A link grows no `if` about MQTT.
 
 Invariant: `connection` is handed back to the core with every input, and the core hears exactly once that it is gone.
-This module and `turns` are compiled with the ground floor (docs/design/008).
+This module, `turns`, `pauses` and `polling` are compiled with the ground floor (docs/design/008).
 """
 
 import asyncio
