@@ -19,7 +19,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import NO_PROPERTIES, Block, Delivery, Message, Run, seconds_left
 from mqttlite.core.observation import Observation
-from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
+from mqttlite.core.reasons import EXPIRED, NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
 from mqttlite.core.routes import Observed, Receiver, Route, Routes
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.shares import ROUND_ROBIN, Member, Share
@@ -219,13 +219,17 @@ class Publisher:
         code = 0
         if forward.retain and workers.is_latest(message.topic, forward.stamp, forward.worker):
             self._replace_retained(message)  # whether or not there is room: all workers keep the same
-        if forward.plain:
+        shares = forward.shares
+        if self._has_expired(message.expiry_s(), message.expires_at):
+            self.drop(EXPIRED, 1, message.topic)
+            shares = []
+        elif forward.plain:
             route = self._routes.find_own(message.topic)
             self._observation.deliver(route, message.topic, self._deliver(message, route, None))
             if self.refused:
                 code = REFUSED
         untaken: list[bytes] = []
-        for name in forward.shares:
+        for name in shares:
             share = self._routes.share(name)
             if share is None or len(share) == 0:
                 untaken.append(name)
@@ -252,8 +256,7 @@ class Publisher:
         changes = len(self._turn.changes)
         refused: dict[int, None] = {}
         run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version, block, batch.expires_at)
-        run.is_late = self._is_late(block, batch.expires_at)
-        self.publish_run(run, route, None, refused)
+        self._take_run(run, route, refused)
         outcome = Outcome(batch.workers[0], batch.tag, 0, 0, 0, 0, [])
         outcome.refused = list(refused)
         outcome.awaits_commit = len(self._turn.changes) > changes
@@ -295,17 +298,32 @@ class Publisher:
             head = head_end - at
             expires_at = block.expires_at(stream.came_at)
             if self._is_late(block, expires_at):
-                run = Run(topic, data[at:stop], size, head, 0, version, block, expires_at)
-                run.is_late = True
-                self.publish_run(run, route, None, {})
+                self._take_run(Run(topic, data[at:stop], size, head, 0, version, block, expires_at), route, {})
             else:
                 self.run(route, topic, data, at, stop, size, head, version, None, block)
             at = stop
 
+    def _take_run(self, run: Run, route: Route, refused: dict[int, None]) -> None:
+        """Packets from another worker, which may have been on their way for seconds."""
+        if self._has_expired(run.block.expiry_s, run.expires_at):
+            self.drop(EXPIRED, run.count, run.topic)
+            return
+        run.is_late = self._is_late(run.block, run.expires_at)
+        self.publish_run(run, route, None, refused)
+
     def _is_late(self, block: Block, expires_at: float) -> bool:
         """Whether less time is left than packets from another worker say."""
         expiry_s = block.expiry_s
-        return expiry_s != NO_EXPIRY and seconds_left(expiry_s, expires_at, self._turn.now) != expiry_s
+        if expiry_s == NO_EXPIRY:
+            return False
+        return self._has_expired(expiry_s, expires_at) or seconds_left(expiry_s, expires_at, self._turn.now) != expiry_s
+
+    def _has_expired(self, expiry_s: int, expires_at: float) -> bool:
+        """Whether a message expired on its way from another worker [MQTT-3.3.2-5].
+
+        One of 0 s is for those who get it at once, here as well.
+        """
+        return expiry_s > 0 and expires_at <= self._turn.now
 
     def _block_of(self, data: bytes) -> Block:
         """The properties of packets from another worker, which are mostly those of the packets before."""

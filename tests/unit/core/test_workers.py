@@ -446,6 +446,35 @@ def test_a_forwarded_message_expires_as_it_would_have_here() -> None:
     assert [(publish.payload, publish.properties.message_expiry_interval) for publish in got] == [(b"long", 89)]
 
 
+@pytest.mark.parametrize("topic", ["plain", "$share/group/plain"])
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("messages", [1, 3])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_expires_on_its_way_to_another_worker_is_dropped(
+    qos: int, messages: int, retain: bool, topic: str
+) -> None:
+    crew = Crew(2)
+    subscriber = crew.subscriber(1, topic, qos=2)
+    publisher = crew.connect(0, auto_ack=False)
+    for seconds, delivered in ((1, 0), (6, messages), (0, messages)):  # 0: for those who get it at once
+        expiry = Properties(message_expiry_interval=seconds)
+        packets = [
+            Publish(b"plain", b"x", qos, retain, packet_id=at + 1 if qos else 0, properties=expiry)
+            for at in range(messages)
+        ]
+        dropped = crew[1].broker.publisher.drops.get("expired", 0)
+        publisher.send(*packets)
+        crew.advance(2)
+        crew.pump()
+        assert len(subscriber.payloads()) == delivered
+        assert crew[1].broker.publisher.drops.get("expired", 0) - dropped == messages - delivered
+        first = PUBACK if qos == 1 else PUBREC
+        assert [each[:2] for each in acks(publisher)] == [(first, at + 1) for at in range(messages if qos else 0)]
+        if qos == 2:
+            publisher.send(*[Ack(PUBREL, at + 1) for at in range(messages)])
+            assert len(acks(publisher)) == messages
+
+
 # ---------------------------------------------------------------------- what is retained
 
 
