@@ -173,7 +173,7 @@ class Broker:
         try:
             data = connection.framer.join(chunk)
             if self._workers is not None:
-                at = self._walk_far(self._workers, connection, data, len(chunk), now)
+                at = self._walk_far(self._workers, connection, data, len(chunk))
             else:
                 at = self._walk(connection, data)
             if at < len(data):
@@ -489,7 +489,7 @@ class Broker:
 
     # ------------------------------------------------------------------ the bytes of one connection
 
-    def _walk_far(self, workers: Workers, connection: Connection, data: bytes, size: int, now: float) -> int:
+    def _walk_far(self, workers: Workers, connection: Connection, data: bytes, size: int) -> int:
         """The same as `_walk` among workers, for a chunk of `size` bytes at the end of `data`.
 
         Notes whether it is of a stream of which all messages go to one other worker.
@@ -500,6 +500,7 @@ class Broker:
         messages = connection.received - before
         if messages == 0 or (messages < workers.follow_messages and size < workers.follow_bytes):
             return at
+        now = self.turn.now
         is_in_row = workers.led_to == connection.led_to and now - connection.led_at <= FOLLOW_PAUSE_S
         connection.led_at = now
         if workers.led != messages:
