@@ -21,6 +21,10 @@ MIN_ITERATIONS: Final = 4_096
 MAX_ITERATIONS: Final = 10_000_000
 """Some seconds of work. A server that asks a client for more wants its time, not its proof."""
 
+MAX_CHARACTERS: Final = 1_024
+"""Of a user name or a password: to prepare one takes a thousandth of a second for each few hundred, and who sends it
+has yet to prove who he is."""
+
 _PROHIBITED: Final = (
     stringprep.in_table_c12,
     stringprep.in_table_c21_c22,
@@ -47,14 +51,19 @@ class ScramError(ValueError):
 def prepare(text: str) -> str:
     """A user name or password in the form in which it is compared (SASLprep, RFC 4013). Raises `ScramError`.
 
-    Characters that Unicode 3.2 did not have pass as they are, as in a query; so an emoji may be part of a password.
+    It has `MAX_CHARACTERS` at most, before and after. Characters that Unicode 3.2 did not have pass as they are, as in
+    a query; so an emoji may be part of a password.
     """
+    _check_length(text)
+    if text and text.isascii() and text.isprintable():
+        return text  # as nearly all are: nothing in it is for any table
     mapped = "".join(
         " " if stringprep.in_table_c12(char) else char for char in text if not stringprep.in_table_b1(char)
     )
     prepared = unicodedata.ucd_3_2_0.normalize("NFKC", mapped)
     if not prepared:
         raise ScramError("it is empty")
+    _check_length(prepared)  # one character may have become eighteen
     for char in prepared:
         if any(prohibits(char) for prohibits in _PROHIBITED):
             raise ScramError(f"it holds {char!r}, which no user name or password may")
@@ -63,6 +72,11 @@ def prepare(text: str) -> str:
         if not ends or any(map(stringprep.in_table_d2, prepared)):
             raise ScramError("it mixes characters that are written from the left and from the right")
     return prepared
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise ScramError(f"it has {len(text)} characters, and may have {MAX_CHARACTERS}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,10 @@ class PasswordFileError(ValueError):
     """A password file that cannot be used; the text says which, where in it, and what is wrong."""
 
 
+class PasswordFileUnreadable(PasswordFileError):
+    """What is in it is not known: it may be well, and another attempt may succeed."""
+
+
 @final
 class Users:
     """What a password file holds."""
@@ -151,7 +155,7 @@ def _lines(path: Path) -> list[str]:
         content = path.read_bytes()
     except OSError as error:
         hint = "; 'mqttlite passwd --create' makes it" if isinstance(error, FileNotFoundError) else ""
-        raise PasswordFileError(f"{path}: cannot be read: {error.strerror}{hint}") from None
+        raise PasswordFileUnreadable(f"{path}: cannot be read: {error.strerror}{hint}") from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ import asyncio
 import hmac
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -15,21 +16,27 @@ from typing import Final, TypeVar
 from mqttlite.core.authentication import Verdict
 from mqttlite.sasl import SCRAM_SHA_256, Keys, ScramError, keys_of, prepare
 from mqttlite.security.authenticator import Credentials
-from mqttlite.security.password_file import PasswordFileError, Users, load
+from mqttlite.security.password_file import PasswordFileError, PasswordFileUnreadable, Users, load
 from mqttlite.security.scram import ScramServer
 from mqttlite.wire.reason_codes import ReasonCode
 
 HASHES_AT_ONCE: Final = 2
 """Threads that check plain passwords, however many clients come back at once: the loop needs a processor, too."""
 
+RETRY_S: Final = 1.0
+"""How long to wait before a file that could not be read is tried again, for clients go on coming."""
+
 _log = logging.getLogger("mqttlite.security")
 
 T = TypeVar("T")
+Version = tuple[int, int, int]
+
+_NO_FILE: Final = (0, 0, 0)
 
 
 class PasswordAuthenticator:
-    """An `Authenticator` and a `MethodAuthenticator`. A file that changes is read again when the next client comes;
-    one that is broken by then is reported, and the former users stay.
+    """An `Authenticator` and a `MethodAuthenticator`. A file that changes is read again when the next client comes, and
+    whoever comes meanwhile waits; one that is broken by then is reported, and the former users stay until it is not.
     """
 
     methods: Final = frozenset({SCRAM_SHA_256})
@@ -40,6 +47,9 @@ class PasswordAuthenticator:
         self._allow_anonymous: Final = allow_anonymous
         self._seen = _version_of(self._path)
         self._users = load(self._path)
+        self._again_at = 0.0
+        self._complaint = ""
+        self._reading: Final = asyncio.Lock()
         self._turnstile: Final = asyncio.Semaphore(HASHES_AT_ONCE)
 
     async def authenticate(self, credentials: Credentials) -> bool:
@@ -65,15 +75,26 @@ class PasswordAuthenticator:
 
     async def users(self) -> Users:
         """The users that the file has now."""
-        seen = _version_of(self._path)
-        if seen != self._seen:
-            self._seen = seen
-            try:
-                self._users = await self._in_thread(lambda: load(self._path))
-                _log.info("%s was read again: %d users", self._path, len(self._users))
-            except PasswordFileError as error:
-                _log.error("the users stay as they were: %s", error)
+        if _version_of(self._path) != self._seen:
+            async with self._reading:
+                seen = _version_of(self._path)
+                if seen != self._seen and time.monotonic() >= self._again_at:
+                    await self._read_again(seen)
         return self._users
+
+    async def _read_again(self, seen: Version) -> None:
+        try:
+            self._users = await asyncio.to_thread(load, self._path)
+            complaint = ""
+            _log.info("%s was read again: %d users", self._path, len(self._users))
+        except PasswordFileError as error:
+            complaint = str(error)
+            if complaint != self._complaint:
+                _log.error("the users stay as they were: %s", complaint)
+            if isinstance(error, PasswordFileUnreadable) and seen != _NO_FILE:
+                self._again_at = time.monotonic() + RETRY_S
+                seen = self._seen
+        self._complaint, self._seen = complaint, seen
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         async with self._turnstile:
@@ -112,10 +133,10 @@ def _fits(keys: Keys, password: str) -> bool:
     return hmac.compare_digest(keys_of(password, keys.salt, keys.iterations).stored_key, keys.stored_key)
 
 
-def _version_of(path: Path) -> tuple[int, int, int]:
-    """Another one for another content, as far as the file system tells."""
+def _version_of(path: Path) -> Version:
+    """Another one for another content, and for other rights, as far as the file system tells."""
     try:
         found = os.stat(path)
     except OSError:
-        return (0, 0, 0)
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
+        return _NO_FILE
+    return (found.st_ctime_ns, found.st_size, found.st_ino)

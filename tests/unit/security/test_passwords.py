@@ -1,16 +1,18 @@
 """The password file, line by line, and who it lets in."""
 
 import asyncio
+import errno
 import logging
 import stat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from mqttlite.client.scram import ScramSha256
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.turn import Authenticate
-from mqttlite.sasl import keys_of
+from mqttlite.sasl import ScramError, keys_of, prepare
 from mqttlite.security import password_file
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.gate import Gate
@@ -43,6 +45,11 @@ def write(path: Path, text: str) -> None:
 
 def remove(path: Path) -> None:
     path.unlink()
+
+
+def change(path: Path) -> None:
+    """Other rights, the same content."""
+    path.chmod(0o400)
 
 
 def credentials(username: str | None, password: bytes | None) -> Credentials:
@@ -251,6 +258,62 @@ async def test_a_file_that_broke_or_is_gone_keeps_the_former_users(
     assert len(errors) == 2, "each once"
     assert f"{path}:1: this is not" in errors[0]
     assert "No such file" in errors[1]
+
+
+async def test_a_file_that_could_not_be_read_is_read_later(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttlite.security.passwords.RETRY_S", 0.0)
+    passwords = PasswordAuthenticator(path)
+    delete_user(path, "ann")
+    with monkeypatch.context() as without_files:
+        without_files.setattr(Path, "read_bytes", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+        for _ in range(3):
+            assert await passwords.authenticate(credentials("ann", b"secret")), "it is not known yet"
+    assert not await passwords.authenticate(credentials("ann", b"secret"))
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == [
+        f"the users stay as they were: {path}: cannot be read: Too many open files"
+    ]
+
+
+async def test_a_file_that_cannot_be_read_is_not_tried_for_every_client(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passwords = PasswordAuthenticator(path)
+    change(path)
+    reads = Mock(side_effect=OSError(errno.EMFILE, "Too many open files"))
+    monkeypatch.setattr(Path, "read_bytes", reads)
+    await asyncio.gather(*(passwords.users() for _ in range(20)))
+    assert reads.call_count == 1
+
+
+async def test_whoever_comes_while_the_file_is_read_again_waits_for_it(path: Path) -> None:
+    passwords = PasswordAuthenticator(path)
+    delete_user(path, "ann")
+    answers = await asyncio.gather(*(passwords.authenticate(credentials("ann", b"secret")) for _ in range(5)))
+    assert not any(answers)
+
+
+async def test_other_rights_are_a_change_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = PasswordAuthenticator(path)
+    loaded = Mock(side_effect=load)
+    monkeypatch.setattr("mqttlite.security.passwords.load", loaded)
+    await passwords.users()
+    assert not loaded.called
+    change(path)
+    await passwords.users()
+    assert loaded.called
+
+
+@pytest.mark.parametrize("text", ["x" * 65_000, "\ufdfa" * 1_000, "\u00e4" * 65_000])
+async def test_long_names_and_passwords_take_no_time(path: Path, text: str) -> None:
+    passwords = PasswordAuthenticator(path)
+    with pytest.raises(ScramError, match="characters, and may have 1024"):
+        prepare(text)
+    assert not await passwords.authenticate(credentials("ann", text.encode()))
+    assert not await passwords.authenticate(credentials(text, b"secret"))
+    verdict = await passwords.begin("SCRAM-SHA-256", credentials(None, None)).step(f"n,,n={text},r=abc".encode())
+    assert verdict.reason_code == 0x87
 
 
 # ── SCRAM ──────────────────────────────────────────────────────────────────────────────────────────────────────────
