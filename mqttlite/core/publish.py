@@ -243,8 +243,9 @@ class Publisher:
             outcome = Outcome(forward.worker, forward.tag, code, outcomes[0], outcomes[1], outcomes[2], untaken)
             outcome.awaits_commit = len(self._turn.changes) > changes
             workers.send(outcome, 0)
-        elif untaken:
-            self.drop(NO_SUBSCRIBERS, len(untaken), message.topic)
+        else:
+            for name in untaken:  # they may have left just now, and there may be others elsewhere
+                self.share_again(name, message, {}, 0)
 
     def take_batch(self, batch: Batch) -> None:
         """QoS 1 or 2 packets that came in at another worker."""

@@ -54,7 +54,7 @@ class Passes(ABC):
 
     @abstractmethod
     def wake(self) -> None:
-        """Something came in: run once when this pass of the loop is over."""
+        """Something came in: run once when this pass of the loop is over; at once if a connection moves."""
 
     @abstractmethod
     def run(self) -> None:
@@ -161,7 +161,7 @@ class Link:
             turns.hold_up_if_jammed(self)
         waiting = turn.pending_bytes
         is_long = 0 < LONG_BYTES * (len(turn.dirty) + len(turn.outgoing)) < waiting
-        if is_long or waiting > PASS_BYTES or turn.moved:  # of a connection that moves nothing more must be read
+        if is_long or waiting > PASS_BYTES:
             turns.run()
         else:
             turns.wake()
@@ -250,6 +250,11 @@ class Link:
     def is_plain(self) -> bool:
         """Whether its socket speaks MQTT, and all of its bytes are the client's."""
         return self.transport in PLAIN
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is gone, or is about to be."""
+        return self.gone or self._transport.is_closing()
 
     @property
     def unsent_bytes(self) -> int:

@@ -97,7 +97,9 @@ class Turns(Passes):
         self._closing: list[int] = []
 
     def wake(self) -> None:
-        if not self._woken:
+        if self.broker.turn.moved:  # what those connections send from now on must not be read here
+            self.run()
+        elif not self._woken:
             self._woken = True
             self._loop.call_soon(self._end_pass)
 
@@ -242,7 +244,9 @@ class Turns(Passes):
         """Hand over what is for other workers, and the connections that move there."""
         moved, turn.moved = turn.moved, []
         for move in moved:
-            self._on_moved(self.links.pop(move.number), move)
+            link = self.links.pop(move.number)
+            if move.traveller is not None or not link.is_lost:  # else its client did not wait to be let in
+                self._on_moved(link, move)
         outgoing = turn.take_outgoing()
         if committing:
             number = self._commits_begun if in_time else self._commits_begun + 1
@@ -283,10 +287,10 @@ class Turns(Passes):
         """Whether a link is held up by nothing else."""
         return link not in self._jammed and link not in self._stalled and link.connection.number not in self._leaving
 
-    def _release_outcomes(self) -> None:
-        """A commit is done: tell the outcomes of what is in it."""
-        due: list[Outgoing] = [outcome for number, outcome in self._untold_outcomes if number <= self._commits_begun]
-        self._untold_outcomes = [entry for entry in self._untold_outcomes if entry[0] > self._commits_begun]
+    def _release_outcomes(self, done: int) -> None:
+        """The commit of that number is done: tell the outcomes of what is in it."""
+        due: list[Outgoing] = [outcome for number, outcome in self._untold_outcomes if number <= done]
+        self._untold_outcomes = [entry for entry in self._untold_outcomes if entry[0] > done]
         if due and self.fabric is not None:
             self.fabric.send(due)
 
@@ -375,8 +379,10 @@ class Turns(Passes):
         self._committing = []
         self._release()
         if self._untold_outcomes:
-            self._release_outcomes()
+            self._release_outcomes(self._commits_begun)
         self.run()
+        if self._untold_outcomes and self._commit is None and not self._stopped:  # what came meanwhile took no time
+            self._release_outcomes(self._commits_begun + 1)
 
     def _hold(self, outbox: Outbox, in_time: bool) -> None:
         """Let an outbox wait: for the commit under way if that holds all its changes, else for the next."""

@@ -475,6 +475,23 @@ def test_what_expires_on_its_way_to_another_worker_is_dropped(
             assert len(acks(publisher)) == messages
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_what_was_left_by_a_member_of_a_group_finds_one_where_it_came_from(count: int) -> None:
+    """Two leave at once, and each worker believes that the other still has a member."""
+    crew = Crew(count)
+    leaving = [crew.subscriber(at, "$share/g/t", qos=1, auto_ack=False) for at in (0, 1)]
+    staying = crew.subscriber(1, "$share/g/t", qos=1)
+    publisher = crew.connect(0)
+    for at in range(12):
+        publisher.publish("t", str(at), 1)
+        crew.pump()
+    for client in leaving:
+        client.disconnect()
+    crew.pump()
+    assert sorted(staying.payloads(), key=int) == [str(at) for at in range(12)]
+    assert not any(crew[at].broker.publisher.drops for at in range(count))
+
+
 # ---------------------------------------------------------------------- what is retained
 
 
