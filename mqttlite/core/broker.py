@@ -42,11 +42,15 @@ from mqttlite.core.forwards import (
 )
 from mqttlite.core.intake import Intake
 from mqttlite.core.limits import (
+    BYTES_PER_EFFORT,
+    CHUNK_EFFORT,
     DEADLINES_PER_PASS,
     FOLLOW_PAUSE_S,
     KEEP_ALIVE_FACTOR,
     LONG_PACKET_BYTES,
+    PACKET_EFFORT,
     PASS_BYTES,
+    PILE_BYTES,
     Limits,
 )
 from mqttlite.core.message import Message
@@ -165,11 +169,17 @@ class Broker:
         return connection
 
     def feed(self, connection: Connection, chunk: bytes, now: float) -> None:
-        """Bytes came in, cut anywhere."""
+        """Bytes came in, cut anywhere; none for a connection that was in `Turn.resting` and goes on."""
         if connection.state == CLOSED:
             return  # [MQTT-3.1.4-6]
         self.turn.now = now
         connection.bytes_received += len(chunk)
+        if connection.resting:
+            if chunk:  # from whoever stands between a socket and us, and had it already
+                connection.framer.put(chunk)
+                return
+            connection.resting = False
+        self.turn.effort = 0
         try:
             data = connection.framer.join(chunk)
             if self._workers is not None:
@@ -180,7 +190,7 @@ class Broker:
                 connection.framer.keep(data, at)
             if at or connection.framer.missing_bytes > LONG_PACKET_BYTES:
                 connection.last_heard = now
-            if connection.framer.kept_bytes > self.limits.max_packet_bytes + len(chunk):
+            if not connection.resting and connection.framer.kept_bytes > self.limits.max_packet_bytes + len(chunk):
                 raise QuotaExceeded("too much was sent before CONNACK")
         except PeerError as error:
             self._fail(connection, error)
@@ -520,6 +530,7 @@ class Broker:
         """Handle every whole packet in `data`; where the first incomplete one begins."""
         at = 0
         end = len(data)
+        turn = self.turn
         largest = self.limits.max_packet_bytes
         while end - at >= 2:
             if connection.state == CLOSED:
@@ -543,6 +554,10 @@ class Broker:
                     length = at + size - body
             stop = body + length
             if stop > end or stop - at > largest:
+                return at
+            if at and (turn.effort > CHUNK_EFFORT or turn.pending_bytes > PILE_BYTES):  # the others come first
+                connection.resting = True
+                turn.resting.append(connection.number)
                 return at
             if connection.state == AWAITING_CONNECT and not self._is_at_home(connection, data, at, body, stop):
                 return at if connection.state == LOCATING else end
@@ -594,6 +609,7 @@ class Broker:
 
     def _on_packet(self, connection: Connection, first: int, body: bytes) -> None:
         packet_type = first >> 4
+        self.turn.effort += PACKET_EFFORT + len(body) // BYTES_PER_EFFORT
         if packet_type not in WELCOME[connection.state]:
             raise ProtocolError(f"{PACKET_NAMES[packet_type]} is not a client's to send now")
         if packet_type == CONNECT:
@@ -767,6 +783,7 @@ class Broker:
         was_connected = connection.state == CONNECTED
         now = self.turn.now
         connection.state = CLOSED
+        connection.resting = False
         connection.ended_at = now
         connection.close_reason, connection.reason_code, connection.close_detail = reason, code, detail
         del self.connections[connection.number]

@@ -161,6 +161,7 @@ class Connection:
         "received_qos2",
         "request_bytes",
         "requests",
+        "resting",
         "session",
         "session_expiry_s",
         "session_present",
@@ -198,6 +199,8 @@ class Connection:
         self.block = NO_PROPERTIES
         """What its latest message had, if that is short and may be passed on as it is: the next may have the same."""
         self.deadline: Deadline | None = None
+        self.resting = False
+        """Whether packets wait that have come, and are to be looked at when the others had their turn."""
         self.unread = False
         """Whether the link is not read just now: then silence is not the client's."""
         self.opened_at: Final = now

@@ -116,6 +116,22 @@ take longer than the keep-alive allows between packets."""
 PASS_BYTES: Final = 1_048_576
 """What all sessions together send from their queues in one pass: SUBSCRIBEs in one chunk may ask for far more."""
 
+CHUNK_EFFORT: Final = 8_192
+"""What it may cost to look at the packets of one chunk, about in microseconds, before all others have their turn: of
+subscriptions, or of topics that thousands of filters match, a chunk may hold seconds."""
+
+PACKET_EFFORT: Final = 4
+ROUTE_EFFORT: Final = 8
+"""What a packet costs that goes the long way, with another for each `BYTES_PER_EFFORT`, and what a route does, with
+another for each `STEPS_PER_EFFORT` in the tree of subscriptions, and of what is found there."""
+
+BYTES_PER_EFFORT: Final = 8
+STEPS_PER_EFFORT: Final = 16
+
+PILE_BYTES: Final = 64 * 1_048_576
+"""What is left of a chunk also waits when so much of what it held waits to be written, counting shared bytes once for
+each holder: short messages of two topics in turn, for thousands, would pile up gigabytes."""
+
 LONGEST_BLOCK: Final = 127
 """Bytes of properties that a connection keeps of its latest message, which the next often has too; their length is one
 byte then. Longer ones are decoded."""

@@ -10,7 +10,14 @@ for. So a change costs little, however many topics are cached, and leaves the ro
 from typing import Final, final
 
 from mqttlite.core.forwards import NOWHERE, Interest
-from mqttlite.core.limits import CHANGES_KEPT, COMPARED_IN_A_PASS, ROUTES_SWEPT, TOPICS_COMPARED
+from mqttlite.core.limits import (
+    CHANGES_KEPT,
+    COMPARED_IN_A_PASS,
+    ROUTE_EFFORT,
+    ROUTES_SWEPT,
+    STEPS_PER_EFFORT,
+    TOPICS_COMPARED,
+)
 from mqttlite.core.session import Session
 from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
@@ -498,7 +505,9 @@ class Routes:
         by_client: dict[str, list[Subscription]] = {}
         shares = _NO_SHARES
         remotes = _NO_WORKERS
-        for found in self._tree.match(topic):  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
+        matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
+        self._turn.effort += ROUTE_EFFORT + (self._tree.steps + len(matching)) // STEPS_PER_EFFORT
+        for found in matching:
             if isinstance(found, Share):
                 if shares is _NO_SHARES:
                     shares = []

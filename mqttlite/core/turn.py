@@ -44,6 +44,7 @@ class Turn:
         "closed",
         "connected",
         "dirty",
+        "effort",
         "forwards",
         "hungry",
         "interests",
@@ -54,6 +55,7 @@ class Turn:
         "overflowed",
         "pending_bytes",
         "questions",
+        "resting",
         "streams",
         "until_sample",
         "welcome",
@@ -92,6 +94,11 @@ class Turn:
         """Those in `outgoing` that take more packets, by worker: nothing is behind them that must stay so."""
         self.hungry: list[int] = []
         """Connections whose session has more to send than one pass should: `Broker.tick` goes on with them."""
+        self.resting: list[int] = []
+        """Connections of which more has come than was looked at: to be read no more until `Broker.feed` was given no
+        bytes for them, once the others had their turn, and they are not in here again."""
+        self.effort = 0
+        """What the chunk cost that is being looked at, as in `CHUNK_EFFORT`."""
         self.overflowed: list[int] = []
         """Connections that reached a limit whose policy is to disconnect; seen to before the turn leaves the core."""
         self.pending_bytes = 0

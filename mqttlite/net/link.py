@@ -17,6 +17,9 @@ from mqttlite.core.forwards import Traveller
 PASS_BYTES: Final = 1_048_576
 """When about so much waits to be written it is written at once, not after the pass: bounds what one pass piles up."""
 
+FULL_BYTES: Final = 131_072
+"""With so much in one chunk there is probably more: it is read when the others were. uvloop alone would go on."""
+
 LONG_BYTES: Final = 131_072
 """The same when so much waits for each of those it is for: more would save few writes, and be in no processor's cache
 any more when it is written."""
@@ -159,6 +162,9 @@ class Link:
             turns.hold_up(self)
         if turn.forwards > forwards or self.connection.postponed:
             turns.hold_up_if_jammed(self)
+        if self.connection.resting or len(data) >= FULL_BYTES:
+            self.pause_reading()
+            turn.resting.append(self.connection.number)
         waiting = turn.pending_bytes
         is_long = 0 < LONG_BYTES * (len(turn.dirty) + len(turn.outgoing)) < waiting
         if is_long or waiting > PASS_BYTES:
@@ -175,6 +181,10 @@ class Link:
         if not self._held:
             self._broker.unblock(self.connection, self._loop.time())
             self._turns.wake()
+
+    def go_on(self) -> None:
+        """It is this link's turn again."""
+        self.data_received(b"")
 
     def eof_received(self) -> None:
         """The client sends no more: the transport closes, as for every protocol that does not ask it to stay."""
@@ -213,6 +223,10 @@ class Link:
 
     def resume_reading(self) -> None:
         """The opposite of `pause_reading`; harmless when the link is gone."""
+        if self.connection.resting:  # there is something to be looked at before
+            self._broker.turn.resting.append(self.connection.number)
+            self._turns.wake()
+            return
         self.connection.unread = False
         self.connection.last_heard = self._loop.time()
         if not self.gone and not self._transport.is_closing():

@@ -91,6 +91,8 @@ class Turns(Passes):
         """Links that are held up because other workers are slow."""
         self._leaving: Final[dict[int, Link]] = {}
         """Links that are not read until another worker has said whether they may come, by number."""
+        self._resting: dict[int, Link] = {}
+        """Links that are not read until the others were, by number."""
         self._bytes_meanwhile = 0
         self._stalled: dict[Link, None] = {}
         """Links that are held up because a commit takes too long."""
@@ -156,6 +158,8 @@ class Turns(Passes):
                     self._tell_written(outbox)
         if committing and (self._bytes_meanwhile > self.stall_bytes or len(self._uncommitted) > self.stall_changes):
             self._stall()
+        if turn.resting:
+            self._let_rest(turn)
         if turn.leaving or turn.welcome:
             self._see_off(turn)
         if turn.outgoing or turn.moved:
@@ -176,6 +180,25 @@ class Turns(Passes):
         if self._closing:
             self._close_links()
         self._arm()
+
+    def _let_rest(self, turn: Turn) -> None:
+        """Let those wait of whom more came than one chunk may cost: until the loop has read all others."""
+        if not self._resting:
+            self._loop.call_soon(self._go_on)
+        for number in turn.resting:
+            link = self.links.get(number)
+            if link is not None:
+                link.pause_reading()
+                self._resting[number] = link
+        turn.resting.clear()
+
+    def _go_on(self) -> None:
+        resting, self._resting = self._resting, {}
+        for link in resting.values():
+            if not link.gone and self._is_free(link):  # else it goes on when it is
+                link.go_on()
+                if not link.connection.resting and self._is_free(link):
+                    link.resume_reading()
 
     def hold_up(self, link: Link) -> None:
         if not link.gone and link not in self._stalled:

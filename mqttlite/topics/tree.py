@@ -11,6 +11,9 @@ from mqttlite.topics.names import has_wildcard
 
 V = TypeVar("V")
 
+SHARED_BYTES: Final = 64
+"""Longer levels are nobody's habit, and are not kept for others."""
+
 LEVELS_SHARED: Final = 10_000
 """Different levels of which all nodes share one copy: names of sites and measurements come again and again. Device
 numbers may not, and when there are as many as that the sharing begins anew."""
@@ -78,7 +81,7 @@ class Node(Generic[V]):
 class SubscriptionTree(Generic[V]):
     """A set of (topic filter, value); values are compared by identity or their own equality, and hashable."""
 
-    __slots__ = ("_exact", "_levels", "_root", "_several", "_wild")
+    __slots__ = ("_exact", "_levels", "_root", "_several", "_wild", "steps")
 
     def __init__(self) -> None:
         self._exact: dict[bytes, V] = {}
@@ -86,6 +89,8 @@ class SubscriptionTree(Generic[V]):
         self._root: Final[Node[V]] = Node()
         self._levels: Final[dict[bytes, bytes]] = {}
         self._wild = 0
+        self.steps = 0
+        """How many levels of filters the latest match went through."""
 
     def add(self, topic_filter: bytes, value: V) -> None:
         """Add a value under a valid filter; adding it twice is harmless."""
@@ -115,6 +120,7 @@ class SubscriptionTree(Generic[V]):
     def match(self, topic: bytes) -> list[V]:
         """The values whose filters match a valid topic name, those of several matching filters once for each."""
         found: list[V] = []
+        self.steps = 0
         if topic in self._exact:
             found.append(self._exact[topic])
         elif topic in self._several:
@@ -133,6 +139,7 @@ class SubscriptionTree(Generic[V]):
         """Gather what matches from a node on, which stands before `levels[at]`."""
         end = len(levels)
         while at < end:
+            self.steps += 1
             if node.below is not None:
                 _gather(node.below, found)
             step = node.plus
@@ -174,6 +181,8 @@ class SubscriptionTree(Generic[V]):
             node.here = _with(node.here, value)
 
     def _shared(self, level: bytes) -> bytes:
+        if len(level) > SHARED_BYTES:
+            return level
         if len(self._levels) >= LEVELS_SHARED:
             self._levels.clear()
         return self._levels.setdefault(level, level)

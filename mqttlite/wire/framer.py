@@ -1,7 +1,7 @@
 """Cuts a byte stream into packets. Keeps the start of a packet until the rest has come; knows no packet's inside.
 
-Invariant: what is kept is shorter than one packet of `max_packet_size` bytes, takes little more memory than that,
-however small the pieces in which it comes, and is copied three times at most.
+Invariant: what is kept is shorter than one packet of `max_packet_size` bytes, unless `put` added to it, takes little
+more memory than that, however small the pieces in which it comes, and is copied three times at most.
 """
 
 from collections.abc import Iterator
@@ -61,8 +61,13 @@ class Framer:
         self._have = self._need = self._pieces = 0
         return data
 
+    def put(self, chunk: bytes) -> None:
+        """Keep more, behind what waits here; it is not looked at."""
+        self._kept.append(chunk)
+        self._have += len(chunk)
+
     def keep(self, data: bytes, at: int) -> None:
-        """Keep `data[at:]`, the start of a packet.
+        """Keep `data[at:]`, the start of a packet, or packets to be looked at later.
 
         Raises `MalformedPacket` for a remaining length of more than four bytes or one that is longer than it need
         be, `PacketTooLarge` as soon as the length is known.

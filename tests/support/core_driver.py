@@ -112,9 +112,13 @@ class World:
         """Do all that is in the turn, as the shell does after each pass of its loop."""
         turn = self.broker.turn
         self._run()
-        while turn.hungry or self._answers:
+        while turn.hungry or turn.resting or self._answers:
             if turn.hungry:
                 self.broker.tick(self.now)
+            resting, turn.resting = turn.resting, []
+            for number in resting:
+                if number in self.clients:
+                    self.broker.feed(self.clients[number].connection, b"", self.now)
             answers, self._answers = self._answers, []
             for client, chunk in answers:
                 self.broker.feed(client.connection, chunk, self.now)
