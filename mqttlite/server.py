@@ -46,9 +46,9 @@ from mqttlite.telemetry.rows import opened_session, session_row
 from mqttlite.telemetry.sys_topics import Presence, Status
 from mqttlite.telemetry.timing import TimedStore
 from mqttlite.telemetry.wall import Wall
-from mqttlite.wire.constants import VERSION_NAMES
+from mqttlite.wire.constants import PUBLISH, VERSION_NAMES
 from mqttlite.wire.errors import TopicNameInvalid
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.properties import NONE, Properties, encode_properties
 
 _ABORT_S: Final = 2.0
 """How long connections that were cut off may take to be gone; a loop that turns does it at once."""
@@ -318,7 +318,7 @@ class Broker:
     async def publish(
         self,
         topic: str,
-        payload: bytes | str = b"",
+        payload: bytes | bytearray | memoryview | str = b"",
         *,
         qos: int = 0,
         retain: bool = False,
@@ -327,7 +327,8 @@ class Broker:
         """Publish from inside the program; returns once it is with its receivers' sessions.
 
         The result is a 5.0 reason code: 0, 0x10 where nobody subscribes, 0x97 where a subscriber's queue is full.
-        Raises `TopicNameInvalid` for a topic that is none, `ValueError` for a QoS that is none.
+        Raises `TopicNameInvalid` for a topic that is none, `ValueError` for a QoS that is none and for properties that
+        a message may not have.
         """
         if not self._running:
             raise RuntimeError("the broker does not run")
@@ -336,9 +337,11 @@ class Broker:
         name = topic.encode()
         if len(name) > 65_535 or b"\0" in name:
             raise TopicNameInvalid("a topic name has 65535 bytes at most, and U+0000 is not among them [MQTT-4.7.3-2]")
-        raw = payload.encode() if isinstance(payload, str) else payload
+        raw = payload.encode() if isinstance(payload, str) else bytes(memoryview(payload))
         if len(raw) > self.config.limits.max_packet_bytes:
             raise ValueError(f"payload of {len(raw)} bytes, at most {self.config.limits.max_packet_bytes} are accepted")
+        if properties is not NONE:
+            _check_properties(properties)
         code = self._core.publish(name, raw, qos, retain, asyncio.get_running_loop().time(), properties)
         if self._core.turn.changes:
             await self._turns.settled()
@@ -566,6 +569,13 @@ class Broker:
             wall=self._wall.at,
             pseudonyms=self._pseudonyms,
         )
+
+
+def _check_properties(properties: Properties) -> None:
+    """Raises `ValueError` for those that a message may not have, or that its receivers could not be sent."""
+    if properties.topic_alias is not None or properties.subscription_identifiers:
+        raise ValueError("a topic alias and subscription identifiers are for the broker to give, to each receiver")
+    encode_properties(properties, PUBLISH)
 
 
 def _printable(text: str) -> str:

@@ -97,8 +97,9 @@ class Message:
         return NO_EXPIRY if interval is None else interval
 
     def size(self) -> int:
-        """What it is counted as where bytes are limited."""
-        return len(self.topic) + len(self.payload)
+        """What it is counted as where bytes are limited; what a `Block` holds is short, and shared."""
+        size = len(self.topic) + len(self.payload)
+        return size if self._properties is NONE else size + self._properties.size()
 
     def expired(self, now: float) -> bool:
         return 0.0 < self.expires_at <= now

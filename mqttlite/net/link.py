@@ -155,10 +155,10 @@ class Link:
         turns.reads += 1
         turns.talker = self.connection.number
         turn = self._broker.turn
-        changes = len(turn.changes)
+        changes = len(turn.changes) + len(turn.interests)
         forwards = turn.forwards
         self._broker.feed(self.connection, data, self._loop.time())
-        if turns.is_stalled and len(turn.changes) > changes:
+        if turns.is_stalled and len(turn.changes) + len(turn.interests) > changes:
             turns.hold_up(self)
         if turn.forwards > forwards or self.connection.postponed:
             turns.hold_up_if_jammed(self)

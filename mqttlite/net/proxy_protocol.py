@@ -104,6 +104,8 @@ def parse_line(line: bytes) -> str | None:
     if len(words) != 6 or words[1] not in versions:
         raise BadHeader(f"a PROXY line that is none: {line!r}")
     try:
+        if b"%" in line:
+            raise ValueError("a zone, which is anything, means nothing here")
         source, target = (ipaddress.ip_address(word.decode("ascii")) for word in words[2:4])
     except ValueError:
         raise BadHeader(f"a PROXY line with an address that is none: {line!r}") from None

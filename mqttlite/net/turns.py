@@ -156,7 +156,8 @@ class Turns(Passes):
                 link.write(outbox.take())
                 if outbox.followed:
                     self._tell_written(outbox)
-        if committing and (self._bytes_meanwhile > self.stall_bytes or len(self._uncommitted) > self.stall_changes):
+        gathered = len(self._uncommitted) + len(self._untold)
+        if committing and (self._bytes_meanwhile > self.stall_bytes or gathered > self.stall_changes):
             self._stall()
         if turn.resting:
             self._let_rest(turn)

@@ -30,7 +30,7 @@ RECEIVERS_TOLD: Final = 20
 SHORT_ID: Final = 4
 """Digits of the broker's id with which it names messages: enough to tell one run from the one before."""
 
-_MESSAGE_ID: Final = re.compile(r"([0-9a-f]{4,16})-([0-9]+)")
+_MESSAGE_ID: Final = re.compile(r"([0-9a-f]{4,16})-([0-9]{1,19})")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

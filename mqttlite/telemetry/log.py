@@ -18,6 +18,15 @@ LINES_PER_S: Final = 100
 """Warnings and errors of one kind: more than anybody reads, and 1 GB a day at the worst."""
 
 
+MAX_CHARACTERS: Final = 1_000
+"""Of a message, and of each of its fields: a client chooses its identifier, and may choose one of 65 535."""
+
+
+def shortened(text: str) -> str:
+    """With its length in the place of what is too much."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text)} characters)"
+
+
 class Lines(logging.Handler):
     """Writes what is logged in one pass of the loop in one piece when the pass is over: thousands of clients that come
     and go cost one system call, not thousands. Warnings, and lines from outside of a loop, leave at once."""
@@ -74,8 +83,12 @@ class _Stamped(logging.Formatter):
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 the library's name
         return self._date(record.created)
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 the library's name
+        record.message = shortened(record.message)
+        return super().formatMessage(record)
+
     def info(self, now: float, _logger: str, message: str, _fields: dict[str, object]) -> str:
-        return f"{self._date(now)} INFO    {message}"
+        return f"{self._date(now)} INFO    {shortened(message)}"
 
     def _date(self, at: float) -> str:
         second = int(at)
@@ -95,7 +108,7 @@ class _Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, object] = getattr(record, "fields", {})
-        if record.exc_info:
+        if record.exc_info:  # which is not shortened
             fields = {**fields, "exception": self.formatException(record.exc_info)}
         return self._line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields)
 
@@ -111,8 +124,11 @@ class _Json(logging.Formatter):
             "time": f"{self._text}.{int((at - second) * 1000):03d}Z",
             "level": level,
             "logger": logger,
-            "message": message,
-            **fields,
+            "message": shortened(message),
+            **{
+                name: shortened(value) if isinstance(value, str) and name != "exception" else value
+                for name, value in fields.items()
+            },
         }
         try:
             return msgspec.json.encode(line).decode()

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -243,13 +244,14 @@ def _process(make: "_Maker") -> Iterator[Metric]:
     if sys.platform != "linux":
         return
     page = os.sysconf("SC_PAGE_SIZE")
-    with open("/proc/self/statm", "rb") as statm:
-        virtual, resident = statm.read().split()[:2]
+    try:
+        virtual, resident = Path("/proc/self/statm").read_bytes().split()[:2]
+        begun_ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
+    except OSError:  # clients have all files that may be open; the other figures are worth all the more
+        return
     yield make.gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", _only(int(virtual) * page))
     yield make.gauge("process_resident_memory_bytes", "Resident memory size in bytes.", _only(int(resident) * page))
-    with open("/proc/self/stat", "rb") as stat:
-        begun_at = int(stat.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - begun_at
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - begun_ticks / os.sysconf("SC_CLK_TCK")
     yield make.gauge(
         "process_start_time_seconds",
         "Start time of the process since unix epoch in seconds.",

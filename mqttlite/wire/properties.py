@@ -32,6 +32,9 @@ from mqttlite.wire.primitives import (
     encode_varint,
 )
 
+USER_PROPERTY_BYTES: Final = 100
+"""About what one takes in memory beside its characters."""
+
 WILL: Final = 16
 """Stands for the will's properties, which are inside CONNECT but have a list of their own."""
 
@@ -137,6 +140,13 @@ class Properties:
 
     def __repr__(self) -> str:
         return f"Properties({', '.join(f'{name}={value!r}' for name, value in self.present())})"
+
+    def size(self) -> int:
+        """About how many bytes those take that are as long as their sender likes."""
+        size = len(self.content_type or "") + len(self.response_topic or "") + len(self.correlation_data or b"")
+        for name, value in self.user_properties:
+            size += len(name) + len(value) + USER_PROPERTY_BYTES
+        return size
 
     def present(self) -> list[tuple[str, object]]:
         """Names and values of those that are set, in the order of their identifiers."""

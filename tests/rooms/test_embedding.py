@@ -89,6 +89,11 @@ async def test_a_program_learns_what_became_of_its_message(rig: Rig) -> None:
         ("\ud800", {}, ValueError),
         ("a", {"qos": 3}, ValueError),
         ("a", {"payload": bytes(2_000_000)}, ValueError),
+        ("a", {"payload": 5}, TypeError),
+        ("a", {"properties": Properties(will_delay_interval=5)}, ValueError),
+        ("a", {"properties": Properties(topic_alias=7)}, ValueError),
+        ("a", {"properties": Properties(subscription_identifiers=[7])}, ValueError),
+        ("a", {"properties": Properties(user_properties=[("a" * 70_000, "b")])}, ValueError),
     ],
 )
 async def test_what_cannot_be_published_raises_and_harms_nobody(
@@ -101,6 +106,17 @@ async def test_what_cannot_be_published_raises_and_harms_nobody(
         await broker.publish(topic, retain=True, **options)  # type: ignore[arg-type]
     await broker.publish("still/here")
     assert (await device.message())[0] == "still/here"
+
+
+@pytest.mark.parametrize("payload", ["é", "é".encode(), bytearray("é".encode()), memoryview("é".encode())])
+async def test_a_payload_is_text_or_whatever_holds_bytes(
+    rig: Rig, payload: str | bytes | bytearray | memoryview
+) -> None:
+    broker = await rig.broker()
+    device = await rig.device(broker.port, "device")
+    await device.subscribe("#")
+    await broker.publish("t", payload)
+    assert await device.message() == ("t", "é".encode())
 
 
 async def test_a_program_that_only_publishes_leaves_others_their_turn(rig: Rig) -> None:

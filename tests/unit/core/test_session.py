@@ -31,6 +31,7 @@ from mqttlite.wire.decode import decode
 from mqttlite.wire.errors import ProtocolError
 from mqttlite.wire.framer import Framer
 from mqttlite.wire.packets import Ack, Packet, Publish
+from mqttlite.wire.properties import Properties
 
 
 class Bench:
@@ -201,6 +202,24 @@ def test_the_queue_takes_as_many_bytes_as_its_limit(limit: int, taken: int) -> N
     for _ in range(2):
         bench.session.deliver(Delivery(message, 1, False))
     assert bench.session.queued == taken
+
+
+@pytest.mark.parametrize(
+    ("properties", "bytes_of_one"),
+    [
+        (Properties(content_type="text", response_topic="r", correlation_data=b"123"), 4 + 8),
+        (Properties(user_properties=[("", "")] * 10), 4 + 1_000),
+        (Properties(user_properties=[("name", "value")], payload_format_indicator=1), 4 + 109),
+    ],
+)
+def test_properties_take_room_in_the_queue_too(properties: Properties, bytes_of_one: int) -> None:
+    message = Message(b"t", b"xyz", 1, False, properties)
+    for limit, taken in ((2 * bytes_of_one, 2), (2 * bytes_of_one - 1, 1)):
+        bench = Bench(max_queued_bytes=limit)
+        bench.session.detach()
+        for _ in range(3):
+            bench.session.deliver(Delivery(message, 1, False))
+        assert bench.session.queued == taken
 
 
 def test_a_queue_of_no_messages_takes_none_and_a_window_is_still_there() -> None:

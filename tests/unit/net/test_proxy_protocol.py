@@ -43,6 +43,8 @@ BAD = [
     (b"PROXY TCP4 1.2.3 1.2.3.4 1 2\r\n", "address that is none"),
     (b"PROXY TCP4 localhost 1.2.3.4 1 2\r\n", "address that is none"),
     (b"PROXY TCP4 \xff.2.3.4 1.2.3.4 1 2\r\n", "address that is none"),
+    (b"PROXY TCP6 fe80::1%x\n2026 ERROR forged ::2 1 2\r\n", "that is none"),
+    (b"PROXY TCP6 fe80::1%\x1b[31m ::2 1 2\r\n", "address that is none"),
     (b"PROXY TCP4 ::1 1.2.3.4 1 2\r\n", "another family"),
     (b"PROXY TCP6 ::1 1.2.3.4 1 2\r\n", "another family"),
     (b"PROXY TCP6 1.2.3.4 1.2.3.4 1 2\r\n", "another family"),

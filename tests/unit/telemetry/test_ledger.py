@@ -248,6 +248,10 @@ def test_ids_of_another_run_of_the_future_and_of_the_past_are_told_apart() -> No
     )
 
 
+def test_a_number_that_no_message_has_is_a_topic() -> None:
+    assert Story().why(f"5f2c-{'7' * 5_000}")[0].startswith("Nothing is known of any message on 5f2c-777")
+
+
 @pytest.mark.parametrize("target", ["", "a/#/b", "a+"])
 def test_what_is_no_target_is_told_so_and_not_to_be_configured(target: str) -> None:
     (first, *rest) = Story().why(target)

@@ -172,6 +172,34 @@ async def test_what_is_said_is_what_the_logging_library_would_write(
     lines.close()
 
 
+async def test_what_a_client_may_make_very_long_is_shortened(terminal: Terminal) -> None:
+    client_id = "x" * 65_535
+    for style in (False, True):
+        logger, lines = logging.Logger("alone", logging.INFO), Lines(terminal, as_json=style)
+        logger.addHandler(lines)
+        logger.info("client %s connected", client_id, extra={"fields": {"client_id": client_id}})
+        logger.warning("client %s is slow", client_id, extra={"fields": {"client_id": client_id}})
+        lines.say(asyncio.get_running_loop(), "alone", f"client {client_id} left", {"client_id": client_id})
+        lines.flush()
+        lines.close()
+    text = "".join(terminal.writes).splitlines()
+    assert len(text) == 6
+    assert all(len(line) < 3_000 for line in text)
+    assert all(" characters)" in line for line in text)
+    assert json.loads(text[-1])["client_id"] == f"{'x' * 1_000}… (65535 characters)"
+
+
+def test_a_traceback_is_not_shortened(terminal: Terminal) -> None:
+    logger, lines = logging.Logger("alone", logging.INFO), Lines(terminal, as_json=True)
+    logger.addHandler(lines)
+    try:
+        raise ValueError("x" * 5_000)
+    except ValueError:
+        logger.exception("that failed")
+    lines.close()
+    assert "x" * 5_000 in json.loads("".join(terminal.writes))["exception"]
+
+
 def test_a_line_that_cannot_be_made_or_written_stops_nobody(
     terminal: Terminal, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
