@@ -31,7 +31,7 @@ class Limits:
     max_queued_messages: int = 10_000
     """QoS 1 and 2 messages waiting for one session, offline or behind its window; packet identifiers end at 65 535."""
     max_queued_bytes: int = 64 * 1_048_576
-    """The same in bytes of payloads, topics and properties, so that large messages do not get 10 000 places."""
+    """The same in bytes of payloads, topics and long properties, so that large messages do not get 10 000 places."""
     max_outbox_bytes: int = 4 * 1_048_576
     """Bytes waiting for a client whose socket takes none: what a frozen subscriber may cost."""
     max_outbox_messages: int = 100_000
@@ -48,7 +48,7 @@ class Limits:
     max_retained_messages: int = 1_000_000
     """Retained messages; one more is delivered, not retained, and acknowledged with 0x97."""
     max_retained_bytes: int = 256 * 1_048_576
-    """The same in bytes of payloads, topics and properties."""
+    """The same in bytes of payloads, topics and long properties."""
     max_route_cache_bytes: int = 64 * 1_048_576
     """What the cache of topic → receivers may hold, about; one more topic, and it begins anew."""
     connect_timeout_s: float = 10.0

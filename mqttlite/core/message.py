@@ -16,6 +16,9 @@ from mqttlite.wire.plain import NO_EXPIRY
 from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import NONE, Properties, decode_properties
 
+UNCOUNTED_BYTES: Final = 3_000
+"""What properties may take in memory without being counted: a block, of `LONGEST_BLOCK` bytes, never holds more."""
+
 
 @final
 class Block:
@@ -97,9 +100,9 @@ class Message:
         return NO_EXPIRY if interval is None else interval
 
     def size(self) -> int:
-        """What it is counted as where bytes are limited; what a `Block` holds is short, and shared."""
+        """What it is counted as where bytes are limited: the same with a block as with the properties that it holds."""
         size = len(self.topic) + len(self.payload)
-        return size if self._properties is NONE else size + self._properties.size()
+        return size if self._properties is NONE else size + max(0, self._properties.size() - UNCOUNTED_BYTES)
 
     def expired(self, now: float) -> bool:
         return 0.0 < self.expires_at <= now

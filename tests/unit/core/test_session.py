@@ -207,9 +207,10 @@ def test_the_queue_takes_as_many_bytes_as_its_limit(limit: int, taken: int) -> N
 @pytest.mark.parametrize(
     ("properties", "bytes_of_one"),
     [
-        (Properties(content_type="text", response_topic="r", correlation_data=b"123"), 4 + 8),
-        (Properties(user_properties=[("", "")] * 10), 4 + 1_000),
-        (Properties(user_properties=[("name", "value")], payload_format_indicator=1), 4 + 109),
+        (Properties(content_type="t" * 1_000, response_topic="r" * 2_000, correlation_data=b"123"), 4 + 3),
+        (Properties(user_properties=[("", "")] * 40), 4 + 1_000),
+        (Properties(user_properties=[("name", "value" * 1_000)], payload_format_indicator=1), 4 + 2_104),
+        (Properties(user_properties=[("", "")] * 25, content_type="text"), 4),
     ],
 )
 def test_properties_take_room_in_the_queue_too(properties: Properties, bytes_of_one: int) -> None:
