@@ -349,5 +349,5 @@ class Client:
 
 def _check_qos(qos: int) -> int:
     if qos not in (0, 1, 2):
-        raise ValueError(f"qos is {qos}: it may be 0, 1 or 2")
+        raise ValueError(f"qos is {qos!r}: it may be 0, 1 or 2")
     return qos

@@ -90,6 +90,7 @@ _PERMANENT: Final = frozenset(
         ReasonCode.NOT_AUTHORIZED,
         ReasonCode.BANNED,
         ReasonCode.BAD_AUTHENTICATION_METHOD,
+        ReasonCode.TOPIC_FILTER_INVALID,
         ReasonCode.TOPIC_NAME_INVALID,
         ReasonCode.PACKET_TOO_LARGE,
         ReasonCode.PAYLOAD_FORMAT_INVALID,

@@ -123,12 +123,15 @@ class Window:
         """A new connection: send again what the server has not acknowledged [MQTT-4.4.0-1].
 
         Where the server kept the session, as a duplicate, or PUBREL where that was next. Where it did not, messages
-        start afresh, but those it said PUBREC to are delivered: they may not be sent again [MQTT-4.3.3-6].
+        start afresh, but those it said PUBREC to are delivered: they may not be sent again [MQTT-4.3.3-6]. And those
+        that nobody waits for any more are not: one of them may be why the connection was lost, each time.
         """
         self._write, self._limits = write, limits
         self._unsent.clear()
         for outgoing in list(self._held.values()):
-            if outgoing.received is None:
+            if outgoing.received is None and outgoing.waiter.done() and not session_present:
+                self._forget(outgoing)
+            elif outgoing.received is None:
                 outgoing.dup = outgoing.sent and session_present
                 self._unsent[outgoing.packet_id] = outgoing
             elif session_present:

@@ -19,8 +19,13 @@ def check_name(topic: str) -> bytes:
 
 
 def check_filter(topic_filter: str) -> bytes:
-    """A topic filter as its bytes. Raises `ValueError` for misplaced wildcards [MQTT-4.7.1-1] [MQTT-4.7.1-2]."""
+    """A topic filter as its bytes. Raises `ValueError` for misplaced wildcards [MQTT-4.7.1-1] [MQTT-4.7.1-2], and for
+    half a shared subscription [MQTT-4.8.2-1] [MQTT-4.8.2-2]."""
     levels = topic_filter.split("/")
+    if topic_filter.startswith(_SHARE):
+        name, _slash, shared = topic_filter[len(_SHARE) :].partition("/")
+        if not name or not shared or "+" in name or "#" in name:
+            raise ValueError(f"the topic filter {topic_filter!r} is not valid: a shared one is $share/name/filter")
     for level in levels:
         if len(level) > 1 and ("+" in level or "#" in level):
             raise ValueError(f"the topic filter {topic_filter!r} is not valid: + and # stand for whole levels")

@@ -632,13 +632,14 @@ class Broker:
     # ------------------------------------------------------------------ CONNECT and the end
 
     def _on_connect(self, connection: Connection, packet: Connect) -> None:
+        connection.client_id = packet.client_id  # as it says of itself: who is refused has a name, too
+        connection.username = connection.peer.identity or packet.username
         connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
         connect.check(packet, connection.peer)
         connection.problem_information = packet.properties.request_problem_information != 0
         if packet.properties.authentication_method is not None or connection.peer.must_authenticate:
             self._admission.ask(connection, packet)
             return
-        connection.username = connection.peer.identity or packet.username
         self._accept(connection, packet, None)
 
     def _on_endless_exchange(self, connection: Connection) -> None:

@@ -71,8 +71,12 @@ class Users:
 
 def load(path: str | Path) -> Users:
     """The users in a file. Raises `PasswordFileError`."""
+    return _users(Path(path), _lines(Path(path)))
+
+
+def _users(path: Path, lines: Iterable[str]) -> Users:
     keys: dict[str, Keys] = {}
-    for number, line in enumerate(_lines(Path(path)), 1):
+    for number, line in enumerate(lines, 1):
         name = _name_of(line)
         if name is None:
             continue
@@ -183,7 +187,9 @@ def _rewrite(path: Path, change: Callable[[list[str]], Iterable[str]], *, create
                 raise PasswordFileError(f"{path} exists already; without --create the user is added to it")
             if not create and not path.exists():
                 raise PasswordFileError(f"{path}: no such file; --create makes it")
-            file.write("".join(f"{line}\n" for line in change([] if create else _lines(path))).encode())
+            lines = list(change([] if create else _lines(path)))
+            _users(path, lines)  # who adds a user to a file that brokers refuse is to know
+            file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
             os.fsync(descriptor)
             if not create:

@@ -98,8 +98,9 @@ def _load_chain(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, 
         hint = " It holds a private key: are the two swapped?" if _holds_key(cert_content) else ""
         raise TlsConfigError(cert_option, f"{cert_path} holds no PEM certificate.{hint} {_HOW_TO_MAKE_ONE}")
     if not _holds_key(key_content):
+        hint = " Beside the certificate, name the file that its key is in." if key_path == cert_path else ""
         raise TlsConfigError(
-            key_option, f"{key_path} holds no PEM private key; it begins with '-----BEGIN PRIVATE KEY-----'."
+            key_option, f"{key_path} holds no PEM private key, which begins with '-----BEGIN PRIVATE KEY-----'.{hint}"
         )
 
     def refuse_to_ask() -> NoReturn:  # OpenSSL would otherwise stop and ask on the terminal

@@ -154,7 +154,10 @@ async def test_who_is_refused_is_told_so_and_closed(
     device.hello("device", username="me")
     assert (await device.expect(Connack)).reason_code == code
     assert await device.goodbye() is None
-    assert any(device.address in line and "refused" in line for line in caplog.messages)
+    (line,) = [
+        each for each in caplog.records if device.address in each.getMessage() and "refused" in each.getMessage()
+    ]
+    assert vars(line)["fields"]["client_id"] == "device", "as it says of itself"
     assert ("the authenticator failed" in caplog.text) == (decide is broken)
     assert len(broker._core.sessions) == 0
 

@@ -196,6 +196,7 @@ async def test_a_refused_client_and_a_new_limit_are_events(rig: Rig, tmp_path: P
     assert started["numbers"]["max_connections"] == 50_000
     (refused,) = (row for row in events if row["event"] == "refused")
     assert (refused["peer"], refused["reason_code"]) == (second.address, 0x97)
+    assert refused["client_id"] == "second"
     assert [row["client_id"] for row in read(tmp_path, "sessions")] == ["first"]
 
 

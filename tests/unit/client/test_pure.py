@@ -115,7 +115,9 @@ def test_what_is_no_topic_name_is_refused(name: str) -> None:
         check_name(name)
 
 
-@pytest.mark.parametrize("topic_filter", ["", "a+", "a/#/b", "#/", "a/b#"])
+@pytest.mark.parametrize(
+    "topic_filter", ["", "a+", "a/#/b", "#/", "a/b#", "$share/g", "$share/g/", "$share//x", "$share/+/x", "$share/#"]
+)
 def test_what_is_no_topic_filter_is_refused(topic_filter: str) -> None:
     with pytest.raises(ValueError, match="topic filter"):
         check_filter(topic_filter)

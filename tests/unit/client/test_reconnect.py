@@ -167,6 +167,32 @@ async def test_unacknowledged_messages_are_published_anew_where_the_session_is_g
         await us.publish("a", b"one", 1)
 
 
+async def test_a_message_that_nobody_waits_for_does_not_end_each_connection_anew() -> None:
+    given_up, lost = asyncio.Event(), asyncio.Event()
+
+    async def first(peer: Peer) -> None:
+        await peer.welcome()
+        await peer.expect(Publish)
+        await given_up.wait()
+        peer.drop()
+
+    async def second(peer: Peer) -> None:
+        await peer.welcome()
+        assert await peer.next() == message("b", b"two", 1, 2)
+        peer.send(Ack(PUBACK, 2))
+        await peer.goodbye()
+
+    async with (
+        broker(first, second) as port,
+        client(port, on_connection_lost=lambda _error, _delay: lost.set()) as us,
+    ):
+        with pytest.raises(PublishTimeout):
+            await us.publish("a", b"one", 1, timeout=0.01)
+        given_up.set()
+        await lost.wait()
+        await us.publish("b", b"two", 1)
+
+
 @pytest.mark.parametrize(("session_present", "expected"), [(True, [b"1", b"3"]), (False, [b"1", b"2", b"3"])])
 async def test_a_qos_2_message_is_received_once_across_connections_of_one_session(
     session_present: bool, expected: list[bytes]
@@ -270,14 +296,18 @@ async def test_a_permanent_refusal_after_a_loss_ends_iteration_and_publishing() 
             await us.publish("a", b"", 1)
 
 
-async def test_a_session_that_was_taken_over_is_not_taken_back() -> None:
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [(ReasonCode.SESSION_TAKEN_OVER, "taken over"), (ReasonCode.TOPIC_FILTER_INVALID, "topic filter invalid")],
+)
+async def test_what_would_be_the_same_next_time_ends_the_client(code: ReasonCode, says: str) -> None:
     async def script(peer: Peer) -> None:
         await peer.welcome()
-        peer.send(Disconnect(ReasonCode.SESSION_TAKEN_OVER))
+        peer.send(Disconnect(code))
         await peer.goodbye()
 
     async with broker(script) as port, client(port) as us:
-        with pytest.raises(DisconnectedByServer, match="taken over"):
+        with pytest.raises(DisconnectedByServer, match=says):
             await anext(us.messages)
 
 

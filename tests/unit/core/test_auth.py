@@ -132,7 +132,7 @@ def test_mqtt_4_12_0_2_the_server_asks_for_more_until_it_decides() -> None:
     assert client.received() == [auth(0x18, b"who?")]
     client.send(auth(0x18, b"me"))
     question = world.questions[-1]
-    assert (question.method, question.data, question.begins, question.client_id) == (METHOD, b"me", False, "")
+    assert (question.method, question.data, question.begins, question.client_id) == (METHOD, b"me", False, "c")
     assert client.connection.state == AUTHENTICATING
     world.decide(client, welcome())
     (connack,) = client.received()

@@ -260,6 +260,16 @@ async def test_a_file_that_broke_or_is_gone_keeps_the_former_users(
     assert "No such file" in errors[1]
 
 
+def test_a_user_is_not_added_to_a_file_that_is_broken_but_may_mend_it(path: Path) -> None:
+    broken = f"# people\n{LINE}\nbob:garbage\n"
+    write(path, broken)
+    with pytest.raises(PasswordFileError, match=f"{path}:3: this is not"):
+        set_user(path, "eve", ANN, create=False)
+    assert path.read_text() == broken
+    set_user(path, "bob", BOB, create=False)
+    assert "bob" in load(path)
+
+
 async def test_a_file_that_could_not_be_read_is_read_later(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
