@@ -125,7 +125,7 @@ class Publisher:
         dirty = self._turn.dirty
         for outbox in same:
             if outbox.blocked:
-                outbox.offer(piece, messages)
+                outbox.offer(piece, messages, block.expires_at(self._turn.now))
                 continue
             outbox.chunks.append(piece)
             outbox.sent_qos0 += messages
@@ -586,7 +586,7 @@ class Publisher:
         prefix += tail[: len(tail) - len(payloads[0])]
         piece = b"".join([prefix + payload for payload in payloads])
         for outbox in outboxes:
-            outbox.offer(piece, len(payloads))
+            outbox.offer(piece, len(payloads), block.expires_at(self._turn.now))
         self._turn.pending_bytes += len(piece) * len(outboxes)
 
     def _run_aliased(self, outbox: Outbox, topic: bytes, payloads: list[bytes], block: Block) -> None:
@@ -597,7 +597,7 @@ class Publisher:
             alias = outbox.topic_alias(topic)
             if alias:
                 head, tail = put_topic_alias(head, tail, topic, abs(alias), alias < 0)
-            outbox.offer(head + tail, 1)
+            outbox.offer(head + tail, 1, block.expires_at(self._turn.now))
             self._turn.pending_bytes += len(head) + len(tail)
             sent += 1
         if sent == len(payloads):
@@ -608,7 +608,7 @@ class Publisher:
             head, tail = put_topic_alias(head, tail, topic, alias, False)
         prefix = head + tail[: len(tail) - len(payloads[0])]
         piece = b"".join([prefix + payload for payload in payloads[sent:]])
-        outbox.offer(piece, len(payloads) - sent)
+        outbox.offer(piece, len(payloads) - sent, block.expires_at(self._turn.now))
         self._turn.pending_bytes += len(piece)
 
     def _one_by_one(

@@ -234,7 +234,7 @@ class Session:
         if run.is_late and outbox.version == V5:
             return 0
         if qos == 0:
-            outbox.offer(run.frames(outbox.version, 0, 0, run.count), run.count)
+            outbox.offer(run.frames(outbox.version, 0, 0, run.count), run.count, run.expires_at)
             return run.count
         count = run.count if run.count < self.quota else self.quota
         if count <= 0 or outbox.blocked or self._pending or self._burst or self.expiry_interval:
@@ -290,8 +290,10 @@ class Session:
         if outbox.topic_alias_maximum:
             head, tail = _put_alias(outbox, delivery, head, tail)
         if delivery.message.trace:
-            return SENT if outbox.offer_followed(head + tail, delivery.message.trace) else DROPPED
-        return SENT if outbox.offer(head + tail, 1) else DROPPED
+            is_taken = outbox.offer_followed(head + tail, delivery.message.trace, delivery.message.expires_at)
+        else:
+            is_taken = outbox.offer(head + tail, 1, delivery.message.expires_at)
+        return SENT if is_taken else DROPPED
 
     def deliver_retained(self, findings: list[Finding]) -> None:
         """Take what new subscriptions find retained; it leaves by and by, before later messages."""

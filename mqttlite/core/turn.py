@@ -11,8 +11,10 @@ from typing import Final, final
 from mqttlite.core.changes import Change
 from mqttlite.core.forwards import Interest, Move, Outgoing, Stream, topic_in
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ONCE_SEEN, Limits
-from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, count
+from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, count
 from mqttlite.core.witness import BACKPRESSURE, NO_SAMPLES, NOT_FOLLOWED, Witness
+from mqttlite.wire.constants import V5
+from mqttlite.wire.expiry import with_time_left
 
 
 @final
@@ -147,7 +149,7 @@ class TopicAliases:
         return -alias
 
 
-_NO_BACKLOG: Final[deque[tuple[bytes, int, int]]] = deque()
+_NO_BACKLOG: Final[deque[tuple[bytes, int, int, float]]] = deque()
 """Never added to: it stands for that of a link that was never blocked, for a deque of its own takes 600 bytes."""
 
 
@@ -201,7 +203,8 @@ class Outbox:
         """How many topic aliases the client takes, and we give [MQTT-3.1.2-27]; 0 to any that is not 5.0."""
         self._aliases: TopicAliases | None = None
         self.chunks: list[bytes] = []
-        self._backlog: deque[tuple[bytes, int, int]] = _NO_BACKLOG  # pieces, their messages, and the trace of one
+        # Pieces, their messages, the trace of one, and when they expire.
+        self._backlog: deque[tuple[bytes, int, int, float]] = _NO_BACKLOG
         self._backlog_bytes = 0
         self._backlog_messages = 0
         self._waiting_bytes = 0
@@ -230,13 +233,13 @@ class Outbox:
         """What is kept for a link that takes no bytes for now; 0 for one that does."""
         return self._waiting_bytes
 
-    def offer(self, piece: bytes, messages: int) -> bool:
+    def offer(self, piece: bytes, messages: int, expires_at: float = 0.0) -> bool:
         """Take a piece of so many QoS 0 messages of one size, or drop by policy what a blocked link has no room for.
 
-        False: not all of them were taken.
+        They expire at that time; 0.0 is never. False: not all of them were taken.
         """
         if self.blocked:
-            return self._hold(piece, messages, NOT_FOLLOWED)
+            return self._hold(piece, messages, NOT_FOLLOWED, expires_at)
         self.chunks.append(piece)
         self.sent_qos0 += messages
         if not self.dirty:
@@ -244,10 +247,10 @@ class Outbox:
             self.turn.dirty.append(self)
         return True
 
-    def offer_followed(self, piece: bytes, trace: int) -> bool:
+    def offer_followed(self, piece: bytes, trace: int, expires_at: float = 0.0) -> bool:
         """The same for one message that is followed."""
         if self.blocked:
-            return self._hold(piece, 1, trace)
+            return self._hold(piece, 1, trace, expires_at)
         self.offer(piece, 1)
         self.tell_sent(trace, 0)
         return True
@@ -328,9 +331,15 @@ class Outbox:
             self._waiting_bytes += len(chunk)
 
     def unblock(self) -> None:
-        """The link takes bytes again: what was kept leaves, in its order."""
+        """The link takes bytes again: what was kept leaves, in its order, but for what expired [MQTT-3.3.2-5]."""
         self.blocked = False
-        for piece, messages, trace in self._backlog:
+        now = self.turn.now
+        for piece, messages, trace, expires_at in self._backlog:
+            if 0.0 < expires_at <= now:
+                self._drop_expired(piece, messages, trace)
+                continue
+            if expires_at and self.version == V5:
+                piece = with_time_left(piece, messages, max(1, int(expires_at - now + 0.5)))
             self.chunks.append(piece)
             self.sent_qos0 += messages
             if trace:
@@ -347,7 +356,13 @@ class Outbox:
         """The connection ends: QoS 0 messages that still wait for the link are dropped, and counted."""
         self._drop_kept(is_full=False)
 
-    def _hold(self, piece: bytes, messages: int, trace: int) -> bool:
+    def _drop_expired(self, piece: bytes, messages: int, trace: int) -> None:
+        count(self.drops, EXPIRED, messages)
+        witness = self.turn.witness
+        if witness is not None:
+            witness.on_dropped(trace, self.client_id, topic_in(piece), EXPIRED, messages, "")
+
+    def _hold(self, piece: bytes, messages: int, trace: int, expires_at: float) -> bool:
         limits = self._limits
         size = len(piece) // messages
         drop_oldest = limits.on_overflow == DROP_OLDEST
@@ -366,7 +381,7 @@ class Outbox:
                 self._drop_kept(is_full=True)
             if self._backlog is _NO_BACKLOG:
                 self._backlog = deque()
-            self._backlog.append((piece, messages, trace))
+            self._backlog.append((piece, messages, trace, expires_at))
             self._backlog_bytes += len(piece)
             self._backlog_messages += messages
             self._waiting_bytes += len(piece)
@@ -388,7 +403,7 @@ class Outbox:
         return max(0, min(free_bytes // size, free_messages))
 
     def _drop_kept(self, is_full: bool) -> None:
-        for piece, messages, trace in self._backlog:
+        for piece, messages, trace, _expires_at in self._backlog:
             self._drop(piece, messages, trace, is_full)
         self._waiting_bytes -= self._backlog_bytes
         self._backlog = _NO_BACKLOG
@@ -406,7 +421,7 @@ class Outbox:
             excess_messages = self._backlog_messages + messages - limits.max_outbox_messages
             if excess_bytes <= 0 and excess_messages <= 0:
                 return
-            piece, kept, trace = self._backlog.popleft()
+            piece, kept, trace, expires_at = self._backlog.popleft()
             each = len(piece) // kept
             dropped = min(kept, max(excess_messages, (excess_bytes + each - 1) // each))
             self._drop(piece, dropped, trace)
@@ -414,7 +429,7 @@ class Outbox:
             self._backlog_messages -= dropped
             self._waiting_bytes -= dropped * each
             if dropped < kept:
-                self._backlog.appendleft((piece[dropped * each :], kept - dropped, trace))
+                self._backlog.appendleft((piece[dropped * each :], kept - dropped, trace, expires_at))
 
     def _drop(self, piece: bytes, messages: int, trace: int, is_full: bool = True) -> None:
         """So many messages of a piece find no room, or nobody any more to whom they could be sent."""

@@ -825,7 +825,7 @@ class World:
             outbox = call.connection.outbox
             assert outbox._backlog_messages <= limits.max_outbox_messages
             if outbox.blocked:
-                waiting = sum(map(len, outbox.chunks)) + sum(len(piece) for piece, _, _ in outbox._backlog)
+                waiting = sum(map(len, outbox.chunks)) + sum(len(piece) for piece, _, _, _ in outbox._backlog)
                 assert waiting == outbox._waiting_bytes
                 assert waiting <= limits.max_outbox_bytes
             else:

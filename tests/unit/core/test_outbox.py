@@ -314,8 +314,8 @@ def test_every_message_is_sent_or_counted_and_no_more_is_kept_than_allowed(
             outbox.block()
         elif step == "unblock" and outbox.blocked:
             outbox.unblock()
-        kept = sum(kept for _piece, kept, _trace in outbox._backlog)
-        kept_bytes = sum(len(piece) for piece, _kept, _trace in outbox._backlog)
+        kept = sum(kept for _piece, kept, _trace, _expires_at in outbox._backlog)
+        kept_bytes = sum(len(piece) for piece, _kept, _trace, _expires_at in outbox._backlog)
         assert (kept, kept_bytes) == (outbox._backlog_messages, outbox._backlog_bytes)
         assert kept <= 8
         if outbox.blocked:
