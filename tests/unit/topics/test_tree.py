@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from mqttlite.topics.tree import LEVELS_SHARED, SubscriptionTree
+from mqttlite.topics.tree import LEVELS_SHARED, SHARED_BYTES, SubscriptionTree
 
 
 def tree_of(*filters: bytes) -> SubscriptionTree[str]:
@@ -120,3 +120,13 @@ def test_nodes_share_their_levels_and_not_without_limit() -> None:
         tree.remove(b"+/%d" % number, "v")
         assert len(tree._levels) <= LEVELS_SHARED
     assert tree.match(b"x/a/temp") == ["+/a/temp"]
+
+
+def test_levels_that_nobody_else_has_are_not_kept_for_others() -> None:
+    tree: SubscriptionTree[str] = SubscriptionTree()
+    for length in (SHARED_BYTES, SHARED_BYTES + 1):
+        topic_filter = b"x" * length + b"/+"
+        tree.add(topic_filter, "value")
+        assert tree.match(b"x" * length + b"/y") == ["value"]
+        tree.remove(topic_filter, "value")
+    assert list(tree._levels) == [b"x" * SHARED_BYTES]
