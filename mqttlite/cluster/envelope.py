@@ -69,6 +69,8 @@ _NOBODY: Final = 0xFFFF_FFFF
 
 _PLAIN: Final = 1
 _RETAIN: Final = 2
+_HOP: Final = 4
+"""Of the flags of a forward, with the number of its hops above them: 63 at most, for there are 64 workers."""
 
 
 class Receiver(Protocol):
@@ -140,7 +142,7 @@ def write_stream(stream: Stream) -> list[bytes]:
 
 def write_forward(forward: Forward) -> bytes:
     message = forward.message
-    flags = (_PLAIN if forward.plain else 0) | (_RETAIN if forward.retain else 0)
+    flags = (_PLAIN if forward.plain else 0) | (_RETAIN if forward.retain else 0) | forward.hops * _HOP
     block = b"" if message.block is None else message.block.data
     properties = NONE if block else message.properties
     head, tail = publish_parts(message.topic, message.payload, message.qos, message.retain, properties, V5, block=block)
@@ -244,7 +246,7 @@ def _read_forward(worker: int, body: bytes, receiver: Receiver) -> None:
     assert isinstance(packet, Publish)
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, packet.properties, expires_at)
     plain, retain = bool(flags & _PLAIN), bool(flags & _RETAIN)
-    receiver.on_forward(Forward(worker, tag, message, plain, retain, stamp, shares))
+    receiver.on_forward(Forward(worker, tag, message, plain, retain, stamp, shares, flags // _HOP))
 
 
 def _body_bytes(body: bytes, at: int) -> int:

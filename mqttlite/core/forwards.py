@@ -245,10 +245,18 @@ class Stream:
 class Forward:
     """A message for another worker. On the way out `worker` is its receiver; for that it is the sender."""
 
-    __slots__ = ("message", "plain", "retain", "shares", "stamp", "tag", "worker")
+    __slots__ = ("hops", "message", "plain", "retain", "shares", "stamp", "tag", "worker")
 
     def __init__(
-        self, worker: int, tag: int, message: Message, plain: bool, retain: bool, stamp: float, shares: list[bytes]
+        self,
+        worker: int,
+        tag: int,
+        message: Message,
+        plain: bool,
+        retain: bool,
+        stamp: float,
+        shares: list[bytes],
+        hops: int = 0,
     ) -> None:
         self.worker: Final = worker
         self.tag: Final = tag
@@ -262,6 +270,8 @@ class Forward:
         """When it was retained: the latest wins, at every worker."""
         self.shares: Final = shares
         """For a member of each of these shared subscriptions."""
+        self.hops: Final = hops
+        """How many workers had no such member any more, one after the other."""
 
 
 @final

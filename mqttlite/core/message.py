@@ -63,7 +63,18 @@ class Message:
     Its properties are those of `block`, if it has one.
     """
 
-    __slots__ = ("_properties", "block", "expires_at", "payload", "qos", "retain", "superseded", "topic", "trace")
+    __slots__ = (
+        "_properties",
+        "_size",
+        "block",
+        "expires_at",
+        "payload",
+        "qos",
+        "retain",
+        "superseded",
+        "topic",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -82,6 +93,8 @@ class Message:
         self._properties: Final = properties
         self.expires_at: Final = expires_at
         self.block: Final = block
+        size = len(topic) + len(payload)
+        self._size: Final = size if properties is NONE else size + max(0, properties.size() - UNCOUNTED_BYTES)
         self.superseded = False
         """A retained message that another has replaced: who still waits for it need not get it."""
         self.trace = NOT_FOLLOWED
@@ -101,8 +114,7 @@ class Message:
 
     def size(self) -> int:
         """What it is counted as where bytes are limited: the same with a block as with the properties that it holds."""
-        size = len(self.topic) + len(self.payload)
-        return size if self._properties is NONE else size + max(0, self._properties.size() - UNCOUNTED_BYTES)
+        return self._size
 
     def expired(self, now: float) -> bool:
         return 0.0 < self.expires_at <= now

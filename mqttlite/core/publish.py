@@ -244,8 +244,11 @@ class Publisher:
             outcome.awaits_commit = len(self._turn.changes) > changes
             workers.send(outcome, 0)
         else:
-            for name in untaken:  # they may have left just now, and there may be others elsewhere
-                self.share_again(name, message, {}, 0)
+            for name in untaken:
+                if forward.hops + 1 < workers.count:  # they may have left just now, and there may be others elsewhere
+                    self.share_again(name, message, {}, 0, forward.hops + 1)
+                else:
+                    self.drop(NO_SUBSCRIBERS, 1, message.topic)
 
     def take_batch(self, batch: Batch) -> None:
         """QoS 1 or 2 packets that came in at another worker."""
@@ -332,7 +335,7 @@ class Publisher:
             self._block = Block(data, expiry_if_plain(data, 1, len(data)))  # as it was where they came in
         return self._block
 
-    def share_again(self, name: bytes, message: Message, gone: dict[int, None], tag: int) -> int:
+    def share_again(self, name: bytes, message: Message, gone: dict[int, None], tag: int, hops: int = 0) -> int:
         """Other workers have no members of a group any more, though we may not have heard: let the next have a message.
 
         0 or `REFUSED`; `workers.asked` says whether it is for one more worker to tell.
@@ -346,7 +349,7 @@ class Publisher:
             return 0
         chosen = share.worker_for(message, workers.index, gone)
         if chosen != workers.index:
-            workers.send(Forward(chosen, tag, message, False, False, 0.0, [name]), message.size())
+            workers.send(Forward(chosen, tag, message, False, False, 0.0, [name], hops), message.size())
             workers.asked = 1
             return 0
         outcome, qos = self._to_share(share, message)

@@ -17,8 +17,10 @@ from mqttlite.core.forwards import Traveller
 PASS_BYTES: Final = 1_048_576
 """When about so much waits to be written it is written at once, not after the pass: bounds what one pass piles up."""
 
-FULL_BYTES: Final = 131_072
-"""With so much in one chunk there is probably more: it is read when the others were. uvloop alone would go on."""
+REST_BYTES: Final = 1_048_576
+"""What may come in while packets wait to be looked at, before nothing more is read. Not nothing: what a client that
+leaves has sent would be lost, in the kernel when it leaves without reading our answers, in a layer that is paused when
+that ends."""
 
 LONG_BYTES: Final = 131_072
 """The same when so much waits for each of those it is for: more would save few writes, and be in no processor's cache
@@ -75,6 +77,7 @@ class Link:
         "_held",
         "_linger",
         "_loop",
+        "_lost_by",
         "_on_lost",
         "_on_made",
         "_transport",
@@ -125,6 +128,7 @@ class Link:
         self._full = False
         self._held = False
         self._linger: asyncio.TimerHandle | None = None
+        self._lost_by = ""
 
     def peer_certificate(self) -> dict[str, object] | None:
         """The client's verified certificate as `getpeercert` gives it, if it showed one."""
@@ -162,9 +166,8 @@ class Link:
             turns.hold_up(self)
         if turn.forwards > forwards or self.connection.postponed:
             turns.hold_up_if_jammed(self)
-        if self.connection.resting or len(data) >= FULL_BYTES:
-            self.pause_reading()
-            turn.resting.append(self.connection.number)
+        if self.connection.resting:
+            self.rest()
         waiting = turn.pending_bytes
         is_long = 0 < LONG_BYTES * (len(turn.dirty) + len(turn.outgoing)) < waiting
         if is_long or waiting > PASS_BYTES:
@@ -182,9 +185,16 @@ class Link:
             self._broker.unblock(self.connection, self._loop.time())
             self._turns.wake()
 
+    def rest(self) -> None:
+        """Read no more if much of what came is yet to be looked at."""
+        if self.connection.framer.kept_bytes > REST_BYTES:
+            self.pause_reading()
+
     def go_on(self) -> None:
-        """It is this link's turn again."""
+        """Look at more of what came. Once that is all, a connection that was lost meanwhile is over."""
         self.data_received(b"")
+        if self.gone and not self.connection.resting:
+            self._end()
 
     def eof_received(self) -> None:
         """The client sends no more: the transport closes, as for every protocol that does not ask it to stay."""
@@ -193,7 +203,12 @@ class Link:
         self.gone = True
         if self._linger is not None:
             self._linger.cancel()
-        self._broker.close(self.connection, self._loop.time(), str(error) if error is not None else "")
+        self._lost_by = str(error) if error is not None else ""
+        if not self.connection.resting:  # else it sent more than was looked at, and maybe goodbye
+            self._end()
+
+    def _end(self) -> None:
+        self._broker.close(self.connection, self._loop.time(), self._lost_by)
         self._turns.wake()
         self._on_lost(self)
 

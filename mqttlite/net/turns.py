@@ -72,6 +72,7 @@ class Turns(Passes):
         self.pauses: Final = pauses
         """What to do between two passes; None on a loop that others use."""
         self._woken = False
+        self._is_running = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -99,7 +100,9 @@ class Turns(Passes):
         self._closing: list[int] = []
 
     def wake(self) -> None:
-        if self.broker.turn.moved:  # what those connections send from now on must not be read here
+        if (
+            self.broker.turn.moved and not self._is_running
+        ):  # what those connections send from now on must not be read here
             self.run()
         elif not self._woken:
             self._woken = True
@@ -126,6 +129,13 @@ class Turns(Passes):
         pauses.after(reads, writes, size, talker, self.fabric is not None)
 
     def run(self) -> None:
+        self._is_running = True
+        try:
+            self._run()
+        finally:
+            self._is_running = False
+
+    def _run(self) -> None:
         self._woken = False
         self.reads = 0
         turn = self.broker.turn
@@ -189,17 +199,25 @@ class Turns(Passes):
         for number in turn.resting:
             link = self.links.get(number)
             if link is not None:
-                link.pause_reading()
+                link.rest()
                 self._resting[number] = link
         turn.resting.clear()
 
     def _go_on(self) -> None:
         resting, self._resting = self._resting, {}
         for link in resting.values():
-            if not link.gone and self._is_free(link):  # else it goes on when it is
+            if not self._is_free(link):
+                continue  # it goes on when it is
+            try:
                 link.go_on()
-                if not link.connection.resting and self._is_free(link):
-                    link.resume_reading()
+            except Exception:  # whatever is wrong with this one, the others are to go on
+                _log.exception("%s: what it sent could not be looked at", link.address, extra=about(link))
+                self.broker.close(link.connection, self._loop.time(), "what it sent could not be looked at")
+                link.abort()
+                if link.gone:
+                    link.go_on()  # which is its end
+            if not link.connection.resting and self._is_free(link):
+                link.resume_reading()
 
     def hold_up(self, link: Link) -> None:
         if not link.gone and link not in self._stalled:
@@ -290,7 +308,8 @@ class Turns(Passes):
         welcome, turn.welcome = turn.welcome, []
         for number in welcome:
             link = self._leaving.pop(number)
-            if link.gone or (link.is_drained and self._is_free(link) and self.broker.depart(link.connection, now)):
+            may_go = not link.gone and link.is_drained and self._is_free(link)
+            if may_go and self.broker.depart(link.connection, now):
                 continue
             if self._is_free(link):
                 link.resume_reading()
@@ -401,9 +420,10 @@ class Turns(Passes):
             _log.warning("commit of %d changes succeeded at attempt %d", len(changes), attempts)
         self._commit = None
         self._committing = []
+        done = self._commits_begun
         self._release()
         if self._untold_outcomes:
-            self._release_outcomes(self._commits_begun)
+            self._release_outcomes(done)
         self.run()
         if self._untold_outcomes and self._commit is None and not self._stopped:  # what came meanwhile took no time
             self._release_outcomes(self._commits_begun + 1)

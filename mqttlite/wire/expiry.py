@@ -1,25 +1,48 @@
 """What a Message Expiry Interval becomes in packets that are made already, and waited [MQTT-3.3.2-6]."""
 
-from mqttlite.wire.constants import V5
-from mqttlite.wire.decode import decode
-from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Publish
+from typing import Final
+
+_INTERVAL: Final = 0x02
+_FLAG: Final = 0x01
+_ALIAS: Final = 0x23
+_IDENTIFIER: Final = 0x0B
+_PAIR: Final = 0x26
 
 
 def with_time_left(packets: bytes, count: int, left_s: int) -> bytes:
-    """QoS 0 PUBLISH packets of 5.0, of one size and with one interval, which becomes `left_s` if it is longer."""
+    """So many QoS 0 PUBLISH packets of 5.0 with the same head, in which the interval is at most `left_s` then."""
     size = len(packets) // count
-    made: list[bytes] = []
-    for start in range(0, len(packets), size):
-        body = start + 2
-        while packets[body - 1] > 0x7F:
-            body += 1
-        packet = decode(packets[start], packets[body : start + size], V5)
-        assert isinstance(packet, Publish)
-        interval = packet.properties.message_expiry_interval
-        assert interval is not None, "they expire"
-        if interval <= left_s:
-            return packets
-        packet.properties.message_expiry_interval = left_s
-        made.append(encode(packet, V5))
-    return b"".join(made)
+    at = _interval_at(packets)
+    if int.from_bytes(packets[at : at + 4], "big") <= left_s:
+        return packets
+    changed = bytearray(packets)
+    for place, byte in enumerate(left_s.to_bytes(4, "big"), at):
+        changed[place::size] = bytes((byte,)) * count
+    return bytes(changed)
+
+
+def _interval_at(packet: bytes) -> int:
+    """Where the interval is in a PUBLISH that has one; its properties are in any order."""
+    at = _behind_number(packet, 1)
+    at += 2 + (packet[at] << 8 | packet[at + 1])
+    at = _behind_number(packet, at)
+    while packet[at] != _INTERVAL:
+        identifier = packet[at]
+        at += 1
+        if identifier == _FLAG:
+            at += 1
+        elif identifier == _ALIAS:
+            at += 2
+        elif identifier == _IDENTIFIER:
+            at = _behind_number(packet, at)
+        else:
+            for _ in range(2 if identifier == _PAIR else 1):
+                at += 2 + (packet[at] << 8 | packet[at + 1])
+    return at + 1
+
+
+def _behind_number(packet: bytes, at: int) -> int:
+    """Behind a variable byte integer."""
+    while packet[at] > 0x7F:
+        at += 1
+    return at + 1

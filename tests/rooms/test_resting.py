@@ -1,13 +1,29 @@
 """Who sends what costs much is read again when the others were, whatever else holds him up."""
 
+from pathlib import Path
+
 import pytest
 
-from mqttlite.net import link
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.net.turns import Turns
+from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Disconnect, Pingreq, Pingresp, Publish, Suback, Subscribe, SubscriptionRequest
+from mqttlite.wire.packets import (
+    Ack,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Suback,
+    Subscribe,
+    SubscriptionRequest,
+    Will,
+)
 from tests.rooms.conftest import Rig
 from tests.support.device import Device, Gone, until
+from tests.support.stores import SlowStore
+from tests.support.web import dial as dial_web
 
 
 async def test_others_are_served_between_the_parts_of_a_long_chunk(rig: Rig) -> None:
@@ -25,18 +41,6 @@ async def test_others_are_served_between_the_parts_of_a_long_chunk(rig: Rig) -> 
     assert not state.unread
 
 
-async def test_a_chunk_that_fills_the_buffer_is_the_last_of_its_pass(rig: Rig) -> None:
-    broker = await rig.broker()
-    reader, writer = await rig.device(broker.port, "reader"), await rig.device(broker.port, "writer")
-    await reader.subscribe("t")
-    frame = encode(Publish(b"t", bytes(50_000)), V5)
-    assert len(frame) * 4 > link.FULL_BYTES
-    writer.send_bytes(frame * 40)
-    for _ in range(40):
-        assert (await reader.message())[0] == "t"
-    await writer.ping()
-
-
 async def test_who_leaves_while_it_rests_leaves_nothing_behind(rig: Rig) -> None:
     broker = await rig.broker()
     device = await rig.device(broker.port, "device")
@@ -49,14 +53,73 @@ async def test_who_leaves_while_it_rests_leaves_nothing_behind(rig: Rig) -> None
     assert not broker._turns._resting
 
 
-async def test_all_that_was_sent_before_a_goodbye_is_looked_at(rig: Rig) -> None:
+@pytest.mark.parametrize("messages", [900, 12_000])
+@pytest.mark.parametrize("kind", ["tcp", "tls", "ws", "wss"])
+async def test_all_that_was_sent_before_a_goodbye_is_looked_at_though_the_client_is_gone(
+    rig: Rig, certs: Path, kind: str, messages: int
+) -> None:
+    tls = TlsOptions(str(certs / "server.crt"), str(certs / "server.key")) if kind in ("tls", "wss") else None
+    door = ListenerOptions(port=0, tls=tls, websocket=kind in ("ws", "wss"))
+    broker = await rig.broker(Config(listeners=(door, ListenerOptions(port=0, name="plain"))))
+    watcher = await rig.device(broker.listeners[1].port, "watcher")
+    await watcher.subscribe("kept")
+    await watcher.subscribe("will")
+    context = client_context(str(certs / "ca.crt"), None, None) if tls is not None else None
+    if kind in ("ws", "wss"):
+        device = await dial_web(broker.port, V5, tls=context)
+    else:
+        device = await Device.dial(broker.port, V5, tls=context)
+    await device.connect("device", will=Will(b"will", b"gone"))
+    burst = b"".join([encode(Publish(b"kept", b"x", 1, True, packet_id=at + 1), V5) for at in range(messages)])
+    device.send_bytes(burst + encode(Disconnect(), V5))
+    await device.close()
+    for _ in range(messages):
+        assert (await watcher.message())[0] == "kept"
+    await until(lambda: len(broker._turns.links) == 1)
+    await watcher.ping()
+    assert watcher.waiting() == [], "it said goodbye: there is no will"
+
+
+async def test_one_that_rests_while_a_commit_takes_too_long_goes_on_afterwards(rig: Rig) -> None:
+    store = SlowStore()
+    store.patient = False
+    broker = await rig.broker(store=store)
+    broker._turns.stall_changes = 10
+    device, other = await rig.device(broker.port, "device"), await rig.device(broker.port, "other")
+    store.patient = True
+    device.send_bytes(encode(Publish(b"kept", b"x", 1, True, packet_id=1), V5) * 10_000)
+    await until(lambda: broker._turns.is_stalled)
+    await until(lambda: any(link.connection.resting for link in broker._turns._stalled))
+    await other.ping()
+    store.hurry()
+    for _ in range(10_000):
+        await device.expect(Ack)
+    await device.ping()
+
+
+async def test_a_fault_with_one_that_rests_is_no_ones_but_its(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     broker = await rig.broker()
-    device = await rig.device(broker.port, "device")
-    device.send_bytes(encode(Pingreq(), V5) * 20_000 + encode(Disconnect(), V5))
+    first, second = await rig.device(broker.port, "first"), await rig.device(broker.port, "second")
+    go_on = Turns._go_on
+
+    def fail_for_one(turns: Turns) -> None:
+        for link in turns._resting.values():
+            if link.connection.client_id == "first":
+                link.connection.framer = None  # type: ignore[assignment, misc]
+        go_on(turns)
+
+    try:
+        monkeypatch.setattr(Turns, "_go_on", fail_for_one)
+    except TypeError:
+        pytest.skip("nothing can be put in the place of what is compiled")
+    for device in (first, second):
+        device.send_bytes(encode(Pingreq(), V5) * 20_000)
     for _ in range(20_000):
-        await device.expect(Pingresp)
-    with pytest.raises(Gone):
-        await device.next()
+        await second.expect(Pingresp)
+    await until(lambda: len(broker._turns.links) == 1)
+    assert "could not be looked at" in caplog.text
 
 
 async def test_a_takeover_ends_one_that_rests(rig: Rig) -> None:

@@ -153,7 +153,7 @@ class Crew:
         elif isinstance(each, Forward):
             came = each.message
             message = Message(came.topic, came.payload, came.qos, came.retain, came.properties, came.expires_at)
-            forward = Forward(at, each.tag, message, each.plain, each.retain, each.stamp, each.shares)
+            forward = Forward(at, each.tag, message, each.plain, each.retain, each.stamp, each.shares, each.hops)
             there.broker.on_forward(forward, there.now)
         else:
             told = Outcome(at, each.tag, each.code, each.dropped, each.queued, each.sent, each.untaken)

@@ -216,7 +216,9 @@ class Team:
                 stream = Stream(at, each.version, each.came_at, each.packets())
                 self.workers[each.worker].on_stream(stream, now)
             elif isinstance(each, Forward):
-                came = Forward(at, each.tag, _copy(each.message), each.plain, each.retain, each.stamp, each.shares)
+                came = Forward(
+                    at, each.tag, _copy(each.message), each.plain, each.retain, each.stamp, each.shares, each.hops
+                )
                 self.workers[each.worker].on_forward(came, now)
             elif isinstance(each, Claim):
                 self.workers[each.worker].on_claim(Claim(at, each.client_id), now)

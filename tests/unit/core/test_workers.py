@@ -492,6 +492,22 @@ def test_what_was_left_by_a_member_of_a_group_finds_one_where_it_came_from(count
     assert not any(crew[at].broker.publisher.drops for at in range(count))
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_what_no_member_is_left_for_is_not_sent_to_and_fro(count: int) -> None:
+    """Each worker believes that others still have members, for as long as nobody is told that they have none."""
+    crew = Crew(count)
+    members = [crew.subscriber(at, "$share/g/t") for at in range(count)]
+    publisher = crew.connect(0)
+    for member in members:
+        member.disconnect()
+    for at in range(6):
+        publisher.publish("t", str(at))
+    sent = [sum(crew.send(at) for at in range(count)) for _ in range(2 * count)]
+    assert sum(sent) <= 6 * count
+    assert sent[-1] == 0
+    assert sum(crew[at].broker.publisher.drops.get("no_subscribers", 0) for at in range(count)) == 6
+
+
 # ---------------------------------------------------------------------- what is retained
 
 
