@@ -179,7 +179,7 @@ def topic_explosion(frames: Frames, levels: int = LEVELS) -> DataFrame:
         )
         .withColumn("span_s", F.col("last_at").cast("double") - F.col("first_at").cast("double"))
         .withColumn("siblings", F.col("named") + F.col("unnamed"))
-        .where((F.col("unnamed") > 0) | ((F.col("named") >= EXPLODING_SIBLINGS) & few))
+        .where((F.col("unnamed") >= EXPLODING_SIBLINGS) | ((F.col("named") >= EXPLODING_SIBLINGS) & few))
         .select(
             "level",
             "prefix",

@@ -185,7 +185,7 @@ def test_topics_that_the_broker_could_not_name_are_an_explosion(spark: SparkSess
         traffic=[
             {"topic": "plant/line/#", "topics": 700, "messages_qos0": 1400},
             {"topic": "plant/line/a", "messages_qos0": 1},
-            {"topic": "#", "topics": 30, "messages_qos0": 60},
+            {"topic": "#", "topics": 130, "messages_qos0": 260},
             {"topic": "one/#", "topics": 1, "messages_qos0": 60},
         ],
     )
@@ -194,8 +194,13 @@ def test_topics_that_the_broker_could_not_name_are_an_explosion(spark: SparkSess
         report.topic_explosion(frames),
         "level int, prefix string, siblings long, named long, unnamed long, messages long, example string",
         (2, "plant/line", 701, 1, 700, 1401, "plant/line/a"),
-        (0, "#", 32, 2, 30, 1521, "one"),
+        (0, "#", 132, 2, 130, 1721, "one"),
     )
+
+
+def test_a_few_more_topics_than_the_broker_names_are_no_explosion(spark: SparkSession) -> None:
+    frames = make(spark, traffic=[{"topic": "fleet/#", "topics": 7, "messages_qos0": 700}, *siblings("fleet", 20)])
+    assert report.topic_explosion(frames).count() == 0
 
 
 def test_findings_name_the_hottest_the_dead_and_the_exploding(spark: SparkSession) -> None:
