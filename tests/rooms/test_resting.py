@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.net.turns import Turns
 from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
@@ -22,6 +21,7 @@ from mqttlite.wire.packets import (
 )
 from tests.rooms.conftest import Rig
 from tests.support.device import Device, Gone, until
+from tests.support.recorder import Everything
 from tests.support.stores import SlowStore
 from tests.support.web import dial as dial_web
 
@@ -97,29 +97,26 @@ async def test_one_that_rests_while_a_commit_takes_too_long_goes_on_afterwards(r
     await device.ping()
 
 
-async def test_a_fault_with_one_that_rests_is_no_ones_but_its(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+class Faulty(Everything):
+    """A witness that breaks its promise never to raise."""
+
+    def on_dropped(
+        self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str
+    ) -> None:
+        raise RuntimeError("as a test wants it")
+
+
+async def test_a_fault_with_one_that_rests_is_no_ones_but_its(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     broker = await rig.broker()
     first, second = await rig.device(broker.port, "first"), await rig.device(broker.port, "second")
-    go_on = Turns._go_on
-
-    def fail_for_one(turns: Turns) -> None:
-        for link in turns._resting.values():
-            if link.connection.client_id == "first":
-                link.connection.framer = None  # type: ignore[assignment, misc]
-        go_on(turns)
-
-    try:
-        monkeypatch.setattr(Turns, "_go_on", fail_for_one)
-    except TypeError:
-        pytest.skip("nothing can be put in the place of what is compiled")
-    for device in (first, second):
-        device.send_bytes(encode(Pingreq(), V5) * 20_000)
+    broker._core.watch(Faulty())
+    first.send_bytes(encode(Pingreq(), V5) * 20_000 + encode(Publish(b"for/nobody", b""), V5))
+    second.send_bytes(encode(Pingreq(), V5) * 20_000)
     for _ in range(20_000):
         await second.expect(Pingresp)
     await until(lambda: len(broker._turns.links) == 1)
     assert "could not be looked at" in caplog.text
+    broker._core.watch(None)
 
 
 async def test_a_takeover_ends_one_that_rests(rig: Rig) -> None:
