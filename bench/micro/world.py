@@ -47,18 +47,24 @@ class World:
     def turn(self) -> dict[int, bytes]:
         """What would now be written, by the number of the connection; until nobody has more to say."""
         turn = self.broker.turn
-        written: dict[int, bytes] = {}
-        while True:
-            turn.changes.clear()
-            turn.connected.clear()
-            turn.pending_bytes = 0
-            dirty, turn.dirty = turn.dirty, []
-            for outbox in dirty:
-                outbox.awaits_commit = False
-                written[outbox.number] = written.get(outbox.number, b"") + outbox.take()
-            turn.closed.clear()
-            if not turn.resting:
-                return written
+        written = self._write()
+        while turn.resting:
             resting, turn.resting = turn.resting, []
             for number in resting:
                 self.broker.feed(self.broker.connections[number], b"", self.now)
+            for number, data in self._write().items():
+                written[number] = written.get(number, b"") + data
+        return written
+
+    def _write(self) -> dict[int, bytes]:
+        turn = self.broker.turn
+        turn.changes.clear()
+        turn.connected.clear()
+        turn.pending_bytes = 0
+        dirty, turn.dirty = turn.dirty, []
+        written: dict[int, bytes] = {}
+        for outbox in dirty:
+            outbox.awaits_commit = False
+            written[outbox.number] = outbox.take()
+        turn.closed.clear()
+        return written
