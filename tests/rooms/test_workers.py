@@ -626,9 +626,12 @@ async def test_sys_topics_count_all_workers() -> None:
             }
             await watcher.subscribe("$SYS/broker/#")
             said: dict[str, bytes] = {}
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + 60
             while any(said.get(name) != value for name, value in wanted.items()):
                 topic, payload = await watcher.message()
                 said[topic.removeprefix("$SYS/broker/")] = payload
+                assert loop.time() < deadline, {name: said.get(name) for name in wanted}
 
 
 async def test_clients_that_come_and_go_are_told_of_at_the_other_worker() -> None:
