@@ -93,17 +93,15 @@ class Turns(Passes):
         self._leaving: Final[dict[int, Link]] = {}
         """Links that are not read until another worker has said whether they may come, by number."""
         self._resting: dict[int, Link] = {}
-        """Links that are not read until the others were, by number."""
+        """Links of which more came than was looked at, by number."""
         self._bytes_meanwhile = 0
         self._stalled: dict[Link, None] = {}
         """Links that are held up because a commit takes too long."""
         self._closing: list[int] = []
 
     def wake(self) -> None:
-        if (
-            self.broker.turn.moved and not self._is_running
-        ):  # what those connections send from now on must not be read here
-            self.run()
+        if self.broker.turn.moved and not self._is_running:
+            self.run()  # what those connections send from now on must not be read here
         elif not self._woken:
             self._woken = True
             self._loop.call_soon(self._end_pass)
@@ -193,7 +191,7 @@ class Turns(Passes):
         self._arm()
 
     def _let_rest(self, turn: Turn) -> None:
-        """Let those wait of whom more came than one chunk may cost: until the loop has read all others."""
+        """Go on with those of whom more came than one chunk may cost when the loop has read all others."""
         if not self._resting:
             self._loop.call_soon(self._go_on)
         for number in turn.resting:
