@@ -97,8 +97,8 @@ class Turn:
         self.hungry: list[int] = []
         """Connections whose session has more to send than one pass should: `Broker.tick` goes on with them."""
         self.resting: list[int] = []
-        """Connections of which more has come than was looked at: `Broker.feed` is to be given no bytes for them once the
-        others had their turn, until they are not in here again. What comes meanwhile is kept behind that."""
+        """Connections of which more has come than was looked at: `Broker.feed` is to be given no bytes for them once
+        the others had their turn, until they are not in here again. What comes meanwhile is kept behind that."""
         self.effort = 0
         """What the chunk cost that is being looked at, as in `CHUNK_EFFORT`."""
         self.overflowed: list[int] = []
