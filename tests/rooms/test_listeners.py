@@ -8,8 +8,9 @@ import pytest
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.net.endpoints import ACCEPTS_PER_PASS
+from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.server import Broker
-from tests.rooms.conftest import Rig
+from tests.rooms.conftest import Rig, until
 
 
 def has_ipv6() -> bool:
@@ -151,15 +152,19 @@ def _resolve(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
-async def test_a_connection_that_is_taken_over_just_when_the_broker_stops_is_gone_then(rig: Rig) -> None:
-    broker = await rig.enter(Broker(port=0))
+@pytest.mark.parametrize("passes", range(12))
+async def test_a_connection_that_comes_just_when_the_broker_stops_is_gone_then(rig: Rig, passes: int) -> None:
+    """Whichever pass of the loop its handshake is in: read on, made, or over."""
+    proxied = ListenerOptions(port=0, proxy_protocol=ProxyOptions(trusted=("127.0.0.1",)))
+    broker = await rig.enter(Broker(Config(listeners=(proxied,))))
     (listener,) = broker.listeners
-    ours, theirs = socket.socketpair()
-    rig.close_at_end(ours)
-    link = listener.link()
-    listener.adopt(link, theirs)
+    client = socket.create_connection(("127.0.0.1", broker.port))
+    rig.close_at_end(client)
+    client.sendall(b"PROXY TCP4 10.0.0.1 10.0.0.2 1000 1883\r\n")
+    for _ in range(passes):
+        await asyncio.sleep(0)
     await listener.stop_accepting()
-    assert link.made
-    assert link.gone
+    listener.abort()
+    await listener.emptied()
     assert listener.open == 0
-    assert not broker._core.connections
+    await until(lambda: not broker._core.connections)
