@@ -231,8 +231,6 @@ class Session:
         outbox = self.outbox
         if outbox is None or outbox.max_packet_bytes or outbox.topic_alias_maximum:
             return 0
-        if run.is_late and outbox.version == V5:
-            return 0
         if qos == 0:
             outbox.offer(run.frames(outbox.version, 0, 0, run.count), run.count, run.expires_at)
             return run.count
