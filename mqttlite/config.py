@@ -12,7 +12,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from mqttlite.cluster.membership import MAX_WORKERS
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.net.http import Options as MetricsOptions
@@ -123,15 +122,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lame_duck: LameDuckOptions = LameDuckOptions()
     stop_timeout_s: float = 5.0
     """How long a stop may take to send clients their last bytes."""
-    workers: int | Literal["auto"] = 1
-    """Processes that share the work and the ports, as one broker; `"auto"`: one for each processor. Limits are those of
-    each. Only `mqttlite serve` starts them."""
 
     def __post_init__(self) -> None:
         if not self.listeners:
             raise ValueError("listeners is empty: one at least; without the key it is MQTT on 127.0.0.1:1883")
-        if self.workers != "auto" and not 1 <= self.workers <= MAX_WORKERS:
-            raise ValueError(f'workers is {self.workers}: it may be 1 to {MAX_WORKERS}, or "auto"')
         if not 0 <= self.stop_timeout_s < math.inf:
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
 

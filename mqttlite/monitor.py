@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from mqttlite.build import is_compiled, version
-from mqttlite.cluster.membership import Membership
-from mqttlite.config import Config, ConfigError
+from mqttlite.config import Config
 from mqttlite.core.broker import Broker as Core
 from mqttlite.net.http import JSON, HttpServer, Options, Request, Response, sentence
 from mqttlite.net.link import Link
@@ -55,7 +54,6 @@ class Monitor:
         listeners: list[Listener],
         store: TimedStore,
         broker_id: str,
-        place: Membership | None,
         not_ready: Callable[[], str],
     ) -> None:
         self.why: Callable[[str, str | None], dict[str, Any]] | None = None
@@ -70,7 +68,6 @@ class Monitor:
         self._listeners: Final = listeners
         self._store: Final = store
         self._broker_id: Final = broker_id
-        self._worker, self._workers = (0, 1) if place is None else (place.index, place.count)
         self._not_ready: Final = not_ready
         self._certificates: Final = _certificates(config)
         self._build: Final = Build(version=version(), compiled=is_compiled(), python=platform.python_version())
@@ -87,7 +84,7 @@ class Monitor:
         """The latest figures as metrics."""
         self._gathering: asyncio.Task[Figures] | None = None
         self._host: Final = options.host
-        self._http: Final = HttpServer(options.host, _port(options, self._worker), self._answer)
+        self._http: Final = HttpServer(options.host, options.port, self._answer)
         self._answers: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
             "/metrics": self._metrics,
             "/status": self._status,
@@ -128,10 +125,6 @@ class Monitor:
     def on_connected(self, link: Link) -> None:
         """A client was accepted."""
         self._comings.on_connected(link)
-
-    def on_departed(self, link: Link) -> None:
-        """A connection goes on at another worker."""
-        self._comings.ended.add(link.connection)
 
     def on_closed(self, link: Link) -> None:
         """A connection is over."""
@@ -221,8 +214,6 @@ class Monitor:
         return Figures(
             build=self._build,
             broker_id=self._broker_id,
-            worker=self._worker,
-            workers=self._workers,
             uptime_s=time.monotonic() - self._started_at,
             not_ready=self._reason(),
             totals=census.totals,
@@ -280,14 +271,6 @@ def _exposition() -> tuple[str, Callable[[Figures], Iterator[bytes]]] | None:
     except ImportError:
         return None
     return CONTENT_TYPE, exposition
-
-
-def _port(options: Options, worker: int) -> int:
-    """Each worker has its own: of all that share one the kernel would choose, and every scrape would meet another."""
-    port = options.port + worker if options.port else 0
-    if port > 65_535:
-        raise ConfigError(f"metrics.port is {options.port}: worker {worker} would need port {port}; choose a lower one")
-    return port
 
 
 def _certificates(config: Config) -> list[float | None]:

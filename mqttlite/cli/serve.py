@@ -10,23 +10,18 @@ import gc
 import logging
 import os
 import signal
-import ssl
 import sys
-from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import click
 import msgspec
 
 from mqttlite.cli.main import build
-from mqttlite.cli.workers import run as run_workers
-from mqttlite.cli.workers import workers_of
-from mqttlite.cluster.membership import MAX_WORKERS, Membership
 from mqttlite.config import Config, ConfigError, ListenerOptions, load_config
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
-from mqttlite.server import Broker, open_listeners, tls_contexts
+from mqttlite.server import Broker, open_listeners
 from mqttlite.telemetry.log import Calm, Lines
 from mqttlite.telemetry.options import Options as TelemetryOptions
 
@@ -36,7 +31,7 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 KEPT_BYTES = 32 * 1_048_576
-"""Free memory that a worker may keep; glibc takes no larger threshold for what is mapped by itself."""
+"""Free memory that the process may keep; glibc takes no larger threshold for what is mapped by itself."""
 
 FILES_AT_ONCE = 65_536
 """Open files that the kernel has room for from the beginning: 8 bytes of its memory for each. Room that doubles while
@@ -72,7 +67,6 @@ Exit codes:
 @click.option("--require-client-cert", is_flag=True, help="Let nobody in over TLS without a certificate of --cafile.")
 @click.option("--password-file", metavar="FILE", help="Let in who is in this file; see 'mqttlite passwd'.")
 @click.option("--telemetry", metavar="DIR", help="Write telemetry into this folder.")
-@click.option("--workers", metavar="N|auto", help="Processes that share the work and the ports.  [default: 1]")
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65_535),
@@ -101,7 +95,6 @@ def command(
     require_client_cert: bool,
     password_file: str | None,
     telemetry: str | None,
-    workers: str | None,
     metrics_port: int | None,
     log_level: str,
     log_format: str,
@@ -123,13 +116,8 @@ def command(
             config = _replace(config, telemetry=TelemetryOptions(directory=telemetry))
         if metrics_port is not None:
             config = _replace(config, metrics=_metrics(config, metrics_port))
-        if workers is not None:
-            config = _replace(config, workers=_workers(workers))
         _allow_many_files()
         _keep_memory()
-        count = workers_of(config)
-        if count > 1:
-            sys.exit(run_workers(config, count, partial(_serve_as_worker, tls_contexts(config))))
         _run(Broker(config))
     except ConfigError as error:
         _fail(2, str(error))
@@ -194,31 +182,10 @@ def _metrics(config: Config, port: int) -> MetricsOptions:
     return MetricsOptions(port=port) if config.metrics is None else msgspec.structs.replace(config.metrics, port=port)
 
 
-def _workers(text: str) -> int | str:
-    """What `--workers` says."""
-    if text == "auto":
-        return text
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
-        raise ConfigError(f"--workers is {text}: it may be 1 to {MAX_WORKERS}, or auto")
-    return int(text)
-
-
-def _serve_as_worker(contexts: list[ssl.SSLContext | None], config: Config, membership: Membership) -> int:
-    """The exit code of one worker."""
-    try:
-        _run(Broker(config, membership=membership, contexts=contexts))
-    except ConfigError as error:
-        _fail(2, str(error))
-    except OSError as error:
-        _fail(1, str(error))
-    return 0
-
-
 def _run(broker: Broker) -> None:
     handlers = logging.getLogger().handlers
     broker.lines = handlers[0] if len(handlers) == 1 and isinstance(handlers[0], Lines) else None
     _make_room_for_files()
-    broker.owns_thread = sys.platform != "win32"  # where a nap is far longer than it is asked to be
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(_serve(broker))
 
@@ -230,10 +197,9 @@ async def _serve(broker: Broker) -> None:
     for name, event in (("SIGTERM", stop), ("SIGINT", stop), ("SIGUSR1", leave)):
         with contextlib.suppress(NotImplementedError, AttributeError):  # Windows: Ctrl-C is a KeyboardInterrupt
             loop.add_signal_handler(getattr(signal, name), event.set)
-    if broker.is_spokesman:
-        log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
+    log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
     async with broker:
-        for options in open_listeners(broker.config) if broker.is_spokesman else []:
+        for options in open_listeners(broker.config):
             log.warning(
                 "listener %s on %s is open to the network: everybody who reaches it may publish and subscribe",
                 *(options.title(), options.host),
@@ -243,15 +209,12 @@ async def _serve(broker: Broker) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 20, 100)
-        await _first_of(stop, leave, broker.lost_worker)
+        await _first_of(stop, leave)
         if leave.is_set() and not stop.is_set():
             drain = loop.create_task(broker.drain())
             drain.add_done_callback(lambda _task: stop.set())
             await stop.wait()  # a SIGTERM meanwhile cuts it short
-        if broker.is_spokesman:
-            log.info("stopping")
-    if broker.lost_worker.is_set() and not stop.is_set():  # who is told to end soon after the others misses nobody
-        sys.exit(1)
+        log.info("stopping")
 
 
 async def _first_of(*events: asyncio.Event) -> None:
@@ -274,10 +237,7 @@ def _allow_many_files() -> None:
 
 
 def _make_room_for_files() -> None:
-    """Let the kernel make room for many open files at once: it does that for a file of a high number.
-
-    Each worker does it: a fork takes along no more room than it needs.
-    """
+    """Let the kernel make room for many open files at once: it does that for a file of a high number."""
     try:
         import fcntl
         import resource

@@ -41,8 +41,6 @@ class Figures:
 
     build: Build
     broker_id: str
-    worker: int
-    workers: int
     uptime_s: float
     not_ready: str
     """A sentence; empty for a broker that is ready."""
