@@ -9,7 +9,6 @@ for. So a change costs little, however many topics are cached, and leaves the ro
 
 from typing import Final, final
 
-from mqttlite.core.forwards import NOWHERE, Interest
 from mqttlite.core.limits import (
     CHANGES_KEPT,
     COMPARED_IN_A_PASS,
@@ -23,7 +22,6 @@ from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.traffic import TopicTraffic, Traffic
 from mqttlite.core.turn import NO_OUTBOXES, Outbox, Turn
-from mqttlite.core.workers import Workers
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_name, has_wildcard, is_own, matches, split_share
 from mqttlite.topics.tree import SubscriptionTree
@@ -46,20 +44,7 @@ _FINDING_THEM: Final = 4
 
 _NO_RECEIVERS: Final[list["Receiver"]] = []
 _NO_SHARES: Final[list[Share]] = []
-_NO_WORKERS: Final[list[int]] = []
 """Never added to, as `NO_OUTBOXES`."""
-
-
-@final
-class Remote:
-    """Another worker, in the place of its subscriptions of a filter."""
-
-    __slots__ = ("alone", "worker")
-
-    def __init__(self, worker: int) -> None:
-        self.worker: Final = worker
-        self.alone: Final = [worker]
-        """A list of nothing but that, which routes share."""
 
 
 @final
@@ -107,7 +92,7 @@ class Observed:
         self.traffic = traffic
         """Where its messages are counted, until the next harvest."""
         self.receivers: Final = len(receivers) + len(shares)
-        """Sessions here that a message is for, one for each group."""
+        """Sessions that a message is for, one for each group."""
         self.has_no_local = False
         """Whether it is for fewer when one of these published it."""
         for receiver in receivers:
@@ -121,22 +106,18 @@ class Route:
     __slots__ = (
         "aliased",
         "observed",
-        "only",
         "others",
         "plain3",
         "plain5",
         "receivers",
         "refused",
-        "remotes",
         "shares",
         "size",
         "special",
         "stamp",
     )
 
-    def __init__(
-        self, receivers: list[Receiver], shares: list[Share], remotes: list[int], stamp: int, refused: bool = False
-    ) -> None:
+    def __init__(self, receivers: list[Receiver], shares: list[Share], stamp: int, refused: bool = False) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.stamp = stamp
         """As of which change it is."""
@@ -146,12 +127,8 @@ class Route:
         """Connected 3.1.1 clients: the frame alone decides."""
         self.plain5 = NO_OUTBOXES
         """Connected 5.0 clients without subscription identifiers or a Maximum Packet Size."""
-        self.remotes: Final = remotes
-        """Workers that have subscribers too."""
-        self.only: Final = remotes[0] if len(remotes) == 1 and not receivers and not shares else NOWHERE
-        """The worker that has all receivers, where that is another."""
         self.special = bool(shares)
-        """Whether others here are among its receivers than connected clients that get the frame as it is, or that of
+        """Whether others are among its receivers than connected clients that get the frame as it is, or that of
         their version."""
         self.refused: Final = refused
         """Clients may not publish here; such a route has no receivers, so that only who finds none needs to ask."""
@@ -200,7 +177,7 @@ def _with(outboxes: list[Outbox], session: Session, outbox: Outbox) -> list[Outb
 
 
 _OUT_OF_DATE: Final = -1
-_NO_ROUTE: Final = Route([], [], [], _OUT_OF_DATE)
+_NO_ROUTE: Final = Route([], [], _OUT_OF_DATE)
 """Stands in the cache for a route that was let go, so that its topic stays known."""
 
 
@@ -220,14 +197,12 @@ class Routes:
         "_observes",
         "_oldest_change",
         "_policies",
-        "_remotes",
         "_sessions",
         "_shares",
         "_swept",
         "_topics",
         "_tree",
         "_turn",
-        "_workers",
         "cache",
         "shared_subscriptions",
         "stamp",
@@ -241,15 +216,12 @@ class Routes:
         max_cache_bytes: int,
         share_policies: dict[str, str],
         turn: Turn,
-        workers: Workers | None = None,
     ) -> None:
         self._turn: Final = turn
-        self._workers: Final = workers
-        self._remotes: Final = [Remote(worker) for worker in range(workers.count if workers is not None else 0)]
         self._sessions: Final = sessions
         self._max_bytes: Final = max_cache_bytes
         self._policies: Final = share_policies
-        self._tree: Final[SubscriptionTree[Subscription | Share | Remote]] = SubscriptionTree()
+        self._tree: Final[SubscriptionTree[Subscription | Share]] = SubscriptionTree()
         self._shares: Final[dict[bytes, Share]] = {}
         self._groups: Final[dict[str, int]] = {}
         self.cache: Final[dict[bytes, Route]] = {}
@@ -304,7 +276,7 @@ class Routes:
         else:
             check_name(topic)
         if is_own(topic):
-            route = Route(_NO_RECEIVERS, _NO_SHARES, _NO_WORKERS, self.stamp, True)
+            route = Route(_NO_RECEIVERS, _NO_SHARES, self.stamp, True)
             if self._observes:
                 route.observed = Observed(_NO_RECEIVERS, _NO_SHARES, self._follows(topic, route), None)
         else:
@@ -343,8 +315,6 @@ class Routes:
         self.subscriptions += replaced is None
         if replaced is not None:
             self._tree.remove(topic_filter, replaced)
-        elif self._workers is not None:
-            self._workers.want(topic_filter)
         self._tree.add(topic_filter, subscription)
         self.forget(topic_filter)
 
@@ -370,25 +340,6 @@ class Routes:
     def _remove(self, subscription: Subscription) -> None:
         self.subscriptions -= 1
         self._tree.remove(subscription.topic_filter, subscription)
-        if self._workers is not None:
-            self._workers.unwant(subscription.topic_filter)
-
-    def on_interest(self, worker: int, interest: Interest) -> None:
-        """Another worker has subscribers of a filter, or has none any more; or so many members of a group."""
-        shared = split_share(interest.topic_filter)
-        if shared is None:
-            if interest.members:
-                self._tree.add(interest.topic_filter, self._remotes[worker])
-            else:
-                self._tree.remove(interest.topic_filter, self._remotes[worker])
-            self.forget(interest.topic_filter)
-        elif interest.members:
-            share = self._share_of(interest.topic_filter, *shared)
-            share.elsewhere[worker] = (interest.members, interest.online)
-        else:
-            share = self._shares[interest.topic_filter]
-            share.elsewhere.pop(worker, None)
-            self._forget_empty(share, shared[1])
 
     def groups_of(self, session: Session) -> int:
         """How many shared subscriptions it has."""
@@ -400,12 +351,6 @@ class Routes:
 
     def forget_session(self, session: Session) -> None:
         """The session came or went: its outbox in the cached routes is no longer the right one."""
-        if self._workers is not None and session.client_id in self._groups:
-            for topic_filter in session.subscriptions:
-                share = self._shares.get(topic_filter)
-                if share is not None:
-                    share.count(session)
-                    self._tell_share(share)
         if not self.cache:
             return
         for topic_filter in session.subscriptions:  # of a shared one no route knows the session
@@ -440,32 +385,17 @@ class Routes:
         return True
 
     def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
-        share = self._share_of(subscription.topic_filter, group, topic_filter)
-        session = self._sessions[subscription.client_id]
-        share.add(session, subscription)
-        share.count(session)
-        self._tell_share(share)
-        if session.followed:
-            self._follow_share(share, session)
-
-    def _share_of(self, name: bytes, group: bytes, topic_filter: bytes) -> Share:
+        name = subscription.topic_filter
         share = self._shares.get(name)
         if share is None:
             default = self._policies.get("*", ROUND_ROBIN)
             share = self._shares[name] = Share(name, self._policies.get(group.decode(), default))
             self._tree.add(topic_filter, share)
             self.forget(topic_filter)
-        return share
-
-    def _forget_empty(self, share: Share, topic_filter: bytes) -> None:
-        if len(share) == 0 and not share.elsewhere:
-            del self._shares[share.name]
-            self._tree.remove(topic_filter, share)
-            self.forget(topic_filter)
-
-    def _tell_share(self, share: Share) -> None:
-        if self._workers is not None:
-            self._workers.tell_share(share.name, len(share), share.online)
+        session = self._sessions[subscription.client_id]
+        share.add(session, subscription)
+        if session.followed:
+            self._follow_share(share, session)
 
     def _remove_from_share(self, subscription: Subscription, topic_filter: bytes) -> None:
         self.shared_subscriptions -= 1
@@ -476,8 +406,10 @@ class Routes:
         share.remove(subscription)
         if share.followed.pop(subscription.client_id, True) is None:
             self.forget(topic_filter)
-        self._tell_share(share)
-        self._forget_empty(share, topic_filter)
+        if len(share) == 0:
+            del self._shares[share.name]
+            self._tree.remove(topic_filter, share)
+            self.forget(topic_filter)
 
     def _follow_share(self, share: Share, session: Session) -> None:
         """A member is followed, or is so no longer."""
@@ -504,7 +436,6 @@ class Routes:
     def _make(self, topic: bytes) -> Route:
         by_client: dict[str, list[Subscription]] = {}
         shares = _NO_SHARES
-        remotes = _NO_WORKERS
         matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
         self._turn.effort += ROUTE_EFFORT + (self._tree.steps + len(matching)) // STEPS_PER_EFFORT
         for found in matching:
@@ -512,17 +443,12 @@ class Routes:
                 if shares is _NO_SHARES:
                     shares = []
                 shares.append(found)
-            elif isinstance(found, Remote):
-                if remotes is _NO_WORKERS:
-                    remotes = found.alone
-                elif found.worker not in remotes:  # it has several filters that match
-                    remotes = [*remotes, found.worker]
             elif found.client_id in by_client:
                 by_client[found.client_id].append(found)
             else:
                 by_client[found.client_id] = [found]
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in by_client.items()]
-        return Route(receivers, shares, remotes, self.stamp)
+        return Route(receivers, shares, self.stamp)
 
     def _remember(self, topic: bytes, route: Route, known: Route | None) -> None:
         size = route.size + _topic_size(topic) if known is None else route.size - _size(known)

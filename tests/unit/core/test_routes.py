@@ -113,12 +113,12 @@ def test_a_route_takes_more_with_each_subscription_identifier() -> None:
             filters = [Subscription("c", b"#", 1, no_local)]
             filters += [Subscription("c", b"a/+", 1, identifier=1_000 + number) for number in range(identifiers)]
             filters += [Subscription("c", b"a", 1)]
-            sizes.append(Route([Receiver(session, filters)], [], [], 0).size)
+            sizes.append(Route([Receiver(session, filters)], [], 0).size)
     assert sizes == [300, 40_300, 450, 80_450]
 
 
 def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
-    size = _TOPIC_BYTES + 2 + Route([], [], [], 0).size
+    size = _TOPIC_BYTES + 2 + Route([], [], 0).size
     routes = Routes({}, 3 * size, {}, Turn())
     for number in range(10, 20):
         routes.find(b"%d" % number)
@@ -129,7 +129,7 @@ def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
 
 @pytest.mark.parametrize(("limit", "cached"), [(-1, False), (0, True)])
 def test_a_route_is_cached_if_it_fits_the_limit(limit: int, cached: bool) -> None:
-    routes = Routes({}, _TOPIC_BYTES + 1 + Route([], [], [], 0).size + limit, {}, Turn())
+    routes = Routes({}, _TOPIC_BYTES + 1 + Route([], [], 0).size + limit, {}, Turn())
     assert routes.find(b"a").receivers == []
     assert (routes.cached(b"a") is not None) is cached
 
