@@ -10,7 +10,8 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.net.endpoints import ACCEPTS_PER_PASS
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.server import Broker
-from tests.rooms.conftest import Rig, until
+from tests.rooms.conftest import Rig
+from tests.support.device import until
 
 
 def has_ipv6() -> bool:
