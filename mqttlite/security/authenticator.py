@@ -25,6 +25,10 @@ class Credentials:
         return {"fields": {"peer": self.peer, "client_id": self.client_id or None, "listener": self.listener}}
 
 
+class TooBusy(Exception):
+    """Too many clients wait for an answer. The gate refuses with Server busy (0x89, in 3.1.1 return code 3)."""
+
+
 class Authenticator(Protocol):
     """Answers for every CONNECT without an authentication method; an exception counts as a refusal."""
 

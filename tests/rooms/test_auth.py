@@ -12,8 +12,8 @@ from mqttlite.client import Client, ConnectRefused, DisconnectedByServer, ScramS
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.limits import Limits
-from mqttlite.sasl import keys_of
 from mqttlite.security.authenticator import Credentials
+from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import delete_user, set_user
 from mqttlite.server import Broker, open_listeners
 from mqttlite.wire.constants import V5, V311

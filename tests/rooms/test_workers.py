@@ -26,7 +26,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.net import turns
 from mqttlite.net.listeners import PARTING_S
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
-from mqttlite.sasl import keys_of
+from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.server import Broker
