@@ -73,6 +73,11 @@ def _check_length(text: str) -> None:
 
 def keys_of(password: str, salt: bytes, iterations: int) -> Keys:
     """The keys of a password. Takes milliseconds on purpose. Raises `TextError` for a text that cannot be one."""
-    salted = hashlib.pbkdf2_hmac("sha256", prepare(password).encode(), salt, iterations)
+    return derive(prepare(password), salt, iterations)
+
+
+def derive(prepared: str, salt: bytes, iterations: int) -> Keys:
+    """The keys of a password that is prepared. Takes milliseconds, most of them without Python's lock."""
+    salted = hashlib.pbkdf2_hmac("sha256", prepared.encode(), salt, iterations)
     stored_key = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     return Keys(iterations, salt, stored_key, hmac.digest(salted, b"Server Key", "sha256"))

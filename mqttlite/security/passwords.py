@@ -8,7 +8,9 @@ import asyncio
 import hmac
 import logging
 import os
+import threading
 import time
+import unicodedata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +20,7 @@ from scramp import ScramException, ScramMechanism
 
 from mqttlite.core.authentication import Verdict
 from mqttlite.security.authenticator import Credentials, TooBusy
-from mqttlite.security.keys import MAX_CHARACTERS, SCRAM_SHA_256, Keys, TextError, keys_of
+from mqttlite.security.keys import MAX_CHARACTERS, SCRAM_SHA_256, Keys, TextError, derive, prepare
 from mqttlite.security.password_file import PasswordFileError, PasswordFileUnreadable, Users, load
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -32,8 +34,12 @@ MAX_WAITING: Final = 500
 MAX_PASSWORD_BYTES: Final = 4 * MAX_CHARACTERS
 """Of a password or user name in CONNECT; a longer one has more than `MAX_CHARACTERS` and does not wait."""
 
-MAX_MESSAGE_BYTES: Final = 2 * MAX_PASSWORD_BYTES
-"""Of a client's SCRAM message: a user name and a nonce, and room to escape."""
+MAX_MESSAGE_CHARACTERS: Final = 2 * MAX_CHARACTERS
+"""Of a client's SCRAM message, before and after Unicode's normalisation: a user name and a nonce."""
+
+PAUSE_PER_WORK: Final = 9
+"""SASLprep holds Python's lock, four milliseconds for a thousand characters, and the loop waits for it. So a thread
+pauses nine times as long as it prepared: strangers get a tenth of the lock, however much they send."""
 
 RETRY_S: Final = 1.0
 """How long to wait before a file that could not be read is tried again, for clients go on coming."""
@@ -64,6 +70,7 @@ class PasswordAuthenticator:
         self._reading: Final = asyncio.Lock()
         self._threads: Final = ThreadPoolExecutor(HASHES_AT_ONCE, thread_name_prefix="mqttlite-passwords")
         self._waiting = 0
+        self._preparing: Final = threading.Lock()
 
     async def authenticate(self, credentials: Credentials) -> bool:
         """Whether user name and password are in the file; without either, whether anybody may come in.
@@ -78,7 +85,7 @@ class PasswordAuthenticator:
             return False
         users = await self.users()
         keys = users.find(name)
-        fits = await self.in_thread(lambda: _fits(keys, password))
+        fits = await self._in_thread(lambda: self._fits(keys, password))
         return fits and name in users  # the file has names in their prepared form: one in another form is not in it
 
     def begin(self, method: str, credentials: Credentials) -> "ScramExchange":
@@ -108,7 +115,27 @@ class PasswordAuthenticator:
                 seen = self._seen
         self._complaint, self._seen = complaint, seen
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
+    async def prepare(self, work: Callable[[], T]) -> T:
+        """What `work` returns, which prepares a text. Raises `TooBusy`, and what `work` raises."""
+        return await self._in_thread(lambda: self._paced(work))
+
+    def _fits(self, keys: Keys, password: bytes) -> bool:
+        try:
+            text = password.decode()
+            prepared = prepare(text) if text.isascii() else self._paced(lambda: prepare(text))
+        except ValueError:  # it is not UTF-8, or cannot be a password
+            return False
+        return hmac.compare_digest(derive(prepared, keys.salt, keys.iterations).stored_key, keys.stored_key)
+
+    def _paced(self, work: Callable[[], T]) -> T:
+        with self._preparing:
+            began = time.thread_time()
+            try:
+                return work()
+            finally:
+                time.sleep(PAUSE_PER_WORK * (time.thread_time() - began))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
         """What `work` returns, from a thread, in the order of the calls. Raises `TooBusy`, and what `work` raises."""
         if self._waiting >= HASHES_AT_ONCE + MAX_WAITING:
             raise TooBusy(f"{MAX_WAITING} clients wait for their passwords to be checked")
@@ -135,7 +162,7 @@ class ScramExchange:
             message = _text_of(data)
             if self._users is None:
                 self._users = await self._passwords.users()
-                await self._passwords.in_thread(lambda: self._server.set_client_first(message))
+                await self._passwords.prepare(lambda: self._server.set_client_first(message))
                 return Verdict(ReasonCode.CONTINUE_AUTHENTICATION, self._server.get_server_first().encode())
             self._server.set_client_final(message)
         except (ScramException, TextError) as error:
@@ -154,20 +181,13 @@ class ScramExchange:
 
 
 def _text_of(message: bytes | None) -> str:
-    if message is None or len(message) > MAX_MESSAGE_BYTES:
-        raise TextError(f"a message of 1 to {MAX_MESSAGE_BYTES} bytes belongs here")
     try:
-        return message.decode()
+        text = (message or b"").decode()
     except UnicodeDecodeError:
         raise TextError("a message that is not UTF-8") from None
-
-
-def _fits(keys: Keys, password: bytes) -> bool:
-    try:
-        derived = keys_of(password.decode(), keys.salt, keys.iterations)
-    except ValueError:  # it is not UTF-8, or cannot be a password
-        return False
-    return hmac.compare_digest(derived.stored_key, keys.stored_key)
+    if max(len(text), len(unicodedata.ucd_3_2_0.normalize("NFKC", text))) > MAX_MESSAGE_CHARACTERS:
+        raise TextError(f"a message of more than {MAX_MESSAGE_CHARACTERS} characters")
+    return text
 
 
 def _version_of(path: Path) -> Version:
