@@ -22,7 +22,14 @@ class Credentials:
 
     def about(self) -> dict[str, dict[str, object]]:
         """What a line of the log is about, as its `extra`."""
-        return {"fields": {"peer": self.peer, "client_id": self.client_id or None, "listener": self.listener}}
+        return {
+            "fields": {
+                "peer": self.peer,
+                "client_id": self.client_id or None,
+                "username": self.username,
+                "listener": self.listener,
+            }
+        }
 
 
 class TooBusy(Exception):
