@@ -125,7 +125,7 @@ async def test_who_comes_when_too_many_wait_is_told_that_the_server_is_busy(
 
     def held(prepared: str, salt: bytes, iterations: int) -> Keys:
         begun.set()
-        free.wait()
+        free.wait(10)
         return derive(prepared, salt, iterations)
 
     monkeypatch.setattr("mqttlite.security.passwords.derive", held)
@@ -134,7 +134,7 @@ async def test_who_comes_when_too_many_wait_is_told_that_the_server_is_busy(
     broker = await guarded(rig, users)
     first, second = await rig.dial(broker.port, version), await rig.dial(broker.port, version)
     first.hello("first", username="ann")
-    await asyncio.to_thread(begun.wait)
+    await asyncio.to_thread(begun.wait, 10)
     second.hello("second", username="ann")
     assert (await second.expect(Connack)).reason_code == code
     assert await second.goodbye() is None

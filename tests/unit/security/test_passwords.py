@@ -232,13 +232,13 @@ class Held:
 
     def _derive(self, prepared: str, salt: bytes, iterations: int) -> Keys:
         self.begun.release()
-        self.free.wait()
+        self.free.wait(10)
         return derive(prepared, salt, iterations)
 
     async def full(self) -> None:
         """Every thread has something to do."""
         for _ in range(HASHES_AT_ONCE):
-            await asyncio.to_thread(self.begun.acquire)
+            await asyncio.to_thread(self.begun.acquire, timeout=10)
 
 
 async def test_texts_are_prepared_once_and_not_on_the_loop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
