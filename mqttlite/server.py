@@ -456,7 +456,9 @@ class Broker:
             level = logging.DEBUG if connection.bytes_received == 0 else logging.WARNING
             detail = connection.close_detail or "the client left before CONNECT"
             what = link.address, link.listener, _printable(detail)
-            _log.log(level, "%s on %s refused: %s", *what, extra=about(link))
+            fields = {**about(link)["fields"], "username": connection.username}
+            claims = f" (user {connection.username!r}, client {connection.client_id!r})" if connection.version else ""
+            _log.log(level, "%s on %s refused: %s%s", *what, claims, extra={"fields": fields})
             return
         if _log.isEnabledFor(logging.INFO):
             detail = f": {_printable(connection.close_detail)}" if connection.close_detail else ""

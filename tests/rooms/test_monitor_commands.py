@@ -21,7 +21,7 @@ from mqttlite.cli.ask import WrongUsage, place
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.net.http import Options
-from mqttlite.sasl import keys_of
+from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
