@@ -162,18 +162,12 @@ MAX_OWN_RETAINED: Final = 1_000
 """Retained messages of the broker's own, which do not count as anybody's: it has a hundred to say, others may add."""
 
 TOPICS_COMPARED: Final = 500
-"""Cached topics to hold against one changed wildcard filter, some hundred microseconds. Where it may match more, their
-routes are looked at when they are next asked for."""
-
-CHANGES_KEPT: Final = 1_000
-"""Such filters to remember, so that a route that none of them affects need not be made anew."""
-
-ROUTES_SWEPT: Final = 100
-"""Cached routes to look at with each of them, so that those that nobody asks for any more go as well."""
+"""Cached topics to compare with one changed wildcard filter, some hundred microseconds. Where it may match more, the
+whole cache of routes is dropped, and each route is made anew when its topic is next published."""
 
 COMPARED_IN_A_PASS: Final = 5_000
-"""Cached topics to hold against the filters that change in one pass, some milliseconds. Where there are more, for a
-session with 100 000 filters comes, goes or subscribes, every route is made anew when it is next asked for."""
+"""Cached topics to compare with the filters that change in one pass, some milliseconds. Where there are more, for a
+session with 100 000 filters comes, goes or subscribes, the whole cache is dropped as well."""
 
 MEMBERS_ASKED: Final = 100
 """Members of a group to look at for one message, some ten microseconds at best and some hundred where all are full: of

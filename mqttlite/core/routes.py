@@ -1,19 +1,15 @@
 """Who gets what is published to a topic: the subscription tree, and before it a cache keyed by the topic's raw bytes.
 
-A cached route means: the name is valid, the tree is walked. Invariant: a route whose `stamp` is that of `Routes` is
-what the tree would say now; whoever keeps a route asks for that before using it again. A change of subscriptions or of
-a session's connection makes the routes that it can affect differ in their stamps: one by one where its filter can match
-few of the cached topics, else all, and then each route is held against the filters changed since when it is next asked
-for. So a change costs little, however many topics are cached, and leaves the routes in place that it does not affect.
+A cached route means: the name is valid, the tree is walked. Invariant: a cached route is what the tree would say now.
+So a change of subscriptions or of a session's connection drops at once the routes of the topics that its filter
+matches. Where too many cached topics would have to be compared with the filter, it drops the whole cache.
 """
 
 from typing import Final, final
 
 from mqttlite.core.limits import (
-    CHANGES_KEPT,
     COMPARED_IN_A_PASS,
     ROUTE_EFFORT,
-    ROUTES_SWEPT,
     STEPS_PER_EFFORT,
     TOPICS_COMPARED,
 )
@@ -34,10 +30,6 @@ _RECEIVER_BYTES: Final = 150
 _IDENTIFIER_BYTES: Final = 40
 """About what a cached topic and each further level of it take, its route, each receiver in that, and each subscription
 identifier; for `max_route_cache_bytes`."""
-
-_CHANGES_COMPARED: Final = 8
-"""Changed filters to hold against the topic of a route before it costs less to make the route anew; each receiver in it
-makes one more worth while. Those that come and go are mostly the same few."""
 
 _FINDING_THEM: Final = 4
 """Comparisons that it costs to find the cached topics to compare with a filter."""
@@ -114,13 +106,10 @@ class Route:
         "shares",
         "size",
         "special",
-        "stamp",
     )
 
-    def __init__(self, receivers: list[Receiver], shares: list[Share], stamp: int, refused: bool = False) -> None:
+    def __init__(self, receivers: list[Receiver], shares: list[Share], refused: bool = False) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
-        self.stamp = stamp
-        """As of which change it is."""
         self.observed: Observed | None = None
         """What is to be known of its messages; None: nothing."""
         self.plain3 = NO_OUTBOXES
@@ -176,11 +165,6 @@ def _with(outboxes: list[Outbox], session: Session, outbox: Outbox) -> list[Outb
     return outboxes
 
 
-_OUT_OF_DATE: Final = -1
-_NO_ROUTE: Final = Route([], [], _OUT_OF_DATE)
-"""Stands in the cache for a route that was let go, so that its topic stays known."""
-
-
 @final
 class Routes:
     """`cache` is to be asked through `cached` and `find`. What follows a message to its receivers may be added to a
@@ -188,24 +172,19 @@ class Routes:
 
     __slots__ = (
         "_cached_bytes",
-        "_changes",
         "_compared",
         "_compared_at",
         "_groups",
         "_known",
         "_max_bytes",
         "_observes",
-        "_oldest_change",
         "_policies",
         "_sessions",
         "_shares",
-        "_swept",
-        "_topics",
         "_tree",
         "_turn",
         "cache",
         "shared_subscriptions",
-        "stamp",
         "subscriptions",
         "traffic",
     )
@@ -224,17 +203,12 @@ class Routes:
         self._tree: Final[SubscriptionTree[Subscription | Share]] = SubscriptionTree()
         self._shares: Final[dict[bytes, Share]] = {}
         self._groups: Final[dict[str, int]] = {}
-        self.cache: Final[dict[bytes, Route]] = {}
-        self._topics: Final[list[bytes]] = []  # those in the cache, in the order in which `_sweep` goes round
+        self.cache: Final[dict[bytes, Route | None]] = {}
+        """None: the route was dropped, and the index still has the topic."""
         self._known: Final = KnownTopics(TOPICS_COMPARED)
-        self._swept = 0
         self._compared = 0  # what changes of subscriptions cost in this pass, in comparisons of a filter with a topic
         self._compared_at = 0.0
         self._cached_bytes = 0
-        self.stamp = 0
-        """How many changes there were that may affect any route."""
-        self._changes: Final[dict[bytes, int]] = {}  # their filters, and when each last changed; the latest is last
-        self._oldest_change = 0  # no route that is older is held against them: there may have been others
         self.subscriptions = 0
         self.shared_subscriptions = 0
         self.traffic: Traffic | None = None
@@ -263,20 +237,18 @@ class Routes:
                     self._follow_share(share, session)
 
     def cached(self, topic: bytes) -> Route | None:
-        """The route of a client's message, if it is known to hold."""
-        route = self.cache.get(topic)
-        return route if route is not None and route.stamp == self.stamp else None
+        """The route of a client's message, if it is cached."""
+        return self.cache.get(topic)
 
     def find(self, topic: bytes) -> Route:
         """The route of a client's message. Raises `TopicNameInvalid` for a name that breaks the rules."""
-        known = self.cache.get(topic)
-        if known is not None:
-            if known.stamp == self.stamp or self._still_holds(topic, known):
-                return known
-        else:
+        cached = self.cache.get(topic)
+        if cached is not None:
+            return cached
+        if topic not in self.cache:
             check_name(topic)
         if is_own(topic):
-            route = Route(_NO_RECEIVERS, _NO_SHARES, self.stamp, True)
+            route = Route(_NO_RECEIVERS, _NO_SHARES, True)
             if self._observes:
                 route.observed = Observed(_NO_RECEIVERS, _NO_SHARES, self._follows(topic, route), None)
         else:
@@ -284,7 +256,7 @@ class Routes:
             if self._observes:
                 traffic = None if self.traffic is None else self.traffic.of(topic)
                 route.observed = Observed(route.receivers, route.shares, self._follows(topic, route), traffic)
-        self._remember(topic, route, known)
+        self._remember(topic, route)
         return route
 
     def find_own(self, topic: bytes) -> Route:
@@ -351,38 +323,30 @@ class Routes:
 
     def forget_session(self, session: Session) -> None:
         """The session came or went: its outbox in the cached routes is no longer the right one."""
-        if not self.cache:
-            return
         for topic_filter in session.subscriptions:  # of a shared one no route knows the session
-            if not self._forget(topic_filter):
+            if not self.cache:
                 return
+            self.forget(topic_filter)
 
     def forget(self, topic_filter: bytes) -> None:
-        """No cached route of a topic that a filter matches holds any longer."""
-        if self.cache:
-            self._forget(topic_filter)
-
-    def _forget(self, topic_filter: bytes) -> bool:
-        """The same where topics are cached. False: the pass has no room to look which, so that no route holds."""
+        """Drop the cached routes of the topics that a filter matches; all routes where that costs less."""
+        if not self.cache:
+            return
         if not has_wildcard(topic_filter):
             if topic_filter in self.cache:
                 self._drop(topic_filter)
-            return True
+            return
         if self._compared_at != self._turn.now:
             self._compared_at = self._turn.now
             self._compared = 0
-        if self._compared > COMPARED_IN_A_PASS:
-            self._forget_all()
-            return False
         topics = self._known.candidates(topic_filter)
-        if topics is None:
-            self._compared += self._changed(topic_filter)
-            return True
+        if topics is None or self._compared > COMPARED_IN_A_PASS:
+            self._clear()
+            return
         for topic in topics:
             if matches(topic_filter, topic):
                 self._drop(topic)
         self._compared += len(topics) + _FINDING_THEM
-        return True
 
     def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
         name = subscription.topic_filter
@@ -448,95 +412,34 @@ class Routes:
             else:
                 by_client[found.client_id] = [found]
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in by_client.items()]
-        return Route(receivers, shares, self.stamp)
+        return Route(receivers, shares)
 
-    def _remember(self, topic: bytes, route: Route, known: Route | None) -> None:
-        size = route.size + _topic_size(topic) if known is None else route.size - _size(known)
+    def _remember(self, topic: bytes, route: Route) -> None:
+        is_known = topic in self.cache
+        size = route.size if is_known else route.size + _topic_size(topic)
         if self._cached_bytes + size > self._max_bytes:
             self._clear()  # dropping all at once costs less, over time, than finding the oldest each time
-            known = None
+            is_known = False
             size = route.size + _topic_size(topic)
             if size > self._max_bytes:
                 return
-            route.stamp = self.stamp
         self.cache[topic] = route
         self._cached_bytes += size
-        if known is None:
-            self._topics.append(topic)
+        if not is_known:
             self._known.add(topic)
 
-    def _still_holds(self, topic: bytes, route: Route) -> bool:
-        """Whether none of the changes since it was found to hold affects it. If so, it is known to hold now."""
-        if route.stamp < self._oldest_change:
-            return False
-        room = _worth(route)
-        for topic_filter in reversed(self._changes):
-            if self._changes[topic_filter] <= route.stamp:
-                break
-            if room == 0 or matches(topic_filter, topic):
-                return False
-            room -= 1
-        route.stamp = self.stamp
-        return True
-
-    def _changed(self, topic_filter: bytes) -> int:
-        """Any route may be affected: which ones are, is seen when they are next asked for.
-
-        Returns what it cost, in comparisons at most.
-        """
-        self.stamp += 1
-        self._changes.pop(topic_filter, None)
-        self._changes[topic_filter] = self.stamp
-        if len(self._changes) > CHANGES_KEPT:
-            self._oldest_change = self._changes.pop(next(iter(self._changes)))
-        return self._sweep()
-
-    def _sweep(self) -> int:
-        """Let some routes go that hold no longer, for they keep sessions alive that may have ended."""
-        compared = 0
-        for _ in range(min(ROUTES_SWEPT, len(self._topics))):
-            if self._swept >= len(self._topics):
-                self._swept = 0
-            topic = self._topics[self._swept]
-            self._swept += 1
-            route = self.cache[topic]
-            compared += min(_worth(route), len(self._changes))
-            if not self._still_holds(topic, route):
-                self._drop(topic)
-            if compared >= ROUTES_SWEPT * _CHANGES_COMPARED:
-                break
-        return compared
-
-    def _forget_all(self) -> None:
-        self.stamp += 1
-        self._changes.clear()
-        self._oldest_change = self.stamp
-
     def _clear(self) -> None:
-        self._forget_all()  # who keeps one of these routes would not hear of changes
         self.cache.clear()
-        self._topics.clear()
         self._known.clear()
-        self._swept = 0
         self._cached_bytes = 0
 
     def _drop(self, topic: bytes) -> None:
         route = self.cache[topic]
-        self._cached_bytes -= _size(route)
-        route.stamp = _OUT_OF_DATE
-        self.cache[topic] = _NO_ROUTE
+        if route is not None:
+            self._cached_bytes -= route.size
+            self.cache[topic] = None
 
 
 def _topic_size(topic: bytes) -> int:
     """What a topic takes besides its route: with very many levels that is mostly their index."""
     return _TOPIC_BYTES + len(topic) + _LEVEL_BYTES * topic.count(b"/")
-
-
-def _worth(route: Route) -> int:
-    """How many changed filters to hold against the topic of a route before it is made anew."""
-    return _CHANGES_COMPARED + len(route.receivers) + len(route.shares)
-
-
-def _size(route: Route) -> int:
-    """What a route adds to the room of its topic."""
-    return 0 if route is _NO_ROUTE else route.size
