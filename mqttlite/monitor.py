@@ -72,7 +72,8 @@ class Monitor:
         self._broker_id: Final = broker_id
         self._worker, self._workers = (0, 1) if place is None else (place.index, place.count)
         self._not_ready: Final = not_ready
-        self._certificates: Final = _certificates(config)
+        self._config: Final = config
+        self._certificates = _certificates(config)
         self._build: Final = Build(version=version(), compiled=is_compiled(), python=platform.python_version())
         self._exposition: Final = _exposition()
         self._comings: Final = Comings()
@@ -124,6 +125,10 @@ class Monitor:
         if self._gathering is not None:
             self._gathering.cancel()
             await asyncio.wait([self._gathering])
+
+    def on_certificates(self) -> None:
+        """The listeners have read their certificates again."""
+        self._certificates = _certificates(self._config)
 
     def on_connected(self, link: Link) -> None:
         """A client was accepted."""

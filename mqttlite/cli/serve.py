@@ -12,8 +12,9 @@ import os
 import signal
 import ssl
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 import msgspec
@@ -22,12 +23,12 @@ from mqttlite.cli.main import build
 from mqttlite.cli.workers import run as run_workers
 from mqttlite.cli.workers import workers_of
 from mqttlite.cluster.membership import MAX_WORKERS, Membership
-from mqttlite.config import Config, ConfigError, ListenerOptions, load_config
+from mqttlite.config import Config, ConfigError, ListenerOptions, changed_options, load_config
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker, open_listeners, tls_contexts
-from mqttlite.telemetry.log import Calm, Lines
+from mqttlite.telemetry.log import Calm, LogQueue, writing_log
 from mqttlite.telemetry.options import Options as TelemetryOptions
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -45,7 +46,7 @@ milliseconds in which the loop stands still, and a third of the time that the fi
 
 _EPILOG = """\b
 Exit codes:
-  0  stopped by SIGTERM or SIGINT, or, after sending its clients away, by SIGUSR1
+  0  stopped by SIGTERM, SIGINT or SIGQUIT, or, after sending its clients away, by SIGUSR1
   1  cannot listen: port or socket in use, address unknown, not permitted
   2  a flag or the config file is wrong
 """
@@ -107,7 +108,7 @@ def command(
     log_format: str,
 ) -> None:
     """Run the broker: with no flags at all, MQTT 3.1.1 and 5.0 on 127.0.0.1:1883."""
-    lines = Lines(sys.stderr, log_format == "json" or (log_format == "auto" and not sys.stderr.isatty()))
+    lines = LogQueue(log_format == "json" or (log_format == "auto" and not sys.stderr.isatty()))
     lines.addFilter(Calm())
     logging.basicConfig(level=log_level.upper(), handlers=[lines])
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
@@ -130,7 +131,7 @@ def command(
         count = workers_of(config)
         if count > 1:
             sys.exit(run_workers(config, count, partial(_serve_as_worker, tls_contexts(config))))
-        _run(Broker(config))
+        _run(Broker(config), config_path)
     except ConfigError as error:
         _fail(2, str(error))
     except OSError as error:
@@ -214,22 +215,28 @@ def _serve_as_worker(contexts: list[ssl.SSLContext | None], config: Config, memb
     return 0
 
 
-def _run(broker: Broker) -> None:
-    handlers = logging.getLogger().handlers
-    broker.lines = handlers[0] if len(handlers) == 1 and isinstance(handlers[0], Lines) else None
+def _run(broker: Broker, config_path: str | None = None) -> None:
     _make_room_for_files()
     broker.owns_thread = sys.platform != "win32"  # where a nap is far longer than it is asked to be
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(broker))
+    with writing_log(sys.stderr), asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(_serve(broker, config_path))
 
 
-async def _serve(broker: Broker) -> None:
+async def _serve(broker: Broker, config_path: str | None) -> None:
     loop = asyncio.get_running_loop()
     log = logging.getLogger("mqttlite")
     stop, leave = asyncio.Event(), asyncio.Event()
-    for name, event in (("SIGTERM", stop), ("SIGINT", stop), ("SIGUSR1", leave)):
+    requests = _Requests(broker, config_path)
+    for name, react in (
+        ("SIGTERM", stop.set),
+        ("SIGINT", stop.set),
+        ("SIGQUIT", stop.set),
+        ("SIGUSR1", leave.set),
+        ("SIGHUP", requests.reload),
+        ("SIGUSR2", requests.status),
+    ):
         with contextlib.suppress(NotImplementedError, AttributeError):  # Windows: Ctrl-C is a KeyboardInterrupt
-            loop.add_signal_handler(getattr(signal, name), event.set)
+            loop.add_signal_handler(getattr(signal, name), react)
     if broker.is_spokesman:
         log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
     async with broker:
@@ -243,15 +250,71 @@ async def _serve(broker: Broker) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 20, 100)
+        requests.begin()
         await _first_of(stop, leave, broker.lost_worker)
         if leave.is_set() and not stop.is_set():
             drain = loop.create_task(broker.drain())
             drain.add_done_callback(lambda _task: stop.set())
             await stop.wait()  # a SIGTERM meanwhile cuts it short
+        await requests.end()
         if broker.is_spokesman:
             log.info("stopping")
     if broker.lost_worker.is_set() and not stop.is_set():  # who is told to end soon after the others misses nobody
         sys.exit(1)
+
+
+class _Requests:
+    """What signals ask of a running broker: done one after the other, each at most once more while one is done."""
+
+    def __init__(self, broker: Broker, config_path: str | None) -> None:
+        self._broker: Final = broker
+        self._config_path: Final = config_path
+        self._config: Final = None if config_path is None else load_config(config_path)
+        self._asked: Final[dict[str, Callable[[], Awaitable[None]]]] = {}
+        self._wake: Final = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def reload(self) -> None:
+        """SIGHUP."""
+        self._ask("reload", self._reload)
+
+    def status(self) -> None:
+        """SIGUSR2."""
+        self._ask("status", self._broker.log_status)
+
+    def begin(self) -> None:
+        """The broker runs: do what was asked for, also before."""
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def end(self) -> None:
+        """Do nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _ask(self, name: str, act: Callable[[], Awaitable[None]]) -> None:
+        self._asked[name] = act
+        self._wake.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._asked:
+                await self._asked.pop(next(iter(self._asked)))()
+
+    async def _reload(self) -> None:
+        log = logging.getLogger("mqttlite")
+        log.info("SIGHUP: the password files and the TLS files are read again")
+        if self._config_path is not None and self._config is not None:
+            try:
+                changed = changed_options(self._config, load_config(self._config_path))
+            except ConfigError as error:
+                log.error("the configuration stays as it was: %s", error)
+            else:
+                if changed:
+                    log.warning("%s: changed, but needs a restart: %s", self._config_path, ", ".join(changed))
+        await self._broker.reload()
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -96,6 +96,10 @@ class Listener:
         """Bind and accept. Raises `CannotListen`."""
         await self._endpoint.listen(self.name, self._guarded if self._tls or self._proxies else self._plain)
 
+    def use_context(self, context: ssl.SSLContext) -> None:
+        """Let handshakes that begin from now on use other certificates; for a listener that speaks TLS."""
+        self._tls["ssl"] = context
+
     async def stop_accepting(self) -> None:
         """No new connections, and an end to handshakes under way; the links stay as they are."""
         self._stopping = True
