@@ -250,9 +250,9 @@ class Broker:
                 continue
             assert context is not None, "a listener with TLS options"
             listener.use_context(context)
+            if self.monitor is not None:
+                self.monitor.on_certificate(number, options.tls.cert_file)
             _log.info("%s: read again for new connections: %s", listener.name, files)
-        if self.monitor is not None:
-            self.monitor.on_certificates()
 
     async def log_status(self) -> None:
         """Log in one line how much the broker holds; the sessions are counted in slices between other work."""

@@ -114,6 +114,7 @@ def command(
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
     try:
         config = Config() if config_path is None else load_config(config_path)
+        source = None if config_path is None else _Source(config_path, config)
         ports = _Ports(port, tls_port, ws_port, wss_port, socket_path)
         flags = _listeners(host, ports, origins, _tls(ports, cafile, cert, key, require_client_cert))
         if flags:
@@ -131,11 +132,18 @@ def command(
         count = workers_of(config)
         if count > 1:
             sys.exit(run_workers(config, count, partial(_serve_as_worker, tls_contexts(config))))
-        _run(Broker(config), config_path)
+        _run(Broker(config), source)
     except ConfigError as error:
         _fail(2, str(error))
     except OSError as error:
         _fail(1, str(error))
+
+
+class _Source(NamedTuple):
+    """The config file, and what it held when the broker began."""
+
+    path: str
+    config: Config
 
 
 class _Ports(NamedTuple):
@@ -215,18 +223,18 @@ def _serve_as_worker(contexts: list[ssl.SSLContext | None], config: Config, memb
     return 0
 
 
-def _run(broker: Broker, config_path: str | None = None) -> None:
+def _run(broker: Broker, source: _Source | None = None) -> None:
     _make_room_for_files()
     broker.owns_thread = sys.platform != "win32"  # where a nap is far longer than it is asked to be
     with writing_log(sys.stderr), asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(broker, config_path))
+        runner.run(_serve(broker, source))
 
 
-async def _serve(broker: Broker, config_path: str | None) -> None:
+async def _serve(broker: Broker, source: _Source | None) -> None:
     loop = asyncio.get_running_loop()
     log = logging.getLogger("mqttlite")
     stop, leave = asyncio.Event(), asyncio.Event()
-    requests = _Requests(broker, config_path)
+    requests = _Requests(broker, source)
     for name, react in (
         ("SIGTERM", stop.set),
         ("SIGINT", stop.set),
@@ -266,10 +274,9 @@ async def _serve(broker: Broker, config_path: str | None) -> None:
 class _Requests:
     """What signals ask of a running broker: done one after the other, each at most once more while one is done."""
 
-    def __init__(self, broker: Broker, config_path: str | None) -> None:
+    def __init__(self, broker: Broker, source: _Source | None) -> None:
         self._broker: Final = broker
-        self._config_path: Final = config_path
-        self._config: Final = None if config_path is None else load_config(config_path)
+        self._source: Final = source
         self._asked: Final[dict[str, Callable[[], Awaitable[None]]]] = {}
         self._wake: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -301,19 +308,23 @@ class _Requests:
             await self._wake.wait()
             self._wake.clear()
             while self._asked:
-                await self._asked.pop(next(iter(self._asked)))()
+                act = self._asked.pop(next(iter(self._asked)))
+                try:
+                    await act()
+                except Exception:  # the broker goes on
+                    logging.getLogger("mqttlite").exception("what a signal asked for failed")
 
     async def _reload(self) -> None:
         log = logging.getLogger("mqttlite")
         log.info("SIGHUP: the password files and the TLS files are read again")
-        if self._config_path is not None and self._config is not None:
+        if self._source is not None:
             try:
-                changed = changed_options(self._config, load_config(self._config_path))
+                changed = changed_options(self._source.config, load_config(self._source.path))
             except ConfigError as error:
                 log.error("the configuration stays as it was: %s", error)
             else:
                 if changed:
-                    log.warning("%s: changed, but needs a restart: %s", self._config_path, ", ".join(changed))
+                    log.warning("%s: changed, but needs a restart: %s", self._source.path, ", ".join(changed))
         await self._broker.reload()
 
 

@@ -219,6 +219,11 @@ def _timing(make: "_Maker", figures: Figures) -> Iterator[Metric]:
 
 
 def _telemetry(make: "_Maker", figures: Figures) -> Iterator[Metric]:
+    yield make.counter(
+        "mqttlite_log_lines_dropped",
+        "Lines of the log that were dropped, for nobody read them in time.",
+        _only(figures.log_lines_dropped),
+    )
     if figures.rows_written:
         yield make.counter(
             "mqttlite_telemetry_rows_written",
