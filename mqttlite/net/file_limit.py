@@ -1,7 +1,7 @@
 """The limit on open files, seen from a listener: whether one more connection leaves enough of them for the rest.
 
 Neither loop reports it in time: libuv closes a connection for which there is no file and says nothing, asyncio accepts
-nobody for a second. Invariant: of a shortage the log tells when it begins, and when it ends with its count.
+nobody for a second. Invariant: of a shortage the log tells the beginning and, with its count, the end.
 """
 
 import asyncio
@@ -79,9 +79,7 @@ class FileLimit:
             self._watch()
 
     def _report_end(self) -> None:
-        _log.warning(
-            "%s: open files are free again; %d connections were closed meanwhile", self._name, self._turned_away
-        )
+        _log.warning("%s: %d connections were closed at the limit of open files", self._name, self._turned_away)
         self._timer = None
         self._turned_away = 0
 

@@ -77,7 +77,7 @@ class Listener:
         self._upgrades: Final[set[WebSocket]] = set()
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
         self.turned_away = 0
-        """Connections for which there was no room."""
+        """Connections for which there was no room, or no open file."""
         self.failed_handshakes = 0
         """Connections that did not get as far as MQTT: of TLS, and of proxies."""
         self._files: Final = FileLimit(name)

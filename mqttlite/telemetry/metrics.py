@@ -137,7 +137,7 @@ def _connections(make: "_Maker", figures: Figures) -> Iterator[Metric]:
     )
     yield make.counter(
         "mqttlite_connections_turned_away",
-        "Connections closed at once, for there were max_connections.",
+        "Connections closed at once, for there were max_connections, or no open files left for it.",
         [({"listener": each.name}, each.turned_away) for each in figures.listeners],
     )
     yield make.counter(
