@@ -36,8 +36,8 @@ async def test_clients_beyond_the_limit_are_closed_with_one_line_and_come_in_whe
     inside: list[Device] = []
     (listener,) = broker.listeners
     while listener.turned_away < 3:
-        device = await rig.dial(broker.port)
         come = len(inside) + listener.turned_away
+        device = await rig.dial(broker.port)
         await until(lambda come=come: listener.open + listener.turned_away > come)  # type: ignore[misc]
         if listener.open > len(inside):
             await device.connect(f"device-{len(inside)}")
