@@ -140,6 +140,26 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return path is None or allow_anonymous
 
 
+def changed_options(former: object, new: object, path: str = "") -> list[str]:
+    """Which options of two configs differ, as paths such as `listeners[0].port`; a whole section where one has none."""
+    if type(former) is type(new):
+        if isinstance(former, msgspec.Struct) or dataclasses.is_dataclass(former):
+            info = msgspec.inspect.type_info(type(former))
+            assert isinstance(info, (msgspec.inspect.StructType, msgspec.inspect.DataclassType))
+            names = [field.name for field in info.fields]
+            return [
+                option
+                for name in names
+                for option in changed_options(
+                    getattr(former, name), getattr(new, name), f"{path}.{name}" if path else name
+                )
+            ]
+        if isinstance(former, tuple) and isinstance(new, tuple) and len(former) == len(new):
+            pairs = enumerate(zip(former, new, strict=True))
+            return [option for number, pair in pairs for option in changed_options(*pair, f"{path}[{number}]")]
+    return [] if former == new else [path]
+
+
 _KNOWN: Final = ", ".join(Config.__struct_fields__)
 
 

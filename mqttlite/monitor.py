@@ -25,6 +25,7 @@ from mqttlite.telemetry.counters import Totals
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.figures import Build, Figures, ListenerFigures
 from mqttlite.telemetry.histograms import Histogram
+from mqttlite.telemetry.log import lines_dropped
 from mqttlite.telemetry.status import status
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 
@@ -69,7 +70,9 @@ class Monitor:
         self._store: Final = store
         self._broker_id: Final = broker_id
         self._not_ready: Final = not_ready
-        self._certificates: Final = _certificates(config)
+        self._certificates: Final = [
+            None if each.tls is None else _ends_at(each.tls.cert_file) for each in config.listeners
+        ]
         self._build: Final = Build(version=version(), compiled=is_compiled(), python=platform.python_version())
         self._exposition: Final = _exposition()
         self._comings: Final = Comings()
@@ -121,6 +124,10 @@ class Monitor:
         if self._gathering is not None:
             self._gathering.cancel()
             await asyncio.wait([self._gathering])
+
+    def on_certificate(self, number: int, file: str) -> None:
+        """A listener uses another certificate from now on."""
+        self._certificates[number] = _ends_at(file)
 
     def on_connected(self, link: Link) -> None:
         """A client was accepted."""
@@ -257,6 +264,7 @@ class Monitor:
             rows_written={} if self.dataset is None else dict(self.dataset.written_rows),
             rows_dropped={} if self.dataset is None else self.dataset.dropped_rows,
             latency=self.latency(),
+            log_lines_dropped=lines_dropped(),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )
 
@@ -273,8 +281,8 @@ def _exposition() -> tuple[str, Callable[[Figures], Iterator[bytes]]] | None:
     return CONTENT_TYPE, exposition
 
 
-def _certificates(config: Config) -> list[float | None]:
-    """When each listener's certificate is out of date."""
+def _ends_at(file: str) -> float:
+    """When a certificate is out of date, in seconds since 1970."""
     from mqttlite.security.certificates import ends_at
 
-    return [None if each.tls is None else ends_at(each.tls.cert_file).timestamp() for each in config.listeners]
+    return ends_at(file).timestamp()

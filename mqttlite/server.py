@@ -30,9 +30,9 @@ from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.store.memory import MemoryStore
+from mqttlite.telemetry.counters import Survey, Totals
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.journal import Opened
-from mqttlite.telemetry.log import Lines
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
@@ -94,9 +94,8 @@ class Broker:
         self.listeners: list[Listener] = []
         self._gate: Final = Gate(authenticator, method_authenticator)
         self._gates: dict[Listener, Gate] = {}
+        self._passwords: Final[list[PasswordAuthenticator]] = []
         self._store: Final[Store] = MemoryStore() if store is None else store
-        self.lines: Lines | None = None
-        """Where the log goes, if all of it goes there; else it is the logging library's."""
         self._core: Core
         self._turns: Turns
         self.dataset: Dataset | None = None
@@ -150,6 +149,7 @@ class Broker:
             on_question=self._on_question,
         )
         self._gates.clear()
+        self._passwords.clear()
         self.listeners = [
             self._listener(number, options, _tls_context(number, options))
             for number, options in enumerate(self.config.listeners)
@@ -194,6 +194,44 @@ class Broker:
             self._not_ready = "the broker stops"
             self._stop = asyncio.get_running_loop().create_task(self._end())
         await asyncio.shield(self._stop)
+
+    async def reload(self) -> None:
+        """Read the password files and TLS files again and log what came of it.
+
+        A file that cannot be used is logged as an error, and the former content stays in use. Certificates are for
+        handshakes that begin from now on; connections stay as they are.
+        """
+        for passwords in self._passwords:
+            await passwords.reload()
+        for number, (listener, options) in enumerate(zip(self.listeners, self.config.listeners, strict=True)):
+            if options.tls is None:
+                continue
+            files = ", ".join(filter(None, (options.tls.cert_file, options.tls.key_file, options.tls.ca_file)))
+            try:
+                context = await asyncio.to_thread(_tls_context, number, options)
+            except ConfigError as error:
+                _log.error("%s: the certificates stay as they were: %s", listener.name, error)
+                continue
+            assert context is not None, "a listener with TLS options"
+            listener.use_context(context)
+            if self.monitor is not None:
+                self.monitor.on_certificate(number, options.tls.cert_file)
+            _log.info("%s: read again for new connections: %s", listener.name, files)
+
+    async def log_status(self) -> None:
+        """Log in one line how much the broker holds; the sessions are counted in slices between other work."""
+        core = self._core
+        survey = Survey(core, [], Totals())
+        while not survey.step():
+            await asyncio.sleep(0)
+        _log.info(
+            "status: %d connections, %d sessions, %d subscriptions, %d retained messages, %d queued messages",
+            len(self._turns.links),
+            len(core.sessions),
+            core.subscriptions + core.shared_subscriptions,
+            core.publisher.retained,
+            survey.queued,
+        )
 
     async def drain(self) -> None:
         """Lame duck: take no new clients, send those that are here away, a few at a time, then stop.
@@ -381,6 +419,7 @@ class Broker:
         except PasswordFileError as error:
             key = "password_file" if options.password_file is None else f"listeners[{number}].password_file"
             raise ConfigError(f"{key}: {error}") from None
+        self._passwords.append(passwords)
         return Gate(passwords, passwords)
 
     def _on_question(self, link: Link, question: Authenticate) -> None:
@@ -417,10 +456,10 @@ class Broker:
             version = VERSION_NAMES[connection.version]
             session = "session resumed" if connection.session_present else "new session"
             user = f", as {connection.username!r}" if connection.username else ""
-            self._say(
-                link,
+            _log.info(
                 f"{link.address} client {connection.client_id!r} connected: MQTT {version} on {link.listener}, "
                 f"{session}, keep-alive {connection.keep_alive_s} s{user}",
+                extra=about(link),
             )
         if self._status is not None:
             self._status.on_connected()
@@ -430,14 +469,6 @@ class Broker:
             self.observer.on_connected(link)
         if self._presence is not None:
             self._presence.on_connected(connection, link.address, link.listener, connection.connected_at)
-
-    def _say(self, link: Link, message: str) -> None:
-        """Log what a client does."""
-        fields = about(link)
-        if self.lines is None:
-            _log.info(message, extra=fields, stacklevel=2)
-        else:
-            self.lines.say(asyncio.get_running_loop(), _log.name, message, fields["fields"])
 
     def _on_closed(self, link: Link) -> None:
         connection = link.connection
@@ -462,8 +493,9 @@ class Broker:
             return
         if _log.isEnabledFor(logging.INFO):
             detail = f": {_printable(connection.close_detail)}" if connection.close_detail else ""
-            self._say(
-                link, f"{link.address} client {connection.client_id!r} disconnected: {connection.close_reason}{detail}"
+            _log.info(
+                f"{link.address} client {connection.client_id!r} disconnected: {connection.close_reason}{detail}",
+                extra=about(link),
             )
         if connection.drops:
             _log.warning(

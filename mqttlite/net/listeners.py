@@ -17,6 +17,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
+from mqttlite.net.file_limit import FileLimit
 from mqttlite.net.link import LINGER_S, Link, format_address
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
 from mqttlite.net.turns import Turns
@@ -75,9 +76,10 @@ class Listener:
         self._upgrades: Final[set[WebSocket]] = set()
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
         self.turned_away = 0
-        """Connections for which there was no room."""
+        """Connections for which there was no room, or no open file."""
         self.failed_handshakes = 0
         """Connections that did not get as far as MQTT: of TLS, and of proxies."""
+        self._files: Final = FileLimit(name)
         self._stopping = False
         self._emptied: Final = asyncio.Event()
 
@@ -93,12 +95,18 @@ class Listener:
 
     async def start(self) -> None:
         """Bind and accept. Raises `CannotListen`."""
+        self._files.open()
         await self._endpoint.listen(self.name, self._guarded if self._tls or self._proxies else self._plain)
+
+    def use_context(self, context: ssl.SSLContext) -> None:
+        """Let handshakes that begin from now on use other certificates; for a listener that speaks TLS."""
+        self._tls["ssl"] = context
 
     async def stop_accepting(self) -> None:
         """No new connections, and an end to handshakes under way; the links stay as they are."""
         self._stopping = True
         self._endpoint.close()
+        self._files.close()
         await asyncio.sleep(0)  # a task that has not begun would not close its socket
         handshakes = list(self._handshakes)
         for task in handshakes:
@@ -164,6 +172,10 @@ class Listener:
                     "%s: %d connections are the limit (max_connections); turned away so far: %d",
                     *(self.name, self._max_connections, self.turned_away),
                 )
+            return False
+        if not self._files.has_room():
+            self.turned_away += 1
+            self._files.turn_away()
             return False
         self._open += 1
         return True

@@ -101,6 +101,12 @@ class PasswordAuthenticator:
                     await self._read_again(seen)
         return self._users
 
+    async def reload(self) -> None:
+        """Read the file now, changed or not; log what came of it."""
+        async with self._reading:
+            self._complaint = ""  # whoever asks hears it again
+            await self._read_again(_version_of(self._path))
+
     async def _read_again(self, seen: Version) -> None:
         try:
             self._users = await asyncio.to_thread(load, self._path)

@@ -78,6 +78,7 @@ class Figures:
     commits: Histogram
     commit_failures: int
     store_failing: bool
+    log_lines_dropped: int = 0
     rows_written: Mapping[str, int] = field(default_factory=dict)
     """By table of the telemetry dataset."""
     rows_dropped: Mapping[str, int] = field(default_factory=dict)

@@ -136,7 +136,7 @@ def _connections(figures: Figures) -> Iterator[Metric]:
     )
     yield _counter(
         "mqttlite_connections_turned_away",
-        "Connections closed at once, for there were max_connections.",
+        "Connections closed at once, for there were max_connections, or no open files left for it.",
         [({"listener": each.name}, each.turned_away) for each in figures.listeners],
     )
     yield _counter(
@@ -216,6 +216,11 @@ def _timing(figures: Figures) -> Iterator[Metric]:
 
 
 def _telemetry(figures: Figures) -> Iterator[Metric]:
+    yield _counter(
+        "mqttlite_log_lines_dropped",
+        "Lines of the log that were dropped, for nobody read them in time.",
+        _only(figures.log_lines_dropped),
+    )
     if figures.rows_written:
         yield _counter(
             "mqttlite_telemetry_rows_written",
