@@ -1,6 +1,6 @@
-"""`mqttlite why`: what became of a message, in the sentences of the broker's ledger.
+"""`mqttlite why`: what became of a message, in the sentences of the broker's delivery log.
 
-What they say is worded there. Invariant: what the ledger knows goes to standard output, and everything else does not.
+What they say is worded there. Invariant: what the delivery log knows goes to standard output, everything else does not.
 """
 
 import json
@@ -13,7 +13,7 @@ from mqttlite.cli.ask import EXIT_FAILED, Unreachable, ask, options, place
 
 
 @click.command(
-    epilog="Exit codes: 0, the ledger knows of it; 1, it does not, or the broker does not answer; 2, wrong usage.",
+    epilog="Exit codes: 0, the log knows of it; 1, it does not, or the broker does not answer; 2, wrong usage.",
     context_settings={"help_option_names": ["--help"]},
 )
 @click.argument("target", metavar="MESSAGE_ID|TOPIC")
@@ -25,7 +25,8 @@ def command(
 ) -> None:
     """Say what became of a message, or of the latest ones of a topic or filter.
 
-    The broker keeps a ledger if its configuration has a section [ledger]; this asks it on the port of [metrics].
+    The broker keeps a delivery log if its configuration has a section [delivery_log]; this asks
+    it on the port of [metrics].
     """
     query = {"target": target} if client is None else {"target": target, "client": client}
     try:
