@@ -182,8 +182,8 @@ class Monitor:
         if self.why is None:
             return sentence(
                 404,
-                'No delivery log is kept. Put a section [delivery_log] into the configuration, such as topics = ["plant/#"], '
-                "and start the broker again.",
+                "No delivery log is kept. Put a section [delivery_log] into the configuration, such as "
+                'topics = ["plant/#"], and start the broker again.',
             )
         if not target:
             return sentence(400, "Of what? Name a message's id or a topic: /why?target=plant/7/temp&client=c7.")

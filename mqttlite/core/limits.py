@@ -120,6 +120,10 @@ CHUNK_WORK: Final = 8_192
 """What it may cost to look at the packets of one chunk, about in microseconds, before all others have their turn: of
 subscriptions, or of topics that thousands of filters match, a chunk may hold seconds."""
 
+ITERATION_WORK: Final = 8_192
+"""What all links and jobs together may cost in one iteration of the loop, in the same unit, before the rest waits for the
+next: no client holds the others up for longer."""
+
 PACKET_WORK: Final = 4
 ROUTE_WORK: Final = 8
 """What a packet costs that goes the long way, with another for each `BYTES_PER_WORK_UNIT`, and what a route does, with

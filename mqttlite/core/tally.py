@@ -1,0 +1,67 @@
+"""What became of a published message for its receivers: the result of one fan-out."""
+
+from typing import Final, final
+
+from mqttlite.core.reasons import QUEUE_FULL
+
+SUCCESS: Final = 0x00
+NO_MATCHING_SUBSCRIBERS: Final = 0x10
+NOT_AUTHORIZED_CODE: Final = 0x87
+QUOTA_EXCEEDED: Final = 0x97
+
+DROPPED: Final = 0
+QUEUED: Final = 1
+SENT: Final = 2
+"""What became of a message for one receiver. Sent means: it is on its way to the link."""
+
+_NONE_DROPPED: Final[dict[str, int]] = {}
+_NONE_REJECTED: Final[dict[int, None]] = {}
+"""Never changed: they stand for the tables of a tally that needs none."""
+
+
+@final
+class Tally:
+    """The reason code for the publisher, and how many receivers a message was sent to, queued for and dropped for.
+
+    A tally of a batch has one entry per message and receiver; `rejected` holds the positions in the batch of the
+    messages for which a receiver's queue was full.
+    """
+
+    __slots__ = ("code", "dropped", "queued", "reached", "rejected", "sent")
+
+    def __init__(self, code: int = SUCCESS) -> None:
+        self.code = code
+        self.reached = 0
+        """Receivers that the message is for; a shared subscription is one."""
+        self.sent = 0
+        self.queued = 0
+        self.dropped: dict[str, int] = _NONE_DROPPED
+        """Receivers by the reason why they do not get it."""
+        self.rejected: dict[int, None] = _NONE_REJECTED
+
+    def count(self, outcome: int, qos: int, reason: str = QUEUE_FULL) -> None:
+        """One receiver more, which gets the message at this QoS."""
+        if outcome == SENT:
+            self.sent += 1
+        elif outcome == QUEUED:
+            self.queued += 1
+        else:
+            self.drop(reason)
+            if qos:
+                self.code = QUOTA_EXCEEDED
+
+    def drop(self, reason: str) -> None:
+        if self.dropped is _NONE_DROPPED:
+            self.dropped = {}
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+    def reject(self, position: int) -> None:
+        """A receiver's queue was full for the message at this position of a batch."""
+        if self.rejected is _NONE_REJECTED:
+            self.rejected = {}
+        self.rejected[position] = None
+
+    @property
+    def dropped_for(self) -> int:
+        """How many receivers do not get it."""
+        return sum(self.dropped.values())
