@@ -54,7 +54,8 @@ class Limits:
     connect_timeout_s: float = 10.0
     """From the connection's opening to its whole CONNECT, and its authentication: half-open connections end here."""
     server_keep_alive_s: int = 0
-    """Longest keep-alive; a 5.0 client that asks for more, or for none, is told this one. 0: what the client asks."""
+    """Longest keep-alive, for clients that ask for more or for none. CONNACK tells 5.0 clients; older clients that are
+    silent for longer are cut off without having been told. 0: what the client asks."""
     max_session_expiry_s: int = 0xFFFF_FFFF
     """Longest time a session outlives its connection; 0xFFFFFFFF is for good."""
 
