@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, cast, final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import Connection
+from mqttlite.core.connection import AWAITING_CONNECT, Connection
 from mqttlite.core.forwards import Traveller
 
 PASS_BYTES: Final = 1_048_576
@@ -279,6 +279,11 @@ class Link:
     def is_plain(self) -> bool:
         """Whether its socket speaks MQTT, and all of its bytes are the client's."""
         return self.transport in PLAIN
+
+    @property
+    def awaits_connect(self) -> bool:
+        """Whether its client is yet to send a whole CONNECT."""
+        return self.connection.state == AWAITING_CONNECT
 
     @property
     def is_lost(self) -> bool:
