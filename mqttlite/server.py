@@ -28,6 +28,7 @@ from mqttlite.net.link import Link, about
 from mqttlite.net.listeners import Listener
 from mqttlite.net.pauses import Pauses
 from mqttlite.net.proxy_protocol import Proxies
+from mqttlite.net.tls import ServerContext
 from mqttlite.net.turns import Turns
 from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator
 from mqttlite.security.gate import Gate
@@ -433,6 +434,7 @@ class Broker:
             context=context,
             proxies=None if options.proxy_protocol is None else Proxies(options.proxy_protocol),
             max_connections=options.max_connections,
+            max_half_open=options.half_open_limit(),
             handshake_timeout_s=options.handshake_timeout_s,
             must_authenticate=not gate.is_open,
             methods=gate.methods,
@@ -457,6 +459,7 @@ class Broker:
         return Gate(passwords, passwords)
 
     def _on_question(self, link: Link, question: Authenticate) -> None:
+        self._note_connect(link)
         gates = [gate for listener, gate in self._gates.items() if listener.holds(link)]
         if gates:  # else the link is gone
             task = asyncio.get_running_loop().create_task(self._authenticate(link, gates[0], question))
@@ -482,8 +485,13 @@ class Broker:
         self._core.answer(question.number, verdict, asyncio.get_running_loop().time())
         self._turns.wake()
 
+    def _note_connect(self, link: Link) -> None:
+        for listener in self.listeners:
+            listener.note_connect(link)
+
     def _on_connected(self, link: Link) -> None:
         connection = link.connection
+        self._note_connect(link)
         if self.dataset is not None:
             self.dataset.begin(self._opened(link))
         if connection.earlier is not STAYED:
@@ -595,7 +603,7 @@ def tls_contexts(config: Config) -> list[ssl.SSLContext | None]:
 
 def _tls_context(number: int, options: ListenerOptions) -> ssl.SSLContext | None:
     try:
-        return None if options.tls is None else server_context(options.tls)
+        return None if options.tls is None else server_context(options.tls, ServerContext)
     except TlsConfigError as error:
         raise ConfigError(f"listeners[{number}].tls.{error.option}: {error}") from None
 

@@ -61,7 +61,7 @@ class WebSocket(asyncio.Protocol):
     ) -> None:
         self.made = False
         self.gone = False
-        self._link: Final = link
+        self.link: Final = link
         self._user: Link | asyncio.Protocol = link
         self._options: Final = options
         self._timeout_s: Final = timeout_s
@@ -107,13 +107,13 @@ class WebSocket(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._full = True
-        if self._link.made:
+        if self.link.made:
             self._user.pause_writing()
 
     def resume_writing(self) -> None:
         self._full = False
         self._answer_ping()
-        if self._link.made:
+        if self.link.made:
             self._user.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -125,7 +125,7 @@ class WebSocket(asyncio.Protocol):
 
     def _lose(self) -> None:
         self._deaf = True
-        if self._link.made:
+        if self.link.made:
             self._user.connection_lost(self._failure or self._error)
         else:
             self._on_ended(self, False)
@@ -161,7 +161,7 @@ class WebSocket(asyncio.Protocol):
         self._transport.write(response)
         self._frames = Connection(ConnectionType.SERVER)
         self._on_ended(self, True)
-        self._link.connection_made(FrameTransport(self, self._transport))
+        self.link.connection_made(FrameTransport(self, self._transport))
         if early:
             self._read_frames(self._frames, early)
 
@@ -171,10 +171,10 @@ class WebSocket(asyncio.Protocol):
         self.abort()
 
     def _warn(self, sentence: str) -> None:
-        address = self._link.address or format_address(self._transport.get_extra_info("peername"))
-        fields = {"peer": address, "listener": self._link.listener}
+        address = self.link.address or format_address(self._transport.get_extra_info("peername"))
+        fields = {"peer": address, "listener": self.link.listener}
         _log.warning(
-            "%s: WebSocket for %s refused with %s", self._link.listener, address, sentence, extra={"fields": fields}
+            "%s: WebSocket for %s refused with %s", self.link.listener, address, sentence, extra={"fields": fields}
         )
 
     # ------------------------------------------------------------------ frames in
@@ -215,7 +215,7 @@ class WebSocket(asyncio.Protocol):
         if payload:
             self._user.data_received(payload)
         self._answer_ping()
-        if self._link.awaits_connect:
+        if self.link.awaits_connect:
             self._early_frames += count
             if self._early_frames > MAX_EARLY_FRAMES and end is None:
                 end = CloseConnection(Code.POLICY_VIOLATION, f"more than {MAX_EARLY_FRAMES} frames came before CONNECT")
@@ -229,7 +229,7 @@ class WebSocket(asyncio.Protocol):
             if not self._deaf and self._frames is not None:
                 self._decode(self._frames)
         except Exception:  # as where a protocol fails that the loop calls itself
-            _log.exception("%s: what it sent could not be looked at", self._link.address)
+            _log.exception("%s: what it sent could not be looked at", self.link.address)
             self._deaf = True
             self.abort()
         if self._is_deferred:
@@ -276,7 +276,7 @@ class WebSocket(asyncio.Protocol):
         """Send whole packets, each in a binary frame, unless a Close frame was sent or came."""
         frames = self._frames
         if data and frames is not None and frames.state is ConnectionState.OPEN and not self.gone:
-            is_cut = self._user is not self._link  # a relay hands on bytes that are cut anywhere
+            is_cut = self._user is not self.link  # a relay hands on bytes that are cut anywhere
             self._transport.write(_header(len(data)) + data if is_cut else in_frames(data))
 
     def close(self, code: int, reason: str) -> None:
@@ -292,7 +292,7 @@ class WebSocket(asyncio.Protocol):
 
     def finish(self) -> None:
         """Close because the core has ended the connection."""
-        reason = self._link.connection.close_reason
+        reason = self.link.connection.close_reason
         self.close(_CODES.get(reason, Code.POLICY_VIOLATION), str(reason))
 
     def pause_reading(self) -> None:
