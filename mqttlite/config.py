@@ -28,9 +28,12 @@ class ConfigError(ValueError):
     """A config that cannot be used; the text says which file, where in it, what is wrong and what would be right."""
 
 
+MIN_HALF_OPEN: Final = 64
+"""The least of the default bound: as many devices may connect at once to a small listener."""
+
 MAX_HALF_OPEN: Final = 10_000
-"""The default bound on half-open connections: each costs about 50 KB in a TLS handshake, and no processor completes more
-handshakes than this within `handshake_timeout_s`."""
+"""The default bound on half-open connections: each costs about 50 KB in a TLS handshake, and a processor completes no
+more handshakes than this within `handshake_timeout_s`."""
 
 
 class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,7 +55,7 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """One more is closed at once: bounds what clients that only connect can cost."""
     max_half_open: int | None = None
     """Connections whose clients have yet to send CONNECT; for one more, the oldest of them is closed. Absent: a quarter
-    of `max_connections`, at most 10,000."""
+    of `max_connections`, at least 64 and at most 10,000."""
     handshake_timeout_s: float = 10.0
     """How long each may take of what comes before MQTT, half-open connections end here: a proxy's header, a TLS
     handshake, a request for a WebSocket."""
@@ -83,7 +86,7 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         """`max_half_open`, or what stands for it where it is absent."""
         if self.max_half_open is not None:
             return self.max_half_open
-        return min(max(self.max_connections // 4, 1), MAX_HALF_OPEN)
+        return min(max(self.max_connections // 4, MIN_HALF_OPEN), MAX_HALF_OPEN)
 
     def title(self) -> str:
         """Its name, or one like `tcp-1883`, `wss-8884` or `unix-mqttlite.sock` where it has none."""

@@ -143,9 +143,9 @@ async def test_an_alert_tells_the_client_why_its_certificate_is_refused(
 
 @asyncio_only
 async def test_a_refused_client_that_stays_is_cut_off(rig: Rig, certs: Path, jump: Callable[[float], None]) -> None:
-    broker = await serve(rig, tls(certs))
+    broker = await serve(rig, tls(certs, min_version="1.3"))
     reader, writer = await asyncio.open_connection("127.0.0.1", port(broker))
-    writer.write(b"no TLS")
+    writer.write(client_hello(client(certs, version=ssl.TLSVersion.TLSv1_2)))
     assert (await reader.read())[:1] == b"\x15"  # an alert, and the end of what the broker sends
     assert broker.listeners[1].open == 1
     jump(LINGER_S + 0.1)
@@ -321,9 +321,9 @@ async def test_a_connack_refusal_is_read_before_the_close(rig: Rig, certs: Path)
     assert await device.goodbye() is None
 
 
-def client_hello() -> bytes:
+def client_hello(context: ssl.SSLContext | None = None) -> bytes:
     here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     shake = context.wrap_bio(here, there, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
         shake.do_handshake()

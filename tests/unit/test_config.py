@@ -189,7 +189,7 @@ def test_the_reference_has_every_option_with_its_default(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("connections", "asked", "limit"), [(50_000, None, 10_000), (400, None, 100), (1, None, 1), (400, 7, 7)]
+    ("connections", "asked", "limit"), [(50_000, None, 10_000), (400, None, 100), (1, None, 64), (400, 7, 7)]
 )
 def test_a_quarter_of_the_connections_may_be_half_open(connections: int, asked: int | None, limit: int) -> None:
     assert ListenerOptions(max_connections=connections, max_half_open=asked).half_open_limit() == limit
