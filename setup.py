@@ -13,12 +13,7 @@ from setuptools import Extension, setup
 HERE = Path(__file__).resolve().parent
 ON_TOP = (
     "mqttlite/net/link.py",
-    "mqttlite/net/pauses.py",
-    "mqttlite/net/polling.py",
     "mqttlite/net/turns.py",
-    "mqttlite/cluster/envelope.py",
-    "mqttlite/cluster/fabric.py",
-    "mqttlite/cluster/pieces.py",
 )
 
 

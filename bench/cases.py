@@ -66,6 +66,16 @@ def _case(name: str, title: str, table: str, load: str) -> Case:
     return Case(name, title, group, table, arguments, BRIEFLY)
 
 
+def _fleets() -> Iterator[Case]:
+    load = "--mode fleet --qos 1 --pubs 800 --subs 60 --secs 4 --drain 2"
+    for rate, name in ((1000, "1k"), (5000, "5k")):
+        title = f"800 devices, {rate // 1000} 000 messages/s in all, each to three subscribers, QoS 1"
+        paced = _case(f"fleet-800-{name}", title, "fleet", f"{load} --rate {rate}")
+        yield replace(
+            paced, figure="cpu_per_delivery_us", better=Better.LOWER, also=("p50_us", "p99_us"), compared=True
+        )
+
+
 def _streams() -> Iterator[Case]:
     compared = {(0, 16, 1), (0, 16, 50), (0, 256, 1), (0, 256, 50), (0, 4096, 50)}
     compared |= {(qos, 16, pairs) for qos in (1, 2) for pairs in (1, 50)}
@@ -172,7 +182,16 @@ def _secure() -> Iterator[Case]:
 
 CASES: Final = {
     case.name: case
-    for case in (*_streams(), *_mixes(), *_fan_outs(), *_fan_ins(), *_others(), *_connects(), *_secure())
+    for case in (
+        *_fleets(),
+        *_streams(),
+        *_mixes(),
+        *_fan_outs(),
+        *_fan_ins(),
+        *_others(),
+        *_connects(),
+        *_secure(),
+    )
 }
 GROUPS: Final = tuple(dict.fromkeys(case.group for case in CASES.values()))
 

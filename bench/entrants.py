@@ -25,13 +25,11 @@ class Variant:
 
     name: str
     compiled: bool
-    arguments: tuple[str, ...] = ()
 
 
 OURS: Final = (
     Variant("mqttlite-pure", compiled=False),
     Variant("mqttlite", compiled=True),
-    Variant("mqttlite-2-workers", compiled=True, arguments=("--workers", "2")),
 )
 
 
@@ -43,12 +41,7 @@ def ours(home: Path, compiled: Path | None, absent: Callable[[str], None]) -> li
         if source is None:
             absent(f"{variant.name}: there is no compiled build")
             continue
-        spec = serving(variant.name, home, {"PYTHONPATH": str(source)}, variant.arguments)
-        flags = {argument for argument in variant.arguments if argument.startswith("--")}
-        if unknown := flags - flags_of(spec, home):
-            absent(f"{variant.name}: `mqttlite serve` has no {', '.join(sorted(unknown))}")
-            continue
-        specs.append(spec)
+        specs.append(serving(variant.name, home, {"PYTHONPATH": str(source)}))
     return specs
 
 
@@ -61,7 +54,7 @@ def installed(home: Path) -> Spec:
     return serving("mqttlite", home, environment)
 
 
-def serving(name: str, home: Path, environment: Mapping[str, str], arguments: tuple[str, ...] = ()) -> Spec:
+def serving(name: str, home: Path, environment: Mapping[str, str]) -> Spec:
     """`mqttlite serve` with its defaults, on two free ports."""
     certificate, key = authority(home)
     port, tls_port = free_port(), free_port()
@@ -71,20 +64,12 @@ def serving(name: str, home: Path, environment: Mapping[str, str], arguments: tu
         name,
         LOOPBACK,
         port,
-        (*python, "serve", *listeners, "--log-level", "warning", *arguments),
+        (*python, "serve", *listeners, "--log-level", "warning"),
         tls_port=tls_port,
         version_command=(*python, "--version"),
         folder=home,  # an empty one: neither a source tree nor a configuration file is picked up by chance
         environment=environment,
     )
-
-
-def flags_of(spec: Spec, home: Path) -> set[str]:
-    """What `mqttlite serve` takes."""
-    command = [*spec.command[: spec.command.index("serve") + 1], "--help"]
-    environment = {**os.environ, **(spec.environment or {})}
-    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=30)
-    return {word.rstrip(",") for word in done.stdout.split() if word.startswith("--")}
 
 
 def mosquitto(home: Path) -> Spec | None:

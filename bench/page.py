@@ -21,6 +21,7 @@ NOISY: Final = 0.25
 """Cores that others used during a run, above which its figures are to be read with care."""
 NOTES: Final = {
     "recv_per_s": "deliveries/s",
+    "cpu_per_delivery_us": "CPU of the broker for each delivery",
     "connects_per_s": "connects/s",
     "max_rate": "messages/s",
     "p50_us": "median",
@@ -31,7 +32,8 @@ NOTES: Final = {
 }
 """What a figure is, where the case's title does not tell."""
 ALSO: Final = {
-    "p99_us": "99th percentile",
+    "p50_us": "latency, median",
+    "p99_us": "latency, 99th percentile",
     "last_p99_us": "99th percentile",
     "failed": "refused or failed",
     "resumed": "resumed",
@@ -175,7 +177,7 @@ def _cost(results: Sequence[Result]) -> str:
 
 def _seconds_each(result: Result) -> float | None:
     received, cpu = result.figures.get("received", 0), result.figures.get("broker_cpu_s", 0)
-    return cpu / received if received and cpu >= 0.05 else None  # the clock ticks a hundred times a second
+    return cpu / received if received and cpu >= 0.05 else None  # less is too little to tell
 
 
 def _group(case: Case, results: Sequence[Result]) -> chart.Group:

@@ -67,7 +67,7 @@ def _case_table(case: Case, results: Sequence[Result], reference: str) -> str:
         name: median for name in _names(results) if (median := _median(_of(results, name), case.figure)) is not None
     }
     compared = [name for name in (reference, RAW) if value.get(name)]
-    also = [figure for figure in case.also if figure != "p99_us"]  # which every case shows
+    also = [figure for figure in case.also if figure not in ("p50_us", "p99_us")]  # which every case shows
     titles = [
         "broker",
         case.figure,

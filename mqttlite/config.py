@@ -12,7 +12,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from mqttlite.cluster.membership import MAX_WORKERS
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.net.http import Options as MetricsOptions
@@ -142,15 +141,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lame_duck: LameDuckOptions = LameDuckOptions()
     stop_timeout_s: float = 5.0
     """How long a stop may take to send clients their last bytes."""
-    workers: int | Literal["auto"] = 1
-    """Processes that share the work and the ports, as one broker; `"auto"`: one for each processor. Limits are those of
-    each. Only `mqttlite serve` starts them."""
 
     def __post_init__(self) -> None:
         if not self.listeners:
             raise ValueError("listeners is empty: one at least; without the key it is MQTT on 127.0.0.1:1883")
-        if self.workers != "auto" and not 1 <= self.workers <= MAX_WORKERS:
-            raise ValueError(f'workers is {self.workers}: it may be 1 to {MAX_WORKERS}, or "auto"')
         if not 0 <= self.stop_timeout_s < math.inf:
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
 
@@ -163,6 +157,26 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether a listener asks nobody for a password."""
         path, allow_anonymous = self.passwords_of(listener)
         return path is None or allow_anonymous
+
+
+def changed_options(former: object, new: object, path: str = "") -> list[str]:
+    """Which options of two configs differ, as paths such as `listeners[0].port`; a whole section where one has none."""
+    if type(former) is type(new):
+        if isinstance(former, msgspec.Struct) or dataclasses.is_dataclass(former):
+            info = msgspec.inspect.type_info(type(former))
+            assert isinstance(info, (msgspec.inspect.StructType, msgspec.inspect.DataclassType))
+            names = [field.name for field in info.fields]
+            return [
+                option
+                for name in names
+                for option in changed_options(
+                    getattr(former, name), getattr(new, name), f"{path}.{name}" if path else name
+                )
+            ]
+        if isinstance(former, tuple) and isinstance(new, tuple) and len(former) == len(new):
+            pairs = enumerate(zip(former, new, strict=True))
+            return [option for number, pair in pairs for option in changed_options(*pair, f"{path}[{number}]")]
+    return [] if former == new else [path]
 
 
 _KNOWN: Final = ", ".join(Config.__struct_fields__)

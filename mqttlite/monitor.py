@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from mqttlite.build import is_compiled, version
-from mqttlite.cluster.membership import Membership
-from mqttlite.config import Config, ConfigError
+from mqttlite.config import Config
 from mqttlite.core.broker import Broker as Core
 from mqttlite.net.http import JSON, HttpServer, Options, Request, Response, sentence
 from mqttlite.net.link import Link
@@ -26,6 +25,7 @@ from mqttlite.telemetry.counters import Totals
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.figures import Build, Figures, ListenerFigures
 from mqttlite.telemetry.histograms import Histogram
+from mqttlite.telemetry.log import lines_dropped
 from mqttlite.telemetry.status import status
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 
@@ -55,7 +55,6 @@ class Monitor:
         listeners: list[Listener],
         store: TimedStore,
         broker_id: str,
-        place: Membership | None,
         not_ready: Callable[[], str],
     ) -> None:
         self.why: Callable[[str, str | None], dict[str, Any]] | None = None
@@ -70,9 +69,10 @@ class Monitor:
         self._listeners: Final = listeners
         self._store: Final = store
         self._broker_id: Final = broker_id
-        self._worker, self._workers = (0, 1) if place is None else (place.index, place.count)
         self._not_ready: Final = not_ready
-        self._certificates: Final = _certificates(config)
+        self._certificates: Final = [
+            None if each.tls is None else _ends_at(each.tls.cert_file) for each in config.listeners
+        ]
         self._build: Final = Build(version=version(), compiled=is_compiled(), python=platform.python_version())
         self._exposition: Final = _exposition()
         self._comings: Final = Comings()
@@ -87,7 +87,7 @@ class Monitor:
         """The latest figures as metrics."""
         self._gathering: asyncio.Task[Figures] | None = None
         self._host: Final = options.host
-        self._http: Final = HttpServer(options.host, _port(options, self._worker), self._answer)
+        self._http: Final = HttpServer(options.host, options.port, self._answer)
         self._answers: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
             "/metrics": self._metrics,
             "/status": self._status,
@@ -125,13 +125,13 @@ class Monitor:
             self._gathering.cancel()
             await asyncio.wait([self._gathering])
 
+    def on_certificate(self, number: int, file: str) -> None:
+        """A listener uses another certificate from now on."""
+        self._certificates[number] = _ends_at(file)
+
     def on_connected(self, link: Link) -> None:
         """A client was accepted."""
         self._comings.on_connected(link)
-
-    def on_departed(self, link: Link) -> None:
-        """A connection goes on at another worker."""
-        self._comings.ended.add(link.connection)
 
     def on_closed(self, link: Link) -> None:
         """A connection is over."""
@@ -221,8 +221,6 @@ class Monitor:
         return Figures(
             build=self._build,
             broker_id=self._broker_id,
-            worker=self._worker,
-            workers=self._workers,
             uptime_s=time.monotonic() - self._started_at,
             not_ready=self._reason(),
             totals=census.totals,
@@ -267,6 +265,7 @@ class Monitor:
             rows_written={} if self.dataset is None else dict(self.dataset.written_rows),
             rows_dropped={} if self.dataset is None else self.dataset.dropped_rows,
             latency=self.latency(),
+            log_lines_dropped=lines_dropped(),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )
 
@@ -283,16 +282,8 @@ def _exposition() -> tuple[str, Callable[[Figures], Iterator[bytes]]] | None:
     return CONTENT_TYPE, exposition
 
 
-def _port(options: Options, worker: int) -> int:
-    """Each worker has its own: of all that share one the kernel would choose, and every scrape would meet another."""
-    port = options.port + worker if options.port else 0
-    if port > 65_535:
-        raise ConfigError(f"metrics.port is {options.port}: worker {worker} would need port {port}; choose a lower one")
-    return port
-
-
-def _certificates(config: Config) -> list[float | None]:
-    """When each listener's certificate is out of date."""
+def _ends_at(file: str) -> float:
+    """When a certificate is out of date, in seconds since 1970."""
     from mqttlite.security.certificates import ends_at
 
-    return [None if each.tls is None else ends_at(each.tls.cert_file).timestamp() for each in config.listeners]
+    return ends_at(file).timestamp()

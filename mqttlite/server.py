@@ -8,25 +8,19 @@ import logging
 import math
 import secrets
 import ssl
-from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from mqttlite.cluster.membership import Membership
-from mqttlite.cluster.processors import idle_processor
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.connection import Connection
-from mqttlite.core.forwards import STAYED, Move
 from mqttlite.core.ports import Store
 from mqttlite.core.turn import Authenticate
-from mqttlite.crew import SPOKESMAN, Crew
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import Link, about
 from mqttlite.net.listeners import Listener
-from mqttlite.net.pauses import Pauses
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.tls import ServerContext
 from mqttlite.net.turns import Turns
@@ -37,9 +31,9 @@ from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.store.memory import MemoryStore
+from mqttlite.telemetry.counters import Survey, Totals
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.journal import Opened
-from mqttlite.telemetry.log import Lines
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
@@ -77,9 +71,7 @@ class Broker:
     `config` says everything; `host` and `port` are a short way to one plain listener. `authenticator` is asked for
     every CONNECT and `method_authenticator` for those with an authentication method, but on listeners that have a
     password file; without any of them everybody may come in. `store` keeps sessions and retained messages; by default
-    they live as long as this object. `membership` is the place of one of several workers, which are one
-    broker together: `mqttlite serve --workers` starts them. `contexts` are those of `tls_contexts`, which each
-    `start` makes anew if there are none.
+    they live as long as this object.
     """
 
     def __init__(
@@ -91,8 +83,6 @@ class Broker:
         authenticator: Authenticator | None = None,
         method_authenticator: MethodAuthenticator | None = None,
         store: Store | None = None,
-        membership: Membership | None = None,
-        contexts: Sequence[ssl.SSLContext | None] | None = None,
     ) -> None:
         if host is not None or port is not None:
             if config is not None:
@@ -105,17 +95,8 @@ class Broker:
         self.listeners: list[Listener] = []
         self._gate: Final = Gate(authenticator, method_authenticator)
         self._gates: dict[Listener, Gate] = {}
+        self._passwords: Final[list[PasswordAuthenticator]] = []
         self._store: Final[Store] = MemoryStore() if store is None else store
-        self._membership: Final = membership
-        self._contexts: Final = contexts
-        self._crew: Crew | None = None
-        self.lost_worker: Final = asyncio.Event()
-        """Set when another worker is gone without having been told to go."""
-        self.owns_thread = False
-        """Whether nothing but this broker runs on the thread of its loop, so that it may sleep for some microseconds,
-        or poll while a processor is idle. Set before `start`."""
-        self.lines: Lines | None = None
-        """Where the log goes, if all of it goes there; else it is the logging library's."""
         self._core: Core
         self._turns: Turns
         self.dataset: Dataset | None = None
@@ -156,11 +137,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         self.broker_id = secrets.token_hex(8)
         self._wall = Wall(loop.time())
-        place = self._membership
-        index, count = (0, 1) if place is None else (place.index, place.count)
-        self._core = Core(
-            self.config.limits, f"mqttlite-{self.broker_id}-", {**self.config.share_policies}, index, count
-        )
+        self._core = Core(self.config.limits, f"mqttlite-{self.broker_id}-", {**self.config.share_policies})
         self._core.permit_analytics(frozenset(self.config.sys.publishers))
         self._core.restore(self._store.load(), loop.time())
         metrics = self.config.metrics
@@ -171,18 +148,16 @@ class Broker:
             on_connected=self._on_connected,
             on_closed=self._on_closed,
             on_question=self._on_question,
-            on_moved=self._on_moved,
-            pauses=Pauses(loop, idle_processor(count)) if self.owns_thread else None,
         )
         self._gates.clear()
-        contexts = tls_contexts(self.config) if self._contexts is None else self._contexts
+        self._passwords.clear()
         self.listeners = [
-            self._listener(number, options, context)
-            for number, (options, context) in enumerate(zip(self.config.listeners, contexts, strict=True))
+            self._listener(number, options, _tls_context(number, options))
+            for number, options in enumerate(self.config.listeners)
         ]
         if metrics is not None and isinstance(store, TimedStore):
             self.monitor = Monitor(
-                *(metrics, self.config, self._core, self._turns, self.listeners, store, self.broker_id, place),
+                *(metrics, self.config, self._core, self._turns, self.listeners, store, self.broker_id),
                 lambda: self._not_ready,
             )
         self._running = True
@@ -193,25 +168,16 @@ class Broker:
             if self.monitor is not None:
                 self.monitor.dataset = self.dataset
                 await self.monitor.start()
-            if place is not None:
-                self._crew = Crew(place, self._core, self._turns, self.listeners, self._on_status, self.lost_worker.set)
-                await self._crew.start()
-                self._turns.fabric = self._crew.fabric
             self._report()
-            for listener, options in zip(self.listeners, self.config.listeners, strict=True):
-                if self.is_spokesman or options.path is None:
-                    await listener.start()
+            for listener in self.listeners:
+                await listener.start()
         except BaseException:
             await self.stop()
             raise
-        if self._crew is not None:
-            await self._crew.fabric.all_ready()
         self._not_ready = ""
         if self.monitor is not None:
             for address in self.monitor.addresses:
                 _log.info("metrics, health and status are at http://%s", address)
-        if not self.is_spokesman:
-            return
         for listener in self.listeners:
             kind = _TRANSPORT_NAMES[listener.transport]
             for address in listener.addresses:
@@ -227,10 +193,46 @@ class Broker:
                 return
             self._running = False
             self._not_ready = "the broker stops"
-            if self._crew is not None:
-                self._crew.is_leaving()
             self._stop = asyncio.get_running_loop().create_task(self._end())
         await asyncio.shield(self._stop)
+
+    async def reload(self) -> None:
+        """Read the password files and TLS files again and log what came of it.
+
+        A file that cannot be used is logged as an error, and the former content stays in use. Certificates are for
+        handshakes that begin from now on; connections stay as they are.
+        """
+        for passwords in self._passwords:
+            await passwords.reload()
+        for number, (listener, options) in enumerate(zip(self.listeners, self.config.listeners, strict=True)):
+            if options.tls is None:
+                continue
+            files = ", ".join(filter(None, (options.tls.cert_file, options.tls.key_file, options.tls.ca_file)))
+            try:
+                context = await asyncio.to_thread(_tls_context, number, options)
+            except ConfigError as error:
+                _log.error("%s: the certificates stay as they were: %s", listener.name, error)
+                continue
+            assert context is not None, "a listener with TLS options"
+            listener.use_context(context)
+            if self.monitor is not None:
+                self.monitor.on_certificate(number, options.tls.cert_file)
+            _log.info("%s: read again for new connections: %s", listener.name, files)
+
+    async def log_status(self) -> None:
+        """Log in one line how much the broker holds; the sessions are counted in slices between other work."""
+        core = self._core
+        survey = Survey(core, [], Totals())
+        while not survey.step():
+            await asyncio.sleep(0)
+        _log.info(
+            "status: %d connections, %d sessions, %d subscriptions, %d retained messages, %d queued messages",
+            len(self._turns.links),
+            len(core.sessions),
+            core.subscriptions + core.shared_subscriptions,
+            core.publisher.retained,
+            survey.queued,
+        )
 
     async def drain(self) -> None:
         """Lame duck: take no new clients, send those that are here away, a few at a time, then stop.
@@ -239,8 +241,6 @@ class Broker:
         """
         if not self._running:
             return
-        if self._crew is not None:
-            self._crew.is_leaving()
         self._not_ready = "the broker sends its clients away, and stops then"
         options = self.config.lame_duck
         loop = asyncio.get_running_loop()
@@ -248,7 +248,7 @@ class Broker:
             await listener.stop_accepting()
         _log.info("sending %d clients away within %g s", len(self._core.connections), options.deadline_s)
         deadline = loop.time() + options.deadline_s
-        while self._has_clients() and self._running and loop.time() < deadline:
+        while self._core.connections and self._running and loop.time() < deadline:
             steps_left = max(1, round((deadline - loop.time()) / _DRAIN_STEP_S))
             share = math.ceil(len(self._core.connections) / steps_left)
             for connection in list(self._core.connections.values())[:share]:
@@ -256,12 +256,6 @@ class Broker:
             self._turns.run()
             await asyncio.sleep(_DRAIN_STEP_S)
         await self.stop()
-
-    def _has_clients(self) -> bool:
-        """Whether anybody would notice our end. Those whom we only pass on their home sends away."""
-        return bool(self._core.connections) or (
-            self._crew is not None and any(listener.open for listener in self.listeners)
-        )
 
     async def _end(self) -> None:
         try:
@@ -283,8 +277,6 @@ class Broker:
                 _log.error("some connections could not be closed")
             self._turns.run()
             await self._turns.stop()
-            if self._crew is not None:
-                self._crew.stop()
             if self.observer is not None:
                 await self.observer.stop()
             if self.dataset is not None:
@@ -294,7 +286,6 @@ class Broker:
                 await self.monitor.stop()
             self._reporting = None
             self.monitor = None
-            self._crew = None
             self.dataset = None
             self.observer = None
             self._stop = None
@@ -363,16 +354,9 @@ class Broker:
             def connections() -> list[Connection]:
                 return [link.connection for link in turns.links.values()]
 
-            crew = self._crew
-            report = None if crew is None or self.is_spokesman else crew.report
-            self._status = Status(self._core, connections, turns.wake, options.interval_s, loop.time(), report)
+            self._status = Status(self._core, connections, turns.wake, options.interval_s, loop.time())
             self._reporting = loop.create_task(self._status.run())
         self._presence = Presence(self._core, turns.wake, self._wall.offset) if options.presence else None
-
-    @property
-    def is_spokesman(self) -> bool:
-        """Whether it speaks for all workers, or is the only one."""
-        return self._membership is None or self._membership.index == SPOKESMAN
 
     def _open_dataset(self) -> None:
         options = self.config.telemetry
@@ -403,30 +387,11 @@ class Broker:
             monitor.why = None if observer.ledger is None else observer.ledger.why
         observer.start(sum(listener.max_connections for listener in self.config.listeners))
 
-    def _on_status(self, worker: int, status: bytes) -> None:
-        if self._status is not None:
-            self._status.on_report(worker, status)
-
-    def _on_moved(self, link: Link, move: Move) -> None:
-        assert self._crew is not None
-        if move.traveller is not None:
-            move.traveller.broker_id = self.broker_id
-            _log.debug("%s client %r goes on at worker %d", link.address, move.traveller.client_id, move.worker)
-            if self._status is not None:
-                self._status.on_closed(link.connection)
-            if self.monitor is not None:
-                self.monitor.on_departed(link)
-            if self.observer is not None:
-                self.observer.on_departed(link)
-            if self.dataset is not None:
-                self.dataset.forget(link.connection.number)
-        self._crew.move(link, move)
-
     def _listener(self, number: int, options: ListenerOptions, context: ssl.SSLContext | None) -> Listener:
         gate = self._gate_of(number, options)
         listener = Listener(
             options.title(),
-            TcpEndpoint(options.host, options.port, self._membership is not None)
+            TcpEndpoint(options.host, options.port)
             if options.path is None
             else UnixEndpoint(options.path, options.mode),
             transport=options.transport(),
@@ -456,6 +421,7 @@ class Broker:
         except PasswordFileError as error:
             key = "password_file" if options.password_file is None else f"listeners[{number}].password_file"
             raise ConfigError(f"{key}: {error}") from None
+        self._passwords.append(passwords)
         return Gate(passwords, passwords)
 
     def _on_question(self, link: Link, question: Authenticate) -> None:
@@ -494,16 +460,14 @@ class Broker:
         self._note_connect(link)
         if self.dataset is not None:
             self.dataset.begin(self._opened(link))
-        if connection.earlier is not STAYED:
-            return  # everybody was told where it came in
         if _log.isEnabledFor(logging.INFO):
             version = VERSION_NAMES[connection.version]
             session = "session resumed" if connection.session_present else "new session"
             user = f", as {connection.username!r}" if connection.username else ""
-            self._say(
-                link,
+            _log.info(
                 f"{link.address} client {connection.client_id!r} connected: MQTT {version} on {link.listener}, "
                 f"{session}, keep-alive {connection.keep_alive_s} s{user}",
+                extra=about(link),
             )
         if self._status is not None:
             self._status.on_connected()
@@ -513,14 +477,6 @@ class Broker:
             self.observer.on_connected(link)
         if self._presence is not None:
             self._presence.on_connected(connection, link.address, link.listener, connection.connected_at)
-
-    def _say(self, link: Link, message: str) -> None:
-        """Log what a client does."""
-        fields = about(link)
-        if self.lines is None:
-            _log.info(message, extra=fields, stacklevel=2)
-        else:
-            self.lines.say(asyncio.get_running_loop(), _log.name, message, fields["fields"])
 
     def _on_closed(self, link: Link) -> None:
         connection = link.connection
@@ -539,12 +495,15 @@ class Broker:
             level = logging.DEBUG if connection.bytes_received == 0 else logging.WARNING
             detail = connection.close_detail or "the client left before CONNECT"
             what = link.address, link.listener, _printable(detail)
-            _log.log(level, "%s on %s refused: %s", *what, extra=about(link))
+            fields = {**about(link)["fields"], "username": connection.username}
+            claims = f" (user {connection.username!r}, client {connection.client_id!r})" if connection.version else ""
+            _log.log(level, "%s on %s refused: %s%s", *what, claims, extra={"fields": fields})
             return
         if _log.isEnabledFor(logging.INFO):
             detail = f": {_printable(connection.close_detail)}" if connection.close_detail else ""
-            self._say(
-                link, f"{link.address} client {connection.client_id!r} disconnected: {connection.close_reason}{detail}"
+            _log.info(
+                f"{link.address} client {connection.client_id!r} disconnected: {connection.close_reason}{detail}",
+                extra=about(link),
             )
         if connection.drops:
             _log.warning(
@@ -558,7 +517,7 @@ class Broker:
             row = session_row(
                 connection,
                 self._opened(link),
-                broker_id=connection.earlier.broker_id or self.broker_id,
+                broker_id=self.broker_id,
                 wall=self._wall.at,
                 pseudonyms=self._pseudonyms,
             )
@@ -592,16 +551,8 @@ def _printable(text: str) -> str:
     return short if short.isprintable() else repr(short)
 
 
-def tls_contexts(config: Config) -> list[ssl.SSLContext | None]:
-    """What each listener speaks TLS with; None for one that does not. Raises `ConfigError` for files it cannot use.
-
-    Workers take theirs from the process that starts them: a client comes back to any of them, and only the context that
-    made a session ticket, or a copy of it, can read it (RFC 5077, section 4).
-    """
-    return [_tls_context(number, options) for number, options in enumerate(config.listeners)]
-
-
 def _tls_context(number: int, options: ListenerOptions) -> ssl.SSLContext | None:
+    """What a listener speaks TLS with; None for one that does not. Raises `ConfigError` for files it cannot use."""
     try:
         return None if options.tls is None else server_context(options.tls, ServerContext)
     except TlsConfigError as error:

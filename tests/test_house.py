@@ -20,17 +20,16 @@ import mqttlite
 ROOT = Path(__file__).resolve().parent.parent
 
 # Each room with the rooms it may look into. Rooms of one floor do not know each other.
-GROUND: Final = {"wire": set(), "sasl": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
-FIRST_FLOOR: Final = {"net", "store", "security", "cluster", "gateway", "telemetry", "delivery", "testing"}
+GROUND: Final = {"wire": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
+FIRST_FLOOR: Final = {"net", "store", "security", "gateway", "telemetry", "delivery", "testing"}
 BELOW: Final[dict[str, set[str]]] = {
     **GROUND,
     **{room: set(GROUND) for room in FIRST_FLOOR},
-    "client": {"sasl", "wire"},
+    "client": {"wire"},
     "config": FIRST_FLOOR | set(GROUND),
-    "crew": FIRST_FLOOR | set(GROUND),
     "build": set(),
     "monitor": FIRST_FLOOR | set(GROUND) | {"build", "config"},
-    "server": FIRST_FLOOR | set(GROUND) | {"config", "crew", "monitor"},
+    "server": FIRST_FLOOR | set(GROUND) | {"config", "monitor"},
     "cli": FIRST_FLOOR | set(GROUND) | {"build", "client", "config", "server"},
     "__main__": {"cli"},
     "": FIRST_FLOOR | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names

@@ -14,6 +14,15 @@
  *
  * Modes (each prints one line of JSON; the keys are explained at report()):
  *
+ *   fleet     --pubs P devices, each of which sends one message at a time, at a total
+ *             --rate; a device's next message waits for the acknowledgement of its last
+ *             one. The devices send in turn, each message at a random moment of its own
+ *             1/rate of a second, with payloads from 20 to 2048 bytes (their logarithm
+ *             is uniform) on topics fleet/<site>/<model>/<device>/<measure>.
+ *             Each message goes to three of --subs S subscribers: one for its site, one for its
+ *             model, one for its measure.  The receivers acknowledge.  A fleet runs for
+ *             long, so the first second, at 5000 messages/s, is not measured: brokers may
+ *             remember who gets what, and most of the 4 topics of each device came by then.
  *   stream    --pubs P publishers, each with its own topic and one subscriber.
  *             QoS 0: as fast as TCP takes it (or at most --lag N undelivered);
  *             QoS 1/2: at most --window W unacknowledged per publisher.
@@ -131,21 +140,14 @@ static double own_cpu_secs(void) {
          + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-/* CPU seconds (user and system, all threads) of the broker's processes. */
+/* CPU seconds (user and system, all threads) of the broker's processes: what /proc/PID/stat says in ticks. */
 static double broker_cpu_secs(void) {
     double total = 0;
     for (int i = 0; i < opt.npids; i++) {
-        char path[64], buf[1024], *p;
-        snprintf(path, sizeof path, "/proc/%d/stat", opt.pids[i]);
-        FILE *f = fopen(path, "r");
-        if (!f) continue;
-        size_t n = fread(buf, 1, sizeof buf - 1, f);
-        fclose(f);
-        buf[n] = 0;
-        unsigned long ut = 0, st = 0;
-        if ((p = strrchr(buf, ')'))
-            && sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &ut, &st) == 2)
-            total += (double)(ut + st) / (double)sysconf(_SC_CLK_TCK);
+        clockid_t clock;
+        struct timespec t;
+        if (!clock_getcpuclockid(opt.pids[i], &clock) && !clock_gettime(clock, &t))
+            total += (double)t.tv_sec + (double)t.tv_nsec / 1e9;
     }
     return total;
 }
@@ -290,6 +292,7 @@ static bool churn_waits;                /* for the answer to its last packet */
 static int nconns, nsubs;
 static uint8_t *rx;                     /* the one receive buffer */
 static bool single_source;              /* check the order on each subscriber */
+static bool jittered;                   /* pace: each message at a random moment of its interval */
 static uint64_t rng = 88172645463325252ull;
 
 static uint64_t random64(void) {
@@ -720,8 +723,9 @@ static void wait_events(int64_t timeout_ns) {
 
 /* Publishes what has come due at `rate` a second, in turn over the publishers. */
 static int64_t pace(struct conn *p, int npubs, double rate, uint64_t limit, uint64_t now) {
+    static double jitter;
     while (st.sent < limit) {
-        uint64_t due = st.start + (uint64_t)((double)st.sent * 1e9 / rate);
+        uint64_t due = st.start + (uint64_t)(((double)st.sent + jitter) * 1e9 / rate);
         if (due > now) return (int64_t)(due - now);
         struct conn *c = &p[st.sent % (uint64_t)npubs];
         if (c->dead) die("a publisher lost its connection");
@@ -729,6 +733,7 @@ static int64_t pace(struct conn *p, int npubs, double rate, uint64_t limit, uint
             || (c->packets->id_off && c->inflight >= (uint32_t)opt.window)) return (int64_t)1e6;
         add_message(c, due);
         st.last_tx = now;
+        if (jittered) jitter = (double)(random64() >> 11) * 0x1p-53;
         if (!c->want_out) flush(c);
     }
     return (int64_t)1e8;
@@ -846,6 +851,7 @@ static double elapsed(void) {
  * phase_s           with the wait for what never came, too: the time that the CPU figures span
  * loadgen_cpu_s     CPU this program used; near phase_s it, not the broker, is the limit
  * broker_cpu_s      CPU of the processes of --pid, and rss_peak_kb their memory
+ * cpu_per_delivery_us  (fleet) the same CPU over the deliveries
  */
 static void report(int fan, const char *extra) {
     double tx = (double)(st.last_tx - st.start) / 1e9, el = elapsed();
@@ -854,7 +860,7 @@ static void report(int fan, const char *extra) {
            "\"lost\":%lld,\"drained\":\"%s\",\"stale\":%llu,\"dup\":%llu,\"reordered\":%llu,\"disconnects\":%llu,"
            "\"sent_per_s\":%.0f,\"recv_per_s\":%.0f,"
            "\"p50_us\":%.1f,\"p95_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"max_us\":%.1f,"
-           "\"elapsed_s\":%.3f,\"phase_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.2f,\"rss_peak_kb\":%llu%s}\n",
+           "\"elapsed_s\":%.3f,\"phase_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.4f,\"rss_peak_kb\":%llu%s}\n",
            opt.mode, opt.label, opt.qos, opt.size, opt.v5 ? "true" : "false",
            (unsigned long long)st.sent, (unsigned long long)st.received, (long long)(due - st.received),
            st.drained, (unsigned long long)st.stale, (unsigned long long)st.dup, (unsigned long long)st.reordered,
@@ -876,6 +882,35 @@ static void open_subscribers(int n, const char *fmt) {
 static void open_publishers(int n, const char *fmt) {
     publishers = &conns[nconns];
     for (int i = 0; i < n; i++) publisher_to(open_conn(), i, fmt);
+}
+
+/* Device i is of site i mod n and of model i / n mod n, with n subscribers for the sites, the models and the measures. */
+static void mode_fleet(void) {
+    enum { RECEIVERS = 3, TOPICS = 4, PACKETS = 16, STEPS = 32, WARM_UP_RATE = 5000 };
+    static const char *const filters[RECEIVERS] = { "fleet/s%d/#", "fleet/+/m%d/#", "fleet/+/+/+/k%d" };
+    char topic[64], extra[64];
+    int n = opt.subs / RECEIVERS;
+    alloc_conns(opt.subs + opt.pubs);
+    for (int i = 0; i < n * RECEIVERS; i++) subscribe_one(open_conn(), filters[i % RECEIVERS], i / RECEIVERS);
+    publishers = &conns[nconns];
+    for (int i = 0; i < opt.pubs; i++) {
+        struct packet *packets = xalloc(PACKETS * sizeof *packets);
+        int first = (int)(random64() % (uint64_t)n);
+        for (int k = 0; k < PACKETS; k++) {
+            double size = 20;
+            for (uint64_t step = random64() % (STEPS + 1); step; step--) size *= 1.1556;   /* 2048 / 20, to the 1/STEPS */
+            snprintf(topic, sizeof topic, "fleet/s%d/m%d/d%d/k%d", i % n, i / n % n, i, (first + k % TOPICS) % n);
+            packets[k] = encode_publish(topic, (int)size, opt.qos, (uint32_t)i);
+        }
+        make_publisher(open_conn(), i, packets, PACKETS);
+    }
+    jittered = true;
+    arm_all();
+    run(publishers, opt.pubs, RECEIVERS, WARM_UP_RATE, 1, opt.drain);
+    clear_backlog();
+    run(publishers, opt.pubs, RECEIVERS, opt.rate > 0 ? opt.rate : 1000, opt.secs, opt.drain);
+    snprintf(extra, sizeof extra, ",\"cpu_per_delivery_us\":%.2f", st.broker_cpu * 1e6 / (double)st.received);
+    report(RECEIVERS, opt.npids && st.received ? extra : "");
 }
 
 static void mode_stream(void) {
@@ -1171,7 +1206,7 @@ static void start_raw(void) {
 /* ----------------------------------------------------------------------- main */
 
 static const struct { const char *name; void (*go)(void); } modes[] = {
-    { "stream", mode_stream }, { "fanout", mode_fanout }, { "fanin", mode_fanin }, { "wild", mode_wild },
+    { "fleet", mode_fleet }, { "stream", mode_stream }, { "fanout", mode_fanout }, { "fanin", mode_fanin }, { "wild", mode_wild },
     { "connect", mode_connect }, { "pingpong", mode_stream }, { "slow", mode_slow },
 };
 
@@ -1239,6 +1274,8 @@ static void parse_options(int argc, char **argv) {
     if (opt.props && !opt.v5) die("--props needs --v5");
     if (opt.resume && !opt.tls) die("--resume needs --tls");
     if (opt.spread < 0 || opt.spread > 100000) die("--spread is 0 to 100000");
+    if (!strcmp(opt.mode, "fleet") && opt.subs < 3) die("fleet needs --subs of 3 or more");
+    if (!strcmp(opt.mode, "fleet")) opt.window = 1;
     if (!strcmp(opt.mode, "pingpong")) { opt.pubs = 1; opt.lag = 1; }
 }
 

@@ -61,25 +61,17 @@ def options(function: F) -> F:
             help="How long to wait for an answer.",
         ),
         click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Find the port in the broker's file."),
-        click.option(
-            "--url",
-            "urls",
-            metavar="URL",
-            multiple=True,
-            help=f"Where the broker serves its metrics; repeatable, for several workers.  [default: {DEFAULT_URL}]",
-        ),
+        click.option("--url", metavar="URL", help=f"Where the broker serves its metrics.  [default: {DEFAULT_URL}]"),
     ):
         function = option(function)
     return function
 
 
-def places(urls: tuple[str, ...], config_path: str | None) -> list[str]:
-    """The URLs to ask. Raises `WrongUsage`."""
-    if urls and config_path is not None:
+def place(url: str | None, config_path: str | None) -> str:
+    """The URL to ask. Raises `WrongUsage`."""
+    if url is not None and config_path is not None:
         raise WrongUsage("--url and --config exclude each other.")
-    if config_path is not None:
-        return _from_config(config_path)
-    return [_checked(url) for url in urls or (DEFAULT_URL,)]
+    return _checked(url or DEFAULT_URL) if config_path is None else _from_config(config_path)
 
 
 def ask(url: str, target: str, timeout_s: float) -> Answer:
@@ -128,14 +120,11 @@ def _checked(url: str) -> str:
     return full
 
 
-def _from_config(path: str) -> list[str]:
-    """One for each worker."""
-    from mqttlite.cli.workers import workers_of  # here, for it imports the broker
-    from mqttlite.config import ConfigError, load_config
+def _from_config(path: str) -> str:
+    from mqttlite.config import ConfigError, load_config  # here, for it imports the broker
 
     try:
         config = load_config(path)
-        count = workers_of(config)
     except ConfigError as error:
         raise WrongUsage(str(error)) from None
     metrics = config.metrics
@@ -145,4 +134,4 @@ def _from_config(path: str) -> list[str]:
         raise WrongUsage(f"{path}: metrics.port is 0, so the system chose it; the broker's log says which: use --url.")
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(metrics.host, metrics.host)
     name = f"[{host}]" if ":" in host else host
-    return [f"http://{name}:{metrics.port + worker}" for worker in range(count)]
+    return f"http://{name}:{metrics.port}"

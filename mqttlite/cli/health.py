@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from mqttlite.cli.ask import EXIT_FAILED, Unreachable, WrongUsage, ask, options, places
+from mqttlite.cli.ask import EXIT_FAILED, Unreachable, WrongUsage, ask, options, place
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
@@ -49,7 +49,7 @@ _STRANGERS: Final = (
 @click.option("--cafile", metavar="FILE", help="With mqtts: the authority that signed the broker's certificate.")
 @click.option("--insecure", is_flag=True, help="With mqtts: do not verify the certificate.")
 def command(
-    urls: tuple[str, ...],
+    url: str | None,
     config_path: str | None,
     timeout_s: float,
     mqtt_url: str | None,
@@ -58,25 +58,23 @@ def command(
 ) -> None:
     """Say whether a broker is well: ready for clients, and able to keep what it is given.
 
-    Asks /readyz on the port of [metrics]; of several workers all must be ready.
+    Asks /readyz on the port of [metrics].
     """
     try:
         if mqtt_url is not None:
-            if urls or config_path is not None:
+            if url is not None or config_path is not None:
                 raise WrongUsage("--mqtt goes with neither --url nor --config.")
             click.echo(_by_mqtt(mqtt_url, _context(mqtt_url, cafile, insecure), timeout_s))
             return
         if cafile is not None or insecure:
             raise WrongUsage("--cafile and --insecure belong to --mqtt.")
-        sentences = []
-        for url in places(urls, config_path):
-            answer = ask(url, "/readyz", timeout_s)
-            if answer.status not in (200, 503):
-                raise Unreachable(f"{url} answers {answer.status}; is that the port of [metrics]?")
-            sentences.append(answer.sentence)
-            if answer.status != 200:
-                raise Unreachable(answer.sentence)
-        click.echo(sentences[0])
+        where = place(url, config_path)
+        answer = ask(where, "/readyz", timeout_s)
+        if answer.status not in (200, 503):
+            raise Unreachable(f"{where} answers {answer.status}; is that the port of [metrics]?")
+        if answer.status != 200:
+            raise Unreachable(answer.sentence)
+        click.echo(answer.sentence)
     except Unreachable as error:
         click.echo(error, err=True)
         sys.exit(EXIT_FAILED)

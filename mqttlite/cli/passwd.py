@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from mqttlite.sasl import MAX_ITERATIONS, MIN_ITERATIONS, Keys, ScramError, keys_of
+from mqttlite.security.keys import MAX_ITERATIONS, MIN_ITERATIONS, Keys, TextError, keys_of
 from mqttlite.security.password_file import (
     ITERATIONS,
     PasswordFileError,
@@ -58,14 +58,14 @@ def command(path: Path, user: str, create: bool, delete: bool, password_stdin: b
 def _checked(user: str) -> str:
     try:
         return check_name(user)
-    except ScramError as error:
+    except TextError as error:
         raise click.ClickException(str(error)) from None
 
 
 def _keys(password: str, iterations: int) -> Keys:
     try:
         return keys_of(password, new_salt(), iterations)
-    except ScramError as error:
+    except TextError as error:
         raise click.ClickException(f"the password: {error}") from None
 
 

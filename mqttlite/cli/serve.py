@@ -10,24 +10,20 @@ import gc
 import logging
 import os
 import signal
-import ssl
 import sys
-from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 import msgspec
 
 from mqttlite.cli.main import build
-from mqttlite.cli.workers import run as run_workers
-from mqttlite.cli.workers import workers_of
-from mqttlite.cluster.membership import MAX_WORKERS, Membership
-from mqttlite.config import Config, ConfigError, ListenerOptions, load_config
+from mqttlite.config import Config, ConfigError, ListenerOptions, changed_options, load_config
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
-from mqttlite.server import Broker, open_listeners, tls_contexts
-from mqttlite.telemetry.log import Calm, Lines
+from mqttlite.server import Broker, open_listeners
+from mqttlite.telemetry.log import Calm, LogQueue, writing_log
 from mqttlite.telemetry.options import Options as TelemetryOptions
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -36,7 +32,7 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 KEPT_BYTES = 32 * 1_048_576
-"""Free memory that a worker may keep; glibc takes no larger threshold for what is mapped by itself."""
+"""Free memory that the process may keep; glibc takes no larger threshold for what is mapped by itself."""
 
 FILES_AT_ONCE = 65_536
 """Open files that the kernel has room for from the beginning: 8 bytes of its memory for each. Room that doubles while
@@ -45,7 +41,7 @@ milliseconds in which the loop stands still, and a third of the time that the fi
 
 _EPILOG = """\b
 Exit codes:
-  0  stopped by SIGTERM or SIGINT, or, after sending its clients away, by SIGUSR1
+  0  stopped by SIGTERM, SIGINT or SIGQUIT, or, after sending its clients away, by SIGUSR1
   1  cannot listen: port or socket in use, address unknown, not permitted
   2  a flag or the config file is wrong
 """
@@ -72,7 +68,6 @@ Exit codes:
 @click.option("--require-client-cert", is_flag=True, help="Let nobody in over TLS without a certificate of --cafile.")
 @click.option("--password-file", metavar="FILE", help="Let in who is in this file; see 'mqttlite passwd'.")
 @click.option("--telemetry", metavar="DIR", help="Write telemetry into this folder.")
-@click.option("--workers", metavar="N|auto", help="Processes that share the work and the ports.  [default: 1]")
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65_535),
@@ -101,18 +96,18 @@ def command(
     require_client_cert: bool,
     password_file: str | None,
     telemetry: str | None,
-    workers: str | None,
     metrics_port: int | None,
     log_level: str,
     log_format: str,
 ) -> None:
     """Run the broker: with no flags at all, MQTT 3.1.1 and 5.0 on 127.0.0.1:1883."""
-    lines = Lines(sys.stderr, log_format == "json" or (log_format == "auto" and not sys.stderr.isatty()))
+    lines = LogQueue(log_format == "json" or (log_format == "auto" and not sys.stderr.isatty()))
     lines.addFilter(Calm())
     logging.basicConfig(level=log_level.upper(), handlers=[lines])
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
     try:
         config = Config() if config_path is None else load_config(config_path)
+        source = None if config_path is None else _Source(config_path, config)
         ports = _Ports(port, tls_port, ws_port, wss_port, socket_path)
         flags = _listeners(host, ports, origins, _tls(ports, cafile, cert, key, require_client_cert))
         if flags:
@@ -123,18 +118,20 @@ def command(
             config = _replace(config, telemetry=TelemetryOptions(directory=telemetry))
         if metrics_port is not None:
             config = _replace(config, metrics=_metrics(config, metrics_port))
-        if workers is not None:
-            config = _replace(config, workers=_workers(workers))
         _allow_many_files()
         _keep_memory()
-        count = workers_of(config)
-        if count > 1:
-            sys.exit(run_workers(config, count, partial(_serve_as_worker, tls_contexts(config))))
-        _run(Broker(config))
+        _run(Broker(config), source)
     except ConfigError as error:
         _fail(2, str(error))
     except OSError as error:
         _fail(1, str(error))
+
+
+class _Source(NamedTuple):
+    """The config file, and what it held when the broker began."""
+
+    path: str
+    config: Config
 
 
 class _Ports(NamedTuple):
@@ -194,46 +191,30 @@ def _metrics(config: Config, port: int) -> MetricsOptions:
     return MetricsOptions(port=port) if config.metrics is None else msgspec.structs.replace(config.metrics, port=port)
 
 
-def _workers(text: str) -> int | str:
-    """What `--workers` says."""
-    if text == "auto":
-        return text
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
-        raise ConfigError(f"--workers is {text}: it may be 1 to {MAX_WORKERS}, or auto")
-    return int(text)
-
-
-def _serve_as_worker(contexts: list[ssl.SSLContext | None], config: Config, membership: Membership) -> int:
-    """The exit code of one worker."""
-    try:
-        _run(Broker(config, membership=membership, contexts=contexts))
-    except ConfigError as error:
-        _fail(2, str(error))
-    except OSError as error:
-        _fail(1, str(error))
-    return 0
-
-
-def _run(broker: Broker) -> None:
-    handlers = logging.getLogger().handlers
-    broker.lines = handlers[0] if len(handlers) == 1 and isinstance(handlers[0], Lines) else None
+def _run(broker: Broker, source: _Source | None = None) -> None:
     _make_room_for_files()
-    broker.owns_thread = sys.platform != "win32"  # where a nap is far longer than it is asked to be
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(broker))
+    with writing_log(sys.stderr), asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(_serve(broker, source))
 
 
-async def _serve(broker: Broker) -> None:
+async def _serve(broker: Broker, source: _Source | None) -> None:
     loop = asyncio.get_running_loop()
     log = logging.getLogger("mqttlite")
     stop, leave = asyncio.Event(), asyncio.Event()
-    for name, event in (("SIGTERM", stop), ("SIGINT", stop), ("SIGUSR1", leave)):
+    requests = _Requests(broker, source)
+    for name, react in (
+        ("SIGTERM", stop.set),
+        ("SIGINT", stop.set),
+        ("SIGQUIT", stop.set),
+        ("SIGUSR1", leave.set),
+        ("SIGHUP", requests.reload),
+        ("SIGUSR2", requests.status),
+    ):
         with contextlib.suppress(NotImplementedError, AttributeError):  # Windows: Ctrl-C is a KeyboardInterrupt
-            loop.add_signal_handler(getattr(signal, name), event.set)
-    if broker.is_spokesman:
-        log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
+            loop.add_signal_handler(getattr(signal, name), react)
+    log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
     async with broker:
-        for options in open_listeners(broker.config) if broker.is_spokesman else []:
+        for options in open_listeners(broker.config):
             log.warning(
                 "listener %s on %s is open to the network: everybody who reaches it may publish and subscribe",
                 *(options.title(), options.host),
@@ -243,15 +224,71 @@ async def _serve(broker: Broker) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 20, 100)
-        await _first_of(stop, leave, broker.lost_worker)
+        requests.begin()
+        await _first_of(stop, leave)
         if leave.is_set() and not stop.is_set():
             drain = loop.create_task(broker.drain())
             drain.add_done_callback(lambda _task: stop.set())
             await stop.wait()  # a SIGTERM meanwhile cuts it short
-        if broker.is_spokesman:
-            log.info("stopping")
-    if broker.lost_worker.is_set() and not stop.is_set():  # who is told to end soon after the others misses nobody
-        sys.exit(1)
+        await requests.end()
+        log.info("stopping")
+
+
+class _Requests:
+    """What signals ask of a running broker: done one after the other, each at most once more while one is done."""
+
+    def __init__(self, broker: Broker, source: _Source | None) -> None:
+        self._broker: Final = broker
+        self._source: Final = source
+        self._asked: Final[dict[str, Callable[[], Awaitable[None]]]] = {}
+        self._wake: Final = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def reload(self) -> None:
+        """SIGHUP."""
+        self._ask("reload", self._reload)
+
+    def status(self) -> None:
+        """SIGUSR2."""
+        self._ask("status", self._broker.log_status)
+
+    def begin(self) -> None:
+        """The broker runs: do what was asked for, also before."""
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def end(self) -> None:
+        """Do nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _ask(self, name: str, act: Callable[[], Awaitable[None]]) -> None:
+        self._asked[name] = act
+        self._wake.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._asked:
+                act = self._asked.pop(next(iter(self._asked)))
+                try:
+                    await act()
+                except Exception:  # the broker goes on
+                    logging.getLogger("mqttlite").exception("what a signal asked for failed")
+
+    async def _reload(self) -> None:
+        log = logging.getLogger("mqttlite")
+        log.info("SIGHUP: the password files and the TLS files are read again")
+        if self._source is not None:
+            try:
+                changed = changed_options(self._source.config, load_config(self._source.path))
+            except ConfigError as error:
+                log.error("the configuration stays as it was: %s", error)
+            else:
+                if changed:
+                    log.warning("%s: changed, but needs a restart: %s", self._source.path, ", ".join(changed))
+        await self._broker.reload()
 
 
 async def _first_of(*events: asyncio.Event) -> None:
@@ -274,10 +311,7 @@ def _allow_many_files() -> None:
 
 
 def _make_room_for_files() -> None:
-    """Let the kernel make room for many open files at once: it does that for a file of a high number.
-
-    Each worker does it: a fork takes along no more room than it needs.
-    """
+    """Let the kernel make room for many open files at once: it does that for a file of a high number."""
     try:
         import fcntl
         import resource

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask import EXIT_FAILED, TIMEOUT_S, Unreachable, ask, options, places
+from mqttlite.cli.ask import EXIT_FAILED, TIMEOUT_S, Unreachable, ask, options, place
 
 EVERY_S: Final = 2.0
 """As often as one can read it."""
@@ -46,12 +46,12 @@ Status = dict[str, Any]
     show_default=True,
     help="How often to look.",
 )
-def command(urls: tuple[str, ...], config_path: str | None, timeout_s: float, once: bool, interval_s: float) -> None:
+def command(url: str | None, config_path: str | None, timeout_s: float, once: bool, interval_s: float) -> None:
     """Show what a broker does and who keeps it busy, live; ends with Ctrl-C.
 
-    Where standard output is no terminal, it prints the figures once. Of several workers it shows the sum.
+    Where standard output is no terminal, it prints the figures once.
     """
-    where = places(urls, config_path)
+    where = place(url, config_path)
     try:
         if once or not sys.stdout.isatty():
             _look(where, timeout_s)
@@ -67,21 +67,19 @@ def command(urls: tuple[str, ...], config_path: str | None, timeout_s: float, on
         sys.exit(130)
 
 
-def _look(urls: list[str], timeout_s: float = TIMEOUT_S) -> list[Status]:
-    """The status of each worker. Raises `Unreachable`."""
-    found: list[Status] = []
-    for url in urls:
-        answer = ask(url, "/status", timeout_s)
-        try:
-            if answer.status != 200:
-                raise ValueError
-            found.append(json.loads(answer.body))
-        except ValueError:
-            raise Unreachable(f"{url} has no status; is that the port of [metrics]?") from None
+def _look(url: str, timeout_s: float = TIMEOUT_S) -> Status:
+    """The broker's status. Raises `Unreachable`."""
+    answer = ask(url, "/status", timeout_s)
+    try:
+        if answer.status != 200:
+            raise ValueError
+        found: Status = json.loads(answer.body)
+    except ValueError:
+        raise Unreachable(f"{url} has no status; is that the port of [metrics]?") from None
     return found
 
 
-def _live(urls: list[str], timeout_s: float, interval_s: float) -> None:
+def _live(url: str, timeout_s: float, interval_s: float) -> None:
     """Show the figures until interrupted; a broker that is gone for a while is waited for."""
     try:
         from rich.console import Group
@@ -89,12 +87,12 @@ def _live(urls: list[str], timeout_s: float, interval_s: float) -> None:
         from rich.text import Text
     except ImportError:
         raise Unreachable("A live view needs rich: pip install 'mqttlite[top]'. --once works without.") from None
-    last = _look(urls, timeout_s)
+    last = _look(url, timeout_s)
     with Live(screen=True, auto_refresh=False) as live:
         while True:
             note = []
             try:
-                last = _look(urls, timeout_s)
+                last = _look(url, timeout_s)
             except Unreachable as error:
                 note = [Text(str(error), "bold red")]
             shown = [_styled(line) for line in lines(last)]
@@ -109,18 +107,13 @@ def _styled(line: str) -> Any:
     return Text(line, "bold" if heading else "", no_wrap=True, overflow="ellipsis")
 
 
-def lines(workers: list[Status]) -> Iterator[str]:
-    """The figures as text, those of several workers summed up."""
-    first = workers[0]
-    count = f", {len(workers)} workers" if len(workers) > 1 else ""
-    kind = "compiled" if first["compiled"] else "pure Python"
-    uptime = min(each["uptime_s"] for each in workers)
-    yield f"mqttlite {first['version']} ({kind}, Python {first['python']}{count}), up {duration(uptime)}"
-    for worker in workers:
-        if worker["not_ready"]:
-            yield f"NOT READY: {worker['not_ready']}"
-    clients, held = _sum(workers, "clients"), _sum(workers, "held")
-    rates, totals = _sum(workers, "rates"), _sum(workers, "totals")
+def lines(status: Status) -> Iterator[str]:
+    """The figures as text."""
+    kind = "compiled" if status["compiled"] else "pure Python"
+    yield f"mqttlite {status['version']} ({kind}, Python {status['python']}), up {duration(status['uptime_s'])}"
+    if status["not_ready"]:
+        yield f"NOT READY: {status['not_ready']}"
+    clients, held, rates, totals = status["clients"], status["held"], status["rates"], status["totals"]
     yield (
         f"clients    {_count(clients['connected'])} connected, {_count(clients['blocked'])} blocked, "
         f"{_count(clients['sessions'])} sessions, {_count(clients['subscriptions'])} subscriptions"
@@ -133,35 +126,33 @@ def lines(workers: list[Status]) -> Iterator[str]:
         f"out        {_count(rates['messages_sent'])} messages/s, {size(rates['bytes_sent'])}/s; "
         f"in all {_count(totals['messages_sent'])}, {size(totals['bytes_sent'])}"
     )
-    oldest = [each["held"]["oldest_unacknowledged_s"] for each in workers]
-    waited = [each for each in oldest if each]
+    oldest = held["oldest_unacknowledged_s"]
     yield (
         f"waiting    {_count(held['queued_messages'])} messages in queues ({size(held['queued_bytes'])}), "
         f"{_count(held['inflight_messages'])} unacknowledged"
-        f"{f' for up to {duration(max(waited))}' if waited else ''}, {size(held['outbox_bytes'])} in outboxes"
+        f"{f' for up to {duration(oldest)}' if oldest else ''}, {size(held['outbox_bytes'])} in outboxes"
     )
-    lag = {name: max(each["loop_lag_s"][name] for each in workers) for name in ("p50", "p99", "max")}
-    yield f"loop lag   {', '.join(f'{name} {duration(value)}' for name, value in lag.items())} in the last minute"
-    store = [each["store"] for each in workers]
-    failing = ", FAILING NOW" if any(each["failing"] for each in store) else ""
+    lag = status["loop_lag_s"]
+    shown = ", ".join(f"{name} {duration(lag[name])}" for name in ("p50", "p99", "max"))
+    yield f"loop lag   {shown} in the last minute"
+    store = status["store"]
+    failing = ", FAILING NOW" if store["failing"] else ""
     yield (
-        f"commits    {_count(sum(each['commits'] for each in store))}, p99 {duration(max(e['p99_s'] for e in store))}, "
-        f"{_count(sum(each['failures'] for each in store))} failed{failing}"
+        f"commits    {_count(store['commits'])}, p99 {duration(store['p99_s'])}, "
+        f"{_count(store['failures'])} failed{failing}"
     )
-    drops = sorted(_sum(workers, "drops").items(), key=lambda each: -each[1])
+    drops = sorted(status["drops"].items(), key=lambda each: -each[1])
     yield f"drops      {', '.join(f'{_count(messages)} {reason}' for reason, messages in drops) or 'none'}"
-    latency = {stage: value for each in workers for stage, value in each["latency_s"].items()}
+    latency = status["latency_s"]
     if latency:
         stages = (f"{stage} {duration(each['p50'])}/{duration(each['p99'])}" for stage, each in latency.items())
         yield f"latency    p50/p99: {', '.join(stages)}"
     for ranking, title, meaning in RANKINGS:
-        ranked = sorted(
-            (each for worker in workers for each in worker["top"][ranking]), key=lambda each: -each["value"]
-        )
+        ranked = status["top"][ranking]
         if ranked:
             yield ""
             yield f"{title.capitalize()}: {meaning}"
-            yield from _table(ranked[:ROWS], min(each["interval_s"] for each in workers))
+            yield from _table(ranked[:ROWS], status["interval_s"])
 
 
 def _table(ranked: list[Status], interval_s: float) -> Iterator[str]:
@@ -174,14 +165,6 @@ def _table(ranked: list[Status], interval_s: float) -> Iterator[str]:
             f"  {printable(each['client_id'], 30):<30} {moved:>10} {outbox:>9} {_count(each['queued']):>10} "
             f"{_count(each['inflight']):>8} {_count(each['dropped']):>10}  {place}"
         )
-
-
-def _sum(workers: list[Status], section: str) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for worker in workers:
-        for name, value in worker[section].items():
-            total[name] = total.get(name, 0) + (value or 0)
-    return total
 
 
 def printable(text: str, width: int) -> str:

@@ -63,9 +63,9 @@ class Admission:
         packet, connection.connect = connection.connect, None
         if packet is None:
             return None
+        connection.username = connection.peer.identity or packet.username
         if verdict.reason_code:
             raise refusal_of(verdict, "")
-        connection.username = connection.peer.identity or packet.username
         return packet, None
 
     def _on_step_done(
@@ -80,10 +80,12 @@ class Admission:
         packet, connection.connect = connection.connect, None
         username = connection.peer.identity or verdict.username
         if packet is not None:
+            connection.username = username
             if verdict.reason_code:
                 raise refusal_of(verdict, exchange.method)  # [MQTT-4.12.0-4]
-            connection.username = username
             return packet, verdict.data
+        if verdict.reason_code == ReasonCode.SERVER_BUSY:
+            raise refusal_of(verdict, exchange.method)
         if verdict.reason_code:
             raise NotAuthorized(f"authentication by {exchange.method} failed [MQTT-4.12.1-2]")
         if username != connection.username:

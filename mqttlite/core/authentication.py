@@ -15,6 +15,7 @@ from mqttlite.wire.errors import (
     PeerError,
     ProtocolError,
     QuotaExceeded,
+    ServerBusy,
     ServerUnavailable,
 )
 from mqttlite.wire.packets import Auth
@@ -25,6 +26,7 @@ _REFUSALS: Final[dict[int, type[PeerError]]] = {
     ReasonCode.BAD_USER_NAME_OR_PASSWORD: BadUserNameOrPassword,
     ReasonCode.NOT_AUTHORIZED: NotAuthorized,
     ReasonCode.SERVER_UNAVAILABLE: ServerUnavailable,
+    ReasonCode.SERVER_BUSY: ServerBusy,
 }
 
 
@@ -33,15 +35,15 @@ class Verdict:
     """The answer to an `Authenticate` question.
 
     `reason_code` is 0 (let the client in), 0x18 (send it `data` and wait for its own; only where it uses a method),
-    or 0x86, 0x87 or 0x88 (do not). `username` is who a method found it to be: never what a CONNECT only says. Raises
-    `ValueError` for another code.
+    or 0x86, 0x87, 0x88 or 0x89 (do not). `username` is who a method found the client to be, never what a CONNECT only
+    says; with a refusal, who the client claims to be, for the log. Raises `ValueError` for another code.
     """
 
     __slots__ = ("data", "reason_code", "username")
 
     def __init__(self, reason_code: int, data: bytes | None = None, username: str | None = None) -> None:
         if reason_code not in (0, ReasonCode.CONTINUE_AUTHENTICATION) and reason_code not in _REFUSALS:
-            raise ValueError(f"reason_code is {reason_code:#04x}: it may be 0x00, 0x18, 0x86, 0x87 or 0x88")
+            raise ValueError(f"reason_code is {reason_code:#04x}: it may be 0x00, 0x18, 0x86, 0x87, 0x88 or 0x89")
         self.reason_code: Final = int(reason_code)
         self.data: Final = data
         self.username: Final = username
@@ -87,7 +89,9 @@ class Exchange:
 
 def refusal_of(verdict: Verdict, method: str) -> PeerError:
     """The error that ends the connection of a client that is not let in."""
-    if method:
+    if verdict.reason_code == ReasonCode.SERVER_BUSY:
+        sentence = "too many clients wait for authentication"
+    elif method:
         sentence = f"authentication by {method} failed"
     elif verdict.reason_code == ReasonCode.SERVER_UNAVAILABLE:
         sentence = "authentication is not possible now"

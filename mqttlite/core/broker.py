@@ -16,36 +16,16 @@ from mqttlite.core.connection import (
     AWAITING_CONNECT,
     CLOSED,
     CONNECTED,
-    LOCATING,
     WELCOME,
     Connection,
     Peer,
 )
 from mqttlite.core.deadlines import Deadlines
-from mqttlite.core.forwards import (
-    ASK,
-    COME,
-    NOWHERE,
-    STAY,
-    Arrival,
-    Batch,
-    Claim,
-    Forward,
-    Interest,
-    Located,
-    Move,
-    Outcome,
-    Passage,
-    Release,
-    Stream,
-    Traveller,
-)
 from mqttlite.core.intake import Intake
 from mqttlite.core.limits import (
     BYTES_PER_EFFORT,
     CHUNK_EFFORT,
     DEADLINES_PER_PASS,
-    FOLLOW_PAUSE_S,
     KEEP_ALIVE_FACTOR,
     LONG_PACKET_BYTES,
     PACKET_EFFORT,
@@ -61,10 +41,8 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import SESSION_EXPIRY, WILL_DELAY, Sessions
 from mqttlite.core.traffic import Traffic
-from mqttlite.core.travel import may_depart, may_follow, pack, unpack
 from mqttlite.core.turn import Turn
 from mqttlite.core.witness import NO_SAMPLES, Witness
-from mqttlite.core.workers import ASKED, Workers
 from mqttlite.wire.constants import (
     CONNECT,
     DEFAULT_RECEIVE_MAXIMUM,
@@ -72,7 +50,7 @@ from mqttlite.wire.constants import (
     SUBSCRIBE,
     V5,
 )
-from mqttlite.wire.decode import client_id_in, connect_version, decode
+from mqttlite.wire.decode import connect_version, decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import (
     PeerError,
@@ -101,27 +79,22 @@ class Broker:
         limits: Limits,
         client_id_prefix: str = "auto-",
         share_policies: dict[str, str] | None = None,
-        worker: int = 0,
-        workers: int = 1,
     ) -> None:
         self.limits: Final = limits
         self.turn: Final = Turn()
-        self._workers: Final = Workers(worker, workers, self.turn) if workers > 1 else None
         self.connections: Final[dict[int, Connection]] = {}
         sessions: dict[str, Session] = {}
         self._deadlines: Final = Deadlines()
         self._admission: Final = Admission(self.turn, self._deadlines, limits)
         cache_bytes = limits.max_route_cache_bytes
-        self._routes: Final = Routes(sessions, cache_bytes, share_policies or {}, self.turn, self._workers)
-        self.publisher: Final = Publisher(self._routes, self.turn, limits, self._workers)
-        self.sessions: Final = Sessions(
-            sessions, self._routes, self.publisher, self._deadlines, self.turn, limits, self._workers
-        )
-        self._intake: Final = Intake(self._routes, self.publisher, self.turn, limits, client_id_prefix, self._workers)
+        self._routes: Final = Routes(sessions, cache_bytes, share_policies or {}, self.turn)
+        self.publisher: Final = Publisher(self._routes, self.turn, limits)
+        self.sessions: Final = Sessions(sessions, self._routes, self.publisher, self._deadlines, self.turn, limits)
+        self._intake: Final = Intake(self._routes, self.publisher, self.turn, limits, client_id_prefix)
         self._online: Final[dict[str, Connection]] = {}
         self._client_id_prefix: Final = client_id_prefix
-        self._opened = 0
-        self._moved = 0
+        self.opened = 0
+        """Connections that were ever opened."""
         self._server_reference = ""
         self._analysts: frozenset[str] = frozenset()
 
@@ -147,8 +120,7 @@ class Broker:
     def count_traffic(self, max_topics: int) -> Traffic:
         """Count what is published, by topic, from now on; where. Before the first input, or between two.
 
-        Counted are the messages of this worker's clients, and what its sessions got of any. Raises `ValueError` for
-        a number below 1.
+        Raises `ValueError` for a number below 1.
         """
         traffic = Traffic(max_topics)
         self._routes.observe(traffic)
@@ -159,11 +131,8 @@ class Broker:
     def open(self, peer: Peer, now: float) -> Connection:
         """A link is up. It has `connect_timeout_s` to send its CONNECT."""
         self.turn.now = now
-        self._opened += 1
-        number = self._opened
-        if self._workers is not None:  # no two workers give the same
-            number = number * self._workers.count + self._workers.index
-        connection = Connection(number, peer, self.turn, self.limits, now)
+        self.opened += 1
+        connection = Connection(self.opened, peer, self.turn, self.limits, now)
         connection.deadline = self._deadlines.add(now + self.limits.connect_timeout_s, _LINK, connection.number)
         self.connections[connection.number] = connection
         return connection
@@ -182,10 +151,7 @@ class Broker:
         self.turn.effort = 0
         try:
             data = connection.framer.join(chunk)
-            if self._workers is not None:
-                at = self._walk_far(self._workers, connection, data, len(chunk))
-            else:
-                at = self._walk(connection, data)
+            at = self._walk(connection, data)
             if at < len(data):
                 connection.framer.keep(data, at)
             if at or connection.framer.missing_bytes > LONG_PACKET_BYTES:
@@ -299,167 +265,6 @@ class Broker:
         if self.turn.overflowed:
             self._cut_overflowed()
 
-    def on_interest(self, worker: int, interest: Interest) -> None:
-        """Another worker has subscribers, or has none any more."""
-        self._routes.on_interest(worker, interest)
-
-    def on_claim(self, claim: Claim, now: float) -> None:
-        """Another worker asks where a client is at home."""
-        assert self._workers is not None
-        self.turn.now = now
-        self._workers.on_claim(claim)
-
-    def on_release(self, release: Release) -> None:
-        """A client that was at home with another worker is at home nowhere."""
-        assert self._workers is not None
-        self._workers.on_release(release)
-
-    def on_located(self, located: Located, now: float) -> None:
-        """Another worker says where a client is at home: its connections that waited go on, here or there."""
-        workers = self._workers
-        assert workers is not None
-        self.turn.now = now
-        for number in workers.on_located(located):
-            connection = self.connections.get(number)
-            if connection is None:
-                continue
-            if located.home == workers.index:
-                connection.state = AWAITING_CONNECT
-                self.feed(connection, b"", now)
-            else:
-                self._move(connection, located.home, connection.framer.join(b""))
-        if located.home == workers.index and workers.is_here(located.client_id):  # else they are all gone already
-            has_session = self.sessions.get(located.client_id.decode()) is not None
-            workers.end_without_session(located.client_id, has_session)
-
-    def on_batch(self, batch: Batch, now: float) -> None:
-        """Packets from another worker."""
-        self.turn.now = now
-        self.publisher.take_batch(batch)
-        if self.turn.overflowed:
-            self._cut_overflowed()
-
-    def on_stream(self, stream: Stream, now: float) -> None:
-        """QoS 0 packets from another worker."""
-        self.turn.now = now
-        self.publisher.take_stream(stream)
-        if self.turn.overflowed:
-            self._cut_overflowed()
-
-    def on_forward(self, forward: Forward, now: float) -> None:
-        """A message from another worker."""
-        self.turn.now = now
-        self.publisher.take(forward)
-        if self.turn.overflowed:
-            self._cut_overflowed()
-
-    def on_outcome(self, outcome: Outcome, now: float) -> None:
-        """Another worker tells what became of a message from here."""
-        self.turn.now = now
-        self._intake.on_outcome(outcome)
-        if self.turn.overflowed:
-            self._cut_overflowed()
-
-    def on_passage(self, passage: Passage, has_room: bool, now: float) -> None:
-        """Another worker asks whether a connection may come, or answers. There may be no room for one more socket."""
-        workers = self._workers
-        assert workers is not None
-        self.turn.now = now
-        if passage.what == ASK:
-            has_room = has_room and len(self.sessions) < self.limits.max_sessions
-            workers.send(Passage(passage.worker, passage.number, COME if has_room else STAY), 0)
-            return
-        connection = self.connections.get(passage.number)
-        if connection is not None and passage.what == STAY and passage.worker == connection.led_to:
-            connection.asked_at = -1
-        if workers.on_answer(passage.number, passage.worker):
-            self.turn.welcome.append(passage.number)
-
-    def on_gone(self, worker: int, now: float) -> None:
-        """Another worker has left: nobody goes there, nor waits for its answer."""
-        assert self._workers is not None
-        for number in self._workers.on_gone(worker):
-            self.on_passage(Passage(worker, number, STAY), False, now)
-
-    def on_arrival(self, arrival: Arrival) -> None:
-        """A client is at home elsewhere than before."""
-        assert self._workers is not None
-        self._workers.on_arrival(arrival)
-
-    # ------------------------------------------------------------------ publishers that follow their messages
-
-    def ask(self, connection: Connection, now: float) -> bool:
-        """Ask whether a connection in `Turn.leaving` may come to where its messages go; False: they do no longer, or
-        it was asked already.
-
-        It is not to be read until it is in `Turn.welcome`, or over: what it sends must not be behind the question.
-        """
-        workers = self._workers
-        assert workers is not None
-        self.turn.now = now
-        worker, number = connection.led_to, connection.number
-        if connection.state == CLOSED or worker == NOWHERE:
-            return False
-        if workers.is_gone(worker) or workers.waits_for_answers(number):
-            return False
-        connection.asked_at = connection.bytes_received
-        workers.ask(number)
-        return True
-
-    def depart(self, connection: Connection, now: float) -> bool:
-        """Let a connection in `Turn.welcome` go, of which all is written: it is in `Turn.moved` then.
-
-        False: it stays, for it may not go, or not now.
-        """
-        workers = self._workers
-        assert workers is not None
-        self.turn.now = now
-        asked_at, connection.asked_at = connection.asked_at, -1
-        if connection.bytes_received != asked_at or not may_depart(connection, workers):
-            return False
-        session = connection.session
-        assert session is not None
-        connection.bytes_received -= connection.framer.kept_bytes  # they are read where they are looked at
-        traveller = pack(connection, session)
-        connection.session = None
-        del self._online[connection.client_id]
-        self.sessions.leave(session, False)
-        workers.depart(connection.home_id, connection.led_to)
-        self._move(connection, connection.led_to, connection.framer.rest(), traveller)
-        return True
-
-    def stay(self, traveller: Traveller) -> None:
-        """A connection that departed has no way to go: `arrive` follows here."""
-        assert self._workers is not None
-        self._workers.stay(traveller.client_id.encode())
-
-    def expect(self, traveller: Traveller, former: int, now: float) -> None:
-        """A connection comes from another worker: `arrive` follows."""
-        assert self._workers is not None
-        self.turn.now = now
-        self._workers.arrive(traveller.client_id.encode(), former)
-
-    def arrive(self, traveller: Traveller, peer: Peer, now: float) -> Connection:
-        """A connection is here that was expected, and goes on as it was, whether or not there is room by now."""
-        self.turn.now = now
-        client_id = traveller.client_id
-        connection = Connection(traveller.number, peer, self.turn, self.limits, traveller.opened_at)
-        unpack(traveller, connection, now)
-        self.connections[connection.number] = connection
-        self.turn.connected.append(connection.number)
-        if self.sessions.get(client_id) is not None:  # of a connection that was opened after this one
-            detail = "another connection uses this client identifier"
-            self._end(connection, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
-            return connection
-        session = self.sessions.begin(client_id, 0)
-        if connection.keep_alive_s:
-            due = now + KEEP_ALIVE_FACTOR * connection.keep_alive_s
-            connection.deadline = self._deadlines.add(due, _LINK, connection.number)
-        for packet_id in traveller.received:
-            session.take_received(packet_id)
-        self._begin(connection, session, traveller.window)
-        return connection
-
     def shut_down(self, now: float) -> None:
         """Close every connection with 0x8B; sessions and what is retained stay as they are."""
         self.turn.now = now
@@ -468,11 +273,6 @@ class Broker:
         self.turn.overflowed.clear()
 
     # ------------------------------------------------------------------ what there is
-
-    @property
-    def opened(self) -> int:
-        """Connections that were ever opened, but for those that moved to another worker."""
-        return self._opened - self._moved
 
     @property
     def online(self) -> int:
@@ -488,43 +288,11 @@ class Broker:
     def shared_subscriptions(self) -> int:
         return self._routes.shared_subscriptions
 
-    @property
-    def postponed(self) -> int:
-        """Messages from here that wait for other workers to say what became of them."""
-        return 0 if self._workers is None else len(self._workers.postponed)
-
     def has_subscribers(self, topic: bytes) -> bool:
         """Whether a message of the broker's own would reach anybody. Raises `TopicNameInvalid`."""
         return self._routes.reaches(topic)
 
     # ------------------------------------------------------------------ the bytes of one connection
-
-    def _walk_far(self, workers: Workers, connection: Connection, data: bytes, size: int) -> int:
-        """The same as `_walk` among workers, for a chunk of `size` bytes at the end of `data`.
-
-        Notes whether it is of a stream of which all messages go to one other worker.
-        """
-        workers.led = 0
-        before = connection.received
-        at = self._walk(connection, data)
-        messages = connection.received - before
-        if messages == 0 or (messages < workers.follow_messages and size < workers.follow_bytes):
-            return at
-        now = self.turn.now
-        is_in_row = workers.led_to == connection.led_to and now - connection.led_at <= FOLLOW_PAUSE_S
-        connection.led_at = now
-        if workers.led != messages:
-            connection.led_to = NOWHERE
-        elif not is_in_row:
-            connection.led_to, connection.led_chunks = workers.led_to, 1
-            connection.ask_at = connection.ask_at or workers.follow_chunks
-        else:
-            connection.led_chunks += 1
-            if connection.led_chunks == connection.ask_at:
-                connection.ask_at *= 2  # if nothing comes of it
-                if may_follow(connection):
-                    self.turn.leaving.append(connection.number)
-        return at
 
     def _walk(self, connection: Connection, data: bytes) -> int:
         """Handle every whole packet in `data`; where the first incomplete one begins."""
@@ -535,7 +303,7 @@ class Broker:
         while end - at >= 2:
             if connection.state == CLOSED:
                 return end
-            if connection.state == LOCATING or (connection.state == AUTHENTICATING and connection.exchange is None):
+            if connection.state == AUTHENTICATING and connection.exchange is None:
                 return at  # without a method clients need not wait for CONNACK (§3.1.4): what they send is kept
             first = data[at]
             if connection.state == AWAITING_CONNECT and first != 0x10:
@@ -559,8 +327,6 @@ class Broker:
                 connection.resting = True
                 turn.resting.append(connection.number)
                 return at
-            if connection.state == AWAITING_CONNECT and not self._is_at_home(connection, data, at, body, stop):
-                return at if connection.state == LOCATING else end
             if connection.state == CONNECTED:
                 kind = first & 0xF9
                 if kind == 0x30:  # PUBLISH without DUP and RETAIN
@@ -574,38 +340,6 @@ class Broker:
             self._on_packet(connection, first, data[body:stop])
             at = stop
         return at
-
-    def _is_at_home(self, connection: Connection, data: bytes, at: int, body: int, stop: int) -> bool:
-        """Whether the client whose CONNECT is at `at` is at home here; else the connection waits to know, or moves."""
-        workers = self._workers
-        if workers is None:
-            return True
-        client_id = client_id_in(data[body:stop])
-        if not client_id or not _is_text(client_id):
-            return True  # and has an identifier assigned, or is refused
-        home = workers.locate(client_id, connection.number)
-        if home == workers.index:
-            workers.use(client_id)
-            connection.home_id = client_id
-            return True
-        if home == ASKED:
-            connection.version = connect_version(data[body:stop])  # in which a refusal is written
-            connection.state = LOCATING
-        else:
-            self._move(connection, home, data[at:])
-        return False
-
-    def _move(self, connection: Connection, worker: int, data: bytes, traveller: Traveller | None = None) -> None:
-        """A connection goes on at another worker, and is none of ours."""
-        if connection.deadline is not None:
-            self._deadlines.cancel(connection.deadline)
-            connection.deadline = None
-        connection.state = CLOSED
-        connection.close_reason = CloseReason.CLIENT_DISCONNECTED  # what it comes to here will be the client's wish
-        del self.connections[connection.number]
-        if traveller is None:  # else it was opened here, and is not once more where it goes
-            self._moved += 1
-        self.turn.moved.append(Move(connection.number, worker, data, traveller))
 
     def _on_packet(self, connection: Connection, first: int, body: bytes) -> None:
         packet_type = first >> 4
@@ -708,20 +442,9 @@ class Broker:
     def _new_client_id(self, connection: Connection) -> str:
         """An identifier that no session has, not even one whose client chose it to look like ours [MQTT-3.2.2-16]."""
         client_id = f"{self._client_id_prefix}{connection.number}"
-        while self.sessions.get(client_id) is not None or not self._is_free(client_id.encode(), connection):
+        while self.sessions.get(client_id) is not None:
             client_id += "x"
         return client_id
-
-    def _is_free(self, client_id: bytes, connection: Connection) -> bool:
-        """Whether no other worker has a client of that identifier; then it is at home here."""
-        workers = self._workers
-        if workers is None:
-            return True
-        if workers.keeper(client_id) != workers.index or workers.locate(client_id, 0) != workers.index:
-            return False
-        workers.use(client_id)
-        connection.home_id = client_id
-        return True
 
     def _on_disconnect(self, connection: Connection, session: Session, packet: Disconnect) -> None:
         interval = packet.properties.session_expiry_interval
@@ -815,9 +538,6 @@ class Broker:
             connection.subscriptions = len(session.subscriptions)
             connection.session = None
             self.sessions.leave(session, connection.will_published)
-        if connection.home_id:
-            assert self._workers is not None
-            self._workers.unuse(connection.home_id, self.sessions.get(connection.home_id.decode()) is not None)
         self.turn.closed.append(connection.number)
 
     def _farewell(self, connection: Connection, code: int, detail: str) -> bytes:
@@ -833,14 +553,6 @@ class Broker:
         if 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.14.2-3]
             return encode(Disconnect(code), V5)
         return frame
-
-
-def _is_text(client_id: bytes) -> bool:
-    try:
-        client_id.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _not_connect(first: int) -> str:

@@ -3,19 +3,16 @@
 Its outgoing half is the `Outbox`. Nothing is decided here but which packets a state welcomes.
 """
 
-from collections import deque
 from typing import Final, final
 
 from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
-from mqttlite.core.forwards import NOWHERE, STAYED
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
-from mqttlite.core.message import NO_PROPERTIES, Message
+from mqttlite.core.message import NO_PROPERTIES
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
 from mqttlite.core.turn import Outbox, Turn
-from mqttlite.wire.blocks import Ids
 from mqttlite.wire.constants import (
     AUTH,
     CONNECT,
@@ -37,16 +34,14 @@ AWAITING_CONNECT: Final = 0
 AUTHENTICATING: Final = 1
 CONNECTED: Final = 2
 CLOSED: Final = 3
-LOCATING: Final = 4
 
-STATE_NAMES: Final = ("awaiting CONNECT", "authenticating", "connected", "closed", "locating its session")
+STATE_NAMES: Final = ("awaiting CONNECT", "authenticating", "connected", "closed")
 
 WELCOME: Final[dict[int, frozenset[int]]] = {
     AWAITING_CONNECT: frozenset({CONNECT}),
     AUTHENTICATING: frozenset({AUTH, DISCONNECT}),
     CONNECTED: frozenset({PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT, AUTH}),
     CLOSED: frozenset(),
-    LOCATING: frozenset(),
 }
 """Which packets a client may send in which state [MQTT-3.1.0-1] [MQTT-3.1.0-2] [MQTT-3.1.2-30].
 
@@ -75,55 +70,11 @@ class Peer:
 
 
 @final
-class Postponed:
-    """Acknowledgements that wait for other workers, or behind others that do: of one message, or of a run."""
-
-    __slots__ = (
-        "code",
-        "connection",
-        "frame",
-        "ids",
-        "message",
-        "outcomes",
-        "qos",
-        "refused",
-        "session",
-        "unanswered",
-        "untaken",
-    )
-
-    def __init__(
-        self, connection: "Connection", session: Session, message: Message | None, qos: int, ids: Ids, code: int
-    ) -> None:
-        self.connection = connection
-        self.session: Final = session
-        self.message: Final = message
-        """None for a run."""
-        self.qos: Final = qos
-        self.ids: Final = ids
-        self.code = code
-        self.refused: dict[int, None] = {}
-        """The places in a run of messages for which a queue was full."""
-        self.outcomes: list[int] = [0, 0, 0]
-        self.unanswered = 0
-        self.untaken: dict[bytes, dict[int, None]] = {}
-        """Workers where a shared subscription had no members left, though we have not heard of that yet."""
-        self.frame = b""
-        """What to send; empty until that is known."""
-
-
-_NOTHING_POSTPONED: Final[deque[Postponed]] = deque()
-"""Never added to: it stands for that of a connection whose messages all stay with its worker."""
-
-
-@final
 class Connection:
     """Made by `Broker.open`; the link that owns the socket keeps it and hands it back with each input."""
 
     __slots__ = (
         "aliases",
-        "ask_at",
-        "asked_at",
         "backpressure_count",
         "backpressure_s",
         "block",
@@ -137,22 +88,16 @@ class Connection:
         "connected_at",
         "deadline",
         "drops",
-        "earlier",
         "ended_at",
         "exchange",
         "framer",
-        "home_id",
         "inflight_high_water",
         "keep_alive_s",
         "last_heard",
-        "led_at",
-        "led_chunks",
-        "led_to",
         "number",
         "opened_at",
         "outbox",
         "peer",
-        "postponed",
         "problem_information",
         "queue_high_water",
         "reason_code",
@@ -219,21 +164,6 @@ class Connection:
         self.requests = 0
         """Packets of the client that are neither messages nor acknowledgements."""
         self.request_bytes = 0
-        self.home_id = b""
-        """The client identifier for which it relies on being at home with this worker, if there are several."""
-        self.postponed: deque[Postponed] = _NOTHING_POSTPONED
-        """Acknowledgements that wait for other workers, and those behind them, in order."""
-        self.led_to = NOWHERE
-        self.led_chunks = 0
-        """The worker to which all messages went of so many chunks in a row."""
-        self.led_at = 0.0
-        """When the last of them came."""
-        self.ask_at = 0
-        """After so many it is asked whether it may go there."""
-        self.asked_at = -1
-        """How many bytes it had sent when it was asked whether it may go there; -1: it was not."""
-        self.earlier = STAYED
-        """What it did at other workers before it came here."""
         self.blocked_at = 0.0
         self.backpressure_s = 0.0
         self.backpressure_count = 0
@@ -242,17 +172,6 @@ class Connection:
         self.queue_high_water = 0
         self.inflight_high_water = 0
         self.subscriptions = 0
-
-    def postpone(self, postponed: Postponed) -> None:
-        """Let an acknowledgement wait for its turn."""
-        if self.postponed is _NOTHING_POSTPONED:
-            self.postponed = deque()
-        self.postponed.append(postponed)
-
-    @property
-    def received(self) -> int:
-        """Messages that the client sent to this worker."""
-        return self.received_qos0 + self.received_qos1 + self.received_qos2
 
     @property
     def accepted(self) -> bool:

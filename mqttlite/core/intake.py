@@ -9,8 +9,7 @@ from typing import Final, final
 
 from mqttlite.core import connect
 from mqttlite.core.capabilities import check_publish, payload_is_valid
-from mqttlite.core.connection import Connection, Postponed
-from mqttlite.core.forwards import Outcome
+from mqttlite.core.connection import Connection
 from mqttlite.core.limits import LONGEST_BLOCK, Limits
 from mqttlite.core.message import NO_PROPERTIES, Block, Message, Run
 from mqttlite.core.publish import REFUSED, Publisher
@@ -19,7 +18,6 @@ from mqttlite.core.routes import Route, Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.turn import Turn
-from mqttlite.core.workers import Workers
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -61,7 +59,6 @@ class Intake:
         "_routes",
         "_subscriptions",
         "_turn",
-        "_workers",
     )
 
     def __init__(
@@ -71,9 +68,7 @@ class Intake:
         turn: Turn,
         limits: Limits,
         message_id_prefix: str,
-        workers: Workers | None = None,
     ) -> None:
-        self._workers: Final = workers
         self._routes: Final = routes
         self._publisher: Final = publisher
         self._turn: Final = turn
@@ -118,9 +113,9 @@ class Intake:
                 while stop + size <= end and data[stop : stop + same] == prefix:  # `startswith` is slower by a factor
                     stop += size
             connection.received_qos0 += (stop - at) // size
-            self._publisher.run(
-                route, topic, data, at, stop, size, head_end - at, connection.version, connection.session, block
-            )
+            session = connection.session
+            assert session is not None
+            self._publisher.run(route, topic, data, at, stop, size, head_end - at, connection.version, session, block)
             return stop
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         qos = first >> 1 & 3
@@ -194,8 +189,7 @@ class Intake:
             codes, retained = self._subscriptions.subscribe(
                 session, packet, connection.version, connection.peer.capabilities
             )
-            # Other workers have to note it, and may be about to because somebody else has just subscribed to it.
-            outbox.awaits_commit = outbox.awaits_commit or session.durable or self._workers is not None
+            outbox.awaits_commit = outbox.awaits_commit or session.durable
             # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]; it explains nothing [MQTT-3.9.2-1] [MQTT-3.9.2-2]
             frame = encode(Suback(packet.packet_id, codes), connection.version)
             connection.check_size(frame, "SUBACK")
@@ -282,21 +276,14 @@ class Intake:
         else:
             connection.received_qos2 += 1
             if session.received.has(packet_id):  # the same message again [MQTT-4.3.3-10]
-                undecided = None if self._workers is None else self._workers.undecided(session, packet_id)
-                if undecided is None:
-                    outbox.send(encode_ack(answer, packet_id, connection.version))
-                elif undecided.connection is not connection:  # else its answer is on the way, with that of its run
-                    undecided.connection = connection
-                    connection.postpone(undecided)
+                outbox.send(encode_ack(answer, packet_id, connection.version))
                 return
             if len(session.received) >= self._limits.receive_maximum and connection.version == V5:
                 raise ReceiveMaximumExceeded(
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
-        asked = 0
         if valid:
-            code = self._publisher.publish(message, route, session, self._workers is not None)
-            asked = 0 if self._workers is None else self._workers.asked
+            code = self._publisher.publish(message, route, session)
         else:
             code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
             self._publisher.drop(SCHEMA_INVALID, 1, message.topic)
@@ -304,77 +291,7 @@ class Intake:
             session.take_received(packet_id)
         if len(changes) > before:
             outbox.awaits_commit = True
-        if not asked and not connection.postponed:
-            outbox.send(self._ack(connection, answer, packet_id, code, self._publisher.outcomes if valid else None))
-            return
-        told = message if asked else None  # else nothing becomes of it any more
-        postponed = Postponed(connection, session, told, message.qos, Ids(packet_id), code)
-        postponed.outcomes = self._publisher.outcomes
-        if not asked:
-            outcomes = self._publisher.outcomes if valid else None
-            postponed.frame = self._ack(connection, answer, packet_id, code, outcomes)
-        self._postpone(postponed, asked)
-
-    def _postpone(self, postponed: Postponed, asked: int) -> None:
-        """Let acknowledgements wait for as many workers, or only for their turn."""
-        workers = self._workers
-        assert workers is not None
-        postponed.unanswered = asked
-        if asked:
-            workers.await_outcomes(postponed)
-        elif not postponed.frame:
-            postponed.frame = self._answer_to(postponed)
-        postponed.connection.postpone(postponed)
-
-    def _answer_to(self, postponed: Postponed) -> bytes:
-        """The acknowledgements, once it is known what they say."""
-        connection, ids = postponed.connection, postponed.ids
-        if postponed.message is not None:
-            answer = PUBACK if postponed.qos == 1 else PUBREC
-            return self._ack(connection, answer, ids.first, postponed.code, postponed.outcomes)
-        return _acks_of_run(postponed.qos, ids, postponed.code, postponed.refused)
-
-    def on_outcome(self, outcome: Outcome) -> None:
-        """Another worker tells what became of messages: when the last has, the acknowledgements are on their way."""
-        workers = self._workers
-        assert workers is not None
-        postponed = workers.postponed[outcome.tag]
-        connection = postponed.connection
-        changes = len(self._turn.changes)
-        postponed.unanswered -= 1
-        outcomes = postponed.outcomes
-        for at, told in enumerate((outcome.dropped, outcome.queued, outcome.sent)):
-            outcomes[at] += told
-        code = outcome.code
-        for name in outcome.untaken:
-            assert postponed.message is not None, "a run is for no shared subscription"
-            gone = postponed.untaken.setdefault(name, {})
-            gone[outcome.worker] = None
-            self._publisher.outcomes = outcomes
-            became = self._publisher.share_again(name, postponed.message, gone, outcome.tag)
-            code = code or became
-            postponed.unanswered += workers.asked
-        if connection.version == V5:
-            postponed.code = code or postponed.code
-            self._let_go(postponed, outcome.refused if postponed.message is None else [0] if code else [])
-        if len(self._turn.changes) > changes:
-            connection.outbox.awaits_commit = True
-        if postponed.unanswered:
-            return
-        workers.forget_outcomes(outcome.tag)
-        postponed.frame = self._answer_to(postponed)
-        while connection.postponed and connection.postponed[0].frame:
-            frame = connection.postponed.popleft().frame
-            if connection.session is not None:
-                connection.outbox.send(frame)
-
-    def _let_go(self, postponed: Postponed, refused: list[int]) -> None:
-        """Another worker had no room for these messages of a run, or for the one: their identifiers are free again."""
-        for number in refused:
-            if number not in postponed.refused:
-                postponed.refused[number] = None
-                if postponed.qos == 2:
-                    postponed.session.release_received(postponed.ids.get(number))
+        outbox.send(self._ack(connection, answer, packet_id, code, self._publisher.outcomes if valid else None))
 
     def _ack(self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int] | None) -> bytes:
         if outcomes is not None and connection.version == V5 and connection.peer.capabilities.tell_delivery:
@@ -415,13 +332,7 @@ class Intake:
                         session.take_received(ids.first + number)
         if len(changes) > before:
             outbox.awaits_commit = True
-        asked = 0 if self._workers is None else self._workers.asked
-        if asked or connection.postponed:
-            postponed = Postponed(connection, session, None, run.qos, ids, code)
-            postponed.refused = refused
-            self._postpone(postponed, asked)
-        else:
-            outbox.send(_acks_of_run(run.qos, ids, code, refused))
+        outbox.send(_acks_of_run(run.qos, ids, code, refused))
 
     def _detailed_ack(
         self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int]

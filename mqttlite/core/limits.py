@@ -144,15 +144,9 @@ DEADLINES_PER_PASS: Final = 1_000
 RETAINED_SWEEP_S: Final = 60.0
 """How often, at most, full room for retained messages is searched for expired ones: the search looks at each."""
 
-STAMPS_S: Final = 60.0
-"""How long a worker remembers when a topic's retained message came or went, seconds: until each worker has heard it."""
-
 RETAINED_WAITING: Final = 1_000
 """Retained messages that wait for one session before those of further new subscriptions are not made ready at once, but
 searched for when it is their turn: filters that overlap find a message many times."""
-
-MAX_STAMPS: Final = 100_000
-"""So many topics at most, some 20 MB; what was retained longest ago is then forgotten before its time."""
 
 RETAINED_LOOKED_AT: Final = 100
 """Retained messages to hold against a filter in one go, before it is asked again whether the pass has room for more."""
@@ -162,39 +156,6 @@ SENDING_BYTES: Final = 200
 """What looking at a retained message, and sending one beside its size, counts as in `FILL_BYTES` and `PASS_BYTES`, for
 it takes as long as to send so many: so a pass holds some thousands, which are some milliseconds."""
 
-MAX_POSTPONED: Final = 10_000
-"""Acknowledgements of one client that may wait for other workers, or behind one that does, before it is read no more:
-some megabytes. Another worker may not answer for long, for it cannot commit, and clients need not wait to send more."""
-
-STREAM_BYTES: Final = 65_536
-"""QoS 0 messages that go to another worker as one, in bytes: it begins with them when all are there."""
-
-STREAM_S: Final = 0.01
-"""How much younger than their first those messages may be: all of them count as old as that, and expire so much early.
-A pass of the loop is mostly shorter."""
-
-FOLLOW_BYTES: Final = 2_048
-"""A chunk that is so long is of a stream: to read it costs the worker of its receivers no more than to be sent it by
-another. Less is better read where it comes in, since to read it costs more than to be sent it among others."""
-
-FOLLOW_MESSAGES: Final = 8
-"""Or one of so many messages, however short: a window of QoS 1 or 2, of which two workers would tell each other."""
-
-FOLLOW_CHUNKS: Final = 8
-"""Such chunks in a row, of which all messages went to one other worker, before their publisher follows them there: that
-costs about as much as to pass on a few of them. Twice as many each time that nothing comes of it."""
-
-FOLLOW_PAUSE_S: Final = 0.1
-"""With a longer pause between two of them a row begins anew: a device that sends what has gathered every minute is no
-stream, and would be where all its messages go for good."""
-
-FOLLOW_KEPT_BYTES: Final = 65_536
-"""How much of a message that is not yet whole may go along: a stream that is cut so well is not far from its next."""
-
-MAX_LEAVING: Final = 64
-"""Connections of a worker that ask at a time whether they may go: none is read meanwhile. By so many of each other
-worker, its limits of connections and sessions may be exceeded, which those were within where they came from."""
-
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
 
@@ -202,18 +163,12 @@ MAX_OWN_RETAINED: Final = 1_000
 """Retained messages of the broker's own, which do not count as anybody's: it has a hundred to say, others may add."""
 
 TOPICS_COMPARED: Final = 500
-"""Cached topics to hold against one changed wildcard filter, some hundred microseconds. Where it may match more, their
-routes are looked at when they are next asked for."""
-
-CHANGES_KEPT: Final = 1_000
-"""Such filters to remember, so that a route that none of them affects need not be made anew."""
-
-ROUTES_SWEPT: Final = 100
-"""Cached routes to look at with each of them, so that those that nobody asks for any more go as well."""
+"""Cached topics to compare with one changed wildcard filter, some hundred microseconds. Where it may match more, the
+whole cache of routes is dropped, and each route is made anew when its topic is next published."""
 
 COMPARED_IN_A_PASS: Final = 5_000
-"""Cached topics to hold against the filters that change in one pass, some milliseconds. Where there are more, for a
-session with 100 000 filters comes, goes or subscribes, every route is made anew when it is next asked for."""
+"""Cached topics to compare with the filters that change in one pass, some milliseconds. Where there are more, for a
+session with 100 000 filters comes, goes or subscribes, the whole cache is dropped as well."""
 
 MEMBERS_ASKED: Final = 100
 """Members of a group to look at for one message, some ten microseconds at best and some hundred where all are full: of

@@ -2,8 +2,7 @@
 
 Messages of one kind that came together are a `Run`: one object, and the bytes in which they came.
 Invariant: all three are shared by all their receivers; what differs per receiver is a packet identifier, kept
-elsewhere. A message that is followed has a trace, which does not go with it to another worker, nor to those who find
-it retained.
+elsewhere. A message that is followed has a trace, which those who find it retained do not see.
 """
 
 from typing import Final, final
@@ -192,10 +191,7 @@ NO_TRACES: Final[list[int]] = []
 
 @final
 class Run:
-    """Messages of one QoS, topic, size and properties, without RETAIN, one behind the other as they came.
-
-    Those of QoS 0 need no such object but where they are late.
-    """
+    """Messages of one QoS, 1 or 2, topic, size and properties, without RETAIN, one behind the other as they came."""
 
     __slots__ = (
         "_deliveries",
@@ -205,7 +201,6 @@ class Run:
         "data",
         "expires_at",
         "head",
-        "is_late",
         "qos",
         "size",
         "topic",
@@ -235,8 +230,6 @@ class Run:
         self.version: Final = version
         self.block: Final = block
         self.expires_at: Final = expires_at
-        self.is_late = False
-        """Whether less time is left than the packets say, so that each is to be made anew."""
         self._forms: dict[tuple[bool, int], Run] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
         self.traces = NO_TRACES

@@ -1,7 +1,7 @@
 """What is to be known of messages that come in: how many there are by topic, and which of them are followed.
 
-Asked for routes that are `observed` only. Invariant: each message of this worker's clients, and of the broker itself,
-is looked at here once, before anybody is handed it.
+Asked for routes that are `observed` only. Invariant: each message of a client, and of the broker itself, is looked at
+here once, before anybody is handed it.
 """
 
 from typing import Final, final
@@ -54,15 +54,9 @@ class Observation:
         traces: list[int] = []
         for _ in range(followed):
             trace = witness.on_received(topic, qos, payload_bytes, client_id)
-            witness.on_routed(trace, receivers + len(route.remotes))
+            witness.on_routed(trace, receivers)
             traces.append(trace)
         return traces
-
-    def deliver(self, route: Route, topic: bytes, deliveries: int) -> None:
-        """So many sessions here get something that came in at another worker."""
-        observed = route.observed
-        if observed is not None and observed.traffic is not None and deliveries:
-            self._traffic_of(observed, topic).deliveries += deliveries
 
     def _samples(self) -> int:
         """How many samples are due; of a long run there may be many."""

@@ -4,7 +4,6 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from mqttlite.core.changes import Change
-from mqttlite.core.forwards import Interest, Outgoing
 
 
 class Store(Protocol):
@@ -19,21 +18,4 @@ class Store(Protocol):
 
     def load(self) -> list[Change]:
         """What is kept, as the shortest list of changes that would make it again, in order."""
-        ...
-
-
-class Fabric(Protocol):
-    """Carries what workers of one broker have for each other: in order, each thing once."""
-
-    def tell(self, interests: list[Interest]) -> Awaitable[None]:
-        """Tell every other worker. Done when all have noted it; it does not fail."""
-        ...
-
-    def send(self, outgoing: list[Outgoing]) -> None:
-        """Send each to those whom it is for, in order."""
-        ...
-
-    @property
-    def is_jammed(self) -> bool:
-        """Whether others are so slow that whoever sends to them is to wait."""
         ...

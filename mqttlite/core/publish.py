@@ -8,7 +8,6 @@ from typing import Final, final
 
 from mqttlite.core.burst import Finding
 from mqttlite.core.changes import RemoveRetained, SaveRetained
-from mqttlite.core.forwards import Batch, Forward, Outcome, Stream
 from mqttlite.core.limits import (
     LOOKING_BYTES,
     MAX_OWN_RETAINED,
@@ -17,21 +16,18 @@ from mqttlite.core.limits import (
     RETAINED_SWEEP_S,
     Limits,
 )
-from mqttlite.core.message import NO_PROPERTIES, Block, Delivery, Message, Run, seconds_left
+from mqttlite.core.message import NO_PROPERTIES, Block, Delivery, Message, Run
 from mqttlite.core.observation import Observation
-from mqttlite.core.reasons import EXPIRED, NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
+from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
 from mqttlite.core.routes import Observed, Receiver, Route, Routes
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.shares import ROUND_ROBIN, Member, Share
 from mqttlite.core.turn import Outbox, Turn
 from mqttlite.core.witness import NOT_FOLLOWED
-from mqttlite.core.workers import Workers
 from mqttlite.topics.names import is_analytics, is_own
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import publish_parts, put_topic_alias
-from mqttlite.wire.framer import packet_size
-from mqttlite.wire.plain import NO_EXPIRY, expiry_if_plain
 from mqttlite.wire.properties import NONE
 
 NOBODY: Final = 0x10
@@ -49,7 +45,6 @@ NOT_ALLOWED: Final = 0x87
 @final
 class Publisher:
     __slots__ = (
-        "_block",
         "_limits",
         "_next_sweep",
         "_observation",
@@ -58,14 +53,12 @@ class Publisher:
         "_retained_bytes",
         "_routes",
         "_turn",
-        "_workers",
         "drops",
         "outcomes",
         "refused",
     )
 
-    def __init__(self, routes: Routes, turn: Turn, limits: Limits, workers: Workers | None = None) -> None:
-        self._workers: Final = workers
+    def __init__(self, routes: Routes, turn: Turn, limits: Limits) -> None:
         self._routes: Final = routes
         self._turn: Final = turn
         self._limits: Final = limits
@@ -75,8 +68,6 @@ class Publisher:
         self._own: Final[RetainedMessages[Message]] = RetainedMessages()
         """What the broker says of itself: it takes nobody's room, and is not worth a place in the store."""
         self._next_sweep = 0.0
-        self._block = NO_PROPERTIES
-        """What the latest packets from another worker had."""
         self.drops: Final[dict[str, int]] = {}
         """Messages that met no subscriber or were refused, or whose session ended before they were sent."""
         self.outcomes: list[int] = [0, 0, 0]
@@ -94,29 +85,25 @@ class Publisher:
         size: int,
         head: int,
         version: int,
-        publisher: Session | None,
+        publisher: Session,
         block: Block = NO_PROPERTIES,
     ) -> None:
         """Forward `data[start:end]`: QoS 0 packets of one topic, of `size` bytes each, the payload `head` bytes in.
 
         All have the properties in `block`.
 
-        Receivers of the publisher's protocol version get the bytes as they are. Without a publisher they come from
-        another worker, which sees to all that is not plainly subscribed here.
+        Receivers of the publisher's protocol version get the bytes as they are.
         """
         messages = (end - start) // size
         observed = route.observed
-        if observed is not None:
-            if publisher is None:
-                self._observation.deliver(route, topic, len(route.receivers) * messages)
-            elif not route.refused or not _may_publish(publisher, topic):  # else it is another's route
-                traces = self._observation.follow(observed, route, topic, 0, messages, size - head, publisher)
-                if traces:
-                    self._publish_first(traces, topic, data, start, size, head, route, publisher, block)
-                    start += len(traces) * size
-                    messages -= len(traces)
-                    if messages == 0:
-                        return
+        if observed is not None and (not route.refused or not _may_publish(publisher, topic)):  # else another's route
+            traces = self._observation.follow(observed, route, topic, 0, messages, size - head, publisher)
+            if traces:
+                self._publish_first(traces, topic, data, start, size, head, route, publisher, block)
+                start += len(traces) * size
+                messages -= len(traces)
+                if messages == 0:
+                    return
         piece = data[start:end]
         if version == V5:
             same, different = route.plain5, route.plain3
@@ -134,11 +121,6 @@ class Publisher:
                 dirty.append(outbox)
         self._turn.pending_bytes += len(piece) * len(same)
         reached = len(same) + len(different)
-        if route.remotes and publisher is not None:
-            assert self._workers is not None
-            self._workers.forward_stream(route.remotes, version, piece)
-            self._workers.lead(route.only, messages)
-            reached += len(route.remotes)
         if different or route.special:
             payloads = [data[at + head : at + size] for at in range(start, end, size)]
             if different:
@@ -147,26 +129,22 @@ class Publisher:
                 self._run_aliased(outbox, topic, payloads, block)
             if route.others:
                 reached += self._one_by_one(route.others, topic, payloads, publisher, block)
-            if publisher is not None:
-                for share in route.shares:
-                    self._run_to_share(share, topic, payloads, block)
+            for share in route.shares:
+                self._run_to_share(share, topic, payloads, block)
             reached += len(route.shares) + len(route.aliased)
-        if reached == 0 and publisher is not None:
+        if reached == 0:
             if route.refused and _may_publish(publisher, topic):
                 own = self._routes.find_own(topic)
                 self.run(own, topic, data, start, end, size, head, version, publisher, block)
                 return
             self.drop(NOT_AUTHORIZED if route.refused else NO_SUBSCRIBERS, messages, topic)
 
-    def publish(self, message: Message, route: Route, publisher: Session | None, asks: bool = False) -> int:
+    def publish(self, message: Message, route: Route, publisher: Session | None) -> int:
         """Retain and distribute a message; 0, `NOBODY`, `REFUSED` or `NOT_ALLOWED`.
 
-        `publisher` matters for No Local. Who `asks` is told later what became of it at other workers.
+        `publisher` matters for No Local; None: the message comes from the broker itself.
         """
         self.outcomes = outcomes = [0, 0, 0]
-        workers = self._workers
-        if workers is not None:
-            workers.asked = 0
         if route.refused:
             if not _may_publish(publisher, message.topic):
                 if route.observed is not None and not message.trace:
@@ -177,31 +155,15 @@ class Publisher:
         if route.observed is not None and not message.trace:  # else it was counted with those it came with
             self._observe(route.observed, message, route, publisher)
         code = self._retain(message) if message.retain else 0  # [MQTT-3.3.1-8]
-        kept = message.retain and code == 0
         reached = self._deliver(message, route, publisher)
         if self.refused:
             code = REFUSED
-        chosen: dict[int, list[bytes]] = {}
         for share in route.shares:
             reached += 1
-            if share.elsewhere:
-                assert workers is not None
-                worker = share.worker_for(message, workers.index)
-                if worker != workers.index:
-                    chosen.setdefault(worker, []).append(share.name)
-                    continue
             outcome, qos = self._to_share(share, message)
             outcomes[outcome] += 1
             if qos and outcome == DROPPED:
                 code = REFUSED
-        if workers is not None:
-            reached += len(route.remotes)
-            if message.retain and not kept:  # for want of room; but what there was is gone
-                workers.tell_removed(message.topic)
-            if kept or chosen or route.remotes:
-                workers.forward(message, route.remotes, chosen, kept, asks)
-                if not message.retain:
-                    workers.lead(route.only, 1)
         self._turn.pending_bytes += message.size() * reached
         if reached == 0:
             if not is_own(message.topic):  # the broker says what it has to say, whether or not anybody listens
@@ -209,155 +171,8 @@ class Publisher:
             return code or NOBODY
         return code
 
-    def take(self, forward: Forward) -> None:
-        """A message that came in at another worker: keep it and hand it on as that says, and tell what became of it."""
-        workers = self._workers
-        assert workers is not None
-        message = forward.message
-        changes = len(self._turn.changes)
-        self.outcomes = outcomes = [0, 0, 0]
-        code = 0
-        if forward.retain and workers.is_latest(message.topic, forward.stamp, forward.worker):
-            self._replace_retained(message)  # whether or not there is room: all workers keep the same
-        shares = forward.shares
-        if self._has_expired(message.expiry_s(), message.expires_at):
-            self.drop(EXPIRED, 1, message.topic)
-            shares = []
-        elif forward.plain:
-            route = self._routes.find_own(message.topic)
-            self._observation.deliver(route, message.topic, self._deliver(message, route, None))
-            if self.refused:
-                code = REFUSED
-        untaken: list[bytes] = []
-        for name in shares:
-            share = self._routes.share(name)
-            if share is None or len(share) == 0:
-                untaken.append(name)
-                continue
-            became, qos = self._to_share(share, message)
-            outcomes[became] += 1
-            if qos and became == DROPPED:
-                code = REFUSED
-        self._turn.pending_bytes += message.size() * sum(outcomes)
-        if forward.tag:
-            outcome = Outcome(forward.worker, forward.tag, code, outcomes[0], outcomes[1], outcomes[2], untaken)
-            outcome.awaits_commit = len(self._turn.changes) > changes
-            workers.send(outcome, 0)
-        else:
-            for name in untaken:
-                if forward.hops + 1 < workers.count:  # they may have left just now, and there may be others elsewhere
-                    self.share_again(name, message, {}, 0, forward.hops + 1)
-                else:
-                    self.drop(NO_SUBSCRIBERS, 1, message.topic)
-
-    def take_batch(self, batch: Batch) -> None:
-        """QoS 1 or 2 packets that came in at another worker."""
-        workers = self._workers
-        assert workers is not None
-        topic = batch.topic()
-        route = self._routes.find_own(topic)  # whoever sent it was asked whether it may
-        block = self._block_of(batch.block())
-        changes = len(self._turn.changes)
-        refused: dict[int, None] = {}
-        run = Run(topic, batch.packets, batch.size, batch.head, batch.qos, batch.version, block, batch.expires_at)
-        self._take_run(run, route, refused)
-        outcome = Outcome(batch.workers[0], batch.tag, 0, 0, 0, 0, [])
-        outcome.refused = list(refused)
-        outcome.awaits_commit = len(self._turn.changes) > changes
-        workers.send(outcome, 0)
-
-    def take_stream(self, stream: Stream) -> None:
-        """QoS 0 packets that came in at another worker, where they were looked at."""
-        data = stream.packets()
-        version = stream.version
-        at = 0
-        end = len(data)
-        while at < end:
-            body = at + 2
-            length = data[at + 1]
-            if length > 127:
-                stop = at + packet_size(data, at)
-                while data[body - 1] > 127:
-                    body += 1
-            else:
-                stop = body + length
-            topic_at = body + 2
-            topic_end = topic_at + (data[body] << 8 | data[body + 1])
-            head_end = topic_end
-            block = NO_PROPERTIES
-            if version == V5:
-                head_end += 1 + data[topic_end]
-                if data[topic_end]:
-                    block = self._block_of(data[topic_end:head_end])
-            topic = data[topic_at:topic_end]
-            route = self._routes.cached(topic)
-            if route is None or route.refused:
-                route = self._routes.find_own(topic)
-            size = stop - at
-            if stop < end:
-                same = head_end - at
-                prefix = data[at:head_end]
-                while stop + size <= end and data[stop : stop + same] == prefix:
-                    stop += size
-            head = head_end - at
-            expires_at = block.expires_at(stream.came_at)
-            if self._is_late(block, expires_at):
-                self._take_run(Run(topic, data[at:stop], size, head, 0, version, block, expires_at), route, {})
-            else:
-                self.run(route, topic, data, at, stop, size, head, version, None, block)
-            at = stop
-
-    def _take_run(self, run: Run, route: Route, refused: dict[int, None]) -> None:
-        """Packets from another worker, which may have been on their way for seconds."""
-        if self._has_expired(run.block.expiry_s, run.expires_at):
-            self.drop(EXPIRED, run.count, run.topic)
-            return
-        run.is_late = self._is_late(run.block, run.expires_at)
-        self.publish_run(run, route, None, refused)
-
-    def _is_late(self, block: Block, expires_at: float) -> bool:
-        """Whether less time is left than packets from another worker say."""
-        expiry_s = block.expiry_s
-        if expiry_s == NO_EXPIRY:
-            return False
-        return self._has_expired(expiry_s, expires_at) or seconds_left(expiry_s, expires_at, self._turn.now) != expiry_s
-
-    def _has_expired(self, expiry_s: int, expires_at: float) -> bool:
-        """Whether a message expired on its way from another worker [MQTT-3.3.2-5].
-
-        One of 0 s is for those who get it at once, here as well.
-        """
-        return expiry_s > 0 and expires_at <= self._turn.now
-
-    def _block_of(self, data: bytes) -> Block:
-        """The properties of packets from another worker, which are mostly those of the packets before."""
-        if data != self._block.data:
-            self._block = Block(data, expiry_if_plain(data, 1, len(data)))  # as it was where they came in
-        return self._block
-
-    def share_again(self, name: bytes, message: Message, gone: dict[int, None], tag: int, hops: int = 0) -> int:
-        """Other workers have no members of a group any more, though we may not have heard: let the next have a message.
-
-        0 or `REFUSED`; `workers.asked` says whether it is for one more worker to tell.
-        """
-        workers = self._workers
-        assert workers is not None
-        workers.asked = 0
-        share = self._routes.share(name)
-        if share is None or (len(share) == 0 and all(worker in gone for worker in share.elsewhere)):
-            self.drop(NO_SUBSCRIBERS, 1, message.topic, message.trace)
-            return 0
-        chosen = share.worker_for(message, workers.index, gone)
-        if chosen != workers.index:
-            workers.send(Forward(chosen, tag, message, False, False, 0.0, [name], hops), message.size())
-            workers.asked = 1
-            return 0
-        outcome, qos = self._to_share(share, message)
-        self.outcomes[outcome] += 1
-        return REFUSED if qos and outcome == DROPPED else 0
-
     def _deliver(self, message: Message, route: Route, publisher: Session | None) -> int:
-        """Hand a message to everyone here who subscribes by himself; how many. `refused`: a queue was full."""
+        """Hand a message to everyone who subscribes by himself; how many. `refused`: a queue was full."""
         self.refused = False
         outcomes = self.outcomes
         shared: list[Delivery | None] = [None, None, None]
@@ -380,25 +195,19 @@ class Publisher:
                 self.refused = True
         return reached
 
-    def publish_run(self, run: Run, route: Route, publisher: Session | None, refused: dict[int, None]) -> int:
+    def publish_run(self, run: Run, route: Route, publisher: Session, refused: dict[int, None]) -> int:
         """The same for each message of a run, receiver by receiver; the code of all that are not in `refused`.
 
         That is for the places of those with `REFUSED`. The route has no shares: who gets a message of theirs may
-        depend on what became of the one before; nor is it one where clients may not publish. Without a publisher it
-        comes from another worker.
+        depend on what became of the one before; nor is it one where clients may not publish.
         """
-        if self._workers is not None:
-            self._workers.asked = 0
         followed = 0
         if route.observed is not None:
-            if publisher is None:
-                self._observation.deliver(route, run.topic, len(route.receivers) * run.count)
-            else:
-                payload_bytes = run.size - run.head
-                run.traces = self._observation.follow(
-                    route.observed, route, run.topic, run.qos, run.count, payload_bytes, publisher
-                )
-                followed = len(run.traces)
+            payload_bytes = run.size - run.head
+            run.traces = self._observation.follow(
+                route.observed, route, run.topic, run.qos, run.count, payload_bytes, publisher
+            )
+            followed = len(run.traces)
         others = run.behind(followed) if 0 < followed < run.count else run
         reached = 0
         for each in route.receivers:
@@ -416,15 +225,6 @@ class Publisher:
             if taken < run.count:
                 _deliver_each(run, taken, run.count, receiver, qos, refused)
         self._turn.pending_bytes += run.message_bytes() * run.count * reached
-        if publisher is None:
-            return 0
-        if route.remotes:
-            assert self._workers is not None
-            reached += len(route.remotes)
-            self._workers.forward_batch(
-                route.remotes, run.qos, run.version, run.head, run.size, run.data, run.expires_at
-            )
-            self._workers.lead(route.only, run.count)
         if reached == 0:
             self._drop_run(run)
             return NOBODY
@@ -488,12 +288,6 @@ class Publisher:
         share = self._routes.share(delivery.share)
         if share is None or delivery.message.expired(self._turn.now):
             return False
-        if share.elsewhere:
-            assert self._workers is not None
-            worker = share.worker_for(delivery.message, self._workers.index)
-            if worker != self._workers.index:
-                self._workers.forward(delivery.message, [], {worker: [share.name]}, False, False)
-                return True
         return self._to_share(share, delivery.message)[0] != DROPPED
 
     def retained_for(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...], at_once: bool) -> Finding:
@@ -521,8 +315,6 @@ class Publisher:
 
     def _retain(self, message: Message) -> int:
         """Keep the message in the place of an earlier one; without payload, only forget that [MQTT-3.3.1-6]."""
-        if self._workers is not None:
-            self._workers.stamp(message.topic)
         if message.trace:
             message = message.not_followed()
         self._remove_retained(message.topic)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
@@ -542,15 +334,6 @@ class Publisher:
         self.restore(message)
         self._turn.changes.append(SaveRetained(message))
         return 0
-
-    def _replace_retained(self, message: Message) -> None:
-        self._remove_retained(message.topic)
-        if message.payload:
-            if is_own(message.topic):
-                self._own.put(message.topic, message)
-            else:
-                self.restore(message)
-                self._turn.changes.append(SaveRetained(message))
 
     def _kept(self, topic: bytes) -> RetainedMessages[Message]:
         """Where the retained messages of a topic, or of a filter, are."""
@@ -615,7 +398,7 @@ class Publisher:
         self._turn.pending_bytes += len(piece)
 
     def _one_by_one(
-        self, receivers: list[Receiver], topic: bytes, payloads: list[bytes], publisher: Session | None, block: Block
+        self, receivers: list[Receiver], topic: bytes, payloads: list[bytes], publisher: Session, block: Block
     ) -> int:
         """QoS 0 messages for receivers that are away, or that need a frame of their own; how many receivers."""
         reached = 0
@@ -653,16 +436,7 @@ class Publisher:
 
     def _run_to_share(self, share: Share, topic: bytes, payloads: list[bytes], block: Block) -> None:
         """QoS 0 messages of one topic and size, dealt out to the members."""
-        if share.elsewhere:
-            assert self._workers is not None
-            for payload in payloads:
-                message = self._message(topic, payload, block)
-                worker = share.worker_for(message, self._workers.index)
-                if worker == self._workers.index:
-                    self._to_share(share, message)
-                else:
-                    self._workers.forward(message, [], {worker: [share.name]}, False, False)
-        elif share.policy == ROUND_ROBIN:
+        if share.policy == ROUND_ROBIN:
             members = share.deal(len(payloads))
             for at, member in enumerate(members):
                 mine = payloads[at :: len(members)]

@@ -11,6 +11,7 @@ from mqttlite.wire.errors import (
     PacketTooLarge,
     PeerError,
     QuotaExceeded,
+    ServerBusy,
     ServerUnavailable,
 )
 
@@ -42,7 +43,7 @@ def close_reason_of(error: PeerError) -> CloseReason:
         return CloseReason.PACKET_TOO_LARGE
     if isinstance(error, NotAuthorized | BadUserNameOrPassword | BadAuthenticationMethod | ServerUnavailable):
         return CloseReason.NOT_AUTHORIZED
-    if isinstance(error, QuotaExceeded):
+    if isinstance(error, QuotaExceeded | ServerBusy):
         return CloseReason.QUOTA_EXCEEDED
     return CloseReason.PROTOCOL_ERROR
 

@@ -1,20 +1,15 @@
 """Who gets what is published to a topic: the subscription tree, and before it a cache keyed by the topic's raw bytes.
 
-A cached route means: the name is valid, the tree is walked. Invariant: a route whose `stamp` is that of `Routes` is
-what the tree would say now; whoever keeps a route asks for that before using it again. A change of subscriptions or of
-a session's connection makes the routes that it can affect differ in their stamps: one by one where its filter can match
-few of the cached topics, else all, and then each route is held against the filters changed since when it is next asked
-for. So a change costs little, however many topics are cached, and leaves the routes in place that it does not affect.
+A cached route means: the name is valid, the tree is walked. Invariant: a cached route is what the tree would say now.
+So a change of subscriptions or of a session's connection drops at once the routes of the topics that its filter
+matches. Where too many cached topics would have to be compared with the filter, it drops the whole cache.
 """
 
 from typing import Final, final
 
-from mqttlite.core.forwards import NOWHERE, Interest
 from mqttlite.core.limits import (
-    CHANGES_KEPT,
     COMPARED_IN_A_PASS,
     ROUTE_EFFORT,
-    ROUTES_SWEPT,
     STEPS_PER_EFFORT,
     TOPICS_COMPARED,
 )
@@ -23,7 +18,6 @@ from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.traffic import TopicTraffic, Traffic
 from mqttlite.core.turn import NO_OUTBOXES, Outbox, Turn
-from mqttlite.core.workers import Workers
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_name, has_wildcard, is_own, matches, split_share
 from mqttlite.topics.tree import SubscriptionTree
@@ -37,29 +31,12 @@ _IDENTIFIER_BYTES: Final = 40
 """About what a cached topic and each further level of it take, its route, each receiver in that, and each subscription
 identifier; for `max_route_cache_bytes`."""
 
-_CHANGES_COMPARED: Final = 8
-"""Changed filters to hold against the topic of a route before it costs less to make the route anew; each receiver in it
-makes one more worth while. Those that come and go are mostly the same few."""
-
 _FINDING_THEM: Final = 4
 """Comparisons that it costs to find the cached topics to compare with a filter."""
 
 _NO_RECEIVERS: Final[list["Receiver"]] = []
 _NO_SHARES: Final[list[Share]] = []
-_NO_WORKERS: Final[list[int]] = []
 """Never added to, as `NO_OUTBOXES`."""
-
-
-@final
-class Remote:
-    """Another worker, in the place of its subscriptions of a filter."""
-
-    __slots__ = ("alone", "worker")
-
-    def __init__(self, worker: int) -> None:
-        self.worker: Final = worker
-        self.alone: Final = [worker]
-        """A list of nothing but that, which routes share."""
 
 
 @final
@@ -107,7 +84,7 @@ class Observed:
         self.traffic = traffic
         """Where its messages are counted, until the next harvest."""
         self.receivers: Final = len(receivers) + len(shares)
-        """Sessions here that a message is for, one for each group."""
+        """Sessions that a message is for, one for each group."""
         self.has_no_local = False
         """Whether it is for fewer when one of these published it."""
         for receiver in receivers:
@@ -121,37 +98,26 @@ class Route:
     __slots__ = (
         "aliased",
         "observed",
-        "only",
         "others",
         "plain3",
         "plain5",
         "receivers",
         "refused",
-        "remotes",
         "shares",
         "size",
         "special",
-        "stamp",
     )
 
-    def __init__(
-        self, receivers: list[Receiver], shares: list[Share], remotes: list[int], stamp: int, refused: bool = False
-    ) -> None:
+    def __init__(self, receivers: list[Receiver], shares: list[Share], refused: bool = False) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
-        self.stamp = stamp
-        """As of which change it is."""
         self.observed: Observed | None = None
         """What is to be known of its messages; None: nothing."""
         self.plain3 = NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
         self.plain5 = NO_OUTBOXES
         """Connected 5.0 clients without subscription identifiers or a Maximum Packet Size."""
-        self.remotes: Final = remotes
-        """Workers that have subscribers too."""
-        self.only: Final = remotes[0] if len(remotes) == 1 and not receivers and not shares else NOWHERE
-        """The worker that has all receivers, where that is another."""
         self.special = bool(shares)
-        """Whether others here are among its receivers than connected clients that get the frame as it is, or that of
+        """Whether others are among its receivers than connected clients that get the frame as it is, or that of
         their version."""
         self.refused: Final = refused
         """Clients may not publish here; such a route has no receivers, so that only who finds none needs to ask."""
@@ -199,11 +165,6 @@ def _with(outboxes: list[Outbox], session: Session, outbox: Outbox) -> list[Outb
     return outboxes
 
 
-_OUT_OF_DATE: Final = -1
-_NO_ROUTE: Final = Route([], [], [], _OUT_OF_DATE)
-"""Stands in the cache for a route that was let go, so that its topic stays known."""
-
-
 @final
 class Routes:
     """`cache` is to be asked through `cached` and `find`. What follows a message to its receivers may be added to a
@@ -211,26 +172,19 @@ class Routes:
 
     __slots__ = (
         "_cached_bytes",
-        "_changes",
         "_compared",
         "_compared_at",
         "_groups",
         "_known",
         "_max_bytes",
         "_observes",
-        "_oldest_change",
         "_policies",
-        "_remotes",
         "_sessions",
         "_shares",
-        "_swept",
-        "_topics",
         "_tree",
         "_turn",
-        "_workers",
         "cache",
         "shared_subscriptions",
-        "stamp",
         "subscriptions",
         "traffic",
     )
@@ -241,28 +195,20 @@ class Routes:
         max_cache_bytes: int,
         share_policies: dict[str, str],
         turn: Turn,
-        workers: Workers | None = None,
     ) -> None:
         self._turn: Final = turn
-        self._workers: Final = workers
-        self._remotes: Final = [Remote(worker) for worker in range(workers.count if workers is not None else 0)]
         self._sessions: Final = sessions
         self._max_bytes: Final = max_cache_bytes
         self._policies: Final = share_policies
-        self._tree: Final[SubscriptionTree[Subscription | Share | Remote]] = SubscriptionTree()
+        self._tree: Final[SubscriptionTree[Subscription | Share]] = SubscriptionTree()
         self._shares: Final[dict[bytes, Share]] = {}
         self._groups: Final[dict[str, int]] = {}
-        self.cache: Final[dict[bytes, Route]] = {}
-        self._topics: Final[list[bytes]] = []  # those in the cache, in the order in which `_sweep` goes round
+        self.cache: Final[dict[bytes, Route | None]] = {}
+        """None: the route was dropped, and the index still has the topic."""
         self._known: Final = KnownTopics(TOPICS_COMPARED)
-        self._swept = 0
         self._compared = 0  # what changes of subscriptions cost in this pass, in comparisons of a filter with a topic
         self._compared_at = 0.0
         self._cached_bytes = 0
-        self.stamp = 0
-        """How many changes there were that may affect any route."""
-        self._changes: Final[dict[bytes, int]] = {}  # their filters, and when each last changed; the latest is last
-        self._oldest_change = 0  # no route that is older is held against them: there may have been others
         self.subscriptions = 0
         self.shared_subscriptions = 0
         self.traffic: Traffic | None = None
@@ -291,20 +237,18 @@ class Routes:
                     self._follow_share(share, session)
 
     def cached(self, topic: bytes) -> Route | None:
-        """The route of a client's message, if it is known to hold."""
-        route = self.cache.get(topic)
-        return route if route is not None and route.stamp == self.stamp else None
+        """The route of a client's message, if it is cached."""
+        return self.cache.get(topic)
 
     def find(self, topic: bytes) -> Route:
         """The route of a client's message. Raises `TopicNameInvalid` for a name that breaks the rules."""
-        known = self.cache.get(topic)
-        if known is not None:
-            if known.stamp == self.stamp or self._still_holds(topic, known):
-                return known
-        else:
+        cached = self.cache.get(topic)
+        if cached is not None:
+            return cached
+        if topic not in self.cache:
             check_name(topic)
         if is_own(topic):
-            route = Route(_NO_RECEIVERS, _NO_SHARES, _NO_WORKERS, self.stamp, True)
+            route = Route(_NO_RECEIVERS, _NO_SHARES, True)
             if self._observes:
                 route.observed = Observed(_NO_RECEIVERS, _NO_SHARES, self._follows(topic, route), None)
         else:
@@ -312,7 +256,7 @@ class Routes:
             if self._observes:
                 traffic = None if self.traffic is None else self.traffic.of(topic)
                 route.observed = Observed(route.receivers, route.shares, self._follows(topic, route), traffic)
-        self._remember(topic, route, known)
+        self._remember(topic, route)
         return route
 
     def find_own(self, topic: bytes) -> Route:
@@ -343,8 +287,6 @@ class Routes:
         self.subscriptions += replaced is None
         if replaced is not None:
             self._tree.remove(topic_filter, replaced)
-        elif self._workers is not None:
-            self._workers.want(topic_filter)
         self._tree.add(topic_filter, subscription)
         self.forget(topic_filter)
 
@@ -370,25 +312,6 @@ class Routes:
     def _remove(self, subscription: Subscription) -> None:
         self.subscriptions -= 1
         self._tree.remove(subscription.topic_filter, subscription)
-        if self._workers is not None:
-            self._workers.unwant(subscription.topic_filter)
-
-    def on_interest(self, worker: int, interest: Interest) -> None:
-        """Another worker has subscribers of a filter, or has none any more; or so many members of a group."""
-        shared = split_share(interest.topic_filter)
-        if shared is None:
-            if interest.members:
-                self._tree.add(interest.topic_filter, self._remotes[worker])
-            else:
-                self._tree.remove(interest.topic_filter, self._remotes[worker])
-            self.forget(interest.topic_filter)
-        elif interest.members:
-            share = self._share_of(interest.topic_filter, *shared)
-            share.elsewhere[worker] = (interest.members, interest.online)
-        else:
-            share = self._shares[interest.topic_filter]
-            share.elsewhere.pop(worker, None)
-            self._forget_empty(share, shared[1])
 
     def groups_of(self, session: Session) -> int:
         """How many shared subscriptions it has."""
@@ -400,72 +323,43 @@ class Routes:
 
     def forget_session(self, session: Session) -> None:
         """The session came or went: its outbox in the cached routes is no longer the right one."""
-        if self._workers is not None and session.client_id in self._groups:
-            for topic_filter in session.subscriptions:
-                share = self._shares.get(topic_filter)
-                if share is not None:
-                    share.count(session)
-                    self._tell_share(share)
-        if not self.cache:
-            return
         for topic_filter in session.subscriptions:  # of a shared one no route knows the session
-            if not self._forget(topic_filter):
+            if not self.cache:
                 return
+            self.forget(topic_filter)
 
     def forget(self, topic_filter: bytes) -> None:
-        """No cached route of a topic that a filter matches holds any longer."""
-        if self.cache:
-            self._forget(topic_filter)
-
-    def _forget(self, topic_filter: bytes) -> bool:
-        """The same where topics are cached. False: the pass has no room to look which, so that no route holds."""
+        """Drop the cached routes of the topics that a filter matches; all routes where that costs less."""
+        if not self.cache:
+            return
         if not has_wildcard(topic_filter):
             if topic_filter in self.cache:
                 self._drop(topic_filter)
-            return True
+            return
         if self._compared_at != self._turn.now:
             self._compared_at = self._turn.now
             self._compared = 0
-        if self._compared > COMPARED_IN_A_PASS:
-            self._forget_all()
-            return False
         topics = self._known.candidates(topic_filter)
-        if topics is None:
-            self._compared += self._changed(topic_filter)
-            return True
+        if topics is None or self._compared > COMPARED_IN_A_PASS:
+            self._clear()
+            return
         for topic in topics:
             if matches(topic_filter, topic):
                 self._drop(topic)
         self._compared += len(topics) + _FINDING_THEM
-        return True
 
     def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
-        share = self._share_of(subscription.topic_filter, group, topic_filter)
-        session = self._sessions[subscription.client_id]
-        share.add(session, subscription)
-        share.count(session)
-        self._tell_share(share)
-        if session.followed:
-            self._follow_share(share, session)
-
-    def _share_of(self, name: bytes, group: bytes, topic_filter: bytes) -> Share:
+        name = subscription.topic_filter
         share = self._shares.get(name)
         if share is None:
             default = self._policies.get("*", ROUND_ROBIN)
             share = self._shares[name] = Share(name, self._policies.get(group.decode(), default))
             self._tree.add(topic_filter, share)
             self.forget(topic_filter)
-        return share
-
-    def _forget_empty(self, share: Share, topic_filter: bytes) -> None:
-        if len(share) == 0 and not share.elsewhere:
-            del self._shares[share.name]
-            self._tree.remove(topic_filter, share)
-            self.forget(topic_filter)
-
-    def _tell_share(self, share: Share) -> None:
-        if self._workers is not None:
-            self._workers.tell_share(share.name, len(share), share.online)
+        session = self._sessions[subscription.client_id]
+        share.add(session, subscription)
+        if session.followed:
+            self._follow_share(share, session)
 
     def _remove_from_share(self, subscription: Subscription, topic_filter: bytes) -> None:
         self.shared_subscriptions -= 1
@@ -476,8 +370,10 @@ class Routes:
         share.remove(subscription)
         if share.followed.pop(subscription.client_id, True) is None:
             self.forget(topic_filter)
-        self._tell_share(share)
-        self._forget_empty(share, topic_filter)
+        if len(share) == 0:
+            del self._shares[share.name]
+            self._tree.remove(topic_filter, share)
+            self.forget(topic_filter)
 
     def _follow_share(self, share: Share, session: Session) -> None:
         """A member is followed, or is so no longer."""
@@ -504,7 +400,6 @@ class Routes:
     def _make(self, topic: bytes) -> Route:
         by_client: dict[str, list[Subscription]] = {}
         shares = _NO_SHARES
-        remotes = _NO_WORKERS
         matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
         self._turn.effort += ROUTE_EFFORT + (self._tree.steps + len(matching)) // STEPS_PER_EFFORT
         for found in matching:
@@ -512,105 +407,39 @@ class Routes:
                 if shares is _NO_SHARES:
                     shares = []
                 shares.append(found)
-            elif isinstance(found, Remote):
-                if remotes is _NO_WORKERS:
-                    remotes = found.alone
-                elif found.worker not in remotes:  # it has several filters that match
-                    remotes = [*remotes, found.worker]
             elif found.client_id in by_client:
                 by_client[found.client_id].append(found)
             else:
                 by_client[found.client_id] = [found]
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in by_client.items()]
-        return Route(receivers, shares, remotes, self.stamp)
+        return Route(receivers, shares)
 
-    def _remember(self, topic: bytes, route: Route, known: Route | None) -> None:
-        size = route.size + _topic_size(topic) if known is None else route.size - _size(known)
+    def _remember(self, topic: bytes, route: Route) -> None:
+        is_known = topic in self.cache
+        size = route.size if is_known else route.size + _topic_size(topic)
         if self._cached_bytes + size > self._max_bytes:
             self._clear()  # dropping all at once costs less, over time, than finding the oldest each time
-            known = None
+            is_known = False
             size = route.size + _topic_size(topic)
             if size > self._max_bytes:
                 return
-            route.stamp = self.stamp
         self.cache[topic] = route
         self._cached_bytes += size
-        if known is None:
-            self._topics.append(topic)
+        if not is_known:
             self._known.add(topic)
 
-    def _still_holds(self, topic: bytes, route: Route) -> bool:
-        """Whether none of the changes since it was found to hold affects it. If so, it is known to hold now."""
-        if route.stamp < self._oldest_change:
-            return False
-        room = _worth(route)
-        for topic_filter in reversed(self._changes):
-            if self._changes[topic_filter] <= route.stamp:
-                break
-            if room == 0 or matches(topic_filter, topic):
-                return False
-            room -= 1
-        route.stamp = self.stamp
-        return True
-
-    def _changed(self, topic_filter: bytes) -> int:
-        """Any route may be affected: which ones are, is seen when they are next asked for.
-
-        Returns what it cost, in comparisons at most.
-        """
-        self.stamp += 1
-        self._changes.pop(topic_filter, None)
-        self._changes[topic_filter] = self.stamp
-        if len(self._changes) > CHANGES_KEPT:
-            self._oldest_change = self._changes.pop(next(iter(self._changes)))
-        return self._sweep()
-
-    def _sweep(self) -> int:
-        """Let some routes go that hold no longer, for they keep sessions alive that may have ended."""
-        compared = 0
-        for _ in range(min(ROUTES_SWEPT, len(self._topics))):
-            if self._swept >= len(self._topics):
-                self._swept = 0
-            topic = self._topics[self._swept]
-            self._swept += 1
-            route = self.cache[topic]
-            compared += min(_worth(route), len(self._changes))
-            if not self._still_holds(topic, route):
-                self._drop(topic)
-            if compared >= ROUTES_SWEPT * _CHANGES_COMPARED:
-                break
-        return compared
-
-    def _forget_all(self) -> None:
-        self.stamp += 1
-        self._changes.clear()
-        self._oldest_change = self.stamp
-
     def _clear(self) -> None:
-        self._forget_all()  # who keeps one of these routes would not hear of changes
         self.cache.clear()
-        self._topics.clear()
         self._known.clear()
-        self._swept = 0
         self._cached_bytes = 0
 
     def _drop(self, topic: bytes) -> None:
         route = self.cache[topic]
-        self._cached_bytes -= _size(route)
-        route.stamp = _OUT_OF_DATE
-        self.cache[topic] = _NO_ROUTE
+        if route is not None:
+            self._cached_bytes -= route.size
+            self.cache[topic] = None
 
 
 def _topic_size(topic: bytes) -> int:
     """What a topic takes besides its route: with very many levels that is mostly their index."""
     return _TOPIC_BYTES + len(topic) + _LEVEL_BYTES * topic.count(b"/")
-
-
-def _worth(route: Route) -> int:
-    """How many changed filters to hold against the topic of a route before it is made anew."""
-    return _CHANGES_COMPARED + len(route.receivers) + len(route.shares)
-
-
-def _size(route: Route) -> int:
-    """What a route adds to the room of its topic."""
-    return 0 if route is _NO_ROUTE else route.size

@@ -152,11 +152,6 @@ class Session:
         self.inflight_high_water = len(self.released)
         self._tell_watchers()
 
-    @property
-    def window(self) -> int:
-        """How many QoS 1 and 2 messages its client takes at a time."""
-        return self._window
-
     def watch(self, group: bytes, improved: "list[Session]") -> None:
         """Put the session on that list, once, when it is connected again or has caught up."""
         if self.watchers is _NO_WATCHERS:
@@ -230,8 +225,6 @@ class Session:
         """
         outbox = self.outbox
         if outbox is None or outbox.max_packet_bytes or outbox.topic_alias_maximum:
-            return 0
-        if run.is_late and outbox.version == V5:
             return 0
         if qos == 0:
             outbox.offer(run.frames(outbox.version, 0, 0, run.count), run.count, run.expires_at)

@@ -16,7 +16,6 @@ from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.turn import Turn
 from mqttlite.core.witness import NOT_FOLLOWED
-from mqttlite.core.workers import Workers
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import QuotaExceeded
 from mqttlite.wire.packets import Will
@@ -29,7 +28,7 @@ WILL_DELAY: Final = 2
 
 @final
 class Sessions:
-    __slots__ = ("_by_client_id", "_deadlines", "_limits", "_publisher", "_routes", "_turn", "_workers", "expired")
+    __slots__ = ("_by_client_id", "_deadlines", "_limits", "_publisher", "_routes", "_turn", "expired")
 
     def __init__(
         self,
@@ -39,9 +38,7 @@ class Sessions:
         deadlines: Deadlines,
         turn: Turn,
         limits: Limits,
-        workers: Workers | None = None,
     ) -> None:
-        self._workers: Final = workers
         self._by_client_id: Final = by_client_id
         self._routes: Final = routes
         self._publisher: Final = publisher
@@ -119,8 +116,6 @@ class Sessions:
     def restore(self, client_id: str, expiry_interval: int, expires_at: float, now: float) -> None:
         """Put back a session from a store. One that was not left in order expires as if it were left now."""
         session = self.begin(client_id, expiry_interval)
-        if self._workers is not None:
-            self._workers.restored(client_id.encode())
         if expiry_interval < NEVER_EXPIRES:
             at = expires_at or now + expiry_interval
             session.expiry = self._deadlines.add(at, SESSION_EXPIRY, client_id=client_id)
@@ -146,8 +141,6 @@ class Sessions:
         self._routes.remove_all(session)
         session.subscriptions.clear()
         del self._by_client_id[session.client_id]
-        if self._workers is not None:
-            self._workers.end_without_session(session.client_id.encode(), False)
         drops = self._publisher.drops
         for reason, messages in session.drops.items():
             count(drops, reason, messages)

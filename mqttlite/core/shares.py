@@ -39,7 +39,7 @@ _PROBES: Final = 8
 class Member:
     """A session in a group, with its subscription."""
 
-    __slots__ = ("at", "dealt", "online", "session", "standing", "subscription")
+    __slots__ = ("at", "dealt", "session", "standing", "subscription")
 
     def __init__(self, session: Session, subscription: Subscription) -> None:
         self.session: Final = session
@@ -48,8 +48,6 @@ class Member:
         """As the group knows it, which is in the ring of that number."""
         self.at = 0
         self.dealt = 0
-        self.online = False
-        """Whether it was connected when its group was last told."""
 
 
 @final
@@ -103,11 +101,8 @@ class Share:
         "_improved",
         "_members",
         "_rings",
-        "_workers_turn",
-        "elsewhere",
         "followed",
         "name",
-        "online",
         "policy",
     )
 
@@ -119,45 +114,11 @@ class Share:
         self._rings: Final = (_Ring(), _Ring(), _Ring())
         self._improved: Final[list[Session]] = []
         self._deals = 0
-        self.elsewhere: Final[dict[int, tuple[int, int]]] = {}
-        """Workers that have members too: how many, and how many of them are connected."""
-        self.online = 0
-        """Members here that are connected, as far as `count` was told."""
         self.followed: Final[dict[str, None]] = {}
-        """Members here all of whose messages are followed, and so all of the group."""
-        self._workers_turn = 0
+        """Members all of whose messages are followed, and so all of the group."""
 
     def __len__(self) -> int:
         return len(self._members)
-
-    def count(self, session: Session) -> None:
-        """A member came, or came back, or left."""
-        member = self._members[session.client_id]
-        self.online -= member.online
-        member.online = session.outbox is not None
-        self.online += member.online
-
-    def worker_for(self, message: Message, own: int, gone: dict[int, None] | None = None) -> int:
-        """The worker whose member is to get the next message, each worker in proportion to its members.
-
-        Connected members come first here too. All workers agree on whose a key is, as far as they know the same.
-        None of those in `gone` gets it, where that leaves any.
-        """
-        counts = sorted([*self.elsewhere.items(), (own, (len(self._members), self.online))])
-        if gone is not None:
-            counts = [entry for entry in counts if entry[0] not in gone]
-        connected = sum([online for _worker, (_members, online) in counts])
-        total = connected or sum([members for _worker, (members, _online) in counts])
-        if self.policy in (HASH_TOPIC, HASH_KEY):
-            at = zlib.crc32(_key_of(message, self.policy)) % total
-        else:
-            at = self._workers_turn % total
-            self._workers_turn += 1
-        for worker, (members, online) in counts:
-            at -= online if connected else members
-            if at < 0:
-                return worker
-        raise AssertionError("it is one of the total")
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Let a session in, in the place of its earlier subscription if it has one."""
@@ -170,7 +131,6 @@ class Share:
     def remove(self, subscription: Subscription) -> None:
         member = self._members.pop(subscription.client_id)
         self._rings[member.standing].remove(member)
-        self.online -= member.online
         member.session.watchers.pop(self.name, None)
 
     def first(self, message: Message) -> Member:

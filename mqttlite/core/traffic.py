@@ -38,7 +38,6 @@ class TopicTraffic:
         self.payload_bytes = 0
         self.payload_bytes_max = 0
         self.deliveries = 0
-        """Of a message that another worker sent here too, which that one counts; so this alone may be more than 0."""
 
     def count(self, qos: int, messages: int, payload_bytes: int, receivers: int) -> None:
         """Messages of one QoS were published, each with so many bytes of payload and for so many sessions."""

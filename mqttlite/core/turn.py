@@ -9,7 +9,6 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.changes import Change
-from mqttlite.core.forwards import Interest, Move, Outgoing, Stream, topic_in
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ONCE_SEEN, Limits
 from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, count
 from mqttlite.core.witness import BACKPRESSURE, NO_SAMPLES, NOT_FOLLOWED, Witness
@@ -47,20 +46,13 @@ class Turn:
         "connected",
         "dirty",
         "effort",
-        "forwards",
         "hungry",
-        "interests",
-        "leaving",
-        "moved",
         "now",
-        "outgoing",
         "overflowed",
         "pending_bytes",
         "questions",
         "resting",
-        "streams",
         "until_sample",
-        "welcome",
         "witness",
     )
 
@@ -80,20 +72,6 @@ class Turn:
         """Connections whose CONNECT was accepted."""
         self.closed: list[int] = []
         """Connections to close after a last write."""
-        self.interests: list[Interest] = []
-        """For all other workers to know before those dirty outboxes that say `awaits_commit` are written."""
-        self.moved: list[Move] = []
-        """Connections that go on at another worker, and are none of ours any more."""
-        self.leaving: list[int] = []
-        """Connections that would be better off at the worker to which all of their messages go: for `Broker.ask`."""
-        self.welcome: list[int] = []
-        """Connections of those that asked and were answered: for `Broker.depart`."""
-        self.outgoing: list[Outgoing] = []
-        """For other workers, in order: `take_outgoing`."""
-        self.forwards = 0
-        """How often something was added to that, ever."""
-        self.streams: Final[dict[int, Stream]] = {}
-        """Those in `outgoing` that take more packets, by worker: nothing is behind them that must stay so."""
         self.hungry: list[int] = []
         """Connections whose session has more to send than one pass should: `Broker.tick` goes on with them."""
         self.resting: list[int] = []
@@ -105,12 +83,6 @@ class Turn:
         """Connections that reached a limit whose policy is to disconnect; seen to before the turn leaves the core."""
         self.pending_bytes = 0
         """About how much the dirty outboxes hold, counting shared bytes once for each holder."""
-
-    def take_outgoing(self) -> list[Outgoing]:
-        """What is for other workers, to be sent now."""
-        outgoing, self.outgoing = self.outgoing, []
-        self.streams.clear()
-        return outgoing
 
 
 @final
@@ -360,7 +332,7 @@ class Outbox:
         count(self.drops, EXPIRED, messages)
         witness = self.turn.witness
         if witness is not None:
-            witness.on_dropped(trace, self.client_id, topic_in(piece), EXPIRED, messages, "")
+            witness.on_dropped(trace, self.client_id, _topic_in(piece), EXPIRED, messages, "")
 
     def _hold(self, piece: bytes, messages: int, trace: int, expires_at: float) -> bool:
         limits = self._limits
@@ -442,7 +414,7 @@ class Outbox:
                 detail = f"{self._backlog_messages}/{limits.max_outbox_messages}"
             elif is_full:
                 detail = f"{self._waiting_bytes}/{limits.max_outbox_bytes} bytes"
-            witness.on_dropped(trace, self.client_id, topic_in(piece), BUFFER_FULL, messages, detail)
+            witness.on_dropped(trace, self.client_id, _topic_in(piece), BUFFER_FULL, messages, detail)
 
     def _make_room(self) -> None:
         """Answers outgrew the limit: QoS 0 messages give way, and if there are none the client is cut off."""
@@ -455,6 +427,15 @@ class Outbox:
             self.high_water_bytes = self._waiting_bytes
         if self._backlog_messages > self.high_water_messages:
             self.high_water_messages = self._backlog_messages
+
+
+def _topic_in(packets: bytes) -> bytes:
+    """The topic of the first of these PUBLISH packets."""
+    at = 1
+    while packets[at] > 127:
+        at += 1
+    at += 3
+    return packets[at : at + (packets[at - 2] << 8 | packets[at - 1])]
 
 
 NO_OUTBOXES: Final[list[Outbox]] = []

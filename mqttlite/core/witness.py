@@ -23,8 +23,7 @@ class Witness(Protocol):
     """Fulfilled by telemetry. `now` is not told: a witness may have a clock.
 
     A *trace* names a followed message; where a message may be any, it is `NOT_FOLLOWED` for those that are not.
-    Messages outlive a witness: its successor hears of traces that it did not give. What becomes of a message at another
-    worker is not told.
+    Messages outlive a witness: its successor hears of traces that it did not give.
     """
 
     def follows_topic(self, topic: bytes) -> bool:

@@ -32,9 +32,7 @@ class CannotListen(OSError):
 class TcpEndpoint:
     """One port on every address of one host."""
 
-    def __init__(self, host: str, port: int, is_shared: bool = False) -> None:
-        self._is_shared: Final = is_shared
-        """Whether other workers listen on it too, and the kernel gives each connection to one of them."""
+    def __init__(self, host: str, port: int) -> None:
         self._host: Final = host
         self.port = port
         """The port asked for; once it listens, the real one."""
@@ -67,9 +65,7 @@ class TcpEndpoint:
             try:
                 for host in hosts:
                     # SO_REUSEADDR is asyncio's default; a second broker on the port is still refused.
-                    servers.append(
-                        await loop.create_server(factory, host, port, backlog=BACKLOG, reuse_port=self._is_shared)
-                    )
+                    servers.append(await loop.create_server(factory, host, port, backlog=BACKLOG))
                     port = servers[0].sockets[0].getsockname()[1]
                 return servers + await self._repeat(servers, factory)
             except OSError as error:

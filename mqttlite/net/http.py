@@ -44,7 +44,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     host: str = "127.0.0.1"
     port: int = 9883
-    """0 lets the system choose. Of several workers each has this port plus its index."""
+    """0 lets the system choose."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:

@@ -1,7 +1,7 @@
 """One socket of the broker: bytes in to the core, bytes out from it. A link grows no `if` about MQTT.
 
 Invariant: `connection` is handed back to the core with every input, and the core hears exactly once that it is gone.
-This module, `turns`, `pauses` and `polling` are compiled with the ground floor (docs/design/008).
+This module and `turns` are compiled with the ground floor (docs/design/008).
 """
 
 import asyncio
@@ -12,7 +12,6 @@ from typing import Final, cast, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import AWAITING_CONNECT, Connection
-from mqttlite.core.forwards import Traveller
 
 PASS_BYTES: Final = 1_048_576
 """When about so much waits to be written it is written at once, not after the pass: bounds what one pass piles up."""
@@ -29,9 +28,6 @@ any more when it is written."""
 WRITE_BUFFER_BYTES: Final = 262_144
 """What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again."""
 
-PLAIN: Final = ("tcp", "unix")
-"""The transports without TLS or WebSocket."""
-
 LINGER_S: Final = 5.0
 """How long a closed link may take to send its last bytes to a client that does not read them, and to see it leave."""
 
@@ -42,10 +38,6 @@ class Passes(ABC):
     def __init__(self) -> None:
         self.links: Final[dict[int, Link]] = {}
         """Where a link enters itself under its connection's number."""
-        self.reads = 0
-        """How many chunks came in since the last run."""
-        self.talker = 0
-        """The number of the connection that the last of them was from."""
         self.is_stalled = False
         """Whether a commit takes so long that whoever makes more changes is to wait for it."""
 
@@ -54,12 +46,8 @@ class Passes(ABC):
         """Let a link wait for that commit: it sends what nobody acknowledges, and must be kept."""
 
     @abstractmethod
-    def hold_up_if_jammed(self, link: "Link") -> None:
-        """Let a link wait if other workers, whom it sends to or whose answers it waits for, are too slow."""
-
-    @abstractmethod
     def wake(self) -> None:
-        """Something came in: run once when this pass of the loop is over; at once if a connection moves."""
+        """Something came in: run once when this pass of the loop is over."""
 
     @abstractmethod
     def run(self) -> None:
@@ -84,15 +72,12 @@ class Link:
         "_turns",
         "address",
         "connection",
-        "early",
         "gone",
-        "identity",
         "listener",
         "made",
         "tls_cipher",
         "tls_version",
         "transport",
-        "traveller",
     )
 
     def __init__(
@@ -115,12 +100,6 @@ class Link:
         self.connection: Connection
         self.address = ""
         """The client's; said beforehand where the socket does not know it, for there is a proxy in front of us."""
-        self.identity: str | None = None
-        """The name in the client's certificate; said beforehand where another worker has seen it."""
-        self.early = b""
-        """What another worker has read of the connection before it moved here."""
-        self.traveller: Traveller | None = None
-        """What it knows of the client, if that was let in."""
         self.tls_version: str | None = None
         self.tls_cipher: str | None = None
         self.made = False
@@ -149,27 +128,19 @@ class Link:
             self.tls_cipher = cipher[0] if cipher is not None else None
         self.connection = self._on_made(self)
         self._turns.links[self.connection.number] = self
-        if self.early:
-            early, self.early = self.early, b""
-            self.data_received(early)
         self._turns.wake()
 
     def data_received(self, data: bytes) -> None:
         turns = self._turns
-        turns.reads += 1
-        turns.talker = self.connection.number
         turn = self._broker.turn
-        changes = len(turn.changes) + len(turn.interests)
-        forwards = turn.forwards
+        changes = len(turn.changes)
         self._broker.feed(self.connection, data, self._loop.time())
-        if turns.is_stalled and len(turn.changes) + len(turn.interests) > changes:
+        if turns.is_stalled and len(turn.changes) > changes:
             turns.hold_up(self)
-        if turn.forwards > forwards or self.connection.postponed:
-            turns.hold_up_if_jammed(self)
         if self.connection.resting:
             self.rest()
         waiting = turn.pending_bytes
-        is_long = 0 < LONG_BYTES * (len(turn.dirty) + len(turn.outgoing)) < waiting
+        is_long = 0 < LONG_BYTES * len(turn.dirty) < waiting
         if is_long or waiting > PASS_BYTES:
             turns.run()
         else:
@@ -269,26 +240,10 @@ class Link:
         else:  # TLS: to close is to exchange farewells
             transport.close()
 
-    def part(self) -> asyncio.Transport:
-        """Let the connection go, which moves to another worker: nothing more is read or written here."""
-        self.gone = True
-        self._transport.pause_reading()
-        return self._transport
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether its socket speaks MQTT, and all of its bytes are the client's."""
-        return self.transport in PLAIN
-
     @property
     def awaits_connect(self) -> bool:
         """Whether its client is yet to send a whole CONNECT."""
         return self.connection.state == AWAITING_CONNECT
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the connection is gone, or is about to be."""
-        return self.gone or self._transport.is_closing()
 
     @property
     def unsent_bytes(self) -> int:

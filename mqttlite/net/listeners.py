@@ -21,10 +21,10 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
+from mqttlite.net.file_limit import FileLimit
 from mqttlite.net.half_open import HalfOpen
 from mqttlite.net.link import LINGER_S, Link, format_address
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
-from mqttlite.net.relay import Relay
 from mqttlite.net.tls import Handshake
 from mqttlite.net.turns import Turns
 from mqttlite.net.upgrade import Options as WebSocketOptions
@@ -88,11 +88,12 @@ class Listener:
         self._upgrades: Final[set[WebSocket]] = set()
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
         self.turned_away = 0
-        """Connections for which there was no room."""
+        """Connections for which there was no room, or no open file."""
         self.half_open_closed = 0
         """Half-open connections that were closed to make room."""
         self.failed_handshakes = 0
         """Connections that did not get as far as MQTT: of TLS, and of proxies."""
+        self._files: Final = FileLimit(name)
         self._stopping = False
         self._emptied: Final = asyncio.Event()
 
@@ -108,12 +109,18 @@ class Listener:
 
     async def start(self) -> None:
         """Bind and accept. Raises `CannotListen`."""
+        self._files.open()
         await self._endpoint.listen(self.name, self._guarded if self._tls or self._proxies else self._plain)
+
+    def use_context(self, context: ssl.SSLContext) -> None:
+        """Let handshakes that begin from now on use other certificates; for a listener that speaks TLS."""
+        self._tls["ssl"] = context
 
     async def stop_accepting(self) -> None:
         """No new connections, and an end to handshakes under way; the links stay as they are."""
         self._stopping = True
         self._endpoint.close()
+        self._files.close()
         await asyncio.sleep(0)  # a task that has not begun would not close its socket
         handshakes = list(self._handshakes)
         for task in handshakes:
@@ -140,13 +147,8 @@ class Listener:
 
     @property
     def open(self) -> int:
-        """The connections it holds, also those that are only passed on to their home at another worker."""
+        """The connections it holds, handshakes included."""
         return self._open
-
-    @property
-    def has_room(self) -> bool:
-        """Whether one more connection may come."""
-        return not self._stopping and self._open < self._max_connections
 
     def holds(self, link: Link) -> bool:
         """Whether it let this link in, and the link is still there."""
@@ -157,51 +159,13 @@ class Listener:
         for link in self._links:
             link.abort()
 
-    # ------------------------------------------------------------------ connections that move between workers
-
-    def give_away(self, link: Link) -> socket.socket:
-        """What another worker is to use as the socket of a connection that is no longer ours."""
-        transport = link.part()
-        if link.is_plain:
-            sock = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-            transport.abort()  # our descriptor; the connection stays
-            return sock
-        ours, theirs = socket.socketpair()
-        Relay(transport, ours, lambda: self._on_lost(link))
-        return theirs
-
-    def adopt(self, link: Link, sock: socket.socket) -> None:
-        """Take over a connection from another worker, with a link that knows what that knew of it."""
-        if link.traveller is not None and not self._stopping:
-            self._open += 1  # whether or not there is room by now: where it comes from there was
-        elif not self._admit():
-            sock.close()
-            self.lose(link)
-            return
-        sock.setblocking(False)
-        self._await(link, sock, self._take_over(link, sock))
-
-    async def _take_over(self, link: Link, sock: socket.socket) -> None:
-        await self._loop.connect_accepted_socket(lambda: cast(asyncio.BaseProtocol, link), sock)
-
-    def lose(self, link: Link | WebSocket) -> None:
-        """Nothing comes of a connection; if it was one of a client already, that has lost it."""
-        if not isinstance(link, Link) or link.traveller is None:
-            return
-        now = self._loop.time()
-        link.gone = True
-        link.connection = self._broker.arrive(link.traveller, self._anonymous, now)
-        self._turns.links[link.connection.number] = link
-        self._broker.close(link.connection, now, "it was lost on its way to another worker")
-        self._turns.wake()
-
     def _plain(self) -> asyncio.BaseProtocol:
-        return cast(asyncio.BaseProtocol, self._spoken_to(self.link())) if self._admit() else _Closed()
+        return cast(asyncio.BaseProtocol, self._spoken_to(self._link())) if self._admit() else _Closed()
 
     def _guarded(self) -> asyncio.BaseProtocol:
         return _Gate(self._begin_handshake) if self._admit() else _Closed()
 
-    def link(self) -> Link:
+    def _link(self) -> Link:
         """A link for one more connection."""
         return Link(self.name, self.transport, self._broker, self._turns, self._on_made, self._on_lost)
 
@@ -224,6 +188,10 @@ class Listener:
                     "%s: %d connections are the limit (max_connections); turned away so far: %d",
                     *(self.name, self._max_connections, self.turned_away),
                 )
+            return False
+        if not self._files.has_room():
+            self.turned_away += 1
+            self._files.turn_away()
             return False
         self._open += 1
         return True
@@ -258,12 +226,9 @@ class Listener:
             self._loop.call_soon(link.abort)
         certificate = link.peer_certificate()
         peer = self._anonymous
-        if certificate is not None:
-            link.identity = self._identity_of(certificate)
-        if link.identity is not None:
-            peer = Peer(link.identity, peer.must_authenticate, peer.capabilities, peer.methods)
-        if link.traveller is not None:
-            return self._broker.arrive(link.traveller, peer, self._loop.time())
+        identity = None if certificate is None else self._identity_of(certificate)
+        if identity is not None:
+            peer = Peer(identity, peer.must_authenticate, peer.capabilities, peer.methods)
         self._half_open.add(link, link.abort, self._loop.time())
         return self._broker.open(peer, self._loop.time())
 
@@ -298,7 +263,7 @@ class Listener:
             self._leave()
             return
         accepted.setblocking(False)
-        link = self.link()
+        link = self._link()
         link.address = address
         protocol = self._spoken_to(link)
         task = self._await(protocol, accepted, self._handshake(link, protocol, accepted))
@@ -324,7 +289,6 @@ class Listener:
             if not protocol.made:
                 accepted.close()
                 self._leave()
-                self.lose(protocol)
             elif task.cancelled():  # just as the handshake came to its end
                 protocol.abort()
                 self._loop.call_soon(note_loss)

@@ -22,7 +22,18 @@ class Credentials:
 
     def about(self) -> dict[str, dict[str, object]]:
         """What a line of the log is about, as its `extra`."""
-        return {"fields": {"peer": self.peer, "client_id": self.client_id or None, "listener": self.listener}}
+        return {
+            "fields": {
+                "peer": self.peer,
+                "client_id": self.client_id or None,
+                "username": self.username,
+                "listener": self.listener,
+            }
+        }
+
+
+class TooBusy(Exception):
+    """Too many clients wait for an answer. The gate refuses with Server busy (0x89, in 3.1.1 return code 3)."""
 
 
 class Authenticator(Protocol):

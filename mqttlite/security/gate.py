@@ -9,7 +9,7 @@ from typing import Final
 
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.turn import Authenticate
-from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator, MethodExchange
+from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator, MethodExchange, TooBusy
 from mqttlite.wire.reason_codes import ReasonCode
 
 _log = logging.getLogger("mqttlite.security")
@@ -38,6 +38,8 @@ class Gate:
                 return await self._step(question, credentials)
             if self._authenticator is not None and await self._authenticator.authenticate(credentials):
                 return Verdict(ReasonCode.SUCCESS)
+        except TooBusy:
+            return Verdict(ReasonCode.SERVER_BUSY)
         except Exception:  # whatever it is, it must not let anybody in, nor leave the client waiting
             _log.exception(
                 "%s client %r: the authenticator failed",

@@ -6,7 +6,10 @@ Empty lines, and those that begin with "#", are kept as they are. Who may come i
 Invariant: the file on disk is whole at every moment, and readable by nobody new.
 """
 
+import base64
+import binascii
 import hashlib
+import hmac
 import os
 import re
 import secrets
@@ -15,7 +18,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, final
 
-from mqttlite.sasl import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_SHA_256, Keys, ScramError, b64, from_b64, prepare, sign
+from mqttlite.security.keys import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    MIN_SALT_BYTES,
+    SCRAM_SHA_256,
+    Keys,
+    TextError,
+    prepare,
+)
 
 ITERATIONS: Final = 15_000
 """Some milliseconds for each guess, but also for each CONNECT with a plain password, and devices come in thousands."""
@@ -60,13 +71,14 @@ class Users:
         known = self._keys.get(name)
         if known is not None:
             return known
-        seed = sign(self._secret, name.encode())
+        seed = hmac.digest(self._secret, name.encode(), "sha256")
         iterations, salt_bytes = ITERATIONS, SALT_BYTES
         if self._every:
             like = self._every[int.from_bytes(seed[:8]) % len(self._every)]
             iterations, salt_bytes = like.iterations, len(like.salt)
         salt = hashlib.shake_256(seed).digest(salt_bytes)
-        return Keys(iterations, salt, sign(seed, b"StoredKey"), sign(seed, b"ServerKey"))
+        stored_key, server_key = (hmac.digest(seed, which, "sha256") for which in (b"StoredKey", b"ServerKey"))
+        return Keys(iterations, salt, stored_key, server_key)
 
 
 def load(path: str | Path) -> Users:
@@ -82,23 +94,23 @@ def _users(path: Path, lines: Iterable[str]) -> Users:
             continue
         try:
             if name in keys:
-                raise ScramError(f"user {name!r} has a line already")
+                raise TextError(f"user {name!r} has a line already")
             if check_name(name) != name:
-                raise ScramError(f"user name {name!r}: it is compared as {check_name(name)!r}, write it so")
+                raise TextError(f"user name {name!r}: it is compared as {check_name(name)!r}, write it so")
             keys[name] = _parse(line[len(name) + 1 :])
-        except ScramError as error:
+        except TextError as error:
             raise PasswordFileError(f"{path}:{number}: {error}") from None
     return Users(keys)
 
 
 def check_name(name: str) -> str:
-    """A user name in the form it has in the file. Raises `ScramError`."""
+    """A user name in the form it has in the file. Raises `TextError`."""
     try:
         prepared = prepare(name)
-    except ScramError as error:
-        raise ScramError(f"user name {name!r}: {error}") from None
+    except TextError as error:
+        raise TextError(f"user name {name!r}: {error}") from None
     if ":" in prepared or prepared.startswith("#"):
-        raise ScramError(f"user name {name!r}: it may not hold ':' nor begin with '#'")
+        raise TextError(f"user name {name!r}: it may not hold ':' nor begin with '#'")
     return prepared
 
 
@@ -130,22 +142,30 @@ def delete_user(path: Path, name: str) -> None:
 
 def format_keys(keys: Keys) -> str:
     """The keys as they stand behind a user's name."""
-    return f"{SCRAM_SHA_256}${keys.iterations}:{b64(keys.salt)}${b64(keys.stored_key)}:{b64(keys.server_key)}"
+    salt, stored_key, server_key = (
+        base64.b64encode(each).decode() for each in (keys.salt, keys.stored_key, keys.server_key)
+    )
+    return f"{SCRAM_SHA_256}${keys.iterations}:{salt}${stored_key}:{server_key}"
 
 
 def _parse(secret: str) -> Keys:
     match = _SECRET.fullmatch(secret)
     if match is None:
-        raise ScramError(
+        raise TextError(
             f"this is not user:{SCRAM_SHA_256}$<iterations>:<salt>$<StoredKey>:<ServerKey>; "
             "'mqttlite passwd' writes such lines"
         )
     iterations = int(match[1])
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
-        raise ScramError(f"{iterations} iterations: they may be {MIN_ITERATIONS} to {MAX_ITERATIONS}")
-    salt, stored_key, server_key = map(from_b64, match.groups()[1:])
+        raise TextError(f"{iterations} iterations: they may be {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+    try:
+        salt, stored_key, server_key = (base64.b64decode(each, validate=True) for each in match.groups()[1:])
+    except (binascii.Error, ValueError):
+        raise TextError("a field that is not base64") from None
+    if len(salt) < MIN_SALT_BYTES:
+        raise TextError(f"a salt of {len(salt)} bytes: it has {MIN_SALT_BYTES} at least")
     if len(stored_key) != 32 or len(server_key) != 32:
-        raise ScramError("StoredKey and ServerKey have 32 bytes each")
+        raise TextError("StoredKey and ServerKey have 32 bytes each")
     return Keys(iterations, salt, stored_key, server_key)
 
 

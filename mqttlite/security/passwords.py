@@ -1,27 +1,45 @@
 """Lets clients in by a password file: with user name and password in CONNECT, or by SCRAM-SHA-256, which sends none.
 
-How the file looks lives in `password_file`, the exchange in `scram`. Invariant: hashing never holds up the loop, and
-no answer tells whether a user exists.
+How the file looks lives in `password_file`; the exchange is `scramp`'s. Invariant: names and passwords are prepared and
+hashed in threads, once for each CONNECT, and no answer tells whether a user exists.
 """
 
 import asyncio
 import hmac
 import logging
 import os
+import threading
 import time
+import unicodedata
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
+from scramp import ScramException, ScramMechanism
+
 from mqttlite.core.authentication import Verdict
-from mqttlite.sasl import SCRAM_SHA_256, Keys, ScramError, keys_of, prepare
-from mqttlite.security.authenticator import Credentials
+from mqttlite.security.authenticator import Credentials, TooBusy
+from mqttlite.security.keys import MAX_CHARACTERS, SCRAM_SHA_256, Keys, TextError, derive, prepare
 from mqttlite.security.password_file import PasswordFileError, PasswordFileUnreadable, Users, load
-from mqttlite.security.scram import ScramServer
 from mqttlite.wire.reason_codes import ReasonCode
 
 HASHES_AT_ONCE: Final = 2
-"""Threads that check plain passwords, however many clients come back at once: the loop needs a processor, too."""
+"""Threads that prepare and hash, however many clients come back at once: the loop needs a processor, too."""
+
+MAX_WAITING: Final = 500
+"""Clients that wait for one of these threads. With 15,000 iterations the last waits some three seconds, less than
+`connect_timeout_s`; one more is refused with Server busy (0x89) and comes again."""
+
+MAX_PASSWORD_BYTES: Final = 4 * MAX_CHARACTERS
+"""Of a password or user name in CONNECT; a longer one has more than `MAX_CHARACTERS` and does not wait."""
+
+MAX_MESSAGE_CHARACTERS: Final = 2 * MAX_CHARACTERS
+"""Of a client's SCRAM message, before and after Unicode's normalisation: a user name and a nonce."""
+
+PAUSE_PER_WORK: Final = 9
+"""SASLprep holds Python's lock, four milliseconds for a thousand characters, and the loop waits for it. So a thread
+pauses nine times as long as it prepared: strangers get a tenth of the lock, however much they send."""
 
 RETRY_S: Final = 1.0
 """How long to wait before a file that could not be read is tried again, for clients go on coming."""
@@ -50,24 +68,25 @@ class PasswordAuthenticator:
         self._again_at = 0.0
         self._complaint = ""
         self._reading: Final = asyncio.Lock()
-        self._turnstile: Final = asyncio.Semaphore(HASHES_AT_ONCE)
+        self._threads: Final = ThreadPoolExecutor(HASHES_AT_ONCE, thread_name_prefix="mqttlite-passwords")
+        self._waiting = 0
+        self._preparing: Final = threading.Lock()
 
     async def authenticate(self, credentials: Credentials) -> bool:
-        """Whether user name and password are in the file; without either, whether anybody may come in."""
+        """Whether user name and password are in the file; without either, whether anybody may come in.
+
+        Raises `TooBusy`.
+        """
         if credentials.username is None and credentials.password is None:
             return self._allow_anonymous
         name = credentials.username or ""
-        try:
-            password = (credentials.password or b"").decode()
-            prepare(password)
-            if prepare(name) != name:  # in another form it could pass by a rule that is about this name
-                return False
-        except ValueError:
+        password = credentials.password or b""
+        if max(len(name), len(password)) > MAX_PASSWORD_BYTES:
             return False
         users = await self.users()
         keys = users.find(name)
-        fits = await self._in_thread(lambda: _fits(keys, password))
-        return fits and name in users
+        fits = await self._in_thread(lambda: self._fits(keys, password))
+        return fits and name in users  # the file has names in their prepared form: one in another form is not in it
 
     def begin(self, method: str, credentials: Credentials) -> "ScramExchange":
         """A client begins with SCRAM."""
@@ -81,6 +100,12 @@ class PasswordAuthenticator:
                 if seen != self._seen and time.monotonic() >= self._again_at:
                     await self._read_again(seen)
         return self._users
+
+    async def reload(self) -> None:
+        """Read the file now, changed or not; log what came of it."""
+        async with self._reading:
+            self._complaint = ""  # whoever asks hears it again
+            await self._read_again(_version_of(self._path))
 
     async def _read_again(self, seen: Version) -> None:
         try:
@@ -96,41 +121,79 @@ class PasswordAuthenticator:
                 seen = self._seen
         self._complaint, self._seen = complaint, seen
 
+    async def prepare(self, work: Callable[[], T]) -> T:
+        """What `work` returns, which prepares a text. Raises `TooBusy`, and what `work` raises."""
+        return await self._in_thread(lambda: self._paced(work))
+
+    def _fits(self, keys: Keys, password: bytes) -> bool:
+        try:
+            text = password.decode()
+            prepared = prepare(text) if text.isascii() else self._paced(lambda: prepare(text))
+        except ValueError:  # it is not UTF-8, or cannot be a password
+            return False
+        return hmac.compare_digest(derive(prepared, keys.salt, keys.iterations).stored_key, keys.stored_key)
+
+    def _paced(self, work: Callable[[], T]) -> T:
+        with self._preparing:
+            began = time.thread_time()
+            try:
+                return work()
+            finally:
+                time.sleep(PAUSE_PER_WORK * (time.thread_time() - began))
+
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        async with self._turnstile:
-            return await asyncio.to_thread(work)
+        """What `work` returns, from a thread, in the order of the calls. Raises `TooBusy`, and what `work` raises."""
+        if self._waiting >= HASHES_AT_ONCE + MAX_WAITING:
+            raise TooBusy(f"{MAX_WAITING} clients wait for their passwords to be checked")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._waiting -= 1
 
 
 class ScramExchange:
-    """One exchange of one client."""
+    """One exchange of one client (RFC 5802, RFC 7677): two messages each way, without channel binding."""
 
     def __init__(self, passwords: PasswordAuthenticator, credentials: Credentials) -> None:
         self._passwords: Final = passwords
         self._credentials: Final = credentials
-        self._scram: ScramServer | None = None
-        self._known = False
+        self._server: Final = ScramMechanism(SCRAM_SHA_256).make_server(self._find)
+        self._users: Users | None = None
+        self._name: str | None = None
 
     async def step(self, data: bytes | None) -> Verdict:
-        """Challenge the client, then believe its proof or not."""
+        """Challenge the client, then believe its proof or not. Raises `TooBusy`."""
         try:
-            if self._scram is None:
-                scram = ScramServer(data or b"")
-                users = await self._passwords.users()
-                self._scram, self._known = scram, scram.username in users
-                challenge = scram.challenge(users.find(scram.username))
-                return Verdict(ReasonCode.CONTINUE_AUTHENTICATION, challenge)
-            proof = self._scram.finish(data or b"")
-        except ScramError as error:
-            name = None if self._scram is None else self._scram.username
-            _log.debug("SCRAM-SHA-256 of user %r: %s", name, error, extra=self._credentials.about())
-            return Verdict(ReasonCode.NOT_AUTHORIZED)
-        if not self._known:
-            return Verdict(ReasonCode.NOT_AUTHORIZED)
-        return Verdict(ReasonCode.SUCCESS, proof, self._scram.username)
+            message = _text_of(data)
+            if self._users is None:
+                self._users = await self._passwords.users()
+                await self._passwords.prepare(lambda: self._server.set_client_first(message))
+                return Verdict(ReasonCode.CONTINUE_AUTHENTICATION, self._server.get_server_first().encode())
+            self._server.set_client_final(message)
+        except (ScramException, TextError) as error:
+            _log.debug("SCRAM-SHA-256 of user %r: %s", self._name, error, extra=self._credentials.about())
+            return Verdict(ReasonCode.NOT_AUTHORIZED, None, self._name)
+        if self._name not in self._users:
+            return Verdict(ReasonCode.NOT_AUTHORIZED, None, self._name)
+        return Verdict(ReasonCode.SUCCESS, self._server.get_server_final().encode(), self._name)
+
+    def _find(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+        """The keys of the user that the first message names, in the library's order."""
+        assert self._users is not None, "the file is read before the first message"
+        self._name = name
+        keys = self._users.find(name)
+        return keys.salt, keys.stored_key, keys.server_key, keys.iterations
 
 
-def _fits(keys: Keys, password: str) -> bool:
-    return hmac.compare_digest(keys_of(password, keys.salt, keys.iterations).stored_key, keys.stored_key)
+def _text_of(message: bytes | None) -> str:
+    try:
+        text = (message or b"").decode()
+    except UnicodeDecodeError:
+        raise TextError("a message that is not UTF-8") from None
+    if max(len(text), len(unicodedata.ucd_3_2_0.normalize("NFKC", text))) > MAX_MESSAGE_CHARACTERS:
+        raise TextError(f"a message of more than {MAX_MESSAGE_CHARACTERS} characters")
+    return text
 
 
 def _version_of(path: Path) -> Version:

@@ -8,7 +8,6 @@ from typing import Final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection
-from mqttlite.core.forwards import STAYED
 from mqttlite.core.reasons import count
 from mqttlite.core.session import Session
 
@@ -104,7 +103,7 @@ class Totals:
             self.publish_bytes_received += max(0, connection.bytes_received - others)
         if sent:
             self.publish_bytes_sent += max(0, outbox.bytes_sent - outbox.answer_bytes - _ACK_BYTES * acks_sent)
-        if connection.version and connection.earlier is STAYED:
+        if connection.version:
             self.connects += 1
         if connection.session is not None:
             self.add_drops(connection.session.drops)

@@ -159,11 +159,6 @@ class Dataset:
         if self._has_room(_JOURNAL):
             self._queue.put(session)
 
-    def forget(self, connection_id: int) -> None:
-        """A session goes on at another worker, whose dataset will have its row."""
-        self._open -= 1
-        self._queue.put(connection_id)
-
     def write(self, table: str, row: Row) -> None:
         """Take a row, or drop and count it. Called from one thread, the event loop's."""
         if isinstance(row, SessionRow):

@@ -155,7 +155,7 @@ class Events:
         self._write(
             "events",
             EventRow(
-                broker_id=self._broker_id if connection is None else connection.earlier.broker_id or self._broker_id,
+                broker_id=self._broker_id,
                 at=self._wall.at(at),
                 event=event,
                 connection_id=None if connection is None else connection.number,

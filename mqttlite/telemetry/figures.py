@@ -42,8 +42,6 @@ class Figures:
 
     build: Build
     broker_id: str
-    worker: int
-    workers: int
     uptime_s: float
     not_ready: str
     """A sentence; empty for a broker that is ready."""
@@ -81,6 +79,7 @@ class Figures:
     commits: Histogram
     commit_failures: int
     store_failing: bool
+    log_lines_dropped: int = 0
     rows_written: Mapping[str, int] = field(default_factory=dict)
     """By table of the telemetry dataset."""
     rows_dropped: Mapping[str, int] = field(default_factory=dict)

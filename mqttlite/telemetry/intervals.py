@@ -184,7 +184,7 @@ class Intervals:
             self._write(
                 "activity",
                 ActivityRow(
-                    broker_id=connection.earlier.broker_id or self._broker_id,
+                    broker_id=self._broker_id,
                     interval_start=self._wall.at(start),
                     interval_s=now - start,
                     connection_id=connection.number,

@@ -1,139 +1,215 @@
-"""Keeps the log readable, small and cheap, whatever comes over the network: as text for people, or JSON for programs.
+"""The log: text for people or JSON for programs, written by a thread so that nobody who reads it can stop the broker.
 
-Who may connect may be refused, thousands of times a second, and each refusal is a line. What a line is about is told
-beside its words, `extra={"fields": {"client_id": …}}`. Invariant: of lines of one kind no more than `LINES_PER_S` leave
-in a second, and what was left out is counted in the next that does.
+A line's subject is passed beside its words, `extra={"fields": {"client_id": …}}`. Invariants: the event loop never
+waits for the reader of the log; at most `QUEUE_LINES` lines wait; of warnings of one kind at most `LINES_PER_S` are
+written in a second. Every line that is left out is counted, and the count is logged.
 """
 
-import asyncio
 import contextlib
+import functools
 import json
 import logging
+import math
+import os
+import select
+import threading
 import time
-from typing import Final, TextIO
+from collections.abc import Iterator
+from logging.handlers import QueueHandler, QueueListener
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TextIO
 
-import msgspec
+from pythonjsonlogger.msgspec import MsgspecFormatter
 
 LINES_PER_S: Final = 100
 """Warnings and errors of one kind: more than anybody reads, and 1 GB a day at the worst."""
 
-
 MAX_CHARACTERS: Final = 1_000
 """Of a message, and of each of its fields: a client chooses its identifier, and may choose one of 65 535."""
 
+QUEUE_LINES: Final = 10_000
+"""Lines that wait to be written: those of 5,000 clients that come and go while the reader pauses, 3 MB of ordinary
+lines and 40 MB of the longest."""
+
+FLUSH_S: Final = 1.0
+"""How long the end of the program waits for a reader of the log that does not read."""
+
+COLLECT_S: Final = 0.02
+"""How long the writing thread collects lines before it writes them in one piece: each time it wakes up, the loop's
+thread has to give it the interpreter."""
+
+BATCH_LINES: Final = 1_000
+"""Lines that leave in one piece at most."""
+
+_WAIT_MS: Final = 100
+"""How often a thread that waits for the reader looks whether the program ends."""
+
+_LINE: Final = "%(asctime)s %(levelname)-7s %(message)s"
+
 
 def shortened(text: str) -> str:
-    """With its length in the place of what is too much."""
+    """The text, or its first `MAX_CHARACTERS` and its length."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text)} characters)"
 
 
-class Lines(logging.Handler):
-    """Writes what is logged in one pass of the loop in one piece when the pass is over: thousands of clients that come
-    and go cost one system call, not thousands. Warnings, and lines from outside of a loop, leave at once."""
+class TextFormatter(logging.Formatter):
+    """Date, time, level and message; the fields are left out."""
 
-    def __init__(self, stream: TextIO, as_json: bool = False) -> None:
-        super().__init__()
-        self._stream: Final = stream
-        self._layout: Final = _Json() if as_json else _Stamped("%(asctime)s %(levelname)-7s %(message)s")
-        self.setFormatter(self._layout)
-        self._waiting: Final[list[str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._waiting.append(self.format(record) + "\n")
-        except Exception:  # a template that its values do not fit
-            self.handleError(record)
-            return
-        loop = None
-        if record.levelno < logging.WARNING:
-            with contextlib.suppress(RuntimeError):
-                loop = asyncio.get_running_loop()
-        if loop is None:
-            self.flush()
-        elif len(self._waiting) == 1:
-            loop.call_soon(self.flush)
-
-    def say(self, loop: asyncio.AbstractEventLoop, logger: str, message: str, fields: dict[str, object]) -> None:
-        """Write what `info` would, without a record: in a storm of connects that was a quarter of the work."""
-        with self.lock or contextlib.nullcontext():  # other threads may flush
-            self._waiting.append(self._layout.info(time.time(), logger, message, fields) + "\n")
-            if len(self._waiting) == 1:
-                loop.call_soon(self.flush)
-
-    def flush(self) -> None:
-        """Write what waits. Called at the end of the program, too."""
-        with self.lock or contextlib.nullcontext():
-            if not self._waiting:
-                return
-            text = "".join(self._waiting)
-            self._waiting.clear()
-            with contextlib.suppress(OSError, ValueError):  # nobody reads the log any more
-                self._stream.write(text)
-                self._stream.flush()
-
-
-class _Stamped(logging.Formatter):
-    """Writes the date and time down once for each second."""
-
-    def __init__(self, template: str) -> None:
-        super().__init__(template)
-        self._second = 0
-        self._text = ""
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 the library's name
-        return self._date(record.created)
+    def __init__(self) -> None:
+        super().__init__(_LINE)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 the library's name
         record.message = shortened(record.message)
         return super().formatMessage(record)
 
-    def info(self, now: float, _logger: str, message: str, _fields: dict[str, object]) -> str:
-        return f"{self._date(now)} INFO    {shortened(message)}"
 
-    def _date(self, at: float) -> str:
-        second = int(at)
-        if second != self._second:
-            self._second = second
-            self._text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
-        return f"{self._text},{int((at - second) * 1000):03d}"
-
-
-class _Json(logging.Formatter):
+class JsonFormatter(MsgspecFormatter):
     """One object for each line. Its keys are listed in docs/howto/monitor.md."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._second = -1
-        self._text = ""
-
-    def format(self, record: logging.LogRecord) -> str:
+    def add_fields(
+        self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
+    ) -> None:  # the library's own looks at each attribute of the record, which takes twice as long as all the rest
+        second = int(record.created)
+        log_data["time"] = f"{_utc(second)}.{int((record.created - second) * 1000):03d}Z"
+        log_data["level"] = record.levelname.lower()
+        log_data["logger"] = record.name
+        log_data["message"] = shortened(record.message)
         fields: dict[str, object] = getattr(record, "fields", {})
-        if record.exc_info:  # which is not shortened
-            fields = {**fields, "exception": self.formatException(record.exc_info)}
-        return self._line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields)
+        for name, value in fields.items():
+            log_data[name] = shortened(value) if isinstance(value, str) else value
+        if "exc_info" in message_dict:  # which is not shortened
+            log_data["exception"] = message_dict["exc_info"]
 
-    def info(self, now: float, logger: str, message: str, fields: dict[str, object]) -> str:
-        return self._line(now, "info", logger, message, fields)
-
-    def _line(self, at: float, level: str, logger: str, message: str, fields: dict[str, object]) -> str:
-        second = int(at)
-        if second != self._second:
-            self._second = second
-            self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        line = {
-            "time": f"{self._text}.{int((at - second) * 1000):03d}Z",
-            "level": level,
-            "logger": logger,
-            "message": shortened(message),
-            **{
-                name: shortened(value) if isinstance(value, str) and name != "exception" else value
-                for name, value in fields.items()
-            },
-        }
+    def jsonify_log_record(self, log_data: dict[str, Any]) -> str:
         try:
-            return msgspec.json.encode(line).decode()
+            return super().jsonify_log_record(log_data)
         except UnicodeEncodeError:  # the name of a file may be no text
-            return json.dumps(line)
+            return json.dumps(log_data)
+
+
+@functools.lru_cache(maxsize=1)
+def _utc(second: int) -> str:
+    """Date and time of a second since 1970, made once for all its lines."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
+class LogQueue(QueueHandler):
+    """Formats a record on the thread that logs it, and queues the line for `LogWriter`; a full queue drops it."""
+
+    queue: SimpleQueue[str | None]
+
+    def __init__(self, as_json: bool = False) -> None:
+        super().__init__(SimpleQueue())
+        self.setFormatter(JsonFormatter() if as_json else TextFormatter())
+        self.dropped = 0
+        """Lines that met a full queue."""
+
+    def prepare(self, record: logging.LogRecord) -> str:
+        return self.format(record)
+
+    def enqueue(self, record: Any) -> None:
+        if self.queue.qsize() < QUEUE_LINES:  # exact: the handler's lock is held
+            self.queue.put(record)
+        else:
+            self.dropped += 1
+
+
+class LogWriter(QueueListener):
+    """Writes the lines of a `LogQueue` on a thread of its own. `stop` takes `FLUSH_S` at most where the system can say
+    whether a write would block, so not on Windows."""
+
+    queue: SimpleQueue[str | None]
+
+    def __init__(self, lines: LogQueue, stream: TextIO) -> None:
+        super().__init__(lines.queue)
+        self._lines: Final = lines
+        self._stream: Final = stream
+        self._file, self._poll = _pollable(stream)
+        self._batch: Final[list[str]] = []
+        self._reported = 0
+        self._ending: Final = threading.Event()
+        self._ends_at = math.inf
+
+    def enqueue_sentinel(self) -> None:
+        self._ends_at = time.monotonic() + FLUSH_S
+        self._ending.set()
+        self.queue.put_nowait(None)
+
+    def dequeue(self, block: bool) -> Any:
+        line = None
+        if len(self._batch) < BATCH_LINES:
+            with contextlib.suppress(Empty):
+                line = self.queue.get_nowait()
+        if line is None:  # the queue is empty, the batch full, or the program ends
+            self._write_batch()
+            if not self._ending.is_set() or not self.queue.empty():
+                line = self.queue.get(block)
+                self._ending.wait(COLLECT_S)
+        return line
+
+    def handle(self, record: Any) -> None:
+        self._batch.append(record)
+
+    def _write_batch(self) -> None:
+        self._write(self._batch)
+        self._batch.clear()
+        dropped = self._lines.dropped
+        if dropped > self._reported and self.queue.qsize() < QUEUE_LINES:
+            what = "mqttlite.telemetry", logging.WARNING, __file__, 0, "%d lines of the log were dropped: %s"
+            why = "nobody read it, or too slowly"
+            self._write([self._lines.format(logging.LogRecord(*what, (dropped - self._reported, why), None))])
+            self._reported = dropped
+
+    def _write(self, lines: list[str]) -> None:
+        text = "".join(f"{line}\n" for line in lines)
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone for good
+            if self._poll is None:
+                self._stream.write(text)
+                self._stream.flush()
+                return
+            data = memoryview(text.encode(errors="backslashreplace"))
+            while data and self._can_write(self._poll):
+                data = data[os.write(self._file, data[: select.PIPE_BUF]) :]
+
+    def _can_write(self, poll: "select.poll") -> bool:
+        """Wait until the stream takes `PIPE_BUF` bytes without blocking; False when the program has no more time."""
+        while time.monotonic() < self._ends_at:
+            if poll.poll(_WAIT_MS):
+                return True
+        return False
+
+
+def _pollable(stream: TextIO) -> "tuple[int, select.poll | None]":
+    """The stream's file and how to ask whether it can be written; None where the system cannot say."""
+    try:
+        file = stream.fileno()
+        poll = select.poll()
+    except (OSError, AttributeError):  # a stream in memory, or Windows
+        return -1, None
+    poll.register(file, select.POLLOUT)
+    return file, poll
+
+
+@contextlib.contextmanager
+def writing_log(stream: TextIO) -> Iterator[None]:
+    """Write the root logger's lines to the stream meanwhile, and those that wait at the end; see `FLUSH_S`."""
+    writers = [LogWriter(lines, stream) for lines in _queues()]
+    for writer in writers:
+        writer.start()
+    try:
+        yield
+    finally:
+        for writer in writers:
+            writer.stop()
+
+
+def lines_dropped() -> int:
+    """Lines of the log that this process dropped because nobody read them in time."""
+    return sum(lines.dropped for lines in _queues())
+
+
+def _queues() -> list[LogQueue]:
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, LogQueue)]
 
 
 class Calm(logging.Filter):

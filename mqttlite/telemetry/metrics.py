@@ -59,75 +59,74 @@ class _One(Collector):
 
 
 def families(figures: Figures) -> Iterator[Metric]:
-    """Each metric. Of several workers all have the label `worker`."""
-    make = _Maker({"worker": str(figures.worker)} if figures.workers > 1 else {})
+    """Each metric."""
     build = figures.build
-    yield make.gauge(
+    yield _gauge(
         "mqttlite_build_info",
         "What runs: always 1.",
         [({"version": build.version, "compiled": str(build.compiled).lower(), "python": build.python}, 1)],
     )
-    yield make.gauge("mqttlite_uptime_seconds", "Time since the broker started.", _only(figures.uptime_s))
-    yield make.gauge(
+    yield _gauge("mqttlite_uptime_seconds", "Time since the broker started.", _only(figures.uptime_s))
+    yield _gauge(
         "mqttlite_ready", "1 while clients may come in, 0 while it starts or stops.", _only(not figures.not_ready)
     )
-    yield from _messages(make, figures)
-    yield from _connections(make, figures)
-    yield from _held(make, figures)
-    yield from _timing(make, figures)
-    yield from _telemetry(make, figures)
-    yield from _process(make)
+    yield from _messages(figures)
+    yield from _connections(figures)
+    yield from _held(figures)
+    yield from _timing(figures)
+    yield from _telemetry(figures)
+    yield from _process()
 
 
-def _messages(make: "_Maker", figures: Figures) -> Iterator[Metric]:
+def _messages(figures: Figures) -> Iterator[Metric]:
     totals = figures.totals
     received = totals.received_qos0, totals.received_qos1, totals.received_qos2
     sent = totals.sent_qos0, totals.sent_qos1, totals.sent_qos2
-    yield make.counter(
+    yield _counter(
         "mqttlite_messages_received",
         "PUBLISH packets from clients.",
         [({"qos": str(qos)}, count) for qos, count in enumerate(received)],
     )
-    yield make.counter(
+    yield _counter(
         "mqttlite_messages_sent",
         "PUBLISH packets to clients, resends included.",
         [({"qos": str(qos)}, count) for qos, count in enumerate(sent)],
     )
-    yield make.counter(
+    yield _counter(
         "mqttlite_messages_dropped",
         "Messages that a client did not get, or that met none, by reason.",
         [({"reason": reason}, count) for reason, count in sorted(totals.drops.items())],
     )
-    yield make.counter("mqttlite_received_bytes", "MQTT bytes from clients.", _only(totals.bytes_received))
-    yield make.counter("mqttlite_sent_bytes", "MQTT bytes to clients.", _only(totals.bytes_sent))
-    yield make.counter(
+    yield _counter("mqttlite_received_bytes", "MQTT bytes from clients.", _only(totals.bytes_received))
+    yield _counter("mqttlite_sent_bytes", "MQTT bytes to clients.", _only(totals.bytes_sent))
+    yield _counter(
         "mqttlite_publish_received_bytes",
         "Bytes of PUBLISH packets from clients, about.",
         _only(totals.publish_bytes_received),
     )
-    yield make.counter(
+    yield _counter(
         "mqttlite_publish_sent_bytes", "Bytes of PUBLISH packets to clients, about.", _only(totals.publish_bytes_sent)
     )
 
 
-def _connections(make: "_Maker", figures: Figures) -> Iterator[Metric]:
-    yield make.gauge(
+def _connections(figures: Figures) -> Iterator[Metric]:
+    yield _gauge(
         "mqttlite_connections",
         "Open connections; their protocol is none until their CONNECT has come.",
         [(_kind(*kind), count) for kind, count in sorted(figures.connections.items())],
     )
-    yield make.counter("mqttlite_connections_opened", "Connections that were ever opened.", _only(figures.opened))
-    yield make.counter(
+    yield _counter("mqttlite_connections_opened", "Connections that were ever opened.", _only(figures.opened))
+    yield _counter(
         "mqttlite_connects",
         "Clients that were accepted.",
         [(_kind(*kind), count) for kind, count in sorted(figures.connected.items())],
     )
-    yield make.counter(
+    yield _counter(
         "mqttlite_disconnects",
         "Accepted connections that ended, by close reason.",
         [({"reason": reason}, count) for reason, count in sorted(figures.disconnected.items())],
     )
-    yield make.counter(
+    yield _counter(
         "mqttlite_connections_refused",
         "Connections that ended before they were accepted, by close reason.",
         [
@@ -135,22 +134,22 @@ def _connections(make: "_Maker", figures: Figures) -> Iterator[Metric]:
             for (listener, reason), count in sorted(figures.refused.items())
         ],
     )
-    yield make.counter(
+    yield _counter(
         "mqttlite_connections_turned_away",
-        "Connections closed at once, for there were max_connections.",
+        "Connections closed at once, for there were max_connections, or no open files left for it.",
         [({"listener": each.name}, each.turned_away) for each in figures.listeners],
     )
-    yield make.counter(
+    yield _counter(
         "mqttlite_half_open_connections_closed",
         "Connections closed before their CONNECT came, to make room for others.",
         [({"listener": each.name}, each.half_open_closed) for each in figures.listeners],
     )
-    yield make.counter(
+    yield _counter(
         "mqttlite_handshakes_failed",
         "Handshakes of TLS, and headers of proxies, that failed.",
         [({"listener": each.name}, each.failed_handshakes) for each in figures.listeners],
     )
-    yield make.gauge(
+    yield _gauge(
         "mqttlite_tls_certificate_not_after_timestamp_seconds",
         "When a listener's certificate is out of date, in seconds since 1970.",
         [
@@ -161,89 +160,92 @@ def _connections(make: "_Maker", figures: Figures) -> Iterator[Metric]:
     )
 
 
-def _held(make: "_Maker", figures: Figures) -> Iterator[Metric]:
-    yield make.gauge(
+def _held(figures: Figures) -> Iterator[Metric]:
+    yield _gauge(
         "mqttlite_sessions",
         "Sessions, with their client connected or away.",
         [({"state": "connected"}, figures.online), ({"state": "away"}, figures.sessions - figures.online)],
     )
-    yield make.counter(
+    yield _counter(
         "mqttlite_sessions_expired", "Sessions that ended while their client was away.", _only(figures.sessions_expired)
     )
-    yield make.gauge(
+    yield _gauge(
         "mqttlite_subscriptions",
         "Subscriptions of all sessions.",
         [({"kind": "plain"}, figures.subscriptions), ({"kind": "shared"}, figures.shared_subscriptions)],
     )
-    yield make.gauge("mqttlite_retained_messages", "Retained messages.", _only(figures.retained))
-    yield make.gauge("mqttlite_retained_bytes", "Their topics and payloads.", _only(figures.retained_bytes))
-    yield make.gauge("mqttlite_queued_messages", "Messages that wait in sessions' queues.", _only(figures.queued))
-    yield make.gauge("mqttlite_queued_bytes", "Their topics and payloads.", _only(figures.queued_bytes))
-    yield make.gauge(
+    yield _gauge("mqttlite_retained_messages", "Retained messages.", _only(figures.retained))
+    yield _gauge("mqttlite_retained_bytes", "Their topics and payloads.", _only(figures.retained_bytes))
+    yield _gauge("mqttlite_queued_messages", "Messages that wait in sessions' queues.", _only(figures.queued))
+    yield _gauge("mqttlite_queued_bytes", "Their topics and payloads.", _only(figures.queued_bytes))
+    yield _gauge(
         "mqttlite_inflight_messages",
         "QoS 1 and 2 messages to clients that are not acknowledged to the end.",
         _only(figures.inflight),
     )
-    yield make.gauge(
+    yield _gauge(
         "mqttlite_outbox_bytes", "Bytes that wait for clients whose sockets take none.", _only(figures.outbox_bytes)
     )
-    yield make.gauge(
+    yield _gauge(
         "mqttlite_connections_blocked", "Connections whose sockets take no bytes for now.", _only(figures.blocked)
     )
     if figures.oldest_unacknowledged_s is not None:
-        yield make.gauge(
+        yield _gauge(
             "mqttlite_oldest_unacknowledged_seconds",
             "For how long the oldest of the followed messages that are not acknowledged has been with its client.",
             _only(figures.oldest_unacknowledged_s),
         )
 
 
-def _timing(make: "_Maker", figures: Figures) -> Iterator[Metric]:
-    yield make.histogram(
+def _timing(figures: Figures) -> Iterator[Metric]:
+    yield _histogram(
         "mqttlite_event_loop_lag_seconds",
         "How late the event loop came to a timer, looked at ten times a second.",
         [({}, figures.lag)],
     )
-    yield make.histogram(
+    yield _histogram(
         "mqttlite_store_commit_duration_seconds",
         "How long a commit took to be durable (fsync where the store has one).",
         [({}, figures.commits)],
     )
-    yield make.counter(
+    yield _counter(
         "mqttlite_store_commit_failures", "Commits that failed; each is tried again.", _only(figures.commit_failures)
     )
-    yield make.gauge(
-        "mqttlite_store_failing", "1 while the latest commit failed, else 0.", _only(figures.store_failing)
-    )
+    yield _gauge("mqttlite_store_failing", "1 while the latest commit failed, else 0.", _only(figures.store_failing))
     if figures.latency:
-        yield make.histogram(
+        yield _histogram(
             "mqttlite_message_latency_seconds",
             "How long followed messages took in each stage.",
             [({"stage": stage}, histogram) for stage, histogram in figures.latency.items()],
         )
 
 
-def _telemetry(make: "_Maker", figures: Figures) -> Iterator[Metric]:
+def _telemetry(figures: Figures) -> Iterator[Metric]:
+    yield _counter(
+        "mqttlite_log_lines_dropped",
+        "Lines of the log that were dropped, for nobody read them in time.",
+        _only(figures.log_lines_dropped),
+    )
     if figures.rows_written:
-        yield make.counter(
+        yield _counter(
             "mqttlite_telemetry_rows_written",
             "Rows of the dataset that are in files.",
             [({"table": table}, rows) for table, rows in figures.rows_written.items()],
         )
-        yield make.counter(
+        yield _counter(
             "mqttlite_telemetry_rows_dropped",
             "Rows of the dataset that were dropped, for the disk was too slow or failed.",
             [({"table": table}, rows) for table, rows in figures.rows_dropped.items()],
         )
 
 
-def _process(make: "_Maker") -> Iterator[Metric]:
+def _process() -> Iterator[Metric]:
     """What prometheus-client's collector tells of a process, under the same names, for those of Linux.
 
     That one lists /proc/self/fd, which takes 23 ms with 20 000 clients and holds the loop up so long; here the kernel
     is asked for the number (Linux 6.2 and later say it).
     """
-    yield make.counter(
+    yield _counter(
         "process_cpu_seconds", "Total user and system CPU time spent in seconds.", _only(time.process_time())
     )
     if sys.platform != "linux":
@@ -254,22 +256,22 @@ def _process(make: "_Maker") -> Iterator[Metric]:
         begun_ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
     except OSError:  # clients have all files that may be open; the other figures are worth all the more
         return
-    yield make.gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", _only(int(virtual) * page))
-    yield make.gauge("process_resident_memory_bytes", "Resident memory size in bytes.", _only(int(resident) * page))
+    yield _gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", _only(int(virtual) * page))
+    yield _gauge("process_resident_memory_bytes", "Resident memory size in bytes.", _only(int(resident) * page))
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - begun_ticks / os.sysconf("SC_CLK_TCK")
-    yield make.gauge(
+    yield _gauge(
         "process_start_time_seconds",
         "Start time of the process since unix epoch in seconds.",
         _only(time.time() - age_s),
     )
-    yield make.gauge(
+    yield _gauge(
         "process_max_fds",
         "Maximum number of open file descriptors.",
         _only(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     )
     files = os.stat("/proc/self/fd").st_size
     if files:
-        yield make.gauge("process_open_fds", "Number of open file descriptors.", _only(files))
+        yield _gauge("process_open_fds", "Number of open file descriptors.", _only(files))
 
 
 def _only(value: float) -> _Values:
@@ -280,37 +282,34 @@ def _kind(listener: str, transport: str, protocol: str) -> _Labels:
     return {"listener": listener, "transport": transport, "protocol": protocol}
 
 
-class _Maker:
-    """Makes families, all with some labels in common."""
+def _gauge(name: str, documentation: str, values: _Values) -> Metric:
+    family = GaugeMetricFamily(name, documentation, labels=_names(values))
+    for labels, value in values:
+        family.add_metric([*labels.values()], value)
+    return family
 
-    def __init__(self, common: dict[str, str]) -> None:
-        self._common: Final = common
 
-    def gauge(self, name: str, documentation: str, values: _Values) -> Metric:
-        family = GaugeMetricFamily(name, documentation, labels=self._names(values))
-        for labels, value in values:
-            family.add_metric([*self._common.values(), *labels.values()], value)
-        return family
+def _counter(name: str, documentation: str, values: _Values) -> Metric:
+    """The library puts `_total` behind the name."""
+    family = CounterMetricFamily(name, documentation, labels=_names(values))
+    for labels, value in values:
+        family.add_metric([*labels.values()], value)
+    return family
 
-    def counter(self, name: str, documentation: str, values: _Values) -> Metric:
-        """The library puts `_total` behind the name."""
-        family = CounterMetricFamily(name, documentation, labels=self._names(values))
-        for labels, value in values:
-            family.add_metric([*self._common.values(), *labels.values()], value)
-        return family
 
-    def histogram(self, name: str, documentation: str, values: Sequence[tuple[_Labels, Histogram]]) -> Metric:
-        family = HistogramMetricFamily(name, documentation, labels=self._names(values))
-        for labels, histogram in values:
-            family.add_metric(
-                [*self._common.values(), *labels.values()],
-                buckets=[(_bound(bound), count) for bound, count in cumulative(histogram)],
-                sum_value=histogram.sum_us / 1e6,
-            )
-        return family
+def _histogram(name: str, documentation: str, values: Sequence[tuple[_Labels, Histogram]]) -> Metric:
+    family = HistogramMetricFamily(name, documentation, labels=_names(values))
+    for labels, histogram in values:
+        family.add_metric(
+            [*labels.values()],
+            buckets=[(_bound(bound), count) for bound, count in cumulative(histogram)],
+            sum_value=histogram.sum_us / 1e6,
+        )
+    return family
 
-    def _names(self, values: Sequence[tuple[_Labels, object]]) -> list[str]:
-        return [*self._common, *(values[0][0] if values else ())]
+
+def _names(values: Sequence[tuple[_Labels, object]]) -> list[str]:
+    return [*values[0][0]] if values else []
 
 
 def cumulative(histogram: Histogram) -> list[tuple[int | None, float]]:

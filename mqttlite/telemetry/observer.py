@@ -190,12 +190,6 @@ class Observer(Listener):
         if self._events is not None:
             self._events.connected(link)
 
-    def on_departed(self, link: Link) -> None:
-        """A connection goes on at another worker."""
-        self._follower.on_gone(link.connection.number)
-        if self._intervals is not None:
-            self._intervals.on_closed(link, self._clock())
-
     def on_closed(self, link: Link) -> None:
         """A connection is over, accepted or not."""
         self._follower.on_gone(link.connection.number)

@@ -107,7 +107,7 @@ def _key_in(path: Path) -> bytes:
 
 
 def _make_key(path: Path) -> None:
-    """Workers that start together may all try: the file appears whole, and only one of theirs remains."""
+    """Brokers that start together may all try: the file appears whole, and only one of theirs remains."""
     own = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     fd = os.open(own, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:

@@ -51,7 +51,7 @@ def session_row(
     connection: Connection, opened: Opened, *, broker_id: str, wall: Callable[[float], datetime], pseudonyms: Pseudonyms
 ) -> SessionRow:
     """The row of an ended connection; `opened` is made of it when it has ended, too."""
-    outbox, earlier = connection.outbox, connection.earlier
+    outbox = connection.outbox
     reason = connection.close_reason
     tell = pseudonyms.said if reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL else pseudonyms.sentence
     late_s = connection.ended_at - connection.last_heard - KEEP_ALIVE_FACTOR * connection.keep_alive_s
@@ -78,22 +78,22 @@ def session_row(
         reason_code=int(connection.reason_code),
         close_detail=tell(connection.close_detail) or None,
         will_published=connection.will_published,
-        bytes_received=earlier.bytes_received + connection.bytes_received,
-        bytes_sent=earlier.bytes_sent + outbox.bytes_sent,
-        received_qos0=earlier.received_qos0 + connection.received_qos0,
-        received_qos1=earlier.received_qos1 + connection.received_qos1,
-        received_qos2=earlier.received_qos2 + connection.received_qos2,
+        bytes_received=connection.bytes_received,
+        bytes_sent=outbox.bytes_sent,
+        received_qos0=connection.received_qos0,
+        received_qos1=connection.received_qos1,
+        received_qos2=connection.received_qos2,
         sent_qos0=outbox.sent_qos0,
         sent_qos1=outbox.sent_qos1,
         sent_qos2=outbox.sent_qos2,
         drops=connection.drops,
         dropped=sum(connection.drops.values()),
-        outbox_high_water_bytes=max(earlier.high_water_bytes, outbox.high_water_bytes),
+        outbox_high_water_bytes=outbox.high_water_bytes,
         outbox_high_water_messages=outbox.high_water_messages,
         queue_high_water_messages=connection.queue_high_water,
         inflight_high_water=connection.inflight_high_water,
-        backpressure_s=earlier.backpressure_s + connection.backpressure_s,
-        backpressure_count=earlier.backpressure_count + connection.backpressure_count,
+        backpressure_s=connection.backpressure_s,
+        backpressure_count=connection.backpressure_count,
         subscriptions=connection.subscriptions,
         last_heard_at=wall(connection.last_heard),
         keep_alive_late_s=max(0.0, late_s) if reason == CloseReason.KEEP_ALIVE_TIMEOUT else None,

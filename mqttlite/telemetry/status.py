@@ -18,8 +18,6 @@ def status(figures: Figures) -> bytes:
         "compiled": figures.build.compiled,
         "python": figures.build.python,
         "broker_id": figures.broker_id,
-        "worker": figures.worker,
-        "workers": figures.workers,
         "uptime_s": round(figures.uptime_s, 3),
         "not_ready": figures.not_ready or None,
         "listeners": [

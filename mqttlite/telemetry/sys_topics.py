@@ -56,18 +56,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError(f"interval_s is {self.interval_s:g}: 0.1 at least, and finite, or 0 for never")
 
 
-class Figures(msgspec.Struct, frozen=True):
-    """What one worker counts, and what there is of it now."""
-
-    counters: dict[str, int]
-    gauges: dict[str, int]
-
-
 class Status:
-    """The retained topics. `connections` tells all connections that `on_closed` was not told of yet.
-
-    Of several workers one publishes what all of them count; the others `report` to it.
-    """
+    """The retained topics. `connections` tells all connections that `on_closed` was not told of yet."""
 
     def __init__(
         self,
@@ -76,10 +66,7 @@ class Status:
         wake: Callable[[], None],
         interval_s: float,
         now: float,
-        report: Callable[[bytes], None] | None = None,
     ) -> None:
-        self._report: Final = report
-        self._others: Final[dict[int, Figures]] = {}
         self._core: Final = core
         self._connections: Final = connections
         self._wake: Final = wake
@@ -101,10 +88,6 @@ class Status:
         """A connection is over and will not be among `connections` again."""
         self._ended.add(connection)
 
-    def on_report(self, worker: int, report: bytes) -> None:
-        """What another worker counts by now."""
-        self._others[worker] = msgspec.json.decode(report, type=Figures)
-
     async def run(self) -> None:
         """Publish every interval until cancelled."""
         loop = asyncio.get_running_loop()
@@ -119,14 +102,8 @@ class Status:
         return Survey(self._core, self._connections(), self._ended)
 
     def publish(self, survey: Survey, now: float) -> None:
-        """Publish what has changed since the last time, or report it to the worker that does."""
+        """Publish what has changed since the last time."""
         counters, gauges = self._count(survey), self._gauges(survey)
-        if self._report is not None:
-            self._report(msgspec.json.encode(Figures(counters, gauges)))
-            return
-        for other in self._others.values():
-            _add(counters, other.counters)
-            _add(gauges, other.gauges)
         self._most_online = max(self._most_online, gauges["clients/active"])
         counters["clients/maximum"] = self._most_online
         self._say("version", self._version, now)
@@ -175,11 +152,7 @@ class Status:
     def _gauges(self, survey: Survey) -> dict[str, int]:
         core = self._core
         clients = len(core.sessions)
-        # What is retained is the same at every worker, and counted once.
-        retained, own, size = core.publisher.retained, core.publisher.own_retained, core.publisher.retained_bytes
-        if self._report is not None:
-            retained = own = size = 0
-        stored = retained + survey.queued
+        stored = core.publisher.retained + survey.queued
         return {
             "clients/total": clients,
             "clients/inactive": clients - core.online,
@@ -189,17 +162,12 @@ class Status:
             "messages/inflight": survey.inflight,
             "messages/stored": stored,
             "store/messages/count": stored,
-            "store/messages/bytes": size + survey.queued_bytes,
+            "store/messages/bytes": core.publisher.retained_bytes + survey.queued_bytes,
             "subscriptions/count": core.subscriptions,
             "shared_subscriptions/count": core.shared_subscriptions,
-            "retained messages/count": retained + own,
+            "retained messages/count": core.publisher.retained + core.publisher.own_retained,
             **_heap(),
         }
-
-
-def _add(total: dict[str, int], more: dict[str, int]) -> None:
-    for name, value in more.items():
-        total[name] = total.get(name, 0) + value
 
 
 def average(former: float, growth: int, elapsed_s: float, minutes: int) -> float:

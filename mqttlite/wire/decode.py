@@ -124,27 +124,6 @@ def connect_version(body: bytes) -> int:
     return _version(Cursor(body))
 
 
-def client_id_in(body: bytes) -> bytes:
-    """The client identifier in a CONNECT body that nobody has checked; empty where there is none."""
-    size = len(body)
-    if size < 2:
-        return b""
-    at = (body[0] << 8 | body[1]) + 6  # behind name, level, flags and keep-alive
-    if at < size and body[at - 4] == V5:
-        length = shift = 0
-        while at < size and shift < 28:
-            length |= (body[at] & 127) << shift
-            shift += 7
-            at += 1
-            if body[at - 1] < 128:
-                break
-        at += length
-    if at + 2 > size:
-        return b""
-    end = at + 2 + (body[at] << 8 | body[at + 1])
-    return body[at + 2 : end] if end <= size else b""
-
-
 def _version(cursor: Cursor) -> int:
     name, level = cursor.binary(), cursor.u8()
     if name not in (b"MQTT", b"MQIsdp"):  # it may be another protocol's, so no CONNACK answers it

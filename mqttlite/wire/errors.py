@@ -56,6 +56,12 @@ class ServerUnavailable(PeerError):
     reason_code = ReasonCode.SERVER_UNAVAILABLE
 
 
+class ServerBusy(PeerError):
+    """Too much is waiting before this client's CONNECT; the client may come again."""
+
+    reason_code = ReasonCode.SERVER_BUSY
+
+
 class BadAuthenticationMethod(PeerError):
     """An authentication method the server does not know [MQTT-4.12.0-1]."""
 

@@ -40,10 +40,6 @@ class Framer:
         """How much of it is known to be still to come."""
         return max(0, self._need - self._have)
 
-    def rest(self) -> bytes:
-        """What waits here, to be looked at elsewhere."""
-        return b"".join(self._kept)
-
     def join(self, chunk: bytes) -> bytes:
         """What was kept and `chunk` as one; empty while the packet that was begun is known not to be whole yet."""
         if self._have == 0:

@@ -98,7 +98,7 @@ def test_on_the_core(version: int, row: Row) -> None:
 async def test_over_a_socket() -> None:
     async with Broker(Config(listeners=(ListenerOptions(port=0),), limits=LIMITS)) as broker:
         for version, row in cases():
-            stage = SocketStage([broker.port])
+            stage = SocketStage(broker.port)
             try:
                 await refused(stage, version, row)
             finally:

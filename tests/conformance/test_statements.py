@@ -35,16 +35,6 @@ async def test_over_a_socket(row: Row, version: int) -> None:
     await over_a_socket(row, version)
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio(loop_scope="module")
-@over(
-    [case for case in cases(waiting=False) if case[0].limits.max_sessions > 1],  # limits are each worker's own
-    title,
-)
-async def test_over_a_socket_of_two_workers(row: Row, version: int) -> None:
-    await over_a_socket(row, version, workers=2)
-
-
 def test_a_statement_is_not_told_twice() -> None:
     told = [(row.statement, row.sentence, version) for row in ROWS for version in row.versions]
     assert len(set(told)) == len(told)

@@ -1,9 +1,7 @@
 """Where a script is played: on the core alone, where time is a number, or over a socket against a whole broker."""
 
 import asyncio
-import itertools
 import re
-from contextlib import AsyncExitStack
 from typing import Protocol
 
 from mqttlite.config import Config, ListenerOptions
@@ -16,7 +14,6 @@ from mqttlite.security.authenticator import Credentials
 from mqttlite.server import Broker
 from tests.conformance.script import Row, check, cut, hello, on_the_wire
 from tests.support.core_driver import Client, World
-from tests.support.crew import crew
 
 PATIENCE_S = 5.0
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
@@ -231,9 +228,8 @@ class SocketStage:
     theirs. Not behind a CONNECT or AUTH where somebody is asked: there it would not be welcome, and an answer comes.
     """
 
-    def __init__(self, ports: list[int], *, gated: bool = False) -> None:
-        self._ports = itertools.cycle(ports)
-        """Of several workers, each in turn, so that clients come back where they were not before."""
+    def __init__(self, port: int, *, gated: bool = False) -> None:
+        self._port = port
         self._gated = gated
         self._links: dict[str, Wire] = {}
 
@@ -279,7 +275,7 @@ class SocketStage:
 
     async def _open(self) -> Wire:
         loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(Wire, "127.0.0.1", next(self._ports))
+        _, wire = await loop.create_connection(Wire, "127.0.0.1", self._port)
         return wire
 
 
@@ -293,18 +289,12 @@ def on_the_core(row: Row, version: int) -> None:
     raise AssertionError("the core waits for something")
 
 
-async def over_a_socket(row: Row, version: int, workers: int = 1) -> None:
-    """With several workers the links of a row come in at any of them, and clients are at home with different ones."""
+async def over_a_socket(row: Row, version: int) -> None:
+    """A whole broker, and a socket for each link."""
     config = Config(listeners=(ListenerOptions(port=0, capabilities=row.capabilities),), limits=row.limits)
     gate = Gate() if row.gated else None
-    async with AsyncExitStack() as stack:
-        if workers == 1:
-            broker = Broker(config, authenticator=gate, method_authenticator=gate)
-            brokers = [await stack.enter_async_context(broker)]
-        else:
-            together = crew(config, workers, apart=True, authenticator=gate, method_authenticator=gate)
-            brokers = await stack.enter_async_context(together)
-        stage = SocketStage([broker.port for broker in brokers], gated=row.gated)
+    async with Broker(config, authenticator=gate, method_authenticator=gate) as broker:
+        stage = SocketStage(broker.port, gated=row.gated)
         try:
             await play(row, version, stage)
         finally:

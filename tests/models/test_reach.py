@@ -200,7 +200,7 @@ class Town:
         """The cache says what the tree does."""
         table = self.world.broker._routes
         for topic, route in table.cache.items():
-            if table.cached(topic) is not None:
+            if route is not None:
                 now = table._make(topic)
                 assert {id(each.session) for each in route.receivers} == {id(each.session) for each in now.receivers}
                 assert set(map(id, route.shares)) == set(map(id, now.shares))
@@ -229,13 +229,13 @@ def play(seed: int, steps: int) -> None:
 
 
 TINY = [
-    {"CHANGES_KEPT": 1, "TOPICS_COMPARED": 1, "ROUTES_SWEPT": 1, "COMPARED_IN_A_PASS": 100, "_CHANGES_COMPARED": 2},
-    {"CHANGES_KEPT": 3, "TOPICS_COMPARED": 2, "ROUTES_SWEPT": 3, "COMPARED_IN_A_PASS": 5, "_CHANGES_COMPARED": 1},
-    {"CHANGES_KEPT": 50, "TOPICS_COMPARED": 3, "ROUTES_SWEPT": 1, "COMPARED_IN_A_PASS": 1_000, "_CHANGES_COMPARED": 8},
+    {"TOPICS_COMPARED": 1, "COMPARED_IN_A_PASS": 100},
+    {"TOPICS_COMPARED": 2, "COMPARED_IN_A_PASS": 5},
+    {"TOPICS_COMPARED": 3, "COMPARED_IN_A_PASS": 1_000},
 ]
 
 
-@pytest.fixture(params=TINY, ids=["one change is kept", "little is compared", "much is remembered"])
+@pytest.fixture(params=TINY, ids=["one topic is compared", "little is compared", "much is compared"])
 def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if str(routes.__file__).endswith(".py"):  # a compiled module has its limits as they are
         for name, value in request.param.items():

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -12,8 +13,8 @@ from mqttlite.client import Client, ConnectRefused, DisconnectedByServer, ScramS
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.limits import Limits
-from mqttlite.sasl import keys_of
 from mqttlite.security.authenticator import Credentials
+from mqttlite.security.keys import Keys, derive, keys_of
 from mqttlite.security.password_file import delete_user, set_user
 from mqttlite.server import Broker, open_listeners
 from mqttlite.wire.constants import V5, V311
@@ -114,6 +115,48 @@ def test_a_listener_that_asks_for_passwords_is_not_open() -> None:
     assert open_listeners(Config(listeners=(network,))) == [network]
     assert open_listeners(Config(listeners=(network,), password_file="users")) == []
     assert open_listeners(Config(listeners=(network,), password_file="users", allow_anonymous=True)) == [network]
+
+
+@pytest.mark.parametrize(("version", "code"), [(V311, 3), (V5, 0x89)])
+async def test_who_comes_when_too_many_wait_is_told_that_the_server_is_busy(
+    rig: Rig, users: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, version: int, code: int
+) -> None:
+    free, begun = threading.Event(), threading.Event()
+
+    def held(prepared: str, salt: bytes, iterations: int) -> Keys:
+        begun.set()
+        free.wait(10)
+        return derive(prepared, salt, iterations)
+
+    monkeypatch.setattr("mqttlite.security.passwords.derive", held)
+    monkeypatch.setattr("mqttlite.security.passwords.HASHES_AT_ONCE", 1)
+    monkeypatch.setattr("mqttlite.security.passwords.MAX_WAITING", 0)
+    broker = await guarded(rig, users)
+    first, second = await rig.dial(broker.port, version), await rig.dial(broker.port, version)
+    first.hello("first", username="ann")
+    await asyncio.to_thread(begun.wait, 10)
+    second.hello("second", username="ann")
+    assert (await second.expect(Connack)).reason_code == code
+    assert await second.goodbye() is None
+    free.set()
+    assert (await first.expect(Connack)).reason_code == 0
+    (line,) = [each for each in caplog.records if "too many clients wait" in each.getMessage()]
+    assert "(user 'ann', client 'second')" in line.getMessage()
+    assert second.address in line.getMessage()
+    assert vars(line)["fields"]["username"] == "ann"
+
+
+async def test_a_refusal_by_scram_names_user_and_client(
+    rig: Rig, users: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await guarded(rig, users)
+    device = await rig.dial(broker.port)
+    device.hello("device", properties=Properties(authentication_method=METHOD, authentication_data=b"n,,n=eve,r=x"))
+    await device.expect(Auth)
+    device.send(auth(0x18, b"c=biws,r=x,p=AAAA"))
+    await device.expect(Connack)
+    assert await device.goodbye() is None
+    assert "authentication by SCRAM-SHA-256 failed (user 'eve', client 'device')" in caplog.text
 
 
 @pytest.mark.parametrize("version", [MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5])

@@ -18,12 +18,9 @@ from mqttlite.wire.packets import (
     Suback,
     Subscribe,
     SubscriptionRequest,
-    Unsuback,
-    Unsubscribe,
 )
 from mqttlite.wire.properties import Properties
 from tests.rooms.conftest import Rig
-from tests.support.crew import crew
 from tests.support.device import Device, until
 from tests.support.stores import SlowStore
 
@@ -321,29 +318,6 @@ async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(rig: Rig, 
     store.hurry()
     assert [(await publisher.expect(Ack)).packet_id for _ in range(200)] == list(range(1, 201))
     assert [(await receiver.message())[1] for _ in range(200)] == [b"%d" % number for number in range(200)]
-
-
-async def test_who_subscribes_while_others_are_yet_to_be_told_is_read_no_more(store: SlowStore) -> None:
-    """Each filter that comes or goes is something to tell other workers, and a slow one holds the telling up."""
-    async with crew(Config(listeners=(ListenerOptions(port=0),)), store=store) as (worker, other):
-        store.patient = False
-        worker._turns.stall_changes = other._turns.stall_changes = 10
-        device = await Device.dial(worker.port, V5)
-        await device.connect("device")
-        await device.subscribe("first")
-        turns = next(each._turns for each in (worker, other) if each._turns.links)
-        store.patient = True
-        for number in range(300):
-            device.send(Subscribe(1, (SubscriptionRequest(b"t/%d" % number),)))
-            device.send(Unsubscribe(2, (b"t/%d" % number,)))
-        await until(lambda: turns.is_stalled)
-        await until(lambda: bool(turns._stalled))
-        assert len(turns._untold) < 700
-        store.hurry()
-        for _ in range(300):
-            await device.expect(Suback)
-            await device.expect(Unsuback)
-        await device.close()
 
 
 async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_read_and_not_silent(

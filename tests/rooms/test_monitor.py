@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqttlite import monitor
-from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
 from mqttlite.monitor import Monitor
@@ -386,13 +386,6 @@ async def test_many_who_ask_at_once_cost_one_census(rig: Rig, monkeypatch: pytes
     assert len({body for _, _, body in answers}) == 2  # nor are they written anew
 
 
-@pytest.mark.parametrize(("port", "worker"), [(65_535, 1)])
-def test_a_worker_s_port_must_exist(port: int, worker: int) -> None:
-    with pytest.raises(ConfigError, match=r"metrics\.port is 65535: worker 1 would need port 65536"):
-        monitor._port(Options(port=port), worker)
-    assert [monitor._port(Options(port=base), 3) for base in (9883, 0)] == [9886, 0]
-
-
 async def test_a_port_in_use_stops_the_start_and_is_said(rig: Rig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         options = Options(port=taken.getsockname()[1])
@@ -455,7 +448,7 @@ def test_no_client_chooses_a_label() -> None:
     source = Path(monitor.__file__).with_name("telemetry").joinpath("metrics.py").read_text(encoding="utf-8")
     labels = set(re.findall(r'\{"(\w+)":', source)) | set(re.findall(r', "(\w+)": ', source))
     assert labels == {
-        *("worker", "version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol"),
+        *("version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol"),
         *("state", "kind", "stage", "table"),
     }
 

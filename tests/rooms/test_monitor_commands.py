@@ -17,11 +17,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite.cli import top
-from mqttlite.cli.ask import WrongUsage, places
+from mqttlite.cli.ask import WrongUsage, place
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.net.http import Options
-from mqttlite.sasl import keys_of
+from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
@@ -92,12 +92,10 @@ async def test_a_broker_that_is_ready_is_well(rig: Rig) -> None:
     assert (result.exit_code, result.output) == (0, "The broker is ready.\n")
 
 
-async def test_of_several_workers_all_must_be_ready(rig: Rig) -> None:
-    brokers = [await watched(rig) for _ in range(2)]
-    urls = [part for broker in brokers for part in ("--url", url(broker))]
-    assert (await run("health", *urls)).exit_code == 0
-    brokers[1]._not_ready = "the broker stops"
-    result = await run("health", *urls)
+async def test_one_that_is_not_ready_is_not_well(rig: Rig) -> None:
+    broker = await watched(rig)
+    broker._not_ready = "the broker stops"
+    result = await run("health", "--url", url(broker))
     assert (result.exit_code, result.stderr) == (1, "Not ready: the broker stops.\n")
 
 
@@ -215,16 +213,16 @@ async def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], expected: 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[metrics]", ["http://127.0.0.1:9883"]),
-        ('workers = 2\n[metrics]\nhost = "0.0.0.0"\nport = 5', ["http://127.0.0.1:5", "http://127.0.0.1:6"]),
-        ('[metrics]\nhost = "::"', ["http://[::1]:9883"]),
-        ('[metrics]\nhost = "broker.example"', ["http://broker.example:9883"]),
+        ("[metrics]", "http://127.0.0.1:9883"),
+        ('[metrics]\nhost = "0.0.0.0"\nport = 5', "http://127.0.0.1:5"),
+        ('[metrics]\nhost = "::"', "http://[::1]:9883"),
+        ('[metrics]\nhost = "broker.example"', "http://broker.example:9883"),
     ],
 )
-async def test_the_config_says_where_the_broker_is(tmp_path: Path, text: str, expected: list[str]) -> None:
+async def test_the_config_says_where_the_broker_is(tmp_path: Path, text: str, expected: str) -> None:
     file = tmp_path / "broker.toml"
     file.write_text(text)
-    assert places((), str(file)) == expected
+    assert place(None, str(file)) == expected
 
 
 @pytest.mark.parametrize(
@@ -234,7 +232,7 @@ async def test_a_config_that_does_not_say_it_is_wrong_usage(tmp_path: Path, text
     file = tmp_path / "broker.toml"
     file.write_text(text)
     with pytest.raises(WrongUsage, match=re.escape(expected)):
-        places((), str(file))
+        place(None, str(file))
 
 
 @pytest.mark.slow
@@ -296,15 +294,6 @@ async def test_why_of_what_nobody_knows_is_exit_code_1(rig: Rig) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Nothing is known.\nFollow it.\n")
 
 
-async def test_why_asks_all_workers_and_prints_what_some_know(rig: Rig) -> None:
-    brokers = [await watched(rig) for _ in range(2)]
-    for broker, known in zip(brokers, (False, True), strict=True):
-        assert broker.monitor is not None
-        broker.monitor.why = ledger(known=known, sentences=[str(known)])
-    result = await run("why", "t", *[part for broker in brokers for part in ("--url", url(broker))])
-    assert (result.exit_code, result.output) == (0, "True\n")
-
-
 async def test_why_without_a_ledger_says_how_to_keep_one(rig: Rig) -> None:
     result = await run("why", "t", "--url", url(await watched(rig)))
     assert (result.exit_code, "[ledger]" in result.stderr) == (1, True)
@@ -336,15 +325,11 @@ async def test_top_prints_who_is_there_and_who_is_slow(rig: Rig) -> None:
     assert "\x1b" not in result.stdout
 
 
-async def test_top_adds_several_workers_up(rig: Rig) -> None:
-    brokers = [await watched(rig) for _ in range(2)]
-    for broker in brokers:
-        await rig.device(broker.port, "d")
-    brokers[1]._not_ready = "the broker stops"
-    result = await run("top", *[part for broker in brokers for part in ("--url", url(broker))])
-    assert ", 2 workers), up " in result.stdout
-    assert "NOT READY: the broker stops" in result.stdout
-    assert "clients    2 connected" in result.stdout
+async def test_top_says_that_a_broker_is_not_ready(rig: Rig) -> None:
+    broker = await watched(rig)
+    broker._not_ready = "the broker stops"
+    result = await run("top", "--url", url(broker))
+    assert "NOT READY: the broker stops\n" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
-"""A broker of several processes, watched: each worker has a port of its own, and says which it is."""
+"""A broker in a process of its own, watched by the commands that find it through its configuration."""
 
 import asyncio
-import json
 import re
 import signal
 import socket
@@ -9,9 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from mqttlite.cli.ask import ask
 from tests.rooms.test_serve_process import start
 from tests.support.device import Device
 
@@ -20,16 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = 12
 
 
-def two_free_ports() -> int:
-    """The first of two neighbours."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = int(one.getsockname()[1])
-            try:
-                with socket.create_server(("127.0.0.1", port + 1)):
-                    return port
-            except (OSError, OverflowError):
-                pass
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 async def run(*arguments: str) -> tuple[int, str]:
@@ -42,17 +32,17 @@ async def run(*arguments: str) -> tuple[int, str]:
     return process.returncode, output.decode()
 
 
-async def test_each_worker_is_asked_by_itself_and_the_commands_ask_all(tmp_path: Path) -> None:
-    port = two_free_ports()
+async def test_the_commands_find_it_through_its_configuration(tmp_path: Path) -> None:
+    port = free_port()
     file = tmp_path / "broker.toml"
-    file.write_text(f"workers = 2\n[[listeners]]\nport = 0\n[metrics]\nport = {port}\n")
+    file.write_text(f"[[listeners]]\nport = 0\n[metrics]\nport = {port}\n")
     process = await start("--config", str(file))
     devices: list[Device] = []
     assert process.stderr is not None
     try:
         async with asyncio.timeout(60):
             log = ""
-            while "listening" not in log or log.count("metrics, health and status") < 2:
+            while "listening" not in log:
                 line = await process.stderr.readline()
                 assert line, log
                 log += line.decode()
@@ -61,19 +51,9 @@ async def test_each_worker_is_asked_by_itself_and_the_commands_ask_all(tmp_path:
             for number in range(CLIENTS):
                 devices.append(await Device.dial(int(found[1])))
                 await devices[-1].connect(f"device-{number}")
-            connects = 0.0
-            for worker in range(2):
-                answer = await asyncio.to_thread(ask, f"http://127.0.0.1:{port + worker}", "/metrics", 5)
-                for family in text_string_to_metric_families(answer.body.decode()):
-                    for sample in family.samples:
-                        assert sample.labels["worker"] == str(worker), sample
-                        connects += sample.value if sample.name == "mqttlite_connects_total" else 0
-            assert connects == CLIENTS
             assert await run("health", "-c", str(file)) == (0, "The broker is ready.\n")
             code, text = await run("top", "--once", "-c", str(file))
-            assert (code, f"clients    {CLIENTS} connected" in text, ", 2 workers)" in text) == (0, True, True), text
-            status = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}", "/status", 5)
-            assert json.loads(status.body)["workers"] == 2
+            assert (code, f"clients    {CLIENTS} connected" in text) == (0, True), text
             process.send_signal(signal.SIGUSR1)
             for device in devices:
                 assert await device.goodbye() == 0x8B

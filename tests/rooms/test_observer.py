@@ -11,6 +11,8 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
 from mqttlite.core.limits import Limits
+from mqttlite.security.keys import keys_of
+from mqttlite.security.password_file import set_user
 from mqttlite.server import Broker
 from mqttlite.telemetry.ledger import Options as LedgerOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions
@@ -198,6 +200,18 @@ async def test_a_refused_client_and_a_new_limit_are_events(rig: Rig, tmp_path: P
     assert (refused["peer"], refused["reason_code"]) == (second.address, 0x97)
     assert refused["client_id"] == "second"
     assert [row["client_id"] for row in read(tmp_path, "sessions")] == ["first"]
+
+
+async def test_the_event_of_a_refused_login_names_user_client_and_address(rig: Rig, tmp_path: Path) -> None:
+    set_user(tmp_path / "users", "ann", keys_of("other", b"0123456789abcdef", 4_096), create=True)
+    broker = await serve(rig, tmp_path / "rows", password_file=str(tmp_path / "users"))
+    device = await rig.dial(broker.port)
+    device.hello("device", username="ann")
+    await device.goodbye()
+    await broker.stop()
+    (refused,) = (row for row in read(tmp_path / "rows", "events") if row["event"] == "refused")
+    about = ("username", "client_id", "peer", "reason_code")
+    assert [refused[name] for name in about] == ["ann", "device", device.address, 0x86]
 
 
 @pytest.mark.slow

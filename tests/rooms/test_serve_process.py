@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mqttlite.sasl import keys_of
 
 from mqttlite.cli.serve import FILES_AT_ONCE
+from mqttlite.security.password_file import set_user
 from tests.support.device import Device
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["uvloop"])]
@@ -28,6 +30,15 @@ class Served:
         self.process = process
         self.port = port
         self.log = log
+
+    async def says(self, text: str) -> None:
+        """Read the log up to a line with this text."""
+        async with asyncio.timeout(10):
+            assert self.process.stderr is not None
+            while text not in "".join(self.log[-1:]):
+                line = await self.process.stderr.readline()
+                assert line, self.log
+                self.log.append(line.decode().rstrip())
 
     async def ends(self, within_s: float) -> int:
         async with asyncio.timeout(within_s):
@@ -78,7 +89,7 @@ async def fails(*arguments: str) -> tuple[int, str]:
     return process.returncode, errors.decode().splitlines()[-1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
 async def test_a_signal_ends_it_with_a_goodbye_and_exit_code_0(number: signal.Signals) -> None:
     async with serving() as served:
         device = await Device.dial(served.port)
@@ -89,6 +100,83 @@ async def test_a_signal_ends_it_with_a_goodbye_and_exit_code_0(number: signal.Si
         assert await served.ends(5) == 0
         assert any("stopping" in line for line in served.log)
         assert not any("Traceback" in line or "Warning" in line or "ERROR" in line for line in served.log), served.log
+
+
+async def test_a_log_that_nobody_reads_freezes_nobody_and_the_end_is_in_time() -> None:
+    reader, writer = os.pipe()
+    process = await start("--port", "0", stderr=writer)
+    os.close(writer)
+    try:
+        text = b""
+        while not (found := re.search(rb"listening for MQTT over TCP on 127\.0\.0\.1:(\d+)", text)):
+            text += await asyncio.to_thread(os.read, reader, 4_096)
+        resident = await Device.dial(int(found[1]))
+        await resident.connect("resident")
+        for number in range(80):  # a kilobyte of log for each, twice: more than a pipe holds
+            device = await Device.dial(int(found[1]))
+            await device.connect(f"{number:01000}")
+            await device.close()
+        await resident.ping()
+        process.terminate()
+        assert await resident.goodbye() == 0x8B
+        await resident.close()
+        async with asyncio.timeout(8):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(reader)
+
+
+async def test_sighup_reads_files_again_and_says_what_needs_a_restart(certs: Path, tmp_path: Path) -> None:
+    users, config = tmp_path / "users", tmp_path / "broker.toml"
+    set_user(users, "ann", keys_of("secret", b"0123456789abcdef", 4_096), create=True)
+    for name in ("server.crt", "server.key"):
+        (tmp_path / name).write_bytes((certs / name).read_bytes())
+    text = f"password_file = '{users}'\n[[listeners]]\nport = 0\n[[listeners]]\nport = 0\n"
+    text += f"tls.cert_file = '{tmp_path}/server.crt'\ntls.key_file = '{tmp_path}/server.key'\n"
+    config.write_text(text)
+    async with serving("-c", str(config)) as served:
+        device = await Device.dial(served.port)
+        await device.connect("device", username="ann")
+        config.write_text(text.replace("port = 0", "port = 1", 1) + "[limits]\nmax_inflight = 7\n")
+        served.process.send_signal(signal.SIGHUP)
+        await served.says("tls-0: read again for new connections: ")
+        config.write_text("no such thing")
+        (tmp_path / "server.crt").write_text("no certificate")
+        users.write_text("no user")
+        served.process.send_signal(signal.SIGHUP)
+        await served.says("tls-0: the certificates stay as they were: listeners[1].tls.cert_file: ")
+        await device.ping()
+        newcomer = await Device.dial(served.port)
+        await newcomer.connect("newcomer", username="ann")
+        for each in (device, newcomer):
+            await each.close()
+        served.process.terminate()
+        assert await served.ends(5) == 0
+    log = "\n".join(served.log)
+    assert f"WARNING {config}: changed, but needs a restart: listeners[0].port, limits.max_inflight" in log
+    assert f"INFO    {users} was read again: 1 users" in log
+    assert f"ERROR   the configuration stays as it was: {config}: " in log
+    assert f"ERROR   the users stay as they were: {users}:1: " in log
+    assert f"{tmp_path}/server.crt holds no PEM certificate" in log
+
+
+async def test_sigusr2_logs_a_line_of_status() -> None:
+    async with serving() as served:
+        device = await Device.dial(served.port)
+        await device.connect("device")
+        await device.subscribe("a")
+        device.publish("kept", b"", retain=True)
+        device.publish("kept", b"value", retain=True)
+        await device.ping()
+        served.process.send_signal(signal.SIGUSR2)
+        await served.says("status: 1 connections, 1 sessions, 1 subscriptions, 1 retained messages, 0 queued messages")
+        await device.ping()
+        await device.close()
+        served.process.terminate()
+        assert await served.ends(5) == 0
 
 
 async def test_a_frozen_client_and_a_second_signal_do_not_hold_it_up() -> None:

@@ -73,8 +73,6 @@ class Person:
     receive_maximum: int = 65_535
     guessed: bool = False
     """Whether it ever acknowledged what it may not have got."""
-    favourite: bytes = b""
-    """The only topic of one that only publishes; empty for everybody else."""
 
     # ------------------------------------------------------------------ what it says
 
@@ -95,10 +93,6 @@ class Person:
                 maximum_packet_size=self.max_packet,
                 topic_alias_maximum=rng.choice([None, 0, 1, 3]),
             )
-        if self.favourite and not polite:
-            clean, will = True, None
-            if version == V5:
-                properties.session_expiry_interval = None
         return version, Connect(self.name, version, clean, keep_alive, will=will, properties=properties)
 
     def _will(self, version: int) -> Will:
@@ -150,7 +144,7 @@ class Person:
     def message(self, version: int) -> Publish | None:
         """The next message; None where its manners, or the broker's Receive Maximum, forbid one."""
         rng = self.rng
-        topic = self.favourite or rng.choice(TOPICS)
+        topic = rng.choice(TOPICS)
         qos = rng.choice([0, 1, 1, 2, 2])
         packet_id = 0
         if qos:
@@ -165,7 +159,7 @@ class Person:
         wire_topic = topic
         if version == V5 and rng.random() < 0.4:
             alias = None
-            if self.alias_maximum and not self.favourite and rng.random() < 0.6:
+            if self.alias_maximum and rng.random() < 0.6:
                 alias = self.aliases.get(topic)
                 if alias is None:
                     alias = rng.randint(1, self.alias_maximum)

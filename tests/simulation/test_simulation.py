@@ -11,20 +11,13 @@ from tests.simulation.world import live
 from tests.support.recorder import Everything, Recorder
 
 QUICK = 60
-QUICK_TOGETHER = 20
 QUICK_WATCHED = 6
-QUICK_WATCHED_TOGETHER = 2
 ALL = 1_000
 
 
 @pytest.mark.parametrize("seed", range(QUICK_WATCHED, QUICK))
 def test_promises_are_kept_in_a_rude_world(seed: int) -> None:
     live(seed)
-
-
-@pytest.mark.parametrize("seed", range(QUICK_WATCHED_TOGETHER, QUICK_TOGETHER))
-def test_promises_are_kept_by_two_workers(seed: int) -> None:
-    live(seed, workers=2)
 
 
 @pytest.mark.slow
@@ -34,30 +27,16 @@ def test_promises_are_kept_in_many_rude_worlds(seeds: range) -> None:
         live(seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(QUICK_TOGETHER, 520, 50)], ids=str)
-def test_promises_are_kept_by_several_workers(seeds: range, workers: int) -> None:
-    for seed in seeds:
-        live(seed, workers=workers)
-
-
 @pytest.mark.parametrize("seed", range(QUICK_WATCHED))
 def test_clients_are_sent_the_same_whoever_watches(seed: int) -> None:
-    same_whoever_watches(seed, 1)
-
-
-@pytest.mark.parametrize("seed", range(QUICK_WATCHED_TOGETHER))
-def test_clients_of_two_workers_are_sent_the_same_whoever_watches(seed: int) -> None:
-    same_whoever_watches(seed, 2)
+    same_whoever_watches(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(QUICK_WATCHED, 206, 50)], ids=str)
-def test_clients_are_sent_the_same_whoever_watches_in_many_worlds(seeds: range, workers: int) -> None:
+def test_clients_are_sent_the_same_whoever_watches_in_many_worlds(seeds: range) -> None:
     for seed in seeds:
-        same_whoever_watches(seed, workers)
+        same_whoever_watches(seed)
 
 
 def assert_same(these: Mapping[Any, bytearray], those: Mapping[Any, bytearray]) -> None:
@@ -77,11 +56,10 @@ def packets(data: bytes) -> Iterator[bytes]:
         at += size
 
 
-def same_whoever_watches(seed: int, workers: int) -> None:
+def same_whoever_watches(seed: int) -> None:
     """To follow messages one by one, all or some, changes nothing of what is written."""
-    written = live(seed, workers=workers)
+    written = live(seed)
     everything = Everything()
-    assert_same(live(seed, workers=workers, witness=everything), written)
-    assert_same(live(seed, workers=workers, witness=Recorder(clients=("ann",), one_in=3)), written)
-    if workers == 1:
-        everything.check_outcomes(SHARED_TOPIC.decode())
+    assert_same(live(seed, witness=everything), written)
+    assert_same(live(seed, witness=Recorder(clients=("ann",), one_in=3)), written)
+    everything.check_outcomes(SHARED_TOPIC.decode())

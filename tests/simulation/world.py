@@ -36,14 +36,10 @@ from mqttlite.wire.packets import (
 from tests.simulation.book import PINGRESP, SHARED_TOPIC, SUBACK, UNSUBACK, Book, BookSession, Line, matches
 from tests.simulation.person import POLITE, TOPICS, Habits, Person
 from tests.support.recorder import Recorder
-from tests.support.team import Team
 
 START = 1_000_000.0
 STORY = 40
 """How many of the last steps a failure tells."""
-
-FAVOURITES = [b"a", b"$x/b", b"$x/b"]
-"""What those publish who follow their messages to another worker: few enough subscribe to it."""
 
 NO_ID = 0
 ALONE = (PUBREC, PUBACK, PUBCOMP)
@@ -79,8 +75,7 @@ class Call:
 
 
 class World:
-    def __init__(self, seed: int, workers: int = 1, witness: Recorder | None = None) -> None:
-        self.workers = workers
+    def __init__(self, seed: int, witness: Recorder | None = None) -> None:
         self.witness = witness
         self.written: dict[tuple[int, int], bytearray] = {}
         """What was written on each line of each broker."""
@@ -116,38 +111,21 @@ class World:
             Person(name, rng, Habits.random(rng), rng.choice([None, None, None, 80, 120]))
             for name in ("ann", "bob", "cid", "dot", "eve")[: rng.randint(2, 5)]
         ]
-        if workers > 1:
-            for name in ("fay", "gus"):
-                person = Person(name, rng, Habits.random(rng), None, favourite=rng.choice(FAVOURITES))
-                self.people.append(person)
         self.drops: Counter[tuple[str, str]] = Counter()
         """Of each client on the connections that ended, by reason."""
         self.lost_drops = 0
         """Of those whose sessions or brokers are gone."""
         self.own = 0
-        self.undecided: list[tuple[BookSession, Publish, int]] = []
-        """QoS 2 messages that may yet find a full queue."""
         self.acked: list[tuple[bytes, Line]] = []
         """Messages acknowledged to their publisher since the last step began."""
 
-    def _new_broker(self) -> Broker | Team:
+    def _new_broker(self) -> Broker:
         self.brokers += 1
-        if self.workers == 1:
-            broker = Broker(self.limits, share_policies=self.policies)
-            self._observe(broker)
-            return broker
-        team = Team(self.rng, self.workers, self.limits, self.policies)
-        for broker in team.workers:
-            self._observe(broker)
-            workers = broker._workers
-            assert workers is not None
-            workers.follow_bytes, workers.follow_chunks = 1, 2
-        return team
-
-    def _observe(self, broker: Broker) -> None:
+        broker = Broker(self.limits, share_policies=self.policies)
         if self.witness is not None:
             broker.watch(self.witness)
             broker.count_traffic(5)
+        return broker
 
     # ------------------------------------------------------------------ one step
 
@@ -158,7 +136,7 @@ class World:
         dice = rng.random()
         if call is None or dice < 0.03:
             self._connect(person, polite=False)
-        elif dice < 0.10 and not person.favourite:
+        elif dice < 0.10:
             self._say(call, [person.subscribe5() if call.line.version == V5 else person.subscribe()])
         elif dice < 0.40:
             messages = [person.message(call.line.version) for _ in range(rng.choice([1, 1, 2, 5]))]
@@ -291,9 +269,6 @@ class World:
         whole: list[Packet] = []
         while call.up:
             data, packet, ends = call.up[0]
-            if call.half == 0 and self._is_answered_once(line, packet, whole):
-                call.up.popleft()
-                continue
             if not everything and rng.random() < 0.1:  # cut here
                 more = rng.randint(1, 3)
                 if call.half + more < len(data):
@@ -309,7 +284,6 @@ class World:
         self.tell(f"line {line.number} brings {[*whole]}" + (" and a half packet" if call.half else ""))
         before = self._queue_full()
         self.broker.feed(call.connection, bytes(chunk), self.now)
-        self._follow(call)
         if whole and line.held is None:
             line.last_heard = self.now
         for packet in whole:
@@ -334,37 +308,10 @@ class World:
         if line.over:
             assert call.connection.state == CLOSED, f"line {line.number} should be over: {whole[-1:]}"
 
-    def _is_answered_once(self, line: Line, packet: Packet, before: list[Packet]) -> bool:
-        """A QoS 2 message again that a worker looks at together with the first: both wait for the same outcome."""
-        return (
-            isinstance(self.broker, Team)
-            and line.held is not None
-            and isinstance(packet, Publish)
-            and packet.qos == 2
-            and any(isinstance(each, Publish) and each.packet_id == packet.packet_id for each in (*line.held, *before))
-        )
-
-    def _follow(self, call: Call) -> None:
-        """The connection may have moved to another worker."""
-        if isinstance(self.broker, Team):
-            connection = self.broker.now_of(call.connection)
-            if connection is call.connection:
-                return
-            self.tell(f"line {call.line.number} moves, and is line {connection.number}")
-            call.connection = connection
-            if connection.number == call.line.number:
-                call.line.last_heard = self.now  # nobody listened while it was on its way
-            else:
-                del self.calls[call.line.number]
-                call.line.number = connection.number
-                self.calls[connection.number] = call
-
     def _notice_refusal(self, session: BookSession, packet: Publish, before: int) -> None:
         """A QoS 2 message that found a full queue is acknowledged with 0x97, and its identifier is free."""
         real = self.broker.sessions.get(session.client_id)
         if real is None or real.received.has(packet.packet_id):
-            if isinstance(self.broker, Team):  # another worker may not have decided yet
-                self.undecided.append((session, packet, before))
             return
         assert self._queue_full() > before, "a QoS 2 identifier was not taken and nothing was dropped"
         session.received.discard(packet.packet_id)
@@ -384,8 +331,6 @@ class World:
 
     def _notice_closed(self) -> None:
         """The book hears at once of connections that the broker ended for reasons of its own."""
-        for call in list(self.calls.values()):
-            self._follow(call)
         for number in self.broker.turn.closed:
             call = self.calls[number]
             if not call.line.over:
@@ -433,17 +378,9 @@ class World:
     def _turn(self) -> None:
         turn = self.broker.turn
         assert not turn.overflowed
-        while turn.changes:
+        if turn.changes:
             self.store.commit(list(turn.changes))
             turn.changes.clear()
-            if isinstance(self.broker, Team):
-                self.broker.on_committed(self.now)
-                self._notice_closed()
-        undecided, self.undecided = self.undecided, []
-        for session, packet, before in undecided:
-            if packet.packet_id in session.received:
-                self._notice_refusal(session, packet, before)
-        self.undecided.clear()
         dirty, turn.dirty = turn.dirty, []
         turn.pending_bytes = 0
         for outbox in dirty:
@@ -694,7 +631,7 @@ class World:
         code = self.broker.publish(topic, payload, qos, False, self.now)
         if code == 0x97:
             assert self._queue_full() > before
-        elif self.workers == 1:  # the others are not waited for
+        else:
             assert self._queue_full() == before or self.limits.on_overflow == DROP_OLDEST
         self._notice_closed()
         self._settle()
@@ -761,7 +698,6 @@ class World:
             for reason, messages in each.connection.outbox.drops.items():
                 self.drops[each.connection.client_id, reason] += messages
         self.calls = {}
-        self.undecided.clear()
         self.book = before
         self.broker = self._new_broker()
         kept = self.store.load()
@@ -925,8 +861,7 @@ class World:
         for topic in list(self.book.retained):
             self.broker.publish(topic, b"", 1, True, self.now)
         self._settle()
-        for broker in self.broker.workers if isinstance(self.broker, Team) else [self.broker]:
-            self._check_is_empty(broker)
+        self._check_is_empty(self.broker)
         assert self.store.load() == []
 
     def _check_is_empty(self, broker: Broker) -> None:
@@ -941,19 +876,14 @@ class World:
         assert len(broker._deadlines) <= SLACK
         assert not any(not deadline.cancelled for _, _, deadline in broker._deadlines._heap)
         assert broker.publisher._retained_bytes == 0
-        if broker._workers is not None:
-            assert not broker._workers.postponed
-            assert not broker._workers._wanted
 
 
-def live(
-    seed: int, steps: int = 200, workers: int = 1, witness: Recorder | None = None
-) -> dict[tuple[int, int], bytearray]:
+def live(seed: int, steps: int = 200, witness: Recorder | None = None) -> dict[tuple[int, int], bytearray]:
     """A whole life of the world with that seed: what was written, by broker and line.
 
     Raises `AssertionError` with the seed and the story.
     """
-    world = World(seed, workers, witness)
+    world = World(seed, witness)
     try:
         for number in range(steps):
             world.tell(f"— {number} at {world.now - START:.1f}")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mqttlite.config import Config, ConfigError, ListenerOptions, load_config, parse_config
+from mqttlite.config import Config, ConfigError, ListenerOptions, changed_options, load_config, parse_config
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.security.tls import TlsOptions
@@ -193,3 +193,31 @@ def test_the_reference_has_every_option_with_its_default(name: str) -> None:
 )
 def test_a_quarter_of_the_connections_may_be_half_open(connections: int, asked: int | None, limit: int) -> None:
     assert ListenerOptions(max_connections=connections, max_half_open=asked).half_open_limit() == limit
+
+
+@pytest.mark.parametrize(
+    ("former", "new", "changed"),
+    [
+        (Config(), Config(), []),
+        (Config(), Config(stop_timeout_s=1.0), ["stop_timeout_s"]),
+        (Config(), Config(limits=Limits(max_inflight=7)), ["limits.max_inflight"]),
+        (
+            Config(listeners=(ListenerOptions(), ListenerOptions(port=1))),
+            Config(listeners=(ListenerOptions(), ListenerOptions(port=2))),
+            ["listeners[1].port"],
+        ),
+        (Config(), Config(listeners=(ListenerOptions(), ListenerOptions(port=2))), ["listeners"]),
+        (
+            Config(listeners=(ListenerOptions(),)),
+            Config(listeners=(ListenerOptions(tls=TlsOptions("a", "b")),)),
+            ["listeners[0].tls"],
+        ),
+        (
+            Config(listeners=(ListenerOptions(tls=TlsOptions("a", "b")),)),
+            Config(listeners=(ListenerOptions(tls=TlsOptions("a", "c")),)),
+            ["listeners[0].tls.key_file"],
+        ),
+    ],
+)
+def test_changed_options_are_named_by_their_paths(former: Config, new: Config, changed: list[str]) -> None:
+    assert changed_options(former, new) == changed

@@ -6,7 +6,7 @@ from bench.cases import CASES, GROUPS, compared, names, select
 
 
 def test_the_groups_are_the_modes_of_the_load_generator() -> None:
-    assert GROUPS == ("stream", "fanout", "fanin", "wild", "pingpong", "slow", "connect")
+    assert GROUPS == ("fleet", "stream", "fanout", "fanin", "wild", "pingpong", "slow", "connect")
 
 
 def test_every_case_belongs_to_one_group() -> None:

@@ -11,7 +11,7 @@ from bench.results import load
 
 def test_an_unknown_case_is_answered_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pingpong", "--cases", "no-such"]) == 2
-    assert "there are stream-q0-16B-x1, " in capsys.readouterr().err
+    assert "there are fleet-800-1k, " in capsys.readouterr().err
 
 
 def test_show_prints_what_a_missing_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,27 +64,11 @@ def test_who_is_not_installed_does_not_join(tmp_path: Path, home: Path, monkeypa
     assert "amqtt" not in [spec.name for spec in entrants.peers(home)]
 
 
-def test_without_a_compiled_build_its_variants_are_told_to_be_absent(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entrants, "flags_of", lambda spec, home: set())
+def test_without_a_compiled_build_its_variants_are_told_to_be_absent(home: Path) -> None:
     told: list[str] = []
     assert [spec.name for spec in entrants.ours(home, None, told.append)] == ["mqttlite-pure"]
-    assert told[0] == "mqttlite: there is no compiled build"
-
-
-def test_a_variant_whose_option_this_version_lacks_is_told_to_be_absent(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entrants, "flags_of", lambda spec, home: {"--port"})
-    told: list[str] = []
-    entrants.ours(home, home, told.append)
-    assert told == ["mqttlite-2-workers: `mqttlite serve` has no --workers"]
-
-
-def test_the_flags_are_those_that_the_help_lists(home: Path) -> None:
-    spec = entrants.serving("mqttlite", home, {"PYTHONPATH": str(ROOT)})
-    assert {"--port", "--tls-port", "--cert"} <= entrants.flags_of(spec, home)
+    assert told == ["mqttlite: there is no compiled build"]
+    assert [spec.name for spec in entrants.ours(home, home, told.append)] == ["mqttlite-pure", "mqttlite"]
 
 
 def test_the_compiled_build_is_made_again_when_the_source_changes_and_only_then(

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite.cli.main import main
-from mqttlite.sasl import keys_of
+from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import ITERATIONS, load
 
 

@@ -41,7 +41,7 @@ def test_flags_are_listeners(
     monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], expected: list[ListenerOptions]
 ) -> None:
     configs: list[Config] = []
-    monkeypatch.setattr(serve, "_run", configs.append)
+    monkeypatch.setattr(serve, "_run", lambda broker, _source: configs.append(broker))
     monkeypatch.setattr(serve, "Broker", lambda config: config)
     monkeypatch.setattr(serve, "_allow_many_files", lambda: None)
     result = CliRunner().invoke(serve.command, list(arguments))

@@ -76,23 +76,27 @@ def test_who_must_authenticate_waits_and_so_do_packets_sent_early(version: int) 
 
 
 @pytest.mark.parametrize(
-    ("code", "before", "reason"),
+    ("code", "before", "reason", "close_reason"),
     [
-        (0x86, 4, "user name or password is not accepted"),
-        (0x87, 5, "not authorized"),
-        (0x88, 3, "authentication is not possible now"),
+        (0x86, 4, "user name or password is not accepted", CloseReason.NOT_AUTHORIZED),
+        (0x87, 5, "not authorized", CloseReason.NOT_AUTHORIZED),
+        (0x88, 3, "authentication is not possible now", CloseReason.NOT_AUTHORIZED),
+        (0x89, 3, "too many clients wait for authentication", CloseReason.QUOTA_EXCEEDED),
     ],
 )
 @pytest.mark.parametrize("version", [V311, V5])
-def test_a_refusal_says_why_as_its_version_can(version: int, code: int, before: int, reason: str) -> None:
+def test_a_refusal_says_why_as_its_version_can(
+    version: int, code: int, before: int, reason: str, close_reason: CloseReason
+) -> None:
     world = World()
     client = world.open(version, must_authenticate=True)
     client.connect("c", username="ann", password=b"pw")
     client.send(Pingreq())
     world.decide(client, Verdict(code))
     gone(client, code if version == V5 else before)
-    assert client.connection.close_reason == CloseReason.NOT_AUTHORIZED
+    assert client.connection.close_reason == close_reason
     assert client.connection.close_detail == reason
+    assert client.connection.username == "ann", "who it claimed to be, for the log"
 
 
 def test_an_answer_to_nothing_is_harmless() -> None:
@@ -107,7 +111,7 @@ def test_an_answer_to_nothing_is_harmless() -> None:
 
 
 @pytest.mark.parametrize("code", [1, 0x19, 0x80, 0x8C])
-def test_a_verdict_is_one_of_five(code: int) -> None:
+def test_a_verdict_is_one_of_six(code: int) -> None:
     with pytest.raises(ValueError, match=f"0x{code:02x}"):
         Verdict(code)
     assert repr(welcome()) == "Verdict(0x00, username='ann')"
@@ -154,8 +158,9 @@ def test_who_a_client_is_says_the_method_and_not_the_client() -> None:
 def test_mqtt_4_12_0_4_the_server_refuses_at_any_point() -> None:
     world = World()
     client = knocking(world)
-    world.decide(client, REFUSED)
+    world.decide(client, Verdict(ReasonCode.NOT_AUTHORIZED, None, "claimed"))
     gone(client, 0x87)
+    assert client.connection.username == "claimed", "for the log"
     assert client.connection.close_detail == "authentication by KNOCK failed"
     client = knocking(world)
     world.decide(client, MORE)
@@ -314,6 +319,15 @@ def test_mqtt_4_12_1_2_who_fails_is_disconnected(code: int) -> None:
     world.decide(client, Verdict(code))
     gone(client, 0x87)
     assert client.connection.close_reason == CloseReason.NOT_AUTHORIZED
+
+
+def test_mqtt_4_12_1_2_who_comes_at_a_busy_time_is_disconnected_and_may_come_again() -> None:
+    world = World()
+    client = inside(world)
+    client.send(auth(0x19))
+    world.decide(client, Verdict(ReasonCode.SERVER_BUSY))
+    gone(client, 0x89)
+    assert client.connection.close_reason == CloseReason.QUOTA_EXCEEDED
 
 
 def test_nobody_becomes_somebody_else() -> None:

@@ -10,7 +10,6 @@ from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.packets import Ack, Connack, Publish, Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
-from tests.unit.core.test_workers import Crew
 
 OUTSIDE = ["$SYS", "$SYS/", "$SYS/broker/uptime"]
 
@@ -218,19 +217,3 @@ def test_who_is_not_named_may_not_publish_below_analytics() -> None:
     packet_id = client.publish(ALERT, "x", qos=1)
     assert client.received() == [Ack(PUBACK, packet_id, 0x87)]
     assert world.broker.publisher.drops == {NOT_AUTHORIZED: 2}
-
-
-@pytest.mark.parametrize("qos", [0, 1])
-def test_what_an_analyst_publishes_reaches_those_at_other_workers(qos: int) -> None:
-    crew = Crew(2)
-    for worker in crew.workers:
-        worker.broker.permit_analytics(frozenset({"analyst"}))
-    subscriber = crew[1].connect(crew.name(1))
-    subscriber.subscribe("$SYS/#", qos=qos)
-    crew.pump()
-    client = crew[0].connect("analyst")
-    crew.pump()
-    alerts = [Publish(ALERT.encode(), b"x", qos, packet_id=number if qos else 0) for number in (1, 2)]
-    client.send(*alerts)
-    crew.pump()
-    assert subscriber.payloads() == ["x", "x"]

@@ -11,7 +11,6 @@ from mqttlite.wire.packets import Connect, Packet, Publish
 from mqttlite.wire.properties import NONE, Properties
 from tests.support.core_driver import Client, World, publishes, request
 from tests.support.recorder import Everything
-from tests.unit.core.test_workers import Crew
 
 BESIDE = Properties(
     payload_format_indicator=1,
@@ -198,36 +197,3 @@ def test_a_packet_that_ends_in_them_is_malformed(qos: int) -> None:
     client.send_bytes(frame[:1] + bytes((frame[1] - 1,)) + frame[2:])
     assert client.closed
     assert client.connection.reason_code == 0x81
-
-
-@pytest.mark.parametrize(("seconds", "left"), [(0.4, 10), (0.6, 9), (4.0, 6), (9.8, 1)])
-@pytest.mark.parametrize("granted", [0, 2])
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_the_time_on_the_way_to_another_worker_counts(qos: int, granted: int, seconds: float, left: int) -> None:
-    crew = Crew()
-    reader, older = crew.subscriber(1, "t", qos=granted), crew.subscriber(1, "t", qos=granted, version=V311)
-    sender = crew.connect(0)
-    for at in (1, 3):
-        sender.send(*alike("xy", qos, Properties(message_expiry_interval=10), at))
-        crew.advance(seconds)
-        crew.pump()
-    arrived = publishes(reader.received())
-    assert [each.payload for each in arrived] == [b"x", b"y"] * 2
-    assert [each.properties.message_expiry_interval for each in arrived] == [left] * 4
-    assert older.payloads() == ["x", "y"] * 2
-
-
-@pytest.mark.parametrize("version", [V5, V311])
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_they_go_to_other_workers(qos: int, version: int) -> None:
-    crew = Crew()
-    readers = [crew.subscriber(1, "t", qos=2, version=each) for each in (V5, V311)]
-    sender = crew.connect(0, version)
-    kinds = [BESIDE, BESIDE, NONE, Properties(content_type="a"), Properties(content_type="a")]
-    for at, each in enumerate(kinds, 1):
-        sender.send(*alike("x", qos, each if version == V5 else NONE, at))
-        crew.pump()
-    assert [each.properties for each in publishes(readers[0].received())] == (
-        kinds if version == V5 else [NONE] * len(kinds)
-    )
-    assert [each.properties for each in publishes(readers[1].received())] == [NONE] * len(kinds)

@@ -2,8 +2,10 @@
 
 import asyncio
 import errno
+import itertools
 import logging
 import stat
+import threading
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,10 +14,10 @@ import pytest
 from mqttlite.client.scram import ScramSha256
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.turn import Authenticate
-from mqttlite.sasl import ScramError, keys_of, prepare
 from mqttlite.security import password_file
-from mqttlite.security.authenticator import Credentials
+from mqttlite.security.authenticator import Credentials, TooBusy
 from mqttlite.security.gate import Gate
+from mqttlite.security.keys import Keys, TextError, derive, keys_of, prepare
 from mqttlite.security.password_file import (
     PasswordFileError,
     Users,
@@ -25,10 +27,11 @@ from mqttlite.security.password_file import (
     new_salt,
     set_user,
 )
-from mqttlite.security.passwords import PasswordAuthenticator
+from mqttlite.security.passwords import HASHES_AT_ONCE, PasswordAuthenticator
 
 ANN = keys_of("secret", b"0123456789abcdef", 4_096)
-BOB = keys_of("hunter2", b"fedcba98", 5_000)
+BOB = keys_of("hunter2", b"fedcba987654", 5_000)
+SALT = "MDEyMzQ1Njc4OWFiY2RlZg=="
 LINE = f"ann:{format_keys(ANN)}"
 
 
@@ -87,10 +90,11 @@ def test_postgresqls_own_secrets_are_read(tmp_path: Path) -> None:
         (LINE + " ", "base64"),
         (LINE.replace("$4096", "$4095"), "4095 iterations: they may be 4096 to 10000000"),
         (LINE.replace("$4096", "$10000001"), "iterations"),
-        (f"ann:SCRAM-SHA-256$4096:QUJD$QUJD:{'A' * 43}=", "32 bytes"),
-        (f"ann:SCRAM-SHA-256$4096:QUJD${'A' * 43}=:QUJD", "32 bytes"),
+        (f"ann:SCRAM-SHA-256$4096:{SALT}$QUJD:{'A' * 43}=", "32 bytes"),
+        (f"ann:SCRAM-SHA-256$4096:{SALT}${'A' * 43}=:QUJD", "32 bytes"),
+        (LINE.replace(SALT, "MDEyMzQ1Njc4OTA="), "a salt of 11 bytes: it has 12 at least"),
         (f"{LINE}\n{LINE}", "user 'ann' has a line already"),
-        (LINE.replace("ann", "a\x07"), "no user name"),
+        (LINE.replace("ann", "a\x07"), "control characters"),
         (LINE.replace("ann", ""), "empty"),
         (LINE.replace("ann", "a\u00adnn"), "write it so"),
     ],
@@ -180,7 +184,7 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
 def test_who_does_not_exist_looks_like_who_does() -> None:
     users = Users({"ann": ANN, "bob": BOB})
     shapes = {(keys.iterations, len(keys.salt)) for keys in map(users.find, [f"user{n}" for n in range(50)])}
-    assert shapes == {(4_096, 16), (5_000, 8)}
+    assert shapes == {(4_096, 16), (5_000, 12)}
 
 
 def test_who_does_not_exist_is_the_same_after_a_restart_and_no_other() -> None:
@@ -216,6 +220,130 @@ async def test_who_comes_in(
     passwords = PasswordAuthenticator(path, allow_anonymous=allow_anonymous)
     anonymous = username is None and password is None
     assert await passwords.authenticate(credentials(username, password)) == (good or (anonymous and allow_anonymous))
+
+
+class Held:
+    """Holds up the threads that hash, until it is told to let them go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = threading.Event()
+        self.begun = threading.Semaphore(0)
+        monkeypatch.setattr("mqttlite.security.passwords.derive", self._derive)
+
+    def _derive(self, prepared: str, salt: bytes, iterations: int) -> Keys:
+        self.begun.release()
+        self.free.wait(10)
+        return derive(prepared, salt, iterations)
+
+    async def full(self) -> None:
+        """Every thread has something to do."""
+        for _ in range(HASHES_AT_ONCE):
+            await asyncio.to_thread(self.begun.acquire, timeout=10)
+
+
+async def test_texts_are_prepared_once_and_not_on_the_loop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[tuple[str, int]] = []
+
+    def spy(text: str) -> str:
+        prepared.append((text, threading.get_ident()))
+        return text
+
+    monkeypatch.setattr("mqttlite.security.keys.saslprep", spy)
+    assert not await PasswordAuthenticator(path).authenticate(credentials("Zoë", "pässword".encode()))
+    ((text, thread),) = prepared
+    assert text == "pässword"
+    assert thread != threading.get_ident()
+
+
+async def test_scram_prepares_names_not_on_the_loop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def find(_users: Users, _name: str) -> Keys:
+        threads.append(threading.get_ident())
+        return ANN
+
+    monkeypatch.setattr(Users, "find", find)
+    await PasswordAuthenticator(path).begin("SCRAM-SHA-256", credentials(None, None)).step(b"n,,n=ann,r=x")
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
+
+
+@pytest.mark.parametrize(("password", "pauses"), [("secret", []), ("sécret", [9 * 2.0])])
+async def test_a_thread_that_prepares_leaves_most_of_the_time_to_the_loop(
+    path: Path, monkeypatch: pytest.MonkeyPatch, password: str, pauses: list[float]
+) -> None:
+    clock, slept = itertools.count(0.0, 2.0), list[float]()
+    monkeypatch.setattr("mqttlite.security.passwords.time.thread_time", lambda: next(clock))
+    monkeypatch.setattr("mqttlite.security.passwords.time.sleep", slept.append)
+    await PasswordAuthenticator(path).authenticate(credentials("ann", password.encode()))
+    assert slept == pauses
+
+
+async def test_when_too_many_wait_the_next_is_told_to_come_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqttlite.security.passwords.MAX_WAITING", 3)
+    held, passwords = Held(monkeypatch), PasswordAuthenticator(path)
+    gate = Gate(passwords, passwords)
+    ann = credentials("ann", b"secret")
+    waiting = [asyncio.create_task(passwords.authenticate(ann)) for _ in range(HASHES_AT_ONCE + 2)]
+    await held.full()
+    waiting.append(asyncio.create_task(passwords.authenticate(ann)))  # the last that fits
+    await asyncio.sleep(0)
+    with pytest.raises(TooBusy, match="3 clients wait"):
+        await passwords.authenticate(ann)
+    for asked in (Authenticate(1, "c", "ann", b"secret"), question(b"n,,n=ann,r=x", begins=True)):
+        asked.method = "SCRAM-SHA-256" if asked.method else ""
+        assert (await gate.verdict(asked, ann)).reason_code == 0x89
+    assert not await passwords.authenticate(credentials("ann", b"x" * 4_097)), "it takes no thread"
+    held.free.set()
+    assert all(await asyncio.gather(*waiting))
+    assert await passwords.authenticate(ann)
+
+
+async def test_who_leaves_makes_room_for_the_next(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqttlite.security.passwords.MAX_WAITING", 1)
+    held, passwords = Held(monkeypatch), PasswordAuthenticator(path)
+    ann = credentials("ann", b"secret")
+    waiting = [asyncio.create_task(passwords.authenticate(ann)) for _ in range(HASHES_AT_ONCE)]
+    await held.full()
+    left = asyncio.create_task(passwords.authenticate(ann))
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.wait([left])
+    waiting.append(asyncio.create_task(passwords.authenticate(ann)))
+    held.free.set()
+    assert all(await asyncio.gather(*waiting))
+
+
+async def test_an_entry_whose_name_and_password_are_newer_than_unicode_3_2_is_good(path: Path) -> None:
+    assert set_user(path, "zoë🔑", keys_of("pass🔑wörd", b"0123456789abcdef", 4_096), create=False)
+    assert await PasswordAuthenticator(path).authenticate(credentials("zoë🔑", "pass🔑wörd".encode()))
+
+
+@pytest.mark.parametrize(
+    ("text", "prepared"),
+    [
+        ("I\u00adX", "IX"),
+        ("user", "user"),
+        ("USER", "USER"),
+        ("\u00aa", "a"),
+        ("\u2168", "IX"),
+        ("a\u00a0b", "a b"),
+        ("\u0627\u0628", "\u0627\u0628"),
+        ("\u2168🔑\u2168", "IX🔑IX"),
+    ],
+)
+def test_texts_are_compared_as_rfc_4013_says(text: str, prepared: str) -> None:
+    assert prepare(text) == prepared
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("", "empty"), ("\u00ad", "empty"), ("a\x07", "control"), ("\u0627x", "bidi"), ("x" * 1_025, "1024")],
+)
+def test_a_text_that_cannot_be_a_password_is_refused(text: str, why: str) -> None:
+    with pytest.raises(TextError, match=why):
+        prepare(text)
+    assert prepare("x" * 1_024) == "x" * 1_024
 
 
 async def test_many_at_once_are_checked_a_few_at_a_time(path: Path) -> None:
@@ -318,7 +446,7 @@ async def test_other_rights_are_a_change_too(path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("text", ["x" * 65_000, "\ufdfa" * 1_000, "\u00e4" * 65_000])
 async def test_long_names_and_passwords_take_no_time(path: Path, text: str) -> None:
     passwords = PasswordAuthenticator(path)
-    with pytest.raises(ScramError, match="characters, and may have 1024"):
+    with pytest.raises(TextError, match="characters, and may have 1024"):
         prepare(text)
     assert not await passwords.authenticate(credentials("ann", text.encode()))
     assert not await passwords.authenticate(credentials(text, b"secret"))
@@ -348,7 +476,7 @@ async def test_who_does_not_exist_fails_as_who_forgot_a_password_does(path: Path
     passwords = PasswordAuthenticator(path)
     for username in ("ann", "eve"):
         verdict = await scram(passwords, username, "wrong")
-        assert (verdict.reason_code, verdict.data, verdict.username) == (0x87, None, None)
+        assert (verdict.reason_code, verdict.data) == (0x87, None)
 
 
 async def test_who_does_not_exist_fails_even_with_a_proof(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +485,53 @@ async def test_who_does_not_exist_fails_even_with_a_proof(path: Path, monkeypatc
     assert not await PasswordAuthenticator(path).authenticate(credentials("eve", b"secret"))
 
 
-@pytest.mark.parametrize("data", [None, b"", b"p=tls-unique,,n=ann,r=x"])
+@pytest.mark.parametrize("header", [b"n,,", b"y,,"])
+async def test_a_client_without_channel_binding_is_asked(path: Path, header: bytes) -> None:
+    exchange = PasswordAuthenticator(path).begin("SCRAM-SHA-256", credentials(None, None))
+    verdict = await exchange.step(header + b"n=ann,r=abc")
+    assert verdict.reason_code == 0x18
+    assert (verdict.data or b"").startswith(b"r=abc")
+    assert (verdict.data or b"").endswith(f",s={SALT},i=4096".encode())
+
+
+@pytest.mark.parametrize("last", [b"", b"\xff", b"c=biws,r={}", b"c=eSws,r={},p=AAAA", b"c=biws,r=x,p=AAAA"])
+async def test_a_last_message_that_proves_nothing_is_refused(path: Path, last: bytes) -> None:
+    exchange = PasswordAuthenticator(path).begin("SCRAM-SHA-256", credentials(None, None))
+    asked = (await exchange.step(b"n,,n=ann,r=abc")).data or b""
+    nonce = asked.partition(b",")[0].removeprefix(b"r=")
+    assert (await exchange.step(last.replace(b"{}", nonce))).reason_code == 0x87
+
+
+async def test_the_header_of_the_first_message_is_signed(path: Path) -> None:
+    """Somebody between the two has taken out that the client knows of channel binding."""
+    talk = ScramSha256("ann", "secret").begin()
+    exchange = PasswordAuthenticator(path).begin("SCRAM-SHA-256", credentials(None, None))
+    challenge = await exchange.step(b"y" + talk.first()[1:])
+    assert (await exchange.step(await talk.reply(challenge.data or b""))).reason_code == 0x87
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        b"",
+        b"p=tls-unique,,n=ann,r=x",
+        b"n",
+        b"n,",
+        b"n,a=bob,n=ann,r=x",
+        b"n,,m=x,n=ann,r=x",
+        b"n,,r=x,n=ann",
+        b"n,,n=ann",
+        b"n,,n=ann,r=a b",
+        b"n,,n=a=nn,r=x",
+        b"n,,n=,r=x",
+        b"n,,n=\x07,r=x",
+        b"n,,n=\xff,r=x",
+        b"n,,n=u\0,r=x",
+        f"n,,n=ann,r={'x' * 2_048}".encode(),
+        f"n,,n={chr(0xFDFA) * 200},r=x".encode(),
+    ],
+)
 async def test_a_scram_that_is_none_is_refused(path: Path, data: bytes | None) -> None:
     exchange = PasswordAuthenticator(path).begin("SCRAM-SHA-256", credentials(None, None))
     assert (await exchange.step(data)).reason_code == 0x87

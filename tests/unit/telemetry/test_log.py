@@ -1,17 +1,28 @@
-"""A flood of warnings leaves as a few, and says how many it was; lines of one pass of the loop leave together."""
+"""The log: a flood of warnings is cut and counted, lines are as documented, and a reader that does not read costs lines
+and nothing else."""
 
-import asyncio
 import io
 import json
 import logging
-import re
+import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import IO, Any
 
 import pytest
 
-from mqttlite.telemetry.log import LINES_PER_S, Calm, Lines
+from mqttlite.telemetry.log import (
+    BATCH_LINES,
+    FLUSH_S,
+    LINES_PER_S,
+    QUEUE_LINES,
+    Calm,
+    LogQueue,
+    LogWriter,
+    lines_dropped,
+    writing_log,
+)
 
 
 class Log:
@@ -90,138 +101,187 @@ def test_a_clock_that_is_set_back_silences_nobody(log: Log) -> None:
     assert log.lines() == [f"a refused ({LINES_PER_S} more like this were left out before)"]
 
 
-class Terminal(io.StringIO):
-    """Keeps each write."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes: list[str] = []
-
-    def write(self, text: str) -> int:
-        if self.closed:
-            raise BrokenPipeError
-        self.writes.append(text)
-        return len(text)
-
-
-@pytest.fixture
-def terminal() -> Terminal:
-    return Terminal()
-
-
-@pytest.fixture
-def logger(terminal: Terminal) -> Iterator[logging.Logger]:
-    logger = logging.Logger("alone", logging.INFO)
-    lines = Lines(terminal)
+def logger_into(lines: LogQueue) -> logging.Logger:
+    logger = logging.Logger("mqttlite.net", logging.DEBUG)
     logger.addHandler(lines)
-    yield logger
-    lines.close()
+    return logger
 
 
-async def test_lines_of_one_pass_of_the_loop_leave_together(terminal: Terminal, logger: logging.Logger) -> None:
-    for number in range(3):
+def written(write: Callable[[logging.Logger], None], *, as_json: bool = False) -> list[str]:
+    """The lines of the log."""
+    lines, stream = LogQueue(as_json), io.StringIO()
+    writer = LogWriter(lines, stream)
+    writer.start()
+    write(logger_into(lines))
+    writer.stop()
+    return stream.getvalue().splitlines()
+
+
+def as_json(write: Callable[[logging.Logger], None]) -> list[dict[str, Any]]:
+    """What some lines are as objects."""
+    return [json.loads(line) for line in written(write, as_json=True)]
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[IO[bytes], IO[str]]]:
+    """The two ends of a pipe."""
+    reader, writer = os.pipe()
+    with open(reader, "rb") as ours, open(writer, "w") as theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
+def lines() -> Iterator[LogQueue]:
+    """A queue of the root logger's lines."""
+    root, lines = logging.getLogger(), LogQueue()
+    root.addHandler(lines)
+    yield lines
+    root.removeHandler(lines)
+
+
+# ── the queue and its thread ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("count", [1, BATCH_LINES - 1, BATCH_LINES, BATCH_LINES + 1, QUEUE_LINES])
+def test_a_stop_writes_all_that_is_queued_in_order(count: int) -> None:
+    lines, stream = LogQueue(), io.StringIO()
+    logger, writer = logger_into(lines), LogWriter(lines, stream)
+    for number in range(count):
         logger.info("line %d", number)
-    assert terminal.writes == []
-    await asyncio.sleep(0)
-    logger.info("line 3")
-    await asyncio.sleep(0)
-    assert [re.findall(r"line \d", text) for text in terminal.writes] == [["line 0", "line 1", "line 2"], ["line 3"]]
+    writer.start()
+    writer.stop()
+    assert [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()] == [str(n) for n in range(count)]
 
 
-async def test_a_warning_takes_the_lines_before_it_along_at_once(terminal: Terminal, logger: logging.Logger) -> None:
-    logger.info("line 0")
-    logger.warning("line 1")
-    assert [re.findall(r"line \d", text) for text in terminal.writes] == [["line 0", "line 1"]]
-    await asyncio.sleep(0)
-    assert len(terminal.writes) == 1
+@pytest.mark.parametrize("above", [-1, 0, 1, 7])
+def test_a_full_queue_drops_lines_and_the_count_is_logged_when_there_is_room(above: int) -> None:
+    lines, stream = LogQueue(), io.StringIO()
+    logger, writer = logger_into(lines), LogWriter(lines, stream)
+    for _ in range(QUEUE_LINES + above):
+        logger.info("line")
+    assert lines.dropped == max(0, above)
+    writer.start()
+    writer.stop()
+    *texts, last = stream.getvalue().splitlines()
+    if above <= 0:
+        assert len(texts) == QUEUE_LINES + above - 1
+    else:
+        said = [line for line in (*texts, last) if "dropped" in line]
+        assert len(texts) == QUEUE_LINES
+        assert len(said) == 1
+        assert said[0].endswith(f"WARNING {above} lines of the log were dropped: nobody read it, or too slowly")
 
 
-def test_a_line_without_a_loop_leaves_at_once_with_its_time_and_level(
-    terminal: Terminal, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for at in (0.0, 0.25, 1.5):
-        monkeypatch.setattr(time, "time", lambda at=at: 1_000_000_000 + at)
-        monkeypatch.setattr(time, "time_ns", lambda at=at: int((1_000_000_000 + at) * 1e9))
-        logger.info("on")
-    day = time.strftime("%Y-%m-%d", time.localtime(1_000_000_000))
-    clock = [time.strftime("%H:%M:%S", time.localtime(1_000_000_000 + second)) for second in (0, 0, 1)]
-    assert terminal.writes == [
-        f"{day} {at},{ms} INFO    on\n" for at, ms in zip(clock, ("000", "250", "500"), strict=True)
-    ]
+def test_a_pipe_that_nobody_reads_does_not_hold_up_who_logs_and_a_late_reader_learns_the_count() -> None:
+    lines = LogQueue()
+    logger = logger_into(lines)
+    with pipe() as (reader, stream):
+        writer = LogWriter(lines, stream)
+        writer.start()
+        logged = 0
+        while not lines.dropped:  # the pipe is full, and the queue is
+            logger.info("line %s", "x" * 500)
+            logged += 1
+        told = kept = 0
+        while not told or kept < logged - lines.dropped:
+            line = reader.readline()
+            if b"dropped" in line:
+                told += int(line.split(b"WARNING ")[1].split()[0])
+            else:
+                kept += 1
+        writer.stop()
+    assert told == lines.dropped
 
 
-@pytest.mark.parametrize("as_json", [False, True])
-async def test_what_is_said_is_what_the_logging_library_would_write(
-    terminal: Terminal, as_json: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "time", lambda: 1_763_744_967.25)
-    monkeypatch.setattr(time, "time_ns", lambda: 1_763_744_967_250_000_000)  # the library asks it from 3.13 on
-    logger, lines = logging.Logger("alone", logging.INFO), Lines(terminal, as_json)
-    logger.addHandler(lines)
-    fields: dict[str, object] = {"peer": "[::1]:7", "client_id": None, "connection_id": 7}
-    logger.info("client %r connected", "é\n", extra={"fields": fields})
-    lines.say(asyncio.get_running_loop(), "alone", "client 'é\\n' connected", fields)
-    assert terminal.writes == []
-    await asyncio.sleep(0)
-    (text,) = terminal.writes
-    library, ours = text.splitlines()
-    assert ours == library
-    lines.say(asyncio.get_running_loop(), "alone", "next", fields)
-    await asyncio.sleep(0)
-    assert "next" in terminal.writes[1]
-    lines.close()
+def test_a_stop_with_a_blocked_pipe_is_bounded() -> None:
+    lines = LogQueue()
+    logger = logger_into(lines)
+    with pipe() as (_, stream):
+        writer = LogWriter(lines, stream)
+        writer.start()
+        for _ in range(1_000):
+            logger.info("line %s", "x" * 500)
+        began = time.monotonic()
+        writer.stop()
+        assert FLUSH_S - 0.1 < time.monotonic() - began < FLUSH_S + 2
 
 
-async def test_what_a_client_may_make_very_long_is_shortened(terminal: Terminal) -> None:
-    client_id = "x" * 65_535
-    for style in (False, True):
-        logger, lines = logging.Logger("alone", logging.INFO), Lines(terminal, as_json=style)
-        logger.addHandler(lines)
-        logger.info("client %s connected", client_id, extra={"fields": {"client_id": client_id}})
-        logger.warning("client %s is slow", client_id, extra={"fields": {"client_id": client_id}})
-        lines.say(asyncio.get_running_loop(), "alone", f"client {client_id} left", {"client_id": client_id})
-        lines.flush()
-        lines.close()
-    text = "".join(terminal.writes).splitlines()
-    assert len(text) == 6
-    assert all(len(line) < 3_000 for line in text)
-    assert all(" characters)" in line for line in text)
-    assert json.loads(text[-1])["client_id"] == f"{'x' * 1_000}… (65535 characters)"
+def test_a_reader_that_is_gone_stops_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+    lines = LogQueue()
+    logger = logger_into(lines)
+    with pipe() as (reader, stream):
+        writer = LogWriter(lines, stream)
+        writer.start()
+        reader.close()
+        logger.info("into a pipe without a reader")
+        writer.stop()
+    assert capfd.readouterr().err == ""
 
 
-def test_a_traceback_is_not_shortened(terminal: Terminal) -> None:
-    logger, lines = logging.Logger("alone", logging.INFO), Lines(terminal, as_json=True)
-    logger.addHandler(lines)
-    try:
-        raise ValueError("x" * 5_000)
-    except ValueError:
-        logger.exception("that failed")
-    lines.close()
-    assert "x" * 5_000 in json.loads("".join(terminal.writes))["exception"]
+def test_a_line_that_cannot_be_made_stops_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    def write(logger: logging.Logger) -> None:
+        logger.info("%d", "no number")
+        logger.info("next")
 
-
-def test_a_line_that_cannot_be_made_or_written_stops_nobody(
-    terminal: Terminal, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logger.info("%d", "no number")
+    assert [line.rpartition(" ")[2] for line in written(write)] == ["next"]
     assert "Logging error" in capsys.readouterr().err
-    terminal.close()
-    logger.info("into a closed terminal")
-    assert capsys.readouterr().err == ""
+
+
+def test_the_root_loggers_lines_are_written_meanwhile_and_its_drops_counted(lines: LogQueue) -> None:
+    stream = io.StringIO()
+    with writing_log(stream):
+        logging.getLogger().warning("a line")
+    assert stream.getvalue().endswith("WARNING a line\n")
+    assert lines_dropped() == 0
+    logger = logger_into(lines)  # the others of the root logger need not see them all
+    for _ in range(QUEUE_LINES + 3):
+        logger.warning("a line")
+    assert lines_dropped() == 3
+
+
+# ── as text ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_line_has_its_time_and_level_and_no_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_000_000_000.25)
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000_250_000_000)  # the library asks it from 3.13 on
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1_000_000_000))
+    lines = written(lambda logger: logger.warning("a line", extra={"fields": {"client_id": "c"}}))
+    assert lines == [f"{at},250 WARNING a line"]
+
+
+@pytest.mark.parametrize("style", [False, True])
+@pytest.mark.parametrize("above", [-1, 0, 1])
+def test_what_a_client_may_make_very_long_is_shortened(style: bool, above: int) -> None:
+    client_id = "x" * (1_000 + above)
+
+    def write(logger: logging.Logger) -> None:
+        logger.info("%s", client_id, extra={"fields": {"client_id": client_id}})
+
+    (line,) = written(write, as_json=style)
+    expected = client_id if above <= 0 else f"{'x' * 1_000}… (1001 characters)"
+    if style:
+        found = json.loads(line)
+        assert (found["message"], found["client_id"]) == (expected, expected)
+    else:
+        assert line.endswith(f"INFO    {expected}")
 
 
 # ── as JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def as_json(write: Callable[[logging.Logger], None]) -> list[dict[str, Any]]:
-    """What some lines are as objects."""
-    terminal = Terminal()
-    logger = logging.Logger("mqttlite.net", logging.DEBUG)
-    lines = Lines(terminal, as_json=True)
-    logger.addHandler(lines)
-    write(logger)
-    lines.close()
-    return [json.loads(line) for line in "".join(terminal.writes).splitlines()]
+def test_a_traceback_is_a_field_and_is_not_shortened() -> None:
+    def write(logger: logging.Logger) -> None:
+        try:
+            raise ValueError("x" * 5_000)
+        except ValueError:
+            logger.exception("it failed")
+
+    (line,) = as_json(write)
+    assert set(line) == {"time", "level", "logger", "message", "exception"}
+    assert line["message"] == "it failed"
+    assert line["exception"].startswith("Traceback")
+    assert line["exception"].endswith(f"ValueError: {'x' * 5_000}")
 
 
 def test_a_line_is_an_object_with_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,25 +313,6 @@ def test_a_line_is_an_object_with_its_fields(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_an_exception_is_a_field() -> None:
-    def write(logger: logging.Logger) -> None:
-        try:
-            raise ValueError("why")
-        except ValueError:
-            logger.exception("it failed")
-
-    (line,) = as_json(write)
-    assert line["message"] == "it failed"
-    assert line["exception"].startswith("Traceback")
-    assert line["exception"].endswith("ValueError: why")
-
-
 def test_a_name_that_is_no_text_is_a_line_all_the_same() -> None:
     (line,) = as_json(lambda logger: logger.info("%s", b"caf\xe9".decode("utf-8", "surrogateescape")))
     assert line["message"] == "caf\udce9"
-
-
-def test_text_says_nothing_of_the_fields(terminal: Terminal, logger: logging.Logger) -> None:
-    logger.warning("a line", extra={"fields": {"client_id": "c"}})
-    (text,) = terminal.writes
-    assert text.endswith("WARNING a line\n")

@@ -160,6 +160,7 @@ def test_an_error_knows_what_to_say_on_the_wire() -> None:
         "ClientIdentifierNotValid": 0x85,
         "BadUserNameOrPassword": 0x86,
         "ServerUnavailable": 0x88,
+        "ServerBusy": 0x89,
         "PayloadFormatInvalid": 0x99,
         "RetainNotSupported": 0x9A,
         "QosNotSupported": 0x9B,

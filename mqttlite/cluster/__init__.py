@@ -1,1 +1,0 @@
-"""Several workers as one broker: how what they have for each other travels."""
