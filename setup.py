@@ -11,13 +11,13 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HERE = Path(__file__).resolve().parent
-ON_TOP = (
+COMPILED_ADAPTERS = (
     "mqttlite/net/link.py",
     "mqttlite/net/turns.py",
 )
 
 
-def ground_floor() -> list[Extension]:
+def core_extensions() -> list[Extension]:
     if os.environ.get("MQTTLITE_PURE") == "1" or shutil.which(os.environ.get("CC", "cc")) is None:
         return []
     from mypyc.build import mypycify
@@ -27,7 +27,7 @@ def ground_floor() -> list[Extension]:
     # The rooms above are only looked at for their types, and what they import need not be installed here.
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
     try:
-        extensions: list[Extension] = mypycify([*options, *files, *ON_TOP], opt_level="3")
+        extensions: list[Extension] = mypycify([*options, *files, *COMPILED_ADAPTERS], opt_level="3")
     except SystemExit as error:  # how mypyc says that it cannot
         print(f"mqttlite is not compiled: {error}")
         return []
@@ -36,4 +36,4 @@ def ground_floor() -> list[Extension]:
     return extensions
 
 
-setup(ext_modules=ground_floor())
+setup(ext_modules=core_extensions())

@@ -126,14 +126,14 @@ def _by_known_topics(sizes: Sequence[int]) -> Iterator[Growth]:
     for size in sizes:
         world = World()
         for number in range(size):
-            world.broker.publisher.restore(Message(b"state/%d" % number, PAYLOAD, 0, True))
+            world.broker.router.restore(Message(b"state/%d" % number, PAYLOAD, 0, True))
         writer, other = world.connect("writer"), world.connect("other")
         frame = encode(Publish(b"state/7", PAYLOAD, retain=True), V5)
-        retained.append(_quickest(partial(_turn, world, writer, frame), times=20))
+        retained.append(_quickest(partial(_effects, world, writer, frame), times=20))
         world.feed(writer, b"".join([encode(Publish(b"t/%d" % number, PAYLOAD), V5) for number in range(size)]))
-        world.turn()
+        world.effects()
         come = encode(Subscribe(1, (SubscriptionRequest(b"t/+/x"),)), V5) + encode(Unsubscribe(2, (b"t/+/x",)), V5)
-        subscribed.append(_quickest(partial(_turn, world, other, come)))
+        subscribed.append(_quickest(partial(_effects, world, other, come)))
     yield Growth("a retained message in the place of another", "retained messages", list(sizes), retained)
     yield Growth("a filter with `+` comes and goes, matching none", "topics in use", list(sizes), subscribed)
 
@@ -174,12 +174,12 @@ def _passing(world: World, payload: bytes, *, messages: int, topic: bytes = b"pa
     world.subscriber("the-reader", topic)
     writer = world.connect("the-writer")
     chunk = b"".join([encode(Publish(topic, payload + b"." * (number % 2)), V5) for number in range(messages)])
-    return partial(_turn, world, writer, chunk)
+    return partial(_effects, world, writer, chunk)
 
 
-def _turn(world: World, connection: Connection, chunk: bytes) -> None:
+def _effects(world: World, connection: Connection, chunk: bytes) -> None:
     world.feed(connection, chunk)
-    world.turn()
+    world.effects()
 
 
 def _quickest(work: Callable[[], object], *, parts: int = 1, times: int = 1) -> float:

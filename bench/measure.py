@@ -59,9 +59,9 @@ def measure(plan: Plan, contenders: Sequence[Contender]) -> Iterator[Result]:
     """Run every case on every contender, round after round; one that failed at a case is spared it afterwards."""
     failed: set[tuple[str, str]] = set()
     for number in range(plan.rounds):
-        turn = number % len(contenders)
+        effects = number % len(contenders)
         for case in plan.cases:
-            for contender in (*contenders[turn:], *contenders[:turn]):
+            for contender in (*contenders[effects:], *contenders[:effects]):
                 if (contender.name, case.name) in failed or not contender.carries(case):
                     continue
                 result = _quietest(plan, case, contender, number)

@@ -18,7 +18,7 @@ from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
-from mqttlite.telemetry.ledger import Options as LedgerOptions
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
 
@@ -128,7 +128,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How a shared subscription's group chooses, by the group's name; `"*"` for those not named."""
     telemetry: TelemetryOptions | None = None
     """Absent: no telemetry is written."""
-    ledger: LedgerOptions | None = None
+    delivery_log: DeliveryLogOptions | None = None
     """Of which messages it is known what became of them, for `mqttlite why`. Absent: of none."""
     sys: SysOptions = SysOptions()
     """What the broker says of itself below `$SYS`."""

@@ -19,13 +19,13 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.net.http import JSON, HttpServer, Options, Request, Response, sentence
 from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
-from mqttlite.net.turns import Turns
-from mqttlite.telemetry.census import Census, Comings
+from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.telemetry.counters import Totals
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.figures import Build, Figures, ListenerFigures
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.log import lines_dropped
+from mqttlite.telemetry.snapshot import Comings, Snapshot
 from mqttlite.telemetry.status import status
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 
@@ -51,7 +51,7 @@ class Monitor:
         options: Options,
         config: Config,
         core: Core,
-        turns: Turns,
+        loop_driver: LoopDriver,
         listeners: list[Listener],
         store: TimedStore,
         broker_id: str,
@@ -65,7 +65,7 @@ class Monitor:
         self.dataset: Dataset | None = None
         """None where no telemetry is written."""
         self._core: Final = core
-        self._turns: Final = turns
+        self._loop_driver: Final = loop_driver
         self._listeners: Final = listeners
         self._store: Final = store
         self._broker_id: Final = broker_id
@@ -79,9 +79,9 @@ class Monitor:
         self._lag: Final = LoopLag()
         self._started_at: Final = time.monotonic()
         self._told = Totals()
-        self._former: Census | None = None
+        self._former: Snapshot | None = None
         """The one that rates are measured from."""
-        self._latest: Census | None = None
+        self._latest: Snapshot | None = None
         self._figures: Figures | None = None
         self._written: tuple[Figures, bytes] | None = None
         """The latest figures as metrics."""
@@ -204,18 +204,20 @@ class Monitor:
             if latest is not None and now - latest.at >= INTERVAL_S:
                 self._former = latest
             former = self._former
-            links = list(self._turns.links.values())
-            census = Census(self._core, links, self._comings.ended, now, None if former is None else former.moved_bytes)
-            while not census.step():
+            links = list(self._loop_driver.links.values())
+            snapshot = Snapshot(
+                self._core, links, self._comings.ended, now, None if former is None else former.moved_bytes
+            )
+            while not snapshot.step():
                 await asyncio.sleep(0)
-            census.totals.keep_up_with(self._told)
-            self._told, self._latest = census.totals, census
-            self._figures = self._figures_of(census, former)
+            snapshot.totals.keep_up_with(self._told)
+            self._told, self._latest = snapshot.totals, snapshot
+            self._figures = self._figures_of(snapshot, former)
             return self._figures
         finally:
             self._gathering = None
 
-    def _figures_of(self, census: Census, former: Census | None) -> Figures:
+    def _figures_of(self, snapshot: Snapshot, former: Snapshot | None) -> Figures:
         core, comings = self._core, self._comings
         before = Totals() if former is None else former.totals
         return Figures(
@@ -223,7 +225,7 @@ class Monitor:
             broker_id=self._broker_id,
             uptime_s=time.monotonic() - self._started_at,
             not_ready=self._reason(),
-            totals=census.totals,
+            totals=snapshot.totals,
             opened=core.opened,
             sessions_expired=core.sessions.expired,
             connected=dict(comings.connected),
@@ -242,21 +244,21 @@ class Monitor:
                 )
                 for number, listener in enumerate(self._listeners)
             ],
-            connections=census.connections,
-            blocked=census.blocked,
+            connections=snapshot.connections,
+            blocked=snapshot.blocked,
             online=core.online,
             sessions=len(core.sessions),
             subscriptions=core.subscriptions,
             shared_subscriptions=core.shared_subscriptions,
-            retained=core.publisher.retained,
-            retained_bytes=core.publisher.retained_bytes,
-            queued=census.queued,
-            queued_bytes=census.queued_bytes,
-            inflight=census.inflight,
-            outbox_bytes=census.outbox_bytes,
-            rankings=census.rankings,
-            interval_s=census.at - (self._started_at if former is None else former.at),
-            grown={name: getattr(census.totals, name) - getattr(before, name) for name in _GROWING},
+            retained=core.router.retained,
+            retained_bytes=core.router.retained_bytes,
+            queued=snapshot.queued,
+            queued_bytes=snapshot.queued_bytes,
+            inflight=snapshot.inflight,
+            outbox_bytes=snapshot.outbox_bytes,
+            rankings=snapshot.rankings,
+            interval_s=snapshot.at - (self._started_at if former is None else former.at),
+            grown={name: getattr(snapshot.totals, name) - getattr(before, name) for name in _GROWING},
             lag=self._lag.histogram,
             recent_lag=self._lag.recent(),
             commits=self._store.histogram,

@@ -15,17 +15,17 @@ from typing import Final, Self
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.connection import Connection
+from mqttlite.core.effects import Authenticate
 from mqttlite.core.ports import Store
-from mqttlite.core.turn import Authenticate
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import Link, about
 from mqttlite.net.listeners import Listener
+from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.tls import ServerContext
-from mqttlite.net.turns import Turns
+from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator
-from mqttlite.security.gate import Gate
 from mqttlite.security.identity import identity_of
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
@@ -93,12 +93,12 @@ class Broker:
         self.broker_id = ""
         """Names one run, from `start` to `stop`: telemetry rows of another run have another."""
         self.listeners: list[Listener] = []
-        self._gate: Final = Gate(authenticator, method_authenticator)
-        self._gates: dict[Listener, Gate] = {}
+        self._auth_chain: Final = AuthChain(authenticator, method_authenticator)
+        self._auth_chains: dict[Listener, AuthChain] = {}
         self._passwords: Final[list[PasswordAuthenticator]] = []
         self._store: Final[Store] = MemoryStore() if store is None else store
         self._core: Core
-        self._turns: Turns
+        self._loop_driver: LoopDriver
         self.dataset: Dataset | None = None
         """Writes telemetry where the config says so."""
         self._pseudonyms = Pseudonyms()
@@ -142,14 +142,14 @@ class Broker:
         self._core.restore(self._store.load(), loop.time())
         metrics = self.config.metrics
         store = self._store if metrics is None else TimedStore(self._store)
-        self._turns = Turns(
+        self._loop_driver = LoopDriver(
             self._core,
             store,
             on_connected=self._on_connected,
             on_closed=self._on_closed,
             on_question=self._on_question,
         )
-        self._gates.clear()
+        self._auth_chains.clear()
         self._passwords.clear()
         self.listeners = [
             self._listener(number, options, _tls_context(number, options))
@@ -157,7 +157,7 @@ class Broker:
         ]
         if metrics is not None and isinstance(store, TimedStore):
             self.monitor = Monitor(
-                *(metrics, self.config, self._core, self._turns, self.listeners, store, self.broker_id),
+                *(metrics, self.config, self._core, self._loop_driver, self.listeners, store, self.broker_id),
                 lambda: self._not_ready,
             )
         self._running = True
@@ -227,10 +227,10 @@ class Broker:
             await asyncio.sleep(0)
         _log.info(
             "status: %d connections, %d sessions, %d subscriptions, %d retained messages, %d queued messages",
-            len(self._turns.links),
+            len(self._loop_driver.links),
             len(core.sessions),
             core.subscriptions + core.shared_subscriptions,
-            core.publisher.retained,
+            core.router.retained,
             survey.queued,
         )
 
@@ -253,7 +253,7 @@ class Broker:
             share = math.ceil(len(self._core.connections) / steps_left)
             for connection in list(self._core.connections.values())[:share]:
                 self._core.send_away(connection, options.server_reference, loop.time())
-            self._turns.run()
+            self._loop_driver.run()
             await asyncio.sleep(_DRAIN_STEP_S)
         await self.stop()
 
@@ -275,8 +275,8 @@ class Broker:
                         await listener.emptied()
             except TimeoutError:
                 _log.error("some connections could not be closed")
-            self._turns.run()
-            await self._turns.stop()
+            self._loop_driver.run()
+            await self._loop_driver.stop()
             if self.observer is not None:
                 await self.observer.stop()
             if self.dataset is not None:
@@ -297,7 +297,7 @@ class Broker:
         for listener in self.listeners:
             await listener.stop_accepting()
         self._core.shut_down(asyncio.get_running_loop().time())
-        await self._turns.settled()
+        await self._loop_driver.settled()
         for listener in self.listeners:
             await listener.emptied()
         if questions:
@@ -335,10 +335,10 @@ class Broker:
         if properties is not NONE:
             _check_properties(properties)
         code = self._core.publish(name, raw, qos, retain, asyncio.get_running_loop().time(), properties)
-        if self._core.turn.changes:
-            await self._turns.settled()
+        if self._core.effects.changes:
+            await self._loop_driver.settled()
         else:
-            self._turns.run()
+            self._loop_driver.run()
             await asyncio.sleep(0)  # a program that only publishes leaves the others their turn
         return code
 
@@ -346,17 +346,17 @@ class Broker:
 
     def _report(self) -> None:
         """Begin to say below `$SYS` what goes on here."""
-        turns, options = self._turns, self.config.sys
+        loop_driver, options = self._loop_driver, self.config.sys
         loop = asyncio.get_running_loop()
         self._status = None
         if options.interval_s:
 
             def connections() -> list[Connection]:
-                return [link.connection for link in turns.links.values()]
+                return [link.connection for link in loop_driver.links.values()]
 
-            self._status = Status(self._core, connections, turns.wake, options.interval_s, loop.time())
+            self._status = Status(self._core, connections, loop_driver.wake, options.interval_s, loop.time())
             self._reporting = loop.create_task(self._status.run())
-        self._presence = Presence(self._core, turns.wake, self._wall.offset) if options.presence else None
+        self._presence = Presence(self._core, loop_driver.wake, self._wall.offset) if options.presence else None
 
     def _open_dataset(self) -> None:
         options = self.config.telemetry
@@ -369,26 +369,26 @@ class Broker:
 
     def _observe(self) -> None:
         """Let the core be watched, if anybody wants to know what happens in it."""
-        dataset, ledger, monitor = self.dataset, self.config.ledger, self.monitor
-        if dataset is None and ledger is None:
+        dataset, delivery_log, monitor = self.dataset, self.config.delivery_log, self.monitor
+        if dataset is None and delivery_log is None:
             return
         self.observer = observer = Observer(
-            *(self._core, self._turns.links, self.broker_id, self._wall),
+            *(self._core, self._loop_driver.links, self.broker_id, self._wall),
             clock=asyncio.get_running_loop().time,
             options=self.config.telemetry,
             write=None if dataset is None else dataset.write,
             names=self._pseudonyms,
-            ledger_options=ledger,
+            delivery_log_options=delivery_log,
         )
-        self._turns.on_written = observer.on_written
+        self._loop_driver.on_written = observer.on_written
         if monitor is not None:
             monitor.latency = lambda: observer.latency
             monitor.oldest_unacknowledged_s = observer.oldest_unacknowledged_s
-            monitor.why = None if observer.ledger is None else observer.ledger.why
+            monitor.why = None if observer.delivery_log is None else observer.delivery_log.why
         observer.start(sum(listener.max_connections for listener in self.config.listeners))
 
     def _listener(self, number: int, options: ListenerOptions, context: ssl.SSLContext | None) -> Listener:
-        gate = self._gate_of(number, options)
+        auth_chain = self._auth_chain_of(number, options)
         listener = Listener(
             options.title(),
             TcpEndpoint(options.host, options.port)
@@ -401,34 +401,34 @@ class Broker:
             max_connections=options.max_connections,
             max_half_open=options.half_open_limit(),
             handshake_timeout_s=options.handshake_timeout_s,
-            must_authenticate=not gate.is_open,
-            methods=gate.methods,
+            must_authenticate=not auth_chain.is_open,
+            methods=auth_chain.methods,
             capabilities=options.capabilities,
             identity_of=identity_of,
             broker=self._core,
-            turns=self._turns,
+            loop_driver=self._loop_driver,
         )
-        self._gates[listener] = gate
+        self._auth_chains[listener] = auth_chain
         return listener
 
-    def _gate_of(self, number: int, options: ListenerOptions) -> Gate:
+    def _auth_chain_of(self, number: int, options: ListenerOptions) -> AuthChain:
         """Who is asked on a listener."""
         path, allow_anonymous = self.config.passwords_of(options)
         if path is None:
-            return self._gate
+            return self._auth_chain
         try:
             passwords = PasswordAuthenticator(path, allow_anonymous=allow_anonymous)
         except PasswordFileError as error:
             key = "password_file" if options.password_file is None else f"listeners[{number}].password_file"
             raise ConfigError(f"{key}: {error}") from None
         self._passwords.append(passwords)
-        return Gate(passwords, passwords)
+        return AuthChain(passwords, passwords)
 
     def _on_question(self, link: Link, question: Authenticate) -> None:
         self._note_connect(link)
-        gates = [gate for listener, gate in self._gates.items() if listener.holds(link)]
-        if gates:  # else the link is gone
-            task = asyncio.get_running_loop().create_task(self._authenticate(link, gates[0], question))
+        auth_chains = [auth_chain for listener, auth_chain in self._auth_chains.items() if listener.holds(link)]
+        if auth_chains:  # else the link is gone
+            task = asyncio.get_running_loop().create_task(self._authenticate(link, auth_chains[0], question))
             self._questions[question.number] = task
             task.add_done_callback(partial(self._on_answered, question.number))
 
@@ -436,7 +436,7 @@ class Broker:
         if self._questions.get(number) is task:
             del self._questions[number]
 
-    async def _authenticate(self, link: Link, gate: Gate, question: Authenticate) -> None:
+    async def _authenticate(self, link: Link, auth_chain: AuthChain, question: Authenticate) -> None:
         credentials = Credentials(
             question.client_id,
             question.username,
@@ -445,11 +445,11 @@ class Broker:
             link.address,
             link.listener,
         )
-        verdict = await gate.verdict(question, credentials)
+        verdict = await auth_chain.verdict(question, credentials)
         if not self._running:
             return  # the connection has had its last word
         self._core.answer(question.number, verdict, asyncio.get_running_loop().time())
-        self._turns.wake()
+        self._loop_driver.wake()
 
     def _note_connect(self, link: Link) -> None:
         for listener in self.listeners:
@@ -483,8 +483,8 @@ class Broker:
         question = self._questions.pop(connection.number, None)
         if question is not None:
             question.cancel()  # nobody waits for it any more
-        for gate in self._gates.values():
-            gate.forget(connection.number)
+        for auth_chain in self._auth_chains.values():
+            auth_chain.forget(connection.number)
         if self._status is not None:
             self._status.on_closed(connection)
         if self.monitor is not None:

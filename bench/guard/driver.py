@@ -35,16 +35,16 @@ def calibration() -> Work:
 
     def work() -> int:
         seen: dict[bytes, int] = {}
-        for turn in range(20):
+        for effects in range(20):
             for name in names:
                 head, _, tail = name.partition(b"/")
-                seen[head + tail] = seen.get(head + tail, 0) + len(name[1:]) + turn
+                seen[head + tail] = seen.get(head + tail, 0) + len(name[1:]) + effects
         return sum(seen.values())
 
     return work
 
 
-def a_run() -> Work:
+def a_batch() -> Work:
     return _through([Publish(b"t/0", PAYLOAD)] * 2_000)
 
 
@@ -101,7 +101,7 @@ def new_topics() -> Work:
     def work() -> None:
         world.feed(other, everything)  # which empties the cache of routes
         world.feed(writer, chunk)
-        world.turn()
+        world.effects()
 
     return work
 
@@ -116,7 +116,7 @@ def subscribe() -> Work:
     def work() -> None:
         world.feed(client, come)
         world.feed(client, go)
-        world.turn()
+        world.effects()
 
     return work
 
@@ -128,7 +128,7 @@ def retain() -> Work:
 
     def work() -> None:
         world.feed(writer, chunk)
-        world.turn()
+        world.effects()
 
     return work
 
@@ -144,9 +144,9 @@ def connect() -> Work:
                 f"device-{number}", keep_alive=60, properties=KEEPING if number % 2 else Properties()
             )
             world.feed(connection, bye)
-            world.turn()
+            world.effects()
             world.broker.close(connection, world.now)
-            world.turn()
+            world.effects()
 
     return work
 
@@ -186,7 +186,7 @@ def codec() -> Work:
 
 PIECES: Final[dict[str, Callable[[], Work]]] = {
     "calibration": calibration,
-    "a run of one topic": a_run,
+    "a run of one topic": a_batch,
     "known topics": known_topics,
     "new topics": new_topics,
     "large payloads": large_payloads,
@@ -215,7 +215,7 @@ def _through(messages: list[Publish], *, readers: int = 1, reader_version: int =
 
     def work() -> None:
         world.feed(writer, chunk)
-        assert len(world.turn()) == readers
+        assert len(world.effects()) == readers
 
     return work
 
@@ -231,7 +231,7 @@ def _acknowledged(qos: int, *, messages: int, readers: int = 1) -> Work:
 
     def work() -> None:
         world.feed(writer, chunk)
-        written = world.turn()
+        written = world.effects()
         for reader in receivers:
             found = [packet_id_of(body) for _first, body in Framer(65_536).split(written[reader.number])]
             world.feed(reader, b"".join([(b"\x40\x02" if qos == 1 else b"\x50\x02") + each for each in found]))
@@ -239,7 +239,7 @@ def _acknowledged(qos: int, *, messages: int, readers: int = 1) -> Work:
                 world.feed(reader, b"".join([b"\x70\x02" + each for each in found]))
         if qos == 2:
             world.feed(writer, releases)
-        world.turn()
+        world.effects()
         assert all(reader.session is not None and not reader.session.inflight for reader in receivers)
 
     return work

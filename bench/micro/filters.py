@@ -29,7 +29,7 @@ def mixed(number: int) -> bytes:
 def topics(size: int, kinds: tuple[int, ...], topic: bytes) -> list[bytes]:
     """Topics that filters of those kinds match, chosen evenly and in no order."""
     chosen = random.Random(size)
-    numbers = [chosen.randrange(size // 10) * 10 + kinds[turn % len(kinds)] for turn in range(BATCH)]
+    numbers = [chosen.randrange(size // 10) * 10 + kinds[effects % len(kinds)] for effects in range(BATCH)]
     return [topic % divmod(number, 1000) for number in numbers]
 
 

@@ -75,22 +75,22 @@ def test_qos_0(benchmark: BenchmarkFixture, note: Note, receivers: int, traffic:
     other = world.connect("other")
     again = encode(Subscribe(1, (SubscriptionRequest(b"#"),)), V5) + encode(Unsubscribe(2, (b"#",)), V5)
 
-    def turn() -> int:
+    def effects() -> int:
         world.feed(writer, chunk)
-        return len(world.turn())
+        return len(world.effects())
 
     def forget() -> None:
         """Whoever subscribes to everything empties the cache of routes."""
         world.feed(other, again)
-        world.turn()
+        world.effects()
 
     if traffic == "new-topics":
-        written = in_rounds(benchmark, turn, before=forget, rounds=max(5, 100 // receivers))
+        written = in_rounds(benchmark, effects, before=forget, rounds=max(5, 100 // receivers))
     else:
-        written = benchmark(turn)
+        written = benchmark(effects)
     assert written == receivers
     assert readers[0].outbox.sent_qos0 % MESSAGES == 0
-    note(ns_per_delivery=quickest(benchmark, NS, MESSAGES * receivers), **allocations(turn, MESSAGES))
+    note(ns_per_delivery=quickest(benchmark, NS, MESSAGES * receivers), **allocations(effects, MESSAGES))
 
 
 @pytest.mark.benchmark(group="100 messages and all their acknowledgements", max_time=0.5)
@@ -104,7 +104,7 @@ def test_round_trips(benchmark: BenchmarkFixture, note: Note, qos: int, durable:
     reader = world.connect("reader", properties=keeping)
     world.feed(reader, encode(Subscribe(1, (SubscriptionRequest(b"t", qos),)), V5))
     writer = world.connect("writer", properties=keeping)
-    world.turn()
+    world.effects()
     chunk = b"".join([encode(Publish(b"t", PAYLOAD, qos, packet_id=number), V5) for number in range(1, messages + 1)])
     releases = b"".join([encode(Ack(PUBREL, number), V5) for number in range(1, messages + 1)])
     size = len(chunk) // messages
@@ -113,14 +113,14 @@ def test_round_trips(benchmark: BenchmarkFixture, note: Note, qos: int, durable:
 
     def exchange() -> bytes:
         world.feed(writer, chunk)
-        written = world.turn()[reader.number]
+        written = world.effects()[reader.number]
         world.feed(reader, b"".join([first + written[n + at : n + at + 2] for n in range(0, size * messages, size)]))
         if qos == 1:
-            return b"".join(world.turn().values())
-        released = world.turn()[reader.number]
+            return b"".join(world.effects().values())
+        released = world.effects()[reader.number]
         world.feed(reader, b"".join([b"\x70\x02" + released[n + 2 : n + 4] for n in range(0, len(released), 4)]))
         world.feed(writer, releases)
-        return world.turn()[writer.number]
+        return world.effects()[writer.number]
 
     exchange()
     benchmark(exchange)
@@ -138,14 +138,14 @@ def test_retain(benchmark: BenchmarkFixture, note: Note, size: int) -> None:
     """One more must not cost more for those that are kept."""
     world = World()
     for number in range(size):
-        world.broker.publisher.restore(Message(b"state/%d" % number, PAYLOAD, 0, True))
+        world.broker.router.restore(Message(b"state/%d" % number, PAYLOAD, 0, True))
     writer = world.connect("writer")
     frame = encode(Publish(b"state/7", PAYLOAD, retain=True), V5)
 
     def replace() -> None:
         for _ in range(10):
             world.feed(writer, frame)
-        world.turn()
+        world.effects()
 
     in_rounds(benchmark, replace, rounds=20)
     note(us_per_message=quickest(benchmark, US, 10), **allocations(replace, 10))
@@ -167,11 +167,11 @@ def test_subscribe(benchmark: BenchmarkFixture, note: Note, size: int, shape: st
     def remember() -> None:
         world.feed(other, go)
         world.feed(writer, topics)
-        world.turn()
+        world.effects()
 
     def subscribe() -> None:
         world.feed(other, come)
-        world.turn()
+        world.effects()
 
     in_rounds(benchmark, subscribe, before=remember, rounds=3)
     note(ms=quickest(benchmark, MS))
@@ -189,7 +189,7 @@ def test_reconnect(benchmark: BenchmarkFixture, note: Note, filters: int) -> Non
     first = world.connect("reader", properties=keeping)
     world.feed(first, encode(Subscribe(1, requests), V5))
     world.feed(writer, topics)
-    world.turn()
+    world.effects()
 
     def take_over() -> None:
         world.connect("reader", properties=keeping)

@@ -1,6 +1,6 @@
 """A core without sockets, and clients that cost next to nothing: they send frames made beforehand, and look at none.
 
-`turn` does what the shell does after each pass of its loop, but for the writing.
+`effects` does what the shell does after each pass of its loop, but for the writing.
 """
 
 from typing import Final
@@ -31,40 +31,40 @@ class World:
         packet = Connect(client_id, version, clean_start=False, keep_alive=keep_alive, properties=properties)
         self.feed(connection, encode(packet, version))
         assert connection.accepted
-        self.turn()
+        self.effects()
         return connection
 
     def subscriber(self, client_id: str, topic_filter: bytes, qos: int = 0, version: int = V5) -> Connection:
         """A client that is let in and subscribes."""
         connection = self.connect(client_id, version)
         self.feed(connection, encode(Subscribe(1, (SubscriptionRequest(topic_filter, qos),)), version))
-        self.turn()
+        self.effects()
         return connection
 
     def feed(self, connection: Connection, chunk: bytes) -> None:
         self.broker.feed(connection, chunk, self.now)
 
-    def turn(self) -> dict[int, bytes]:
+    def effects(self) -> dict[int, bytes]:
         """What would now be written, by the number of the connection; until nobody has more to say."""
-        turn = self.broker.turn
+        effects = self.broker.effects
         written = self._write()
-        while turn.resting:
-            resting, turn.resting = turn.resting, []
-            for number in resting:
+        while effects.deferred:
+            deferred, effects.deferred = effects.deferred, []
+            for number in deferred:
                 self.broker.feed(self.broker.connections[number], b"", self.now)
             for number, data in self._write().items():
                 written[number] = written.get(number, b"") + data
         return written
 
     def _write(self) -> dict[int, bytes]:
-        turn = self.broker.turn
-        turn.changes.clear()
-        turn.connected.clear()
-        turn.pending_bytes = 0
-        dirty, turn.dirty = turn.dirty, []
+        effects = self.broker.effects
+        effects.changes.clear()
+        effects.connected.clear()
+        effects.pending_bytes = 0
+        dirty, effects.dirty = effects.dirty, []
         written: dict[int, bytes] = {}
         for outbox in dirty:
             outbox.awaits_commit = False
             written[outbox.number] = outbox.take()
-        turn.closed.clear()
+        effects.closed.clear()
         return written

@@ -6,8 +6,8 @@ from typing import Final, final
 from mqttlite.core.authentication import Exchange, Verdict, refusal_of
 from mqttlite.core.connection import AUTHENTICATING, Connection
 from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.effects import Authenticate, Effects
 from mqttlite.core.limits import Limits
-from mqttlite.core.turn import Authenticate, Turn
 from mqttlite.wire.errors import NotAuthorized, ProtocolError
 from mqttlite.wire.packets import Auth, Connect
 from mqttlite.wire.reason_codes import ReasonCode
@@ -18,10 +18,10 @@ EXCHANGE: Final = 3
 
 @final
 class Admission:
-    """One for each broker. The questions go into its `Turn`."""
+    """One for each broker. The questions go into its `Effects`."""
 
-    def __init__(self, turn: Turn, deadlines: Deadlines, limits: Limits) -> None:
-        self._turn: Final = turn
+    def __init__(self, effects: Effects, deadlines: Deadlines, limits: Limits) -> None:
+        self._effects: Final = effects
         self._deadlines: Final = deadlines
         self._limits: Final = limits
 
@@ -35,7 +35,7 @@ class Admission:
             connection.exchange = Exchange(method)
             question.method = method
             question.data = packet.properties.authentication_data
-        self._turn.questions.append(question)
+        self._effects.questions.append(question)
 
     def on_auth(self, connection: Connection, packet: Auth) -> None:
         """A client with a method says more. Raises a `PeerError` for what may not come now."""
@@ -48,9 +48,9 @@ class Admission:
         question.data = packet.properties.authentication_data
         question.begins = packet.reason_code == ReasonCode.RE_AUTHENTICATE
         if question.begins:
-            due = self._turn.now + self._limits.connect_timeout_s
+            due = self._effects.now + self._limits.connect_timeout_s
             exchange.deadline = self._deadlines.add(due, EXCHANGE, connection.number)
-        self._turn.questions.append(question)
+        self._effects.questions.append(question)
 
     def on_verdict(self, connection: Connection, verdict: Verdict) -> tuple[Connect, bytes | None] | None:
         """The CONNECT to accept now, and what the method has to say with it; None if there is none.

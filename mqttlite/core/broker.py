@@ -1,7 +1,8 @@
 """The broker: connections, and what comes in on them. The inputs are `open feed close · publish · answer tick`, with
-`block` and `unblock` for a link's back-pressure and `shut_down`; the output is `turn`.
+`block` and `unblock` for a link's back-pressure and `shut_down`; the output is `effects`.
 
-Follow a message: `feed` → `_walk` → `Intake.publish_in_place` → `Publisher.run`. A `PeerError` raised anywhere below is
+Follow a message: `feed` → `_walk` → `PacketHandler.publish_in_place` → `Router.run`. A `PeerError` raised anywhere
+below is
 caught in `feed`, ends its connection and touches no other.
 """
 
@@ -21,28 +22,28 @@ from mqttlite.core.connection import (
     Peer,
 )
 from mqttlite.core.deadlines import Deadlines
-from mqttlite.core.intake import Intake
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
-    BYTES_PER_EFFORT,
-    CHUNK_EFFORT,
-    DEADLINES_PER_PASS,
+    BYTES_PER_WORK_UNIT,
+    CHUNK_WORK,
+    DEADLINES_PER_ITERATION,
+    ITERATION_BYTES,
     KEEP_ALIVE_FACTOR,
     LONG_PACKET_BYTES,
-    PACKET_EFFORT,
-    PASS_BYTES,
-    PILE_BYTES,
+    MAX_PENDING_BYTES,
+    PACKET_WORK,
     Limits,
 )
 from mqttlite.core.message import Message
-from mqttlite.core.publish import Publisher
+from mqttlite.core.packet_handler import PacketHandler
 from mqttlite.core.reasons import CloseReason, close_reason_of
 from mqttlite.core.restore import restore
+from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import SESSION_EXPIRY, WILL_DELAY, Sessions
+from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.core.traffic import Traffic
-from mqttlite.core.turn import Turn
-from mqttlite.core.witness import NO_SAMPLES, Witness
 from mqttlite.wire.constants import (
     CONNECT,
     DEFAULT_RECEIVE_MAXIMUM,
@@ -81,16 +82,16 @@ class Broker:
         share_policies: dict[str, str] | None = None,
     ) -> None:
         self.limits: Final = limits
-        self.turn: Final = Turn()
+        self.effects: Final = Effects()
         self.connections: Final[dict[int, Connection]] = {}
         sessions: dict[str, Session] = {}
         self._deadlines: Final = Deadlines()
-        self._admission: Final = Admission(self.turn, self._deadlines, limits)
+        self._admission: Final = Admission(self.effects, self._deadlines, limits)
         cache_bytes = limits.max_route_cache_bytes
-        self._routes: Final = Routes(sessions, cache_bytes, share_policies or {}, self.turn)
-        self.publisher: Final = Publisher(self._routes, self.turn, limits)
-        self.sessions: Final = Sessions(sessions, self._routes, self.publisher, self._deadlines, self.turn, limits)
-        self._intake: Final = Intake(self._routes, self.publisher, self.turn, limits, client_id_prefix)
+        self._routes: Final = Routes(sessions, cache_bytes, share_policies or {}, self.effects)
+        self.router: Final = Router(self._routes, self.effects, limits)
+        self.sessions: Final = Sessions(sessions, self._routes, self.router, self._deadlines, self.effects, limits)
+        self._packet_handler: Final = PacketHandler(self._routes, self.router, self.effects, limits, client_id_prefix)
         self._online: Final[dict[str, Connection]] = {}
         self._client_id_prefix: Final = client_id_prefix
         self.opened = 0
@@ -100,21 +101,21 @@ class Broker:
 
     def restore(self, changes: list[Change], now: float) -> None:
         """Begin with what a store kept. Before the first input."""
-        restore(changes, self.sessions, self.publisher, now)
-        if self.turn.witness is not None:
+        restore(changes, self.sessions, self.router, now)
+        if self.effects.tracer is not None:
             self._routes.observe(self._routes.traffic)
 
     def permit_analytics(self, names: frozenset[str]) -> None:
         """Let users or clients of these names publish below `$SYS/analytics` from their next connection on."""
         self._analysts = names
 
-    def watch(self, witness: Witness | None) -> None:
+    def watch(self, tracer: Tracer | None) -> None:
         """Tell somebody from now on what happens here; None: nobody. Before the first input, or between two.
 
         Costs a look at each session, and the routes are made anew. It changes nothing of what clients are sent.
         """
-        self.turn.witness = witness
-        self.turn.until_sample = NO_SAMPLES if witness is None else witness.next_sample()
+        self.effects.tracer = tracer
+        self.effects.until_sample = NO_SAMPLES if tracer is None else tracer.next_sample()
         self._routes.observe(self._routes.traffic)
 
     def count_traffic(self, max_topics: int) -> Traffic:
@@ -130,25 +131,25 @@ class Broker:
 
     def open(self, peer: Peer, now: float) -> Connection:
         """A link is up. It has `connect_timeout_s` to send its CONNECT."""
-        self.turn.now = now
+        self.effects.now = now
         self.opened += 1
-        connection = Connection(self.opened, peer, self.turn, self.limits, now)
+        connection = Connection(self.opened, peer, self.effects, self.limits, now)
         connection.deadline = self._deadlines.add(now + self.limits.connect_timeout_s, _LINK, connection.number)
         self.connections[connection.number] = connection
         return connection
 
     def feed(self, connection: Connection, chunk: bytes, now: float) -> None:
-        """Bytes came in, cut anywhere; none for a connection that was in `Turn.resting` and goes on."""
+        """Bytes came in, cut anywhere; none for a connection that was in `Effects.deferred` and goes on."""
         if connection.state == CLOSED:
             return  # [MQTT-3.1.4-6]
-        self.turn.now = now
+        self.effects.now = now
         connection.bytes_received += len(chunk)
-        if connection.resting:
+        if connection.deferred:
             if chunk:  # from whoever stands between a socket and us, and had it already
                 connection.framer.put(chunk)
                 return
-            connection.resting = False
-        self.turn.effort = 0
+            connection.deferred = False
+        self.effects.work = 0
         try:
             data = connection.framer.join(chunk)
             at = self._walk(connection, data)
@@ -156,18 +157,18 @@ class Broker:
                 connection.framer.keep(data, at)
             if at or connection.framer.missing_bytes > LONG_PACKET_BYTES:
                 connection.last_heard = now
-            if not connection.resting and connection.framer.kept_bytes > self.limits.max_packet_bytes + len(chunk):
+            if not connection.deferred and connection.framer.kept_bytes > self.limits.max_packet_bytes + len(chunk):
                 raise QuotaExceeded("too much was sent before CONNACK")
         except PeerError as error:
             self._fail(connection, error)
-        if self.turn.overflowed:
+        if self.effects.overflowed:
             self._cut_overflowed()
 
     def close(self, connection: Connection, now: float, detail: str = "") -> None:
         """The link is gone; harmless for a connection that the broker closed."""
-        self.turn.now = now
+        self.effects.now = now
         self._end(connection, CloseReason.CONNECTION_LOST, 0, detail)
-        if self.turn.overflowed:  # by its will
+        if self.effects.overflowed:  # by its will
             self._cut_overflowed()
 
     def publish(
@@ -177,17 +178,17 @@ class Broker:
 
         Raises `TopicNameInvalid`.
         """
-        self.turn.now = now
+        self.effects.now = now
         expiry = properties.message_expiry_interval
         message = Message(topic, payload, qos, retain, properties, 0.0 if expiry is None else now + expiry)
-        code = self.publisher.publish(message, self._routes.find_own(topic), None)
-        if self.turn.overflowed:
+        code = self.router.publish(message, self._routes.find_own(topic), None)
+        if self.effects.overflowed:
             self._cut_overflowed()
         return code
 
     def answer(self, number: int, verdict: Verdict, now: float) -> None:
         """The verdict on an `Authenticate` question; harmless when the connection is gone."""
-        self.turn.now = now
+        self.effects.now = now
         connection = self.connections.get(number)
         if connection is None:
             return
@@ -197,24 +198,26 @@ class Broker:
                 self._accept(connection, admitted[0], admitted[1])
         except PeerError as error:
             self._fail(connection, error)
-        if self.turn.overflowed:  # by the will of a connection taken over
+        if self.effects.overflowed:  # by the will of a connection taken over
             self._cut_overflowed()
         self.feed(connection, b"", now)
 
     def tick(self, now: float) -> float | None:
         """Do what is due; return when to come back, None for not before something happens."""
-        turn = self.turn
-        turn.now = now
-        hungry, turn.hungry = turn.hungry, []
-        for at, number in enumerate(hungry):
-            if turn.pending_bytes >= PASS_BYTES:
-                turn.hungry = hungry[at:] + turn.hungry  # those whose turn it would have been are first next time
+        effects = self.effects
+        effects.now = now
+        backlogged, effects.backlogged = effects.backlogged, []
+        for at, number in enumerate(backlogged):
+            if effects.pending_bytes >= ITERATION_BYTES:
+                effects.backlogged = (
+                    backlogged[at:] + effects.backlogged
+                )  # those whose turn it would have been are first next time
                 break
             connection = self.connections.get(number)
             if connection is not None and connection.session is not None:
-                connection.outbox.hungry = False
+                connection.outbox.backlogged = False
                 connection.session.fill()
-        for _ in range(DEADLINES_PER_PASS):
+        for _ in range(DEADLINES_PER_ITERATION):
             deadline = self._deadlines.pop(now)
             if deadline is None:
                 break
@@ -226,51 +229,51 @@ class Broker:
                 self._on_endless_exchange(self.connections[deadline.number])
             else:
                 self._on_silence(self.connections[deadline.number])
-        if turn.overflowed:
+        if effects.overflowed:
             self._cut_overflowed()
         return self.due_at()
 
     def due_at(self) -> float | None:
         """When `tick` wants to be called next."""
-        return self.turn.now if self.turn.hungry else self._deadlines.next_at()
+        return self.effects.now if self.effects.backlogged else self._deadlines.next_at()
 
     def block(self, connection: Connection, now: float) -> None:
         """The link takes no more bytes for now."""
-        self.turn.now = now
+        self.effects.now = now
         if connection.state != CLOSED and not connection.outbox.blocked:
             connection.outbox.block()
             connection.blocked_at = now
             connection.backpressure_count += 1
-            if self.turn.witness is not None:
-                self.turn.witness.on_blocked(connection.number)
+            if self.effects.tracer is not None:
+                self.effects.tracer.on_blocked(connection.number)
 
     def unblock(self, connection: Connection, now: float) -> None:
         """The link takes bytes again."""
-        self.turn.now = now
+        self.effects.now = now
         if connection.state != CLOSED and connection.outbox.blocked:
             duration_s = now - connection.blocked_at
             connection.backpressure_s += duration_s
-            if self.turn.witness is not None:
-                self.turn.witness.on_unblocked(connection.number, duration_s, connection.outbox.waiting_bytes)
+            if self.effects.tracer is not None:
+                self.effects.tracer.on_unblocked(connection.number, duration_s, connection.outbox.waiting_bytes)
             connection.outbox.unblock()
             if connection.session is not None:
                 connection.session.fill()
 
     def send_away(self, connection: Connection, server_reference: str, now: float) -> None:
         """Close a connection with 0x9C and the server to use instead, or with 0x8B where none is named."""
-        self.turn.now = now
+        self.effects.now = now
         self._server_reference = server_reference
         code = ReasonCode.USE_ANOTHER_SERVER if server_reference else ReasonCode.SERVER_SHUTTING_DOWN
         self._end(connection, CloseReason.SERVER_SHUTDOWN, code, "the server is about to shut down")
-        if self.turn.overflowed:
+        if self.effects.overflowed:
             self._cut_overflowed()
 
     def shut_down(self, now: float) -> None:
         """Close every connection with 0x8B; sessions and what is retained stay as they are."""
-        self.turn.now = now
+        self.effects.now = now
         for connection in list(self.connections.values()):
             self._end(connection, CloseReason.SERVER_SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN, "the server shuts down")
-        self.turn.overflowed.clear()
+        self.effects.overflowed.clear()
 
     # ------------------------------------------------------------------ what there is
 
@@ -298,7 +301,7 @@ class Broker:
         """Handle every whole packet in `data`; where the first incomplete one begins."""
         at = 0
         end = len(data)
-        turn = self.turn
+        effects = self.effects
         largest = self.limits.max_packet_bytes
         while end - at >= 2:
             if connection.state == CLOSED:
@@ -323,17 +326,17 @@ class Broker:
             stop = body + length
             if stop > end or stop - at > largest:
                 return at
-            if at and (turn.effort > CHUNK_EFFORT or turn.pending_bytes > PILE_BYTES):  # the others come first
-                connection.resting = True
-                turn.resting.append(connection.number)
+            if at and (effects.work > CHUNK_WORK or effects.pending_bytes > MAX_PENDING_BYTES):  # the others come first
+                connection.deferred = True
+                effects.deferred.append(connection.number)
                 return at
             if connection.state == CONNECTED:
                 kind = first & 0xF9
                 if kind == 0x30:  # PUBLISH without DUP and RETAIN
-                    at = self._intake.publish_in_place(connection, data, at, body, stop, end)
+                    at = self._packet_handler.publish_in_place(connection, data, at, body, stop, end)
                     continue
                 if length == 2 and data[body] | data[body + 1]:
-                    after = self._intake.acknowledge_in_place(connection, data, at)
+                    after = self._packet_handler.acknowledge_in_place(connection, data, at)
                     if after:
                         at = after
                         continue
@@ -343,7 +346,7 @@ class Broker:
 
     def _on_packet(self, connection: Connection, first: int, body: bytes) -> None:
         packet_type = first >> 4
-        self.turn.effort += PACKET_EFFORT + len(body) // BYTES_PER_EFFORT
+        self.effects.work += PACKET_WORK + len(body) // BYTES_PER_WORK_UNIT
         if packet_type not in WELCOME[connection.state]:
             raise ProtocolError(f"{PACKET_NAMES[packet_type]} is not a client's to send now")
         if packet_type == CONNECT:
@@ -361,7 +364,7 @@ class Broker:
         elif isinstance(packet, Disconnect):
             self._on_disconnect(connection, connection.session, packet)
         else:
-            self._intake.take(connection, connection.session, packet)
+            self._packet_handler.take(connection, connection.session, packet)
 
     # ------------------------------------------------------------------ CONNECT and the end
 
@@ -384,7 +387,7 @@ class Broker:
 
     def _accept(self, connection: Connection, packet: Connect, data: bytes | None) -> None:
         """Let the client in: take over from a former connection, find its session, say so, go on where it was."""
-        now = self.turn.now
+        now = self.effects.now
         limits = self.limits
         client_id = packet.client_id or self._new_client_id(connection)  # [MQTT-3.1.3-6] [3.1.1 MQTT-3.1.3-6]
         expiry = connect.expiry_interval(packet, limits)
@@ -397,7 +400,7 @@ class Broker:
         if former is not None:  # [MQTT-3.1.4-3]
             detail = "another connection uses this client identifier"
             self._end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
-        before = len(self.turn.changes)
+        before = len(self.effects.changes)
         session, present = self.sessions.open(client_id, packet.clean_start, expiry)
         session.will = packet.will  # [MQTT-3.1.2-7]
         connection.clean_start = packet.clean_start
@@ -408,10 +411,10 @@ class Broker:
         self._await_keep_alive(connection, now)
         outbox = connection.outbox
         outbox.topic_alias_maximum = min(packet.properties.topic_alias_maximum or 0, limits.max_topic_aliases)
-        outbox.awaits_commit = len(self.turn.changes) > before  # that a session begins, or that one is gone
+        outbox.awaits_commit = len(self.effects.changes) > before  # that a session begins, or that one is gone
         self._begin(connection, session, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
-        self.turn.connected.append(connection.number)
+        self.effects.connected.append(connection.number)
         session.resume()
 
     def _begin(self, connection: Connection, session: Session, receive_maximum: int) -> None:
@@ -422,8 +425,8 @@ class Broker:
         session.analyses = connection.username in self._analysts or client_id in self._analysts
         connection.outbox.version = connection.version
         connection.outbox.client_id = client_id
-        if self.turn.witness is not None:
-            self._routes.follow(session)
+        if self.effects.tracer is not None:
+            self._routes.start_tracing(session)
         session.attach(connection.outbox, receive_maximum)
         self._routes.forget_session(session)
 
@@ -461,7 +464,7 @@ class Broker:
 
     def _on_silence(self, connection: Connection) -> None:
         """A connection's deadline rang: it was silent for too long, or is to be asked again later."""
-        now = self.turn.now
+        now = self.effects.now
         deadline = connection.deadline
         assert deadline is not None
         if connection.state == CONNECTED:
@@ -481,7 +484,7 @@ class Broker:
             self._end(connection, CloseReason.CONNECT_TIMEOUT, ReasonCode.UNSPECIFIED_ERROR, detail)
 
     def _cut_overflowed(self) -> None:
-        overflowed = self.turn.overflowed
+        overflowed = self.effects.overflowed
         while overflowed:  # the will of one may be too much for another
             connection = self.connections.get(overflowed.pop())
             if connection is not None:
@@ -505,9 +508,9 @@ class Broker:
         if connection.state == CLOSED:
             return
         was_connected = connection.state == CONNECTED
-        now = self.turn.now
+        now = self.effects.now
         connection.state = CLOSED
-        connection.resting = False
+        connection.deferred = False
         connection.ended_at = now
         connection.close_reason, connection.reason_code, connection.close_detail = reason, code, detail
         del self.connections[connection.number]
@@ -525,7 +528,7 @@ class Broker:
                 outbox.give_up()
         by_client = reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL
         if was_connected and connection.version == V5 and code >= 0x80 and not by_client:  # [MQTT-4.13.2-1]
-            outbox.answer(self._farewell(connection, code, detail))
+            outbox.answer(self._disconnect_frame(connection, code, detail))
         session = connection.session
         if session is not None:
             del self._online[connection.client_id]
@@ -538,9 +541,9 @@ class Broker:
             connection.subscriptions = len(session.subscriptions)
             connection.session = None
             self.sessions.leave(session, connection.will_published)
-        self.turn.closed.append(connection.number)
+        self.effects.closed.append(connection.number)
 
-    def _farewell(self, connection: Connection, code: int, detail: str) -> bytes:
+    def _disconnect_frame(self, connection: Connection, code: int, detail: str) -> bytes:
         """A DISCONNECT, with a reason string where the client wants them and its packets may be that large.
 
         It has no session expiry interval and no user properties [MQTT-3.14.2-2] [MQTT-3.14.2-4].

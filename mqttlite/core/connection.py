@@ -8,11 +8,11 @@ from typing import Final, final
 from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
+from mqttlite.core.effects import Effects, Outbox
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
 from mqttlite.core.message import NO_PROPERTIES
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
-from mqttlite.core.turn import Outbox, Turn
 from mqttlite.wire.constants import (
     AUTH,
     CONNECT,
@@ -87,6 +87,7 @@ class Connection:
         "connect",
         "connected_at",
         "deadline",
+        "deferred",
         "drops",
         "ended_at",
         "exchange",
@@ -106,7 +107,6 @@ class Connection:
         "received_qos2",
         "request_bytes",
         "requests",
-        "resting",
         "session",
         "session_expiry_s",
         "session_present",
@@ -118,10 +118,10 @@ class Connection:
         "will_published",
     )
 
-    def __init__(self, number: int, peer: Peer, turn: Turn, limits: Limits, now: float) -> None:
+    def __init__(self, number: int, peer: Peer, effects: Effects, limits: Limits, now: float) -> None:
         self.number: Final = number
         self.peer: Final = peer
-        self.outbox: Final = Outbox(number, turn, limits)
+        self.outbox: Final = Outbox(number, effects, limits)
         self.framer: Final = Framer(limits.max_packet_bytes)
         self.state = AWAITING_CONNECT
         self.version = 0
@@ -144,7 +144,7 @@ class Connection:
         self.block = NO_PROPERTIES
         """What its latest message had, if that is short and may be passed on as it is: the next may have the same."""
         self.deadline: Deadline | None = None
-        self.resting = False
+        self.deferred = False
         """Whether packets wait that have come, and are to be looked at when the others had their turn."""
         self.unread = False
         """Whether the link is not read just now: then silence is not the client's."""

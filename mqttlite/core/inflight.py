@@ -8,7 +8,7 @@ before.
 
 from typing import Final, final
 
-from mqttlite.core.message import Delivery, Run
+from mqttlite.core.message import Delivery, PublishBatch
 from mqttlite.wire.blocks import leading
 
 
@@ -18,7 +18,7 @@ class _Sent:
 
     __slots__ = ("at", "count", "delivery", "next", "qos", "run")
 
-    def __init__(self, delivery: Delivery | None, run: Run | None, count: int, qos: int) -> None:
+    def __init__(self, delivery: Delivery | None, run: PublishBatch | None, count: int, qos: int) -> None:
         self.delivery: Final = delivery
         self.run: Final = run
         self.at = 0
@@ -29,7 +29,7 @@ class _Sent:
 
 @final
 class Inflight:
-    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages", "followed")
+    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages", "traced")
 
     def __init__(self) -> None:
         self._messages: dict[int, Delivery] = {}
@@ -37,7 +37,7 @@ class Inflight:
         self._last: _Sent | None = None
         self._first_id = 0
         self._count = 0
-        self.followed = 0
+        self.traced = 0
         """How many of them are; whoever adds or removes one says so here, so that nobody need look at the others."""
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class Inflight:
     def add(self, packet_id: int, delivery: Delivery) -> None:
         self._append(packet_id, _Sent(delivery, None, 1, delivery.qos))
 
-    def add_run(self, first_id: int, run: Run, count: int, qos: int) -> None:
+    def add_batch(self, first_id: int, run: PublishBatch, count: int, qos: int) -> None:
         """The first `count` messages of a run were sent at that QoS, with identifiers from `first_id` on."""
         self._append(first_id, _Sent(None, run, count, qos))
 
@@ -89,7 +89,7 @@ class Inflight:
         self._count -= acknowledged
         return acknowledged
 
-    def followed_leading(self, data: bytes, at: int, acks: bytes, qos: int) -> list[int]:
+    def traced_leading(self, data: bytes, at: int, acks: bytes, qos: int) -> list[int]:
         """The traces of those that `remove_leading` would forget now."""
         left = leading(data, at, acks, self._first_id, self._count)
         traces: list[int] = []

@@ -114,30 +114,30 @@ LONG_PACKET_BYTES: Final = 1_000
 """A packet of which more than that is still to come keeps its connection alive by its pieces: on a slow line it may
 take longer than the keep-alive allows between packets."""
 
-PASS_BYTES: Final = 1_048_576
+ITERATION_BYTES: Final = 1_048_576
 """What all sessions together send from their queues in one pass: SUBSCRIBEs in one chunk may ask for far more."""
 
-CHUNK_EFFORT: Final = 8_192
+CHUNK_WORK: Final = 8_192
 """What it may cost to look at the packets of one chunk, about in microseconds, before all others have their turn: of
 subscriptions, or of topics that thousands of filters match, a chunk may hold seconds."""
 
-PACKET_EFFORT: Final = 4
-ROUTE_EFFORT: Final = 8
-"""What a packet costs that goes the long way, with another for each `BYTES_PER_EFFORT`, and what a route does, with
-another for each `STEPS_PER_EFFORT` in the tree of subscriptions, and of what is found there."""
+PACKET_WORK: Final = 4
+ROUTE_WORK: Final = 8
+"""What a packet costs that goes the long way, with another for each `BYTES_PER_WORK_UNIT`, and what a route does, with
+another for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions, and of what is found there."""
 
-BYTES_PER_EFFORT: Final = 8
-STEPS_PER_EFFORT: Final = 16
+BYTES_PER_WORK_UNIT: Final = 8
+STEPS_PER_WORK_UNIT: Final = 16
 
-PILE_BYTES: Final = 64 * 1_048_576
+MAX_PENDING_BYTES: Final = 64 * 1_048_576
 """What is left of a chunk also waits when so much of what it held waits to be written, counting shared bytes once for
 each holder: short messages of two topics in turn, for thousands, would pile up gigabytes."""
 
-LONGEST_BLOCK: Final = 127
+MAX_RAW_PROPERTIES_BYTES: Final = 127
 """Bytes of properties that a connection keeps of its latest message, which the next often has too; their length is one
 byte then. Longer ones are decoded."""
 
-DEADLINES_PER_PASS: Final = 1_000
+DEADLINES_PER_ITERATION: Final = 1_000
 """Deadlines to see to in one pass, some ten microseconds each: after a network cut, or a restart with many sessions,
 100 000 may be due in the same second, and whoever is still there is not to wait for them all."""
 
@@ -153,7 +153,8 @@ RETAINED_LOOKED_AT: Final = 100
 
 LOOKING_BYTES: Final = 100
 SENDING_BYTES: Final = 200
-"""What looking at a retained message, and sending one beside its size, counts as in `FILL_BYTES` and `PASS_BYTES`, for
+"""What looking at a retained message, and sending one beside its size, counts as in `FILL_BYTES` and
+`ITERATION_BYTES`, for
 it takes as long as to send so many: so a pass holds some thousands, which are some milliseconds."""
 
 MAX_AUTHENTICATION_STEPS: Final = 8
@@ -166,7 +167,7 @@ TOPICS_COMPARED: Final = 500
 """Cached topics to compare with one changed wildcard filter, some hundred microseconds. Where it may match more, the
 whole cache of routes is dropped, and each route is made anew when its topic is next published."""
 
-COMPARED_IN_A_PASS: Final = 5_000
+COMPARED_PER_ITERATION: Final = 5_000
 """Cached topics to compare with the filters that change in one pass, some milliseconds. Where there are more, for a
 session with 100 000 filters comes, goes or subscribes, the whole cache is dropped as well."""
 

@@ -1,13 +1,13 @@
 """A message on its way: what was published (`Message`), and what a group of receivers gets of it (`Delivery`).
 
-Messages of one kind that came together are a `Run`: one object, and the bytes in which they came.
+Messages of one kind that came together are a `PublishBatch`: one object, and the bytes in which they came.
 Invariant: all three are shared by all their receivers; what differs per receiver is a packet identifier, kept
 elsewhere. A message that is followed has a trace, which those who find it retained do not see.
 """
 
 from typing import Final, final
 
-from mqttlite.core.witness import NOT_FOLLOWED
+from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.encode import publish_parts
@@ -16,11 +16,12 @@ from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import NONE, Properties, decode_properties
 
 UNCOUNTED_BYTES: Final = 3_000
-"""What properties may take in memory without being counted: a block, of `LONGEST_BLOCK` bytes, never holds more."""
+"""What properties may take in memory without being counted: a block, of `MAX_RAW_PROPERTIES_BYTES` bytes, never holds
+more."""
 
 
 @final
-class Block:
+class RawProperties:
     """Properties of a PUBLISH as bytes, length and all: for messages that are passed on as they came.
 
     Nothing in it is for the broker to change or to take away (`wire.plain`), so they are decoded for few.
@@ -46,7 +47,7 @@ class Block:
         return 0.0 if self.expiry_s == NO_EXPIRY else now + self.expiry_s
 
 
-NO_PROPERTIES: Final = Block(b"\0")
+NO_PROPERTIES: Final = RawProperties(b"\0")
 """What most messages have."""
 
 
@@ -83,7 +84,7 @@ class Message:
         retain: bool = False,
         properties: Properties = NONE,
         expires_at: float = 0.0,
-        block: Block | None = None,
+        block: RawProperties | None = None,
     ) -> None:
         self.topic: Final = topic
         self.payload: Final = payload
@@ -96,7 +97,7 @@ class Message:
         self._size: Final = size if properties is NONE else size + max(0, properties.size() - UNCOUNTED_BYTES)
         self.superseded = False
         """A retained message that another has replaced: who still waits for it need not get it."""
-        self.trace = NOT_FOLLOWED
+        self.trace = NOT_TRACED
         """What the witness calls it, if it is followed."""
 
     @property
@@ -118,7 +119,7 @@ class Message:
     def expired(self, now: float) -> bool:
         return 0.0 < self.expires_at <= now
 
-    def not_followed(self) -> "Message":
+    def untraced(self) -> "Message":
         """The same message, which nobody follows."""
         return Message(self.topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.block)
 
@@ -190,7 +191,7 @@ NO_TRACES: Final[list[int]] = []
 
 
 @final
-class Run:
+class PublishBatch:
     """Messages of one QoS, 1 or 2, topic, size and properties, without RETAIN, one behind the other as they came."""
 
     __slots__ = (
@@ -216,7 +217,7 @@ class Run:
         head: int,
         qos: int,
         version: int,
-        block: Block = NO_PROPERTIES,
+        block: RawProperties = NO_PROPERTIES,
         expires_at: float = 0.0,
     ) -> None:
         self.topic: Final = topic
@@ -230,7 +231,7 @@ class Run:
         self.version: Final = version
         self.block: Final = block
         self.expires_at: Final = expires_at
-        self._forms: dict[tuple[bool, int], Run] | None = None
+        self._forms: dict[tuple[bool, int], PublishBatch] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
         self.traces = NO_TRACES
         """Of the first messages, which are followed; set before anybody asks for one of them."""
@@ -253,10 +254,10 @@ class Run:
             delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
         return delivery
 
-    def behind(self, messages: int) -> "Run":
+    def behind(self, messages: int) -> "PublishBatch":
         """All but the first so many messages; there are more."""
         data = self.data[messages * self.size :]
-        return Run(self.topic, data, self.size, self.head, self.qos, self.version, self.block, self.expires_at)
+        return PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.block, self.expires_at)
 
     def frames(self, version: int, qos: int, first: int, count: int) -> bytes:
         """The first `count` messages as packets of that version and QoS, with identifiers from `first` on."""
@@ -269,7 +270,7 @@ class Run:
             id_at -= len(self.block.data)
         return numbered(packets, form.size, id_at, first)
 
-    def _form(self, version: int, qos: int) -> "Run":
+    def _form(self, version: int, qos: int) -> "PublishBatch":
         """The same messages as packets of another version or QoS; made once."""
         if self._forms is None:
             self._forms = {}
@@ -282,6 +283,6 @@ class Run:
             packets = b"".join(
                 [head + self.data[at + self.head : at + self.size] for at in range(0, len(self.data), self.size)]
             )
-            form = Run(self.topic, packets, len(head) + payload_bytes, len(head), qos, version, self.block)
+            form = PublishBatch(self.topic, packets, len(head) + payload_bytes, len(head), qos, version, self.block)
             self._forms[version == V5, qos] = form
         return form

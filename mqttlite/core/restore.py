@@ -9,12 +9,12 @@ from mqttlite.core.changes import (
     SaveSession,
     SaveSubscription,
 )
-from mqttlite.core.publish import Publisher
+from mqttlite.core.router import Router
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 
 
-def restore(changes: list[Change], sessions: Sessions, publisher: Publisher, now: float) -> None:
+def restore(changes: list[Change], sessions: Sessions, publisher: Router, now: float) -> None:
     """Make the state that `Store.load` describes. A session that was connected to the end expires from `now` on."""
     for change in changes:
         if isinstance(change, SaveRetained):

@@ -7,17 +7,17 @@ matches. Where too many cached topics would have to be compared with the filter,
 
 from typing import Final, final
 
+from mqttlite.core.effects import NO_OUTBOXES, Effects, Outbox
 from mqttlite.core.limits import (
-    COMPARED_IN_A_PASS,
-    ROUTE_EFFORT,
-    STEPS_PER_EFFORT,
+    COMPARED_PER_ITERATION,
+    ROUTE_WORK,
+    STEPS_PER_WORK_UNIT,
     TOPICS_COMPARED,
 )
 from mqttlite.core.session import Session
 from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.traffic import TopicTraffic, Traffic
-from mqttlite.core.turn import NO_OUTBOXES, Outbox, Turn
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_name, has_wildcard, is_own, matches, split_share
 from mqttlite.topics.tree import SubscriptionTree
@@ -31,7 +31,7 @@ _IDENTIFIER_BYTES: Final = 40
 """About what a cached topic and each further level of it take, its route, each receiver in that, and each subscription
 identifier; for `max_route_cache_bytes`."""
 
-_FINDING_THEM: Final = 4
+_SEARCH_COST: Final = 4
 """Comparisons that it costs to find the cached topics to compare with a filter."""
 
 _NO_RECEIVERS: Final[list["Receiver"]] = []
@@ -74,12 +74,12 @@ class Receiver:
 class Observed:
     """What a route of which something is to be known has beside its receivers."""
 
-    __slots__ = ("followed", "has_no_local", "receivers", "traffic")
+    __slots__ = ("has_no_local", "receivers", "traced", "traffic")
 
     def __init__(
-        self, receivers: list[Receiver], shares: list[Share], followed: bool, traffic: TopicTraffic | None
+        self, receivers: list[Receiver], shares: list[Share], traced: bool, traffic: TopicTraffic | None
     ) -> None:
-        self.followed: Final = followed
+        self.traced: Final = traced
         """Whether every message is, for its topic or for somebody who gets it."""
         self.traffic = traffic
         """Where its messages are counted, until the next harvest."""
@@ -174,6 +174,7 @@ class Routes:
         "_cached_bytes",
         "_compared",
         "_compared_at",
+        "_effects",
         "_groups",
         "_known",
         "_max_bytes",
@@ -182,7 +183,6 @@ class Routes:
         "_sessions",
         "_shares",
         "_tree",
-        "_turn",
         "cache",
         "shared_subscriptions",
         "subscriptions",
@@ -194,9 +194,9 @@ class Routes:
         sessions: dict[str, Session],
         max_cache_bytes: int,
         share_policies: dict[str, str],
-        turn: Turn,
+        effects: Effects,
     ) -> None:
-        self._turn: Final = turn
+        self._effects: Final = effects
         self._sessions: Final = sessions
         self._max_bytes: Final = max_cache_bytes
         self._policies: Final = share_policies
@@ -216,25 +216,25 @@ class Routes:
         self._observes = False
 
     def observe(self, traffic: Traffic | None) -> None:
-        """Messages are counted there from now on; and `Turn.witness` is another: all routes are made anew."""
+        """Messages are counted there from now on; and `Effects.tracer` is another: all routes are made anew."""
         self.traffic = traffic
-        self._observes = traffic is not None or self._turn.witness is not None
+        self._observes = traffic is not None or self._effects.tracer is not None
         for session in self._sessions.values():
-            self.follow(session)
+            self.start_tracing(session)
         self._clear()
 
-    def follow(self, session: Session) -> None:
+    def start_tracing(self, session: Session) -> None:
         """Ask whether all messages from and to a client are followed. Its routes are to be forgotten after it."""
-        witness = self._turn.witness
-        followed = witness is not None and witness.follows_client(session.client_id)
-        if followed == session.followed:
+        tracer = self._effects.tracer
+        traced = tracer is not None and tracer.traces_client(session.client_id)
+        if traced == session.traced:
             return
-        session.followed = followed
+        session.traced = traced
         if session.client_id in self._groups:
             for topic_filter in session.subscriptions:
                 share = self._shares.get(topic_filter)
                 if share is not None:
-                    self._follow_share(share, session)
+                    self._trace_share(share, session)
 
     def cached(self, topic: bytes) -> Route | None:
         """The route of a client's message, if it is cached."""
@@ -250,12 +250,12 @@ class Routes:
         if is_own(topic):
             route = Route(_NO_RECEIVERS, _NO_SHARES, True)
             if self._observes:
-                route.observed = Observed(_NO_RECEIVERS, _NO_SHARES, self._follows(topic, route), None)
+                route.observed = Observed(_NO_RECEIVERS, _NO_SHARES, self._is_traced(topic, route), None)
         else:
             route = self._make(topic)
             if self._observes:
                 traffic = None if self.traffic is None else self.traffic.of(topic)
-                route.observed = Observed(route.receivers, route.shares, self._follows(topic, route), traffic)
+                route.observed = Observed(route.receivers, route.shares, self._is_traced(topic, route), traffic)
         self._remember(topic, route)
         return route
 
@@ -265,7 +265,7 @@ class Routes:
             return self.find(topic)
         check_name(topic)
         route = self._make(topic)
-        if self._observes and self._follows(topic, route):  # else nobody wants to know of it
+        if self._observes and self._is_traced(topic, route):  # else nobody wants to know of it
             route.observed = Observed(route.receivers, route.shares, True, None)
         return route
 
@@ -336,17 +336,17 @@ class Routes:
             if topic_filter in self.cache:
                 self._drop(topic_filter)
             return
-        if self._compared_at != self._turn.now:
-            self._compared_at = self._turn.now
+        if self._compared_at != self._effects.now:
+            self._compared_at = self._effects.now
             self._compared = 0
         topics = self._known.candidates(topic_filter)
-        if topics is None or self._compared > COMPARED_IN_A_PASS:
+        if topics is None or self._compared > COMPARED_PER_ITERATION:
             self._clear()
             return
         for topic in topics:
             if matches(topic_filter, topic):
                 self._drop(topic)
-        self._compared += len(topics) + _FINDING_THEM
+        self._compared += len(topics) + _SEARCH_COST
 
     def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
         name = subscription.topic_filter
@@ -358,8 +358,8 @@ class Routes:
             self.forget(topic_filter)
         session = self._sessions[subscription.client_id]
         share.add(session, subscription)
-        if session.followed:
-            self._follow_share(share, session)
+        if session.traced:
+            self._trace_share(share, session)
 
     def _remove_from_share(self, subscription: Subscription, topic_filter: bytes) -> None:
         self.shared_subscriptions -= 1
@@ -368,40 +368,40 @@ class Routes:
             self._groups[subscription.client_id] = groups
         share = self._shares[subscription.topic_filter]
         share.remove(subscription)
-        if share.followed.pop(subscription.client_id, True) is None:
+        if share.traced.pop(subscription.client_id, True) is None:
             self.forget(topic_filter)
         if len(share) == 0:
             del self._shares[share.name]
             self._tree.remove(topic_filter, share)
             self.forget(topic_filter)
 
-    def _follow_share(self, share: Share, session: Session) -> None:
+    def _trace_share(self, share: Share, session: Session) -> None:
         """A member is followed, or is so no longer."""
-        if session.followed:
-            share.followed[session.client_id] = None
+        if session.traced:
+            share.traced[session.client_id] = None
         else:
-            share.followed.pop(session.client_id, None)
+            share.traced.pop(session.client_id, None)
         shared = split_share(share.name)
         assert shared is not None
         self.forget(shared[1])
 
-    def _follows(self, topic: bytes, route: Route) -> bool:
+    def _is_traced(self, topic: bytes, route: Route) -> bool:
         """Whether each message of that topic is followed, whoever publishes it."""
-        witness = self._turn.witness
-        if witness is None:
+        tracer = self._effects.tracer
+        if tracer is None:
             return False
-        followed = witness.follows_topic(topic)
+        traced = tracer.traces_topic(topic)
         for receiver in route.receivers:
-            followed = followed or receiver.session.followed
+            traced = traced or receiver.session.traced
         for share in route.shares:
-            followed = followed or len(share.followed) > 0
-        return followed
+            traced = traced or len(share.traced) > 0
+        return traced
 
     def _make(self, topic: bytes) -> Route:
         by_client: dict[str, list[Subscription]] = {}
         shares = _NO_SHARES
         matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
-        self._turn.effort += ROUTE_EFFORT + (self._tree.steps + len(matching)) // STEPS_PER_EFFORT
+        self._effects.work += ROUTE_WORK + (self._tree.steps + len(matching)) // STEPS_PER_WORK_UNIT
         for found in matching:
             if isinstance(found, Share):
                 if shares is _NO_SHARES:

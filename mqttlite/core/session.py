@@ -8,7 +8,6 @@ order in which they came, and everything in flight came before everything queued
 from collections import deque
 from typing import Final, final
 
-from mqttlite.core.burst import Burst, Finding
 from mqttlite.core.changes import (
     ReleaseMessage,
     RemoveReceived,
@@ -17,14 +16,23 @@ from mqttlite.core.changes import (
     SettleMessage,
 )
 from mqttlite.core.deadlines import Deadline
+from mqttlite.core.effects import NO_OUTBOXES, Effects, Outbox
 from mqttlite.core.inflight import Inflight
-from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, FILL_BYTES, LOOKING_BYTES, PASS_BYTES, SENDING_BYTES, Limits
-from mqttlite.core.message import Delivery, Message, Run
+from mqttlite.core.limits import (
+    DISCONNECT,
+    DROP_OLDEST,
+    FILL_BYTES,
+    ITERATION_BYTES,
+    LOOKING_BYTES,
+    SENDING_BYTES,
+    Limits,
+)
+from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, count
+from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
 from mqttlite.core.subscription import Subscription
-from mqttlite.core.turn import NO_OUTBOXES, Outbox, Turn
-from mqttlite.core.witness import BACKPRESSURE, OFFLINE, WINDOW_FULL
+from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, counted
 from mqttlite.wire.constants import PUBREL, V5
 from mqttlite.wire.encode import encode_ack, put_topic_alias
@@ -42,7 +50,7 @@ _ALIAS_BYTES: Final = 8
 _NO_SUCH_PACKET_ID: Final = 0x92
 
 _NOTHING_PENDING: Final[deque[int]] = deque()
-_NO_BURST: Final = Burst()
+_NO_REPLAYS: Final = RetainedReplays()
 _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 """Never added to: they stand for those that are not there yet."""
 
@@ -50,14 +58,14 @@ _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 @final
 class Session:
     __slots__ = (
-        "_burst",
+        "_effects",
         "_known",
         "_limits",
         "_next_packet_id",
         "_pending",
         "_queued",
         "_queued_bytes",
-        "_turn",
+        "_replays",
         "_unused_ids",
         "_window",
         "alone",
@@ -66,7 +74,6 @@ class Session:
         "drops",
         "expiry",
         "expiry_interval",
-        "followed",
         "inflight",
         "inflight_high_water",
         "outbox",
@@ -75,14 +82,15 @@ class Session:
         "received",
         "released",
         "subscriptions",
+        "traced",
         "watchers",
         "will",
         "will_delay",
     )
 
-    def __init__(self, client_id: str, expiry_interval: int, turn: Turn, limits: Limits) -> None:
+    def __init__(self, client_id: str, expiry_interval: int, effects: Effects, limits: Limits) -> None:
         self.client_id: Final = client_id
-        self._turn: Final = turn
+        self._effects: Final = effects
         self._limits: Final = limits
         self.expiry_interval = expiry_interval
         """Seconds that the session outlives its connection; 0: not at all."""
@@ -90,8 +98,8 @@ class Session:
         """Where to send; None while the client is away."""
         self.alone = NO_OUTBOXES
         """A list of nothing but that, once a route needs it; routes share it, and change it not."""
-        self.followed = False
-        """Whether all messages from and to the client are; set by `Routes.follow`."""
+        self.traced = False
+        """Whether all messages from and to the client are; set by `Routes.start_tracing`."""
         self.analyses = False
         """Whether the client may publish below `$SYS/analytics`."""
         self.subscriptions: dict[bytes, Subscription] = {}
@@ -110,7 +118,7 @@ class Session:
         # A deque takes 600 bytes, and most sessions never queue anything: theirs is one that is always empty.
         self._pending: deque[int] = _NOTHING_PENDING  # the identifiers in `_queued`, in order
         self._queued_bytes = 0
-        self._burst = _NO_BURST  # retained messages for a new subscription
+        self._replays = _NO_REPLAYS  # retained messages for a new subscription
         self._known: dict[int, None] = {}  # identifiers sent on an earlier connection: again means DUP
         self._next_packet_id = 1
         self._unused_ids = 0  # as far as known, from the next one on
@@ -129,12 +137,12 @@ class Session:
     @property
     def queued(self) -> int:
         """Messages that wait to be sent."""
-        return len(self._pending) + len(self._burst)
+        return len(self._pending) + len(self._replays)
 
     @property
     def retained_waiting(self) -> int:
         """Those of them that were found retained by a new subscription."""
-        return len(self._burst)
+        return len(self._replays)
 
     @property
     def queued_bytes(self) -> int:
@@ -179,12 +187,12 @@ class Session:
             if self._pending is _NOTHING_PENDING:
                 self._pending = deque()
             self._pending.extendleft(reversed(inflight))
-            if self.inflight.followed:
-                self.inflight.followed = 0
+            if self.inflight.traced:
+                self.inflight.traced = 0
                 for delivery in inflight.values():
                     self._tell_queued(delivery.message)
-        if self._burst:  # goes on when the client is back
-            lost = self._burst.give_up(not self.durable)
+        if self._replays:  # goes on when the client is back
+            lost = self._replays.give_up(not self.durable)
             if lost:
                 self.drop(QOS0_OFFLINE, lost, b"")
 
@@ -195,7 +203,7 @@ class Session:
         self._queued.clear()
         self._queued_bytes = 0
         self._pending = _NOTHING_PENDING
-        self._burst = _NO_BURST
+        self._replays = _NO_REPLAYS
 
     def restore_message(self, packet_id: int, delivery: Delivery) -> None:
         """Put back a message from a store; it may have been sent before."""
@@ -212,13 +220,13 @@ class Session:
         [MQTT-4.5.0-1] [MQTT-4.9.0-2]; where others wait it goes behind them [MQTT-4.6.0-5] [MQTT-4.6.0-6].
         """
         outbox = self.outbox
-        if outbox is None or outbox.blocked or self.quota <= 0 or self._pending or self._burst:
+        if outbox is None or outbox.blocked or self.quota <= 0 or self._pending or self._replays:
             return QUEUED if self._queue(delivery) else DROPPED
         packet_id = self._take_packet_id(delivery)
         self._send(outbox, packet_id, delivery)
         return SENT
 
-    def deliver_run(self, run: Run, qos: int) -> int:
+    def deliver_batch(self, run: PublishBatch, qos: int) -> int:
         """Take the first messages of a run as one block; how many. `deliver` is for the others.
 
         None where each is to be looked at: it waits, it is to be made durable, or the client takes no such packet.
@@ -230,7 +238,7 @@ class Session:
             outbox.offer(run.frames(outbox.version, 0, 0, run.count), run.count, run.expires_at)
             return run.count
         count = run.count if run.count < self.quota else self.quota
-        if count <= 0 or outbox.blocked or self._pending or self._burst or self.expiry_interval:
+        if count <= 0 or outbox.blocked or self._pending or self._replays or self.expiry_interval:
             return 0
         if self._unused_ids < count:
             self._find_unused_ids()
@@ -239,7 +247,7 @@ class Session:
         first_id = self._next_packet_id
         self._next_packet_id = first_id + count if first_id + count <= 65_535 else 1
         self._unused_ids -= count
-        self.inflight.add_run(first_id, run, count, qos)
+        self.inflight.add_batch(first_id, run, count, qos)
         outbox.send(run.frames(outbox.version, qos, first_id, count))
         self._note_sent(outbox, qos, count)
         return count
@@ -247,17 +255,17 @@ class Session:
     def has_room(self, delivery: Delivery) -> bool:
         """Whether `deliver` would take a message without dropping another."""
         outbox = self.outbox
-        waits = outbox is None or outbox.blocked or self.quota <= 0 or self._pending or self._burst
+        waits = outbox is None or outbox.blocked or self.quota <= 0 or self._pending or self._replays
         return not waits or self._fits(delivery.message.size())
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
         """Messages for the client are dropped: count them, and tell the witness."""
         count(self.drops, reason, messages)
-        witness = self._turn.witness
-        if witness is not None:
-            witness.on_dropped(trace, self.client_id, topic, reason, messages, detail)
+        tracer = self._effects.tracer
+        if tracer is not None:
+            tracer.on_dropped(trace, self.client_id, topic, reason, messages, detail)
 
-    def followed_waiting(self) -> list[Message]:
+    def traced_waiting(self) -> list[Message]:
         """Those of the messages in the queue that are followed."""
         waiting = [self._queued[packet_id].message for packet_id in self._pending]
         return [message for message in waiting if message.trace]
@@ -276,52 +284,52 @@ class Session:
         if outbox is None:
             self.drop(QOS0_OFFLINE, 1, delivery.message.topic, delivery.message.trace)
             return DROPPED
-        head, tail = delivery.parts(outbox.version, self._turn.now)
+        head, tail = delivery.parts(outbox.version, self._effects.now)
         if outbox.too_large(len(head) + len(tail)):
             self._tell_too_large(outbox, delivery.message, len(head) + len(tail))
             return DROPPED
         if outbox.topic_alias_maximum:
             head, tail = _put_alias(outbox, delivery, head, tail)
         if delivery.message.trace:
-            is_taken = outbox.offer_followed(head + tail, delivery.message.trace, delivery.message.expires_at)
+            is_taken = outbox.offer_traced(head + tail, delivery.message.trace, delivery.message.expires_at)
         else:
             is_taken = outbox.offer(head + tail, 1, delivery.message.expires_at)
         return SENT if is_taken else DROPPED
 
-    def deliver_retained(self, findings: list[Finding]) -> None:
+    def deliver_retained(self, replays: list[RetainedReplay]) -> None:
         """Take what new subscriptions find retained; it leaves by and by, before later messages."""
-        if self._burst is _NO_BURST:
-            self._burst = Burst()
-        for finding in findings:
-            self._burst.add(finding)
+        if self._replays is _NO_REPLAYS:
+            self._replays = RetainedReplays()
+        for replay in replays:
+            self._replays.add(replay)
         self.fill()
 
     def end_retained(self, topic_filter: bytes) -> None:
         """A subscription is over: what it found retained is not sent any more."""
-        if self._burst:
-            self._burst.discard(topic_filter)
+        if self._replays:
+            self._replays.discard(topic_filter)
 
     def fill(self) -> None:
         """Send what waits, as far as window and link allow; a long backlog in several passes."""
         outbox = self.outbox
         if outbox is None or outbox.blocked:
             return
-        turn = self._turn
-        room = offered = FILL_BYTES if turn.pending_bytes < PASS_BYTES else 0
-        if self._burst and self._known:  # what was sent on an earlier connection came before what is yet to be found
+        effects = self._effects
+        room = offered = FILL_BYTES if effects.pending_bytes < ITERATION_BYTES else 0
+        if self._replays and self._known:  # what was sent on an earlier connection came before what is yet to be found
             while self._pending and self._pending[0] in self._known and room > 0 and self.quota > 0:
                 room -= self._send_first(outbox)
-        while self._burst and room > 0:
-            found = self._burst.first()
+        while self._replays and room > 0:
+            found = self._replays.first()
             if found is None:
-                room -= LOOKING_BYTES * self._burst.look(turn.now)
+                room -= LOOKING_BYTES * self._replays.look(effects.now)
                 continue
             delivery = found
             message = delivery.message
             if delivery.qos and self.quota <= 0 and not message.superseded:
                 break
-            self._burst.pop()
-            if message.superseded or message.expired(turn.now):
+            self._replays.pop()
+            if message.superseded or message.expired(effects.now):
                 continue
             room -= message.size() + SENDING_BYTES
             if delivery.qos:
@@ -330,11 +338,11 @@ class Session:
                 self.deliver_qos0(delivery)
         while self._pending and room > 0 and self.quota > 0:
             room -= self._send_first(outbox)
-        turn.pending_bytes += offered - room
-        if room <= 0 and not outbox.hungry and (self._burst or (self._pending and self.quota > 0)):
-            outbox.hungry = True
-            turn.hungry.append(outbox.number)
-        if self.watchers and not self._pending and not self._burst:
+        effects.pending_bytes += offered - room
+        if room <= 0 and not outbox.backlogged and (self._replays or (self._pending and self.quota > 0)):
+            outbox.backlogged = True
+            effects.backlogged.append(outbox.number)
+        if self.watchers and not self._pending and not self._replays:
             self._tell_watchers()
 
     # ------------------------------------------------------------------ acknowledgements from the client
@@ -342,8 +350,8 @@ class Session:
     def on_pubacks(self, data: bytes, at: int) -> int:
         """The PUBACK at `at`, and those behind it that follow in order; where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
-        if self.inflight.followed:
-            self._tell_acknowledged(self.inflight.followed_leading(data, at, PUBACKS, 1))
+        if self.inflight.traced:
+            self._tell_acknowledged(self.inflight.traced_leading(data, at, PUBACKS, 1))
         count = self.inflight.remove_leading(data, at, PUBACKS, 1)
         if count:
             self._settle(first_id, count)
@@ -356,8 +364,8 @@ class Session:
     def on_pubrecs(self, data: bytes, at: int) -> int:
         """The PUBREC at `at`, and those behind it that follow in order; where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
-        if self.inflight.followed:
-            self._tell_acknowledged(self.inflight.followed_leading(data, at, PUBRECS, 2))
+        if self.inflight.traced:
+            self._tell_acknowledged(self.inflight.traced_leading(data, at, PUBRECS, 2))
         count = self.inflight.remove_leading(data, at, PUBRECS, 2)
         if count:
             self._release(first_id, count)
@@ -373,7 +381,7 @@ class Session:
         if count:
             if self.durable:
                 for packet_id in range(first_id, first_id + count):
-                    self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+                    self._effects.changes.append(SettleMessage(self.client_id, packet_id))
             self._open_window(count)
         else:
             count = 1
@@ -423,7 +431,7 @@ class Session:
         """A released identifier is free again; an unknown PUBCOMP is harmless."""
         if self.released.discard(packet_id):
             if self.durable:
-                self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+                self._effects.changes.append(SettleMessage(self.client_id, packet_id))
             self._open_window(1)
         elif self.inflight.find(packet_id) is not None:
             raise ProtocolError("PUBCOMP for a message that was not released [MQTT-4.3.3-5]")
@@ -435,23 +443,23 @@ class Session:
         self.received.add(first_id, count)
         if self.durable:
             for packet_id in range(first_id, first_id + count):
-                self._turn.changes.append(SaveReceived(self.client_id, packet_id))
+                self._effects.changes.append(SaveReceived(self.client_id, packet_id))
 
     def release_received(self, packet_id: int) -> bool:
         """The client lets an identifier go. False: it was not taken."""
         if not self.received.discard(packet_id):
             return False
         if self.durable:
-            self._turn.changes.append(RemoveReceived(self.client_id, packet_id))
+            self._effects.changes.append(RemoveReceived(self.client_id, packet_id))
         return True
 
-    def release_run(self, data: bytes, at: int) -> int:
+    def release_leading(self, data: bytes, at: int) -> int:
         """The same for the PUBREL at `at` and those behind it that follow in order; how many were taken in order."""
         count = self.received.take_leading(data, at, PUBRELS)
         if self.durable:
             first_id = data[at + 2] << 8 | data[at + 3]
             for packet_id in range(first_id, first_id + count):
-                self._turn.changes.append(RemoveReceived(self.client_id, packet_id))
+                self._effects.changes.append(RemoveReceived(self.client_id, packet_id))
         return count
 
     # ------------------------------------------------------------------ inside
@@ -469,7 +477,7 @@ class Session:
         self._next_packet_id = packet_id + 1 if packet_id < 65_535 else 1
         self._unused_ids -= 1
         if self.durable:
-            self._turn.changes.append(SaveMessage(self.client_id, packet_id, delivery))
+            self._effects.changes.append(SaveMessage(self.client_id, packet_id, delivery))
             if self.outbox is not None:
                 self.outbox.awaits_commit = True
         return packet_id
@@ -492,7 +500,7 @@ class Session:
         self._unused_ids = end - packet_id
 
     def _send(self, outbox: Outbox, packet_id: int, delivery: Delivery) -> None:
-        head, tail = delivery.parts(outbox.version, self._turn.now)
+        head, tail = delivery.parts(outbox.version, self._effects.now)
         if outbox.max_packet_bytes and outbox.too_large(len(head) + 2 + len(tail)):
             self._settle(packet_id)  # [MQTT-3.1.2-25]
             self._tell_too_large(outbox, delivery.message, len(head) + 2 + len(tail))
@@ -505,7 +513,7 @@ class Session:
         outbox.send(head + packet_id.to_bytes(2, "big") + tail)
         self._note_sent(outbox, delivery.qos, 1)
         if delivery.message.trace:
-            self.inflight.followed += 1
+            self.inflight.traced += 1
             outbox.tell_sent(delivery.message.trace, delivery.qos)
 
     def _note_sent(self, outbox: Outbox, qos: int, count: int) -> None:
@@ -521,7 +529,7 @@ class Session:
     def _open_window(self, count: int) -> None:
         """The client is done with so many messages: it may get as many others."""
         self.quota += count
-        if self._pending or self._burst:
+        if self._pending or self._replays:
             self.fill()
 
     def _queue(self, delivery: Delivery) -> bool:
@@ -538,7 +546,7 @@ class Session:
         if not self._fits(size):
             self._drop_for_want_of_room(delivery.message)
             if limits.on_overflow == DISCONNECT and self.outbox is not None:
-                self._turn.overflowed.append(self.outbox.number)
+                self._effects.overflowed.append(self.outbox.number)
             return False
         packet_id = self._take_packet_id(delivery)
         self._put_last(packet_id, delivery)
@@ -573,7 +581,7 @@ class Session:
         self._queued_bytes -= delivery.message.size()
         self.inflight.add(packet_id, delivery)
         if delivery.message.trace:
-            self.inflight.followed += 1
+            self.inflight.traced += 1
         self.quota -= 1
         if not self._pending:
             self._tell_watchers()
@@ -585,7 +593,9 @@ class Session:
         delivery = self._queued.pop(packet_id)
         size = delivery.message.size()
         self._queued_bytes -= size
-        if delivery.message.expired(self._turn.now) and packet_id not in self._known:  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
+        if (
+            delivery.message.expired(self._effects.now) and packet_id not in self._known
+        ):  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
             self._settle(packet_id)
             self.drop(EXPIRED, 1, delivery.message.topic, delivery.message.trace)
             return 0
@@ -604,7 +614,7 @@ class Session:
         self.released.add(first_id, count)
         if self.durable:
             for packet_id in range(first_id, first_id + count):
-                self._turn.changes.append(ReleaseMessage(self.client_id, packet_id))
+                self._effects.changes.append(ReleaseMessage(self.client_id, packet_id))
             outbox.awaits_commit = True
         outbox.send(counted(PUBRELS, first_id, count))
 
@@ -613,40 +623,40 @@ class Session:
         self._forget_known(first_id, count)
         if self.durable:
             for packet_id in range(first_id, first_id + count):
-                self._turn.changes.append(SettleMessage(self.client_id, packet_id))
+                self._effects.changes.append(SettleMessage(self.client_id, packet_id))
 
     # ------------------------------------------------------------------ what the witness is told
 
     def _tell_queued(self, message: Message) -> None:
         """If the message is followed: it waits."""
-        witness = self._turn.witness
-        if witness is not None and message.trace:
+        tracer = self._effects.tracer
+        if tracer is not None and message.trace:
             why = WINDOW_FULL
             if self.outbox is None:
                 why = OFFLINE
             elif self.outbox.blocked:
                 why = BACKPRESSURE
             limit = self._limits.max_queued_messages
-            witness.on_queued(message.trace, self.client_id, why, len(self._pending), limit)
+            tracer.on_queued(message.trace, self.client_id, why, len(self._pending), limit)
 
     def _tell_acknowledged(self, traces: list[int]) -> None:
         """Messages that are followed are in flight no longer."""
-        self.inflight.followed -= len(traces)
-        witness = self._turn.witness
-        if witness is not None:
+        self.inflight.traced -= len(traces)
+        tracer = self._effects.tracer
+        if tracer is not None:
             for trace in traces:
-                witness.on_acknowledged(trace, self.client_id)
+                tracer.on_acknowledged(trace, self.client_id)
 
     def _tell_too_large(self, outbox: Outbox, message: Message, size: int) -> None:
         """The outbox has counted it."""
-        witness = self._turn.witness
-        if witness is not None:
+        tracer = self._effects.tracer
+        if tracer is not None:
             detail = f"{size}/{outbox.max_packet_bytes} bytes"
-            witness.on_dropped(message.trace, self.client_id, message.topic, PACKET_TOO_LARGE, 1, detail)
+            tracer.on_dropped(message.trace, self.client_id, message.topic, PACKET_TOO_LARGE, 1, detail)
 
     def _drop_for_want_of_room(self, message: Message) -> None:
         detail = ""
-        if self._turn.witness is not None:
+        if self._effects.tracer is not None:
             limits = self._limits
             detail = f"{len(self._pending)}/{limits.max_queued_messages}"
             if len(self._pending) < limits.max_queued_messages:

@@ -7,15 +7,15 @@ from typing import Final, final
 
 from mqttlite.core.changes import EndSession, SaveSession
 from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
-from mqttlite.core.publish import Publisher
 from mqttlite.core.reasons import SESSION_EXPIRED, count
+from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
-from mqttlite.core.turn import Turn
-from mqttlite.core.witness import NOT_FOLLOWED
+from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import QuotaExceeded
 from mqttlite.wire.packets import Will
@@ -28,22 +28,22 @@ WILL_DELAY: Final = 2
 
 @final
 class Sessions:
-    __slots__ = ("_by_client_id", "_deadlines", "_limits", "_publisher", "_routes", "_turn", "expired")
+    __slots__ = ("_by_client_id", "_deadlines", "_effects", "_limits", "_router", "_routes", "expired")
 
     def __init__(
         self,
         by_client_id: dict[str, Session],
         routes: Routes,
-        publisher: Publisher,
+        publisher: Router,
         deadlines: Deadlines,
-        turn: Turn,
+        effects: Effects,
         limits: Limits,
     ) -> None:
         self._by_client_id: Final = by_client_id
         self._routes: Final = routes
-        self._publisher: Final = publisher
+        self._router: Final = publisher
         self._deadlines: Final = deadlines
-        self._turn: Final = turn
+        self._effects: Final = effects
         self._limits: Final = limits
         self.expired = 0
         """Sessions whose expiry interval went by while their client was away."""
@@ -78,14 +78,14 @@ class Sessions:
         was_durable = session.durable
         session.expiry_interval = expiry_interval
         if session.durable:
-            self._turn.changes.append(SaveSession(client_id, expiry_interval, 0.0))
+            self._effects.changes.append(SaveSession(client_id, expiry_interval, 0.0))
         elif was_durable and present:
-            self._turn.changes.append(EndSession(client_id))
+            self._effects.changes.append(EndSession(client_id))
         return session, present
 
     def begin(self, client_id: str, expiry_interval: int) -> Session:
         """A session of a client that has none."""
-        session = self._by_client_id[client_id] = Session(client_id, expiry_interval, self._turn, self._limits)
+        session = self._by_client_id[client_id] = Session(client_id, expiry_interval, self._effects, self._limits)
         return session
 
     def leave(self, session: Session, publish_will: bool) -> None:
@@ -98,7 +98,7 @@ class Sessions:
         self._routes.forget_session(session)
         will = session.will
         session.will = None  # [MQTT-3.1.2-10] [3.1.1 MQTT-3.1.2-10]
-        now = self._turn.now
+        now = self._effects.now
         if will is not None and publish_will:  # [3.1.1 MQTT-3.1.2-12]
             delay = min(will.properties.will_delay_interval or 0, session.expiry_interval)
             if delay:
@@ -111,7 +111,7 @@ class Sessions:
         elif session.expiry_interval < NEVER_EXPIRES:
             expires_at = now + session.expiry_interval
             session.expiry = self._deadlines.add(expires_at, SESSION_EXPIRY, client_id=session.client_id)
-            self._turn.changes.append(SaveSession(session.client_id, session.expiry_interval, expires_at))
+            self._effects.changes.append(SaveSession(session.client_id, session.expiry_interval, expires_at))
 
     def restore(self, client_id: str, expiry_interval: int, expires_at: float, now: float) -> None:
         """Put back a session from a store. One that was not left in order expires as if it were left now."""
@@ -127,9 +127,9 @@ class Sessions:
     def change_expiry(self, session: Session, expiry_interval: int) -> None:
         """The client changes its mind at DISCONNECT (5.0 §3.14.2.2.2)."""
         if session.durable and not expiry_interval:
-            self._turn.changes.append(EndSession(session.client_id))
+            self._effects.changes.append(EndSession(session.client_id))
         elif session.expiry_interval != expiry_interval:
-            self._turn.changes.append(SaveSession(session.client_id, expiry_interval, 0.0))
+            self._effects.changes.append(SaveSession(session.client_id, expiry_interval, 0.0))
         session.expiry_interval = expiry_interval
 
     def end(self, session: Session) -> None:
@@ -141,15 +141,15 @@ class Sessions:
         self._routes.remove_all(session)
         session.subscriptions.clear()
         del self._by_client_id[session.client_id]
-        drops = self._publisher.drops
+        drops = self._router.drops
         for reason, messages in session.drops.items():
             count(drops, reason, messages)
         if session.durable:
-            self._turn.changes.append(EndSession(session.client_id))
+            self._effects.changes.append(EndSession(session.client_id))
         lost = session.queued
         passed_on: dict[int, None] = {}
         for delivery in session.unfinished_shares():
-            if self._publisher.redispatch(delivery):
+            if self._router.redispatch(delivery):
                 passed_on[delivery.message.trace] = None
                 lost -= 1
         if lost:
@@ -177,15 +177,15 @@ class Sessions:
 
     def _tell_expired(self, session: Session, lost: int, passed_on: dict[int, None]) -> None:
         """So many messages were dropped with their session; those that are followed are told one by one."""
-        witness = self._turn.witness
-        if witness is None:
+        tracer = self._effects.tracer
+        if tracer is None:
             return
-        for message in session.followed_waiting():
+        for message in session.traced_waiting():
             if message.trace not in passed_on:
                 lost -= 1
-                witness.on_dropped(message.trace, session.client_id, message.topic, SESSION_EXPIRED, 1, "")
+                tracer.on_dropped(message.trace, session.client_id, message.topic, SESSION_EXPIRED, 1, "")
         if lost:
-            witness.on_dropped(NOT_FOLLOWED, session.client_id, b"", SESSION_EXPIRED, lost, "")
+            tracer.on_dropped(NOT_TRACED, session.client_id, b"", SESSION_EXPIRED, lost, "")
 
     def _cancel_deadlines(self, session: Session) -> None:
         if session.expiry is not None:
@@ -200,7 +200,7 @@ class Sessions:
         expires_at = 0.0
         if properties is not NONE:
             if properties.message_expiry_interval is not None:
-                expires_at = self._turn.now + properties.message_expiry_interval
+                expires_at = self._effects.now + properties.message_expiry_interval
             properties = Properties(
                 payload_format_indicator=properties.payload_format_indicator,
                 content_type=properties.content_type,
@@ -210,4 +210,4 @@ class Sessions:
             )
         # [MQTT-3.1.2-14] [MQTT-3.1.2-15] [3.1.1 MQTT-3.1.2-9]
         message = Message(will.topic, will.payload, will.qos, will.retain, properties, expires_at)
-        self._publisher.publish(message, self._routes.find(will.topic), session)
+        self._router.publish(message, self._routes.find(will.topic), session)

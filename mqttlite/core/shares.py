@@ -39,26 +39,26 @@ _PROBES: Final = 8
 class Member:
     """A session in a group, with its subscription."""
 
-    __slots__ = ("at", "dealt", "session", "standing", "subscription")
+    __slots__ = ("at", "dispatched", "session", "state", "subscription")
 
     def __init__(self, session: Session, subscription: Subscription) -> None:
         self.session: Final = session
         self.subscription = subscription
-        self.standing = _READY
+        self.state = _READY
         """As the group knows it, which is in the ring of that number."""
         self.at = 0
-        self.dealt = 0
+        self.dispatched = 0
 
 
 @final
 class _Ring:
-    """Members in turn: before `turn` are those that had theirs in this round, from there those that did not."""
+    """Members in turn: before `next_at` are those that had theirs in this round, from there those that did not."""
 
-    __slots__ = ("members", "turn")
+    __slots__ = ("members", "next_at")
 
     def __init__(self) -> None:
         self.members: Final[list[Member]] = []
-        self.turn = 0
+        self.next_at = 0
 
     def add(self, member: Member) -> None:
         member.at = len(self.members)
@@ -67,25 +67,25 @@ class _Ring:
     def remove(self, member: Member) -> None:
         """Close the gap with the last of its part of the round, and that one's with the last of all."""
         at = member.at
-        if at < self.turn:
-            self.turn -= 1
-            self._put(self.members[self.turn], at)
-            at = self.turn
+        if at < self.next_at:
+            self.next_at -= 1
+            self._put(self.members[self.next_at], at)
+            at = self.next_at
         last = self.members.pop()
         if at < len(self.members):
             self._put(last, at)
 
     def next(self) -> Member:
-        if self.turn >= len(self.members):
-            self.turn = 0
-        member = self.members[self.turn]
-        self.turn += 1
+        if self.next_at >= len(self.members):
+            self.next_at = 0
+        member = self.members[self.next_at]
+        self.next_at += 1
         return member
 
     def in_turn(self, most: int) -> list[Member]:
         """So many of them, whose turn is next first."""
-        members = self.members[self.turn : self.turn + most]
-        return members + self.members[: min(self.turn, most - len(members))]
+        members = self.members[self.next_at : self.next_at + most]
+        return members + self.members[: min(self.next_at, most - len(members))]
 
     def _put(self, member: Member, at: int) -> None:
         self.members[at] = member
@@ -97,13 +97,13 @@ class Share:
     """The members of one share name and filter."""
 
     __slots__ = (
-        "_deals",
+        "_dispatches",
         "_improved",
         "_members",
         "_rings",
-        "followed",
         "name",
         "policy",
+        "traced",
     )
 
     def __init__(self, name: bytes, policy: str) -> None:
@@ -113,8 +113,8 @@ class Share:
         self._members: Final[dict[str, Member]] = {}
         self._rings: Final = (_Ring(), _Ring(), _Ring())
         self._improved: Final[list[Session]] = []
-        self._deals = 0
-        self.followed: Final[dict[str, None]] = {}
+        self._dispatches = 0
+        self.traced: Final[dict[str, None]] = {}
         """Members all of whose messages are followed, and so all of the group."""
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Share:
 
     def remove(self, subscription: Subscription) -> None:
         member = self._members.pop(subscription.client_id)
-        self._rings[member.standing].remove(member)
+        self._rings[member.state].remove(member)
         member.session.watchers.pop(self.name, None)
 
     def first(self, message: Message) -> Member:
@@ -152,22 +152,24 @@ class Share:
         else:
             rings = [ring.in_turn(MEMBERS_ASKED) for ring in self._rings]
             members = [member for ring in rings for member in ring if member is not first]
-            members.sort(key=_preference if self.policy == LEAST_INFLIGHT else _standing_of)
+            members.sort(key=_preference if self.policy == LEAST_INFLIGHT else _member_state)
         if first.session.outbox is None:
             return members
         return [member for member in members if member.session.outbox is not None]
 
-    def deal(self, messages: int) -> list[Member]:
+    def dispatch_many(self, messages: int) -> list[Member]:
         """Among whom to deal out so many messages: each of these, in this order, has the next one, and again."""
         self._look_again()
-        self._deals += 1
+        self._dispatches += 1
         member = self._in_turn()
-        standing = member.standing
-        ring = self._rings[standing]
+        state = member.state
+        ring = self._rings[state]
         members: list[Member] = []
-        while member.dealt != self._deals:  # where a gap was closed somebody may have moved into our way again
-            if _standing(member.session) == standing:
-                member.dealt = self._deals
+        while (
+            member.dispatched != self._dispatches
+        ):  # where a gap was closed somebody may have moved into our way again
+            if _state_of(member.session) == state:
+                member.dispatched = self._dispatches
                 members.append(member)
             else:
                 self._move(member)
@@ -175,7 +177,7 @@ class Share:
                 break
             member = ring.next()
         if messages > len(members):  # the last round is not everybody's: who comes after it is next
-            ring.turn = members[messages % len(members)].at
+            ring.next_at = members[messages % len(members)].at
         return members
 
     def _look_again(self) -> None:
@@ -190,7 +192,7 @@ class Share:
         for ring in self._rings:
             while ring.members:
                 member = ring.next()
-                if _standing(member.session) == member.standing:
+                if _state_of(member.session) == member.state:
                     return member
                 self._move(member)
         raise AssertionError(f"{self.name!r} has no members")
@@ -211,9 +213,9 @@ class Share:
         fewest = 0
         size = len(ring.members)
         for step in range(min(size, MEMBERS_ASKED)):
-            at = ring.turn + step
+            at = ring.next_at + step
             member = ring.members[at if at < size else at - size]
-            if _standing(member.session) != member.standing:
+            if _state_of(member.session) != member.state:
                 misplaced.append(member)
                 continue
             unacknowledged = _unacknowledged(member)
@@ -222,7 +224,7 @@ class Share:
                 if fewest == 0:
                     break
         if least is not None:
-            ring.turn = least.at + 1
+            ring.next_at = least.at + 1
         for member in misplaced:
             self._move(member)
         return least
@@ -246,14 +248,14 @@ class Share:
 
     def _move(self, member: Member) -> None:
         """Into the ring where it belongs now; while that is not the best one its session tells of changes."""
-        self._rings[member.standing].remove(member)
-        member.standing = _standing(member.session)
-        self._rings[member.standing].add(member)
-        if member.standing != _READY:
+        self._rings[member.state].remove(member)
+        member.state = _state_of(member.session)
+        self._rings[member.state].add(member)
+        if member.state != _READY:
             member.session.watch(self.name, self._improved)
 
 
-def _standing(session: Session) -> int:
+def _state_of(session: Session) -> int:
     outbox = session.outbox
     if outbox is None:
         return _AWAY
@@ -264,12 +266,12 @@ def _unacknowledged(member: Member) -> int:
     return len(member.session.inflight) + member.session.queued
 
 
-def _standing_of(member: Member) -> int:
-    return _standing(member.session)
+def _member_state(member: Member) -> int:
+    return _state_of(member.session)
 
 
 def _preference(member: Member) -> tuple[int, int]:
-    return _standing(member.session), _unacknowledged(member)
+    return _state_of(member.session), _unacknowledged(member)
 
 
 def _key_of(message: Message, policy: str) -> bytes:

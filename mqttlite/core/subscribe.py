@@ -5,15 +5,15 @@ Invariant: what a SUBACK grants is in the session and in the routes before the S
 
 from typing import Final
 
-from mqttlite.core.burst import Finding
 from mqttlite.core.capabilities import Capabilities, refuse_subscription
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import RETAINED_WAITING, Limits
-from mqttlite.core.publish import Publisher
+from mqttlite.core.retained_replay import RetainedReplay
+from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
-from mqttlite.core.turn import Turn
 from mqttlite.topics.names import check_filter, split_share
 from mqttlite.wire.constants import V5
 from mqttlite.wire.errors import ProtocolError
@@ -30,17 +30,17 @@ _RETAIN_NEVER: Final = 2
 class Subscriptions:
     """What SUBSCRIBE and UNSUBSCRIBE do."""
 
-    __slots__ = ("_limits", "_publisher", "_routes", "_turn")
+    __slots__ = ("_effects", "_limits", "_router", "_routes")
 
-    def __init__(self, routes: Routes, publisher: Publisher, turn: Turn, limits: Limits) -> None:
+    def __init__(self, routes: Routes, publisher: Router, effects: Effects, limits: Limits) -> None:
         self._routes: Final = routes
-        self._publisher: Final = publisher
-        self._turn: Final = turn
+        self._router: Final = publisher
+        self._effects: Final = effects
         self._limits: Final = limits
 
     def subscribe(
         self, session: Session, packet: Subscribe, version: int, capabilities: Capabilities
-    ) -> tuple[bytes, list[Finding]]:
+    ) -> tuple[bytes, list[RetainedReplay]]:
         """The SUBACK's reason codes, one for each filter, and the retained messages to send after it.
 
         The filters are taken one by one, and so are their codes [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.9.3-1].
@@ -52,21 +52,21 @@ class Subscriptions:
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         codes = bytearray()
-        retained: list[Finding] = []
+        retained: list[RetainedReplay] = []
         waiting = session.retained_waiting
-        witness = self._turn.witness
+        tracer = self._effects.tracer
         for request in packet.requests:
-            existing = witness is not None and request.topic_filter in session.subscriptions
+            existing = tracer is not None and request.topic_filter in session.subscriptions
             code = refuse_subscription(capabilities, request, identifier)
             code = code or self._refusal(session, request)
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
-                finding = self._subscribe(session, request, identifier, waiting < RETAINED_WAITING)
-                if finding is not None:
-                    retained.append(finding)
-                    waiting += len(finding)
-            if witness is not None:
-                witness.on_subscribed(_number(session), request.topic_filter, request.qos, code, existing)
+                replay = self._subscribe(session, request, identifier, waiting < RETAINED_WAITING)
+                if replay is not None:
+                    retained.append(replay)
+                    waiting += len(replay)
+            if tracer is not None:
+                tracer.on_subscribed(_number(session), request.topic_filter, request.qos, code, existing)
             if code >= SUBACK_FAILURE and version != V5:
                 code = SUBACK_FAILURE
             codes.append(code)
@@ -89,10 +89,10 @@ class Subscriptions:
                 continue
             self._routes.remove(subscription)
             session.end_retained(topic_filter)
-            if self._turn.witness is not None:
-                self._turn.witness.on_unsubscribed(_number(session), topic_filter)
+            if self._effects.tracer is not None:
+                self._effects.tracer.on_unsubscribed(_number(session), topic_filter)
             if session.durable:
-                self._turn.changes.append(RemoveSubscription(session.client_id, topic_filter))
+                self._effects.changes.append(RemoveSubscription(session.client_id, topic_filter))
             codes.append(0)
         return bytes(codes)
 
@@ -106,7 +106,7 @@ class Subscriptions:
 
     def _subscribe(
         self, session: Session, request: SubscriptionRequest, identifier: int, at_once: bool
-    ) -> Finding | None:
+    ) -> RetainedReplay | None:
         topic_filter = request.topic_filter
         wants_retained = _wants_retained(session, request)
         replaced = session.subscriptions.get(topic_filter)
@@ -121,11 +121,11 @@ class Subscriptions:
         session.subscriptions[topic_filter] = subscription
         self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages on their way stay there [MQTT-3.8.4-4]
         if session.durable:
-            self._turn.changes.append(SaveSubscription(session.client_id, subscription))
+            self._effects.changes.append(SaveSubscription(session.client_id, subscription))
         if not wants_retained:
             return None
         identifiers = (identifier,) if identifier else ()
-        return self._publisher.retained_for(topic_filter, request.qos, identifiers, at_once)
+        return self._router.retained_for(topic_filter, request.qos, identifiers, at_once)
 
 
 def _number(session: Session) -> int:

@@ -15,7 +15,7 @@ class TopicTraffic:
 
     __slots__ = (
         "deliveries",
-        "harvest",
+        "drain",
         "messages_qos0",
         "messages_qos1",
         "messages_qos2",
@@ -25,10 +25,10 @@ class TopicTraffic:
         "topics",
     )
 
-    def __init__(self, topic: bytes, harvest: int) -> None:
+    def __init__(self, topic: bytes, drain: int) -> None:
         self.topic: Final = topic
         """A topic, or a filter that stands for many."""
-        self.harvest: Final = harvest
+        self.drain: Final = drain
         """The harvest that takes it. Once that is over nothing may be counted here any more."""
         self.topics = 1
         """How many were counted here, about."""
@@ -68,13 +68,13 @@ class _Table:
         self._kept = 0  # places of `_former` that nobody has claimed yet
         self._most: Final = most
 
-    def add(self, name: bytes, harvest: int) -> TopicTraffic | None:
+    def add(self, name: bytes, drain: int) -> TopicTraffic | None:
         """A counter for a name that has none; None where all places are taken."""
         if name in self._former:
             self._kept -= 1
         elif len(self.counters) + self._kept >= self._most:
             return None
-        counter = self.counters[name] = TopicTraffic(name, harvest)
+        counter = self.counters[name] = TopicTraffic(name, drain)
         return counter
 
     def take(self) -> dict[bytes, TopicTraffic]:
@@ -88,10 +88,10 @@ class _Table:
 @final
 class Traffic:
     """The counters that are in use. A harvest takes all of them at once, however many there are, and whoever still has
-    one sees by its `harvest` that it is to ask for another: so topics nobody publishes to any more leave by themselves.
+    one sees by its `drain` that it is to ask for another: so topics nobody publishes to any more leave by themselves.
     """
 
-    __slots__ = ("_levels", "_rest", "_topics", "harvests")
+    __slots__ = ("_levels", "_rest", "_topics", "drains")
 
     def __init__(self, max_topics: int) -> None:
         """Raises `ValueError` for a number below 1."""
@@ -100,13 +100,13 @@ class Traffic:
         self._topics: Final = _Table(max_topics)
         self._levels: Final = _Table(max_topics)
         self._rest: Final = _Table(1)
-        self.harvests = 0
+        self.drains = 0
         """How many there were: the counters in use have this number."""
 
     def of(self, topic: bytes) -> TopicTraffic:
         """The counter for a topic until the next harvest, or of the filter that it finds room under."""
-        harvest = self.harvests
-        counter = self._topics.counters.get(topic) or self._topics.add(topic, harvest)
+        drain = self.drains
+        counter = self._topics.counters.get(topic) or self._topics.add(topic, drain)
         if counter is not None:
             return counter
         level = topic[: topic.find(b"/")] + b"/#" if b"/" in topic else topic + b"/#"
@@ -115,15 +115,15 @@ class Traffic:
             if counter is not None:
                 counter.topics += 1  # a route that is made anew asks anew: hence about
                 return counter
-            counter = table.add(name, harvest)
+            counter = table.add(name, drain)
             if counter is not None:
                 return counter
         raise AssertionError("there is always room for all the rest")
 
-    def harvest(self) -> list[TopicTraffic]:
+    def drain(self) -> list[TopicTraffic]:
         """What was counted since the last time. Nothing more is counted there: the counters are the caller's.
 
         Not for the caller alone: their names keep their places until the next harvest.
         """
-        self.harvests += 1
+        self.drains += 1
         return [counter for table in (self._topics, self._levels, self._rest) for counter in table.take().values()]

@@ -17,7 +17,7 @@ from mqttlite.net.link import format_address
 BACKLOG: Final = 4_096
 """Connections the kernel may hold for us while the loop is busy; it cuts this to its own limit."""
 
-ACCEPTS_PER_PASS: Final = 8
+ACCEPTS_PER_ITERATION: Final = 8
 """Connections to accept from one address in one pass of uvloop, which takes one for each server that listens, while
 asyncio's loop takes all: where many come at once, most of a connection's time is that of its pass."""
 
@@ -84,7 +84,7 @@ class TcpEndpoint:
         return [
             await loop.create_server(factory, sock=server.sockets[0].dup(), backlog=BACKLOG)
             for server in servers
-            for _ in range(ACCEPTS_PER_PASS - 1)
+            for _ in range(ACCEPTS_PER_ITERATION - 1)
         ]
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """One socket of the broker: bytes in to the core, bytes out from it. A link grows no `if` about MQTT.
 
 Invariant: `connection` is handed back to the core with every input, and the core hears exactly once that it is gone.
-This module and `turns` are compiled with the ground floor (docs/design/008).
+This module and `loop_driver` are compiled with the ground floor (docs/design/008).
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from typing import Final, cast, final
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import AWAITING_CONNECT, Connection
 
-PASS_BYTES: Final = 1_048_576
+ITERATION_BYTES: Final = 1_048_576
 """When about so much waits to be written it is written at once, not after the pass: bounds what one pass piles up."""
 
-REST_BYTES: Final = 1_048_576
+MAX_DEFERRED_BYTES: Final = 1_048_576
 """What may come in while packets wait to be looked at, before nothing more is read. Not nothing: what a client that
 leaves has sent would be lost, in the kernel when it leaves without reading our answers, in a layer that is paused when
 that ends."""
@@ -32,8 +32,8 @@ LINGER_S: Final = 5.0
 """How long a closed link may take to send its last bytes to a client that does not read them, and to see it leave."""
 
 
-class Passes(ABC):
-    """What a link needs of the `Turns` that empties its outbox."""
+class LinkDriver(ABC):
+    """What a link needs of the `LoopDriver` that empties its outbox."""
 
     def __init__(self) -> None:
         self.links: Final[dict[int, Link]] = {}
@@ -65,11 +65,11 @@ class Link:
         "_held",
         "_linger",
         "_loop",
+        "_loop_driver",
         "_lost_by",
         "_on_lost",
         "_on_made",
         "_transport",
-        "_turns",
         "address",
         "connection",
         "gone",
@@ -85,14 +85,14 @@ class Link:
         listener: str,
         transport: str,
         broker: Broker,
-        turns: Passes,
+        loop_driver: LinkDriver,
         on_made: "Callable[[Link], Connection]",
         on_lost: "Callable[[Link], None]",
     ) -> None:
         self.listener: Final = listener
         self.transport: Final = transport
         self._broker: Final = broker
-        self._turns: Final = turns
+        self._loop_driver: Final = loop_driver
         self._on_made: Final = on_made
         self._on_lost: Final = on_lost
         self._loop: Final = asyncio.get_running_loop()
@@ -127,24 +127,24 @@ class Link:
             cipher = tls.cipher()
             self.tls_cipher = cipher[0] if cipher is not None else None
         self.connection = self._on_made(self)
-        self._turns.links[self.connection.number] = self
-        self._turns.wake()
+        self._loop_driver.links[self.connection.number] = self
+        self._loop_driver.wake()
 
     def data_received(self, data: bytes) -> None:
-        turns = self._turns
-        turn = self._broker.turn
-        changes = len(turn.changes)
+        loop_driver = self._loop_driver
+        effects = self._broker.effects
+        changes = len(effects.changes)
         self._broker.feed(self.connection, data, self._loop.time())
-        if turns.is_stalled and len(turn.changes) > changes:
-            turns.hold_up(self)
-        if self.connection.resting:
+        if loop_driver.is_stalled and len(effects.changes) > changes:
+            loop_driver.hold_up(self)
+        if self.connection.deferred:
             self.rest()
-        waiting = turn.pending_bytes
-        is_long = 0 < LONG_BYTES * len(turn.dirty) < waiting
-        if is_long or waiting > PASS_BYTES:
-            turns.run()
+        waiting = effects.pending_bytes
+        is_long = 0 < LONG_BYTES * len(effects.dirty) < waiting
+        if is_long or waiting > ITERATION_BYTES:
+            loop_driver.run()
         else:
-            turns.wake()
+            loop_driver.wake()
 
     def pause_writing(self) -> None:
         self._full = True
@@ -154,17 +154,17 @@ class Link:
         self._full = False
         if not self._held:
             self._broker.unblock(self.connection, self._loop.time())
-            self._turns.wake()
+            self._loop_driver.wake()
 
     def rest(self) -> None:
         """Read no more if much of what came is yet to be looked at."""
-        if self.connection.framer.kept_bytes > REST_BYTES:
+        if self.connection.framer.kept_bytes > MAX_DEFERRED_BYTES:
             self.pause_reading()
 
     def go_on(self) -> None:
         """Look at more of what came. Once that is all, a connection that was lost meanwhile is over."""
         self.data_received(b"")
-        if self.gone and not self.connection.resting:
+        if self.gone and not self.connection.deferred:
             self._end()
 
     def eof_received(self) -> None:
@@ -175,12 +175,12 @@ class Link:
         if self._linger is not None:
             self._linger.cancel()
         self._lost_by = str(error) if error is not None else ""
-        if not self.connection.resting:  # else it sent more than was looked at, and maybe goodbye
+        if not self.connection.deferred:  # else it sent more than was looked at, and maybe goodbye
             self._end()
 
     def _end(self) -> None:
         self._broker.close(self.connection, self._loop.time(), self._lost_by)
-        self._turns.wake()
+        self._loop_driver.wake()
         self._on_lost(self)
 
     def write(self, data: bytes) -> None:
@@ -209,9 +209,9 @@ class Link:
 
     def resume_reading(self) -> None:
         """The opposite of `pause_reading`; harmless when the link is gone."""
-        if self.connection.resting:  # there is something to be looked at before
-            self._broker.turn.resting.append(self.connection.number)
-            self._turns.wake()
+        if self.connection.deferred:  # there is something to be looked at before
+            self._broker.effects.deferred.append(self.connection.number)
+            self._loop_driver.wake()
             return
         self.connection.unread = False
         self.connection.last_heard = self._loop.time()

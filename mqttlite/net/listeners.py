@@ -24,9 +24,9 @@ from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.file_limit import FileLimit
 from mqttlite.net.half_open import HalfOpen
 from mqttlite.net.link import LINGER_S, Link, format_address
+from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
 from mqttlite.net.tls import Handshake
-from mqttlite.net.turns import Turns
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.net.websocket import WebSocket
 
@@ -61,7 +61,7 @@ class Listener:
         capabilities: Capabilities,
         identity_of: Callable[[dict[str, object]], str | None],
         broker: Broker,
-        turns: Turns,
+        loop_driver: LoopDriver,
     ) -> None:
         self.name: Final = name
         self._endpoint: Final = endpoint
@@ -81,7 +81,7 @@ class Listener:
         """Whoever shows no certificate."""
         self._identity_of: Final = identity_of
         self._broker: Final = broker
-        self._turns: Final = turns
+        self._loop_driver: Final = loop_driver
         self._loop: Final = asyncio.get_running_loop()
         self._open = 0
         self._links: Final[set[Link]] = set()
@@ -167,7 +167,7 @@ class Listener:
 
     def _link(self) -> Link:
         """A link for one more connection."""
-        return Link(self.name, self.transport, self._broker, self._turns, self._on_made, self._on_lost)
+        return Link(self.name, self.transport, self._broker, self._loop_driver, self._on_made, self._on_lost)
 
     def _spoken_to(self, link: Link) -> Link | WebSocket:
         """What the socket of a link speaks to: the link itself, or what stands between them."""

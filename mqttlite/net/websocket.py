@@ -18,7 +18,7 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessag
 from wsproto.frame_protocol import CloseReason as Code
 
 from mqttlite.core.reasons import CloseReason
-from mqttlite.net.link import LINGER_S, REST_BYTES, Link, format_address
+from mqttlite.net.link import LINGER_S, MAX_DEFERRED_BYTES, Link, format_address
 from mqttlite.net.upgrade import HEAD_BYTES, Options, Refused, upgrade
 from mqttlite.wire.framer import packet_size
 
@@ -185,7 +185,7 @@ class WebSocket(asyncio.Protocol):
             self._decode(frames)
             return
         self._deferred_bytes += len(data)
-        if self._deferred_bytes > REST_BYTES and not self._transport.is_closing():
+        if self._deferred_bytes > MAX_DEFERRED_BYTES and not self._transport.is_closing():
             self._is_held = True
             self._transport.pause_reading()
 

@@ -6,9 +6,9 @@ Invariant: plain values, from which those two are made without a look at the bro
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mqttlite.telemetry.census import Kind, Ranked
 from mqttlite.telemetry.counters import Totals
 from mqttlite.telemetry.histograms import Histogram
+from mqttlite.telemetry.snapshot import Kind, Ranked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

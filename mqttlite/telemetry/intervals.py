@@ -131,7 +131,7 @@ class Intervals:
         self._drop_labels = Labels(self._max_topics)
         self._bursts = {}
         latency, self._histograms = self._histograms.all(), Histograms(self._max_topics)
-        traffic = self._traffic.harvest()
+        traffic = self._traffic.drain()
         links = list(self._links.values())
         left = _slices(links) + _slices(traffic) + _slices(latency) + _slices(drops)
         yield left

@@ -1,6 +1,6 @@
 """Who watches the core: it hears what happens, and makes rows of the dataset and entries of the ledger of it.
 
-What is done every interval is in `intervals`, what becomes of single messages in `following`. Invariants: nothing here
+What is done every interval is in `intervals`, what becomes of single messages in `tracing`. Invariants: nothing here
 holds up the loop for more than about half a millisecond, waits, or raises; and all that is kept has a limit.
 """
 
@@ -11,17 +11,17 @@ from typing import Final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL, count
-from mqttlite.core.witness import BACKPRESSURE, OFFLINE, WINDOW_FULL
+from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
+from mqttlite.telemetry.delivery_log import DeliveryLog
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.events import Events
-from mqttlite.telemetry.following import Fate, Followed, Follower, Listener
 from mqttlite.telemetry.histograms import STAGES, Histogram
 from mqttlite.telemetry.intervals import SLICE, Intervals, Link, Write
-from mqttlite.telemetry.ledger import Ledger
-from mqttlite.telemetry.ledger import Options as LedgerOptions
 from mqttlite.telemetry.options import Options
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.sampling import PER_S, Sampler
 from mqttlite.telemetry.tables import SampleRow
+from mqttlite.telemetry.tracing import DeliveryOutcome, Listener, MessageTracer, Traced
 from mqttlite.telemetry.wall import Wall
 from mqttlite.telemetry.why import clock as time_of_day
 from mqttlite.telemetry.why import duration
@@ -42,7 +42,7 @@ _STANDS: Final = (QUEUE_FULL, BUFFER_FULL, OFFLINE, BACKPRESSURE, WINDOW_FULL)
 
 
 class Observer(Listener):
-    """Fulfils `Witness`. With `options` and `write` it makes rows, with `ledger_options` it has a ledger.
+    """Fulfils `Tracer`. With `options` and `write` it makes rows, with `delivery_log_options` it has a ledger.
 
     `links` are all connections, until `on_closed` was told of them; `clock` shows the broker's seconds.
     """
@@ -58,7 +58,7 @@ class Observer(Listener):
         options: Options | None = None,
         write: Write | None = None,
         names: Pseudonyms | None = None,
-        ledger_options: LedgerOptions | None = None,
+        delivery_log_options: DeliveryLogOptions | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
         seed: int | None = None,
     ) -> None:
@@ -72,10 +72,10 @@ class Observer(Listener):
         self._write: Final = write
         self._interval_s: Final = 0.0 if options is None else options.interval_s
         per_s = PER_S if options is None else options.samples_per_s
-        if options is None and ledger_options is not None and not ledger_options.sampled:
+        if options is None and delivery_log_options is not None and not delivery_log_options.sampled:
             per_s = 0
         self._sampler: Final = Sampler(per_s, stopwatch(), seed)
-        self._follower: Final = Follower(self, stopwatch, self._standing)
+        self._message_tracer: Final = MessageTracer(self, stopwatch, self._standing)
         self._events: Events | None = None
         self._intervals: Intervals | None = None
         if options is not None and write is not None:
@@ -87,11 +87,11 @@ class Observer(Listener):
                 max_topics=options.max_topics,
                 now=clock(),
             )
-        self.ledger: Ledger | None = None
+        self.delivery_log: DeliveryLog | None = None
         """Answers why; None where the configuration has no ledger."""
-        if ledger_options is not None:
-            self.ledger = Ledger(
-                *(ledger_options, broker_id, wall),
+        if delivery_log_options is not None:
+            self.delivery_log = DeliveryLog(
+                *(delivery_log_options, broker_id, wall),
                 clock=clock,
                 stopwatch=stopwatch,
                 mean_distance=lambda: self._sampler.mean,
@@ -126,7 +126,7 @@ class Observer(Listener):
             task.cancel()
         await asyncio.wait(tasks)
         self._core.watch(None)
-        while self._follower.end_some(SLICE):
+        while self._message_tracer.end_some(SLICE):
             await asyncio.sleep(0)
         self._write_samples()
         await self._finish_sweep()
@@ -156,8 +156,8 @@ class Observer(Listener):
 
     def tick(self) -> None:
         """To be done every second or so."""
-        turn = self._core.turn
-        turn.until_sample = self._sampler.hurry(turn.until_sample, self._stopwatch())
+        effects = self._core.effects
+        effects.until_sample = self._sampler.hurry(effects.until_sample, self._stopwatch())
         self._write_samples()
         jumped_s = self._wall.check()
         if jumped_s and self._events is not None:
@@ -171,18 +171,18 @@ class Observer(Listener):
         return self._sampler.mean
 
     @property
-    def followed(self) -> int:
+    def traced(self) -> int:
         """Messages that are followed and have not come to their end."""
-        return len(self._follower)
+        return len(self._message_tracer)
 
     @property
     def let_go(self) -> int:
         """Receivers of whom it is not known what became of a message, for too many were followed."""
-        return self._follower.let_go
+        return self._message_tracer.let_go
 
     def oldest_unacknowledged_s(self) -> float:
         """For how long the oldest message has waited for its receiver's acknowledgement, of those that are followed."""
-        return self._follower.oldest_unacknowledged_s()
+        return self._message_tracer.oldest_unacknowledged_s()
 
     # ------------------------------------------------------------------ what the hall tells
 
@@ -192,7 +192,7 @@ class Observer(Listener):
 
     def on_closed(self, link: Link) -> None:
         """A connection is over, accepted or not."""
-        self._follower.on_gone(link.connection.number)
+        self._message_tracer.on_gone(link.connection.number)
         if self._intervals is not None:
             self._intervals.on_closed(link, self._clock())
         if self._events is not None:
@@ -203,11 +203,11 @@ class Observer(Listener):
 
     # ------------------------------------------------------------------ what the core asks and tells
 
-    def follows_topic(self, topic: bytes) -> bool:
-        return self.ledger is not None and self.ledger.follows_topic(topic)
+    def traces_topic(self, topic: bytes) -> bool:
+        return self.delivery_log is not None and self.delivery_log.traces_topic(topic)
 
-    def follows_client(self, client_id: str) -> bool:
-        return self.ledger is not None and self.ledger.follows_client(client_id)
+    def traces_client(self, client_id: str) -> bool:
+        return self.delivery_log is not None and self.delivery_log.traces_client(client_id)
 
     def next_sample(self) -> int:
         if not self._tasks:  # `start` asks the core to watch
@@ -217,30 +217,30 @@ class Observer(Listener):
     def on_received(self, topic: bytes, qos: int, payload_bytes: int, publisher: str | None) -> int:
         now = self._stopwatch()
         self._trace += 1
-        message = Followed(self._trace, topic, qos, payload_bytes, publisher, self._clock(), now)
+        message = Traced(self._trace, topic, qos, payload_bytes, publisher, self._clock(), now)
         message.stands_for = self._sampler.weight()
         if not message.stands_for:
             message.is_chosen = True
             message.stands_for = self._sampler.choose(now)
-        self._follower.begin(message)
+        self._message_tracer.begin(message)
         return self._trace
 
     def on_routed(self, trace: int, receivers: int) -> None:
         self._sampler.spend(receivers)
-        self._follower.on_routed(trace, receivers)
+        self._message_tracer.on_routed(trace, receivers)
 
     def on_queued(self, trace: int, receiver: str, why: str, waiting: int, limit: int) -> None:
-        self._follower.on_queued(trace, receiver, why, waiting, limit)
+        self._message_tracer.on_queued(trace, receiver, why, waiting, limit)
 
     def on_sent(self, trace: int, receiver: str, connection: int, qos: int) -> None:
-        self._follower.on_sent(trace, receiver, connection, qos)
+        self._message_tracer.on_sent(trace, receiver, connection, qos)
 
     def on_written(self, connection: int) -> None:
         """The outbox of a connection, with messages in it that are followed, was handed to its socket."""
-        self._follower.on_written(connection)
+        self._message_tracer.on_written(connection)
 
     def on_acknowledged(self, trace: int, receiver: str) -> None:
-        self._follower.on_acknowledged(trace, receiver)
+        self._message_tracer.on_acknowledged(trace, receiver)
 
     def on_dropped(
         self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str
@@ -251,7 +251,7 @@ class Observer(Listener):
             assert receiver is not None
             self._events.drop_burst(receiver, self._connection_of(receiver), reason, messages, detail)
         if trace:
-            self._follower.on_dropped(trace, receiver, reason, detail)
+            self._message_tracer.on_dropped(trace, receiver, reason, detail)
 
     def on_subscribed(self, connection: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
         if self._events is not None:
@@ -271,22 +271,22 @@ class Observer(Listener):
 
     # ------------------------------------------------------------------ what is found out of single messages
 
-    def on_stage(self, message: Followed, stage: str, qos: int, seconds: float) -> None:
+    def on_stage(self, message: Traced, stage: str, qos: int, seconds: float) -> None:
         if message.stands_for:
             microseconds = int(seconds * 1e6 + 0.5)
             self.latency[stage].note(microseconds)
             if self._intervals is not None:
                 self._intervals.on_stage(stage, qos, message.topic, microseconds)
 
-    def on_fate(self, fate: Fate) -> None:
-        if self.ledger is not None:
-            self.ledger.enter(fate)
+    def on_delivery(self, delivery: DeliveryOutcome) -> None:
+        if self.delivery_log is not None:
+            self.delivery_log.enter(delivery)
 
-    def on_end(self, fate: Fate) -> None:
-        message = fate.message
+    def on_end(self, delivery: DeliveryOutcome) -> None:
+        message = delivery.message
         if self._write is None or not message.stands_for:
             return
-        sent = fate.sent
+        sent = delivery.sent
         self._samples.append(
             SampleRow(
                 broker_id=self._broker_id,
@@ -296,13 +296,13 @@ class Observer(Listener):
                 qos=message.qos,
                 payload_bytes=message.payload_bytes,
                 publisher=self._names.client_id(message.publisher),
-                receiver=self._names.client_id(fate.receiver),
-                outcome=fate.outcome,
-                reason=fate.reason or None,
+                receiver=self._names.client_id(delivery.receiver),
+                outcome=delivery.outcome,
+                reason=delivery.reason or None,
                 routed_us=_us(message.received, message.routed),
                 queued_us=_us(message.routed, sent),
-                written_us=_us(sent, fate.written),
-                acknowledged_us=_us(fate.written, fate.acknowledged),
+                written_us=_us(sent, delivery.written),
+                acknowledged_us=_us(delivery.written, delivery.acknowledged),
                 one_in=message.stands_for,
             )
         )
@@ -325,7 +325,7 @@ class Observer(Listener):
     def _standing(self, client_id: str, what: str) -> str:
         """How a receiver is doing just now, as far as messages wait or are dropped because of it; for the ledger."""
         session = self._core.sessions.get(client_id)
-        if self.ledger is None or session is None or what not in _STANDS:
+        if self.delivery_log is None or session is None or what not in _STANDS:
             return ""
         outbox = session.outbox
         if outbox is None:
@@ -337,7 +337,7 @@ class Observer(Listener):
         if session.quota > 0:
             return f"others had waited for {client_id} before"
         unacknowledged = len(session.inflight) + len(session.released)
-        since = self._follower.unacknowledged_since(client_id)
+        since = self._message_tracer.unacknowledged_since(client_id)
         if since is None:
             return f"{unacknowledged} of {unacknowledged + session.quota} were unacknowledged"
         at = self._wall.at(self._clock() - (self._stopwatch() - since))

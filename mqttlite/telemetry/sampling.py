@@ -9,7 +9,7 @@ import random
 from collections import deque
 from typing import Final
 
-from mqttlite.core.witness import NO_SAMPLES
+from mqttlite.core.tracer import NO_SAMPLES
 
 PER_S: Final = 200
 """Messages to follow each second unless the configuration says otherwise: some milliseconds of work."""

@@ -6,8 +6,8 @@ Nothing is looked up here. Invariant: each drop reason of docs/reference/telemet
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from mqttlite.core.witness import BACKPRESSURE, OFFLINE, WINDOW_FULL
-from mqttlite.telemetry.following import ACKNOWLEDGED, DROPPED, SENT, Fate, Followed
+from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
+from mqttlite.telemetry.tracing import ACKNOWLEDGED, DROPPED, SENT, DeliveryOutcome, Traced
 
 
 class Rule(NamedTuple):
@@ -55,86 +55,85 @@ WAITS: Final = {
 """What the core says of why a message waits."""
 
 
-def head(message: Followed, message_id: str, at: datetime) -> str:
+def head(message: Traced, message_id: str, at: datetime) -> str:
     """The words with which each sentence of a message begins."""
     publisher = "the broker itself" if message.publisher is None else message.publisher or "?"
     return f"{message_id} on {message.topic.decode(errors='replace')} from {publisher} at {clock(at)}"
 
 
-def fate_in_words(fate: Fate, at: datetime, now: float) -> str:
+def delivery_in_words(delivery: DeliveryOutcome, at: datetime, now: float) -> str:
     """What became of it; `at` is when it came in, `now` what the stopwatch shows."""
-    if fate.outcome == DROPPED:
-        return _dropped(fate)
-    if fate.outcome == ACKNOWLEDGED:
-        return _acknowledged(fate)
-    if fate.outcome == SENT:
-        return (
-            f"written to the socket of {fate.receiver}{_after(fate)}{_waited(fate)}; QoS 0, which nobody acknowledges"
-        )
-    if fate.ended is not None:
-        return _unfinished(fate)
-    if fate.written is not None:
-        way = f"{_after(fate)}{_waited(fate)}{_again(fate)}"
-        missing = f"unacknowledged for {duration(now - fate.written)}"
-        where = f": {WAITS[OFFLINE]}" if fate.is_away else ""
-        return f"handed to the socket of {fate.receiver} at QoS {fate.qos}{way}, {missing}{where}"
-    if fate.sent is not None:
-        return f"sent to {fate.receiver} at QoS {fate.qos}{_waited(fate)}, and not yet handed to its socket"
-    assert fate.queued is not None, "else nothing is known of it"
-    since = clock(at + timedelta(seconds=fate.queued - fate.message.received))
+    if delivery.outcome == DROPPED:
+        return _dropped(delivery)
+    if delivery.outcome == ACKNOWLEDGED:
+        return _acknowledged(delivery)
+    if delivery.outcome == SENT:
+        waited = f"{_after(delivery)}{_waited(delivery)}"
+        return f"written to the socket of {delivery.receiver}{waited}; QoS 0, which nobody acknowledges"
+    if delivery.ended is not None:
+        return _unfinished(delivery)
+    if delivery.written is not None:
+        way = f"{_after(delivery)}{_waited(delivery)}{_again(delivery)}"
+        missing = f"unacknowledged for {duration(now - delivery.written)}"
+        where = f": {WAITS[OFFLINE]}" if delivery.is_away else ""
+        return f"handed to the socket of {delivery.receiver} at QoS {delivery.qos}{way}, {missing}{where}"
+    if delivery.sent is not None:
+        return f"sent to {delivery.receiver} at QoS {delivery.qos}{_waited(delivery)}, and not yet handed to its socket"
+    assert delivery.queued is not None, "else nothing is known of it"
+    since = clock(at + timedelta(seconds=delivery.queued - delivery.message.received))
     return (
-        f"waits for {fate.receiver} since {since}, for {duration(now - fate.queued)}: {_why(fate)}"
-        f" ({fate.waiting} of {fate.limit} waited then)"
+        f"waits for {delivery.receiver} since {since}, for {duration(now - delivery.queued)}: {_why(delivery)}"
+        f" ({delivery.waiting} of {delivery.limit} waited then)"
     )
 
 
-def _dropped(fate: Fate) -> str:
-    rule = REASONS.get(fate.reason, _NO_RULE)
-    reason = fate.reason + (f" ({fate.detail})" if fate.detail else "")
-    because = fate.end_cause or rule.because
+def _dropped(delivery: DeliveryOutcome) -> str:
+    rule = REASONS.get(delivery.reason, _NO_RULE)
+    reason = delivery.reason + (f" ({delivery.detail})" if delivery.detail else "")
+    because = delivery.end_cause or rule.because
     end = reason + (f", because {because}" if because else "") + (f"; see {rule.settings}" if rule.settings else "")
-    if fate.receiver is None:
+    if delivery.receiver is None:
         return f"reached nobody: {end}"
-    if fate.queued is None:
-        return f"dropped for {fate.receiver}: {end}"
-    assert fate.ended is not None, "it was dropped"
-    waited = duration((fate.ended if fate.sent is None else fate.sent) - fate.queued)
-    why = "" if fate.end_cause else f" (because {_why(fate)})"
-    return f"queued for {fate.receiver} {waited}{why}, then dropped: {end}"
+    if delivery.queued is None:
+        return f"dropped for {delivery.receiver}: {end}"
+    assert delivery.ended is not None, "it was dropped"
+    waited = duration((delivery.ended if delivery.sent is None else delivery.sent) - delivery.queued)
+    why = "" if delivery.end_cause else f" (because {_why(delivery)})"
+    return f"queued for {delivery.receiver} {waited}{why}, then dropped: {end}"
 
 
-def _acknowledged(fate: Fate) -> str:
+def _acknowledged(delivery: DeliveryOutcome) -> str:
     taken = ""
-    if fate.acknowledged is not None and fate.written is not None:
-        taken = f" {duration(fate.acknowledged - fate.written)} later"
-    way = f"{_after(fate)}{_waited(fate)}{_again(fate)}"
-    return f"delivered to {fate.receiver} at QoS {fate.qos}{way}, acknowledged{taken}"
+    if delivery.acknowledged is not None and delivery.written is not None:
+        taken = f" {duration(delivery.acknowledged - delivery.written)} later"
+    way = f"{_after(delivery)}{_waited(delivery)}{_again(delivery)}"
+    return f"delivered to {delivery.receiver} at QoS {delivery.qos}{way}, acknowledged{taken}"
 
 
-def _unfinished(fate: Fate) -> str:
-    if fate.receiver is None:
+def _unfinished(delivery: DeliveryOutcome) -> str:
+    if delivery.receiver is None:
         return "lost sight of before it reached anybody: too many others were followed"
-    if fate.sent is not None and fate.qos == 0:
-        return f"sent to {fate.receiver}, whose connection ended before its socket took it"
-    return f"for {fate.receiver}: lost sight of, for too many others were followed"
+    if delivery.sent is not None and delivery.qos == 0:
+        return f"sent to {delivery.receiver}, whose connection ended before its socket took it"
+    return f"for {delivery.receiver}: lost sight of, for too many others were followed"
 
 
-def _why(fate: Fate) -> str:
-    return fate.cause or WAITS.get(fate.why, fate.why)
+def _why(delivery: DeliveryOutcome) -> str:
+    return delivery.cause or WAITS.get(delivery.why, delivery.why)
 
 
-def _after(fate: Fate) -> str:
-    return "" if fate.written is None else f" after {duration(fate.written - fate.message.received)}"
+def _after(delivery: DeliveryOutcome) -> str:
+    return "" if delivery.written is None else f" after {duration(delivery.written - delivery.message.received)}"
 
 
-def _waited(fate: Fate) -> str:
-    if fate.queued is None or fate.sent is None:
+def _waited(delivery: DeliveryOutcome) -> str:
+    if delivery.queued is None or delivery.sent is None:
         return ""
-    return f" ({duration(fate.sent - fate.queued)} of that in its queue, because {_why(fate)})"
+    return f" ({duration(delivery.sent - delivery.queued)} of that in its queue, because {_why(delivery)})"
 
 
-def _again(fate: Fate) -> str:
-    return "" if not fate.again else f", sent again {fate.again} time{'s' * (fate.again > 1)}"
+def _again(delivery: DeliveryOutcome) -> str:
+    return "" if not delivery.again else f", sent again {delivery.again} time{'s' * (delivery.again > 1)}"
 
 
 def duration(seconds: float) -> str:

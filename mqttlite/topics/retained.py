@@ -1,7 +1,8 @@
 """The retained messages, by topic name (5.0 §3.3.1.3): one for a topic, found by filter.
 
 pygtrie answers the prefix question: which names are below a filter's literal beginning. What hangs in it are shelves,
-one for each of the first `SHELF_LEVELS` levels that a name goes through. A shelf with many names has them all in a flat
+one for each of the first `BUCKET_LEVELS` levels that a name goes through. A shelf with many names has them all in a
+flat
 dictionary, for walking a trie takes microseconds for each; one with few has its own, and the shelves below have theirs.
 So a search begins with a list that is quickly made, and goes through it as far as its caller wants at a time.
 What a retained message is, and how many there may be, is the core's business.
@@ -17,7 +18,7 @@ from mqttlite.topics.names import has_wildcard, matches
 
 V = TypeVar("V")
 
-SHELF_LEVELS: Final = 8
+BUCKET_LEVELS: Final = 8
 """Levels of a name that have shelves: each level makes a new name dearer, and few filters have more before a wildcard;
 their shelf holds some names that are not looked for."""
 
@@ -26,12 +27,12 @@ FEW: Final = 50
 """Names on a shelf before it has a dictionary of all, and when it has none again: to walk the trie for so many takes a
 fraction of a millisecond."""
 
-EMPTY_PLACES: Final = 100
+EMPTY_ENTRIES: Final = 100
 """Places to keep for names that lost their value: most get another one at once, for that is how it is replaced."""
 
 
 @final
-class Place(Generic[V]):
+class Entry(Generic[V]):
     """Where the value of a topic is, until that topic is forgotten; then it has none for good."""
 
     __slots__ = ("serial", "topic", "value")
@@ -44,18 +45,18 @@ class Place(Generic[V]):
 
 
 @final
-class Shelf(Generic[V]):
+class PrefixBucket(Generic[V]):
     """The names below one prefix."""
 
     __slots__ = ("all", "count", "gone", "here", "listed")
 
     def __init__(self) -> None:
         self.count = 0
-        self.here: list[Place[V]] = []
+        self.here: list[Entry[V]] = []
         """Those that are on no shelf below this one, while they are few."""
-        self.all: dict[bytes, Place[V]] | None = None
+        self.all: dict[bytes, Entry[V]] | None = None
         """Those on the shelves below as well, where they are many."""
-        self.listed: list[Place[V]] | None = None
+        self.listed: list[Entry[V]] | None = None
         """The same for searches to share: each goes to where the list ended when it began."""
         self.gone = 0
         """How many of those listed are no longer there."""
@@ -65,19 +66,19 @@ class Shelf(Generic[V]):
 class Search(Generic[V]):
     """The values that a filter matches, as of when the search began, without those that are gone since."""
 
-    __slots__ = ("_at", "_end", "_ending", "_leading", "_parent", "_places", "_serial", "everything", "topic_filter")
+    __slots__ = ("_at", "_end", "_ending", "_entries", "_leading", "_parent", "_serial", "everything", "topic_filter")
 
     def __init__(
         self,
         topic_filter: bytes,
-        places: list[Place[V]],
+        entries: list[Entry[V]],
         serial: int,
         everything: bool,
-        parent: Place[V] | None = None,
+        parent: Entry[V] | None = None,
     ) -> None:
         self.topic_filter: Final = topic_filter
-        self._places: Final = places
-        self._end = len(places)
+        self._entries: Final = entries
+        self._end = len(entries)
         self._parent = parent
         self._serial: Final = serial
         self.everything: Final = everything
@@ -108,13 +109,13 @@ class Search(Generic[V]):
         self._at = min(start + most, self._end)
         ending = self._ending
         for at in range(start, self._at):
-            place = self._places[at]
-            value = place.value
-            if value is None or place.serial > self._serial:
+            entry = self._entries[at]
+            value = entry.value
+            if value is None or entry.serial > self._serial:
                 continue
-            if self._leading and place.topic.startswith(b"$"):
+            if self._leading and entry.topic.startswith(b"$"):
                 continue  # [MQTT-4.7.2-1]
-            if self.everything or (place.topic.endswith(ending) and matches(self.topic_filter, place.topic)):
+            if self.everything or (entry.topic.endswith(ending) and matches(self.topic_filter, entry.topic)):
                 found.append(value)
         return found
 
@@ -123,58 +124,58 @@ class Search(Generic[V]):
 class RetainedMessages(Generic[V]):
     """Topic name → value."""
 
-    __slots__ = ("_empty", "_gone", "_listed", "_places", "_serial", "_trie")
+    __slots__ = ("_empty", "_entries", "_gone", "_listed", "_serial", "_trie")
 
     def __init__(self) -> None:
         self._trie: Final = pygtrie.Trie()
-        self._places: Final[dict[bytes, Place[V]]] = {}
+        self._entries: Final[dict[bytes, Entry[V]]] = {}
         self._empty: Final[dict[bytes, None]] = {}
-        self._listed: list[Place[V]] | None = None  # as those of shelves, and `_gone` too
+        self._listed: list[Entry[V]] | None = None  # as those of shelves, and `_gone` too
         self._gone = 0
         self._serial = 0
 
     def __len__(self) -> int:
-        return len(self._places) - len(self._empty)
+        return len(self._entries) - len(self._empty)
 
     def get(self, topic: bytes) -> V | None:
-        place = self._places.get(topic)
-        return None if place is None else place.value
+        entry = self._entries.get(topic)
+        return None if entry is None else entry.value
 
     def put(self, topic: bytes, value: V) -> None:
-        place = self._places.get(topic)
-        if place is None:
-            place = self._places[topic] = Place(topic)
+        entry = self._entries.get(topic)
+        if entry is None:
+            entry = self._entries[topic] = Entry(topic)
             if self._listed is not None:
-                self._listed.append(place)
-            self._shelve(place)
-        elif place.value is None:
+                self._listed.append(entry)
+            self._shelve(entry)
+        elif entry.value is None:
             del self._empty[topic]
         self._serial += 1
-        place.value, place.serial = value, self._serial
+        entry.value, entry.serial = value, self._serial
 
     def remove(self, topic: bytes) -> V | None:
         """Forget what is kept for a topic, and return it; nothing kept is harmless."""
-        place = self._places.get(topic)
-        if place is None or place.value is None:
+        entry = self._entries.get(topic)
+        if entry is None or entry.value is None:
             return None
-        removed, place.value = place.value, None
+        removed, entry.value = entry.value, None
         self._empty[topic] = None
-        if len(self._empty) > EMPTY_PLACES:
+        if len(self._empty) > EMPTY_ENTRIES:
             oldest = next(iter(self._empty))
             del self._empty[oldest]
-            self._unshelve(self._places.pop(oldest))
+            self._unshelve(self._entries.pop(oldest))
             self._gone += 1
-            if self._gone > len(self._places):
+            if self._gone > len(self._entries):
                 self._listed = None
         return removed
 
     def values(self) -> list[V]:
-        return [place.value for place in self._places.values() if place.value is not None]
+        return [entry.value for entry in self._entries.values() if entry.value is not None]
 
     def search(self, topic_filter: bytes) -> Search[V]:
         """A search for the values of all topics that a valid filter matches."""
         if not has_wildcard(topic_filter):
-            exact = self._places.get(topic_filter)
+            exact = self._entries.get(topic_filter)
             return Search(topic_filter, [] if exact is None else [exact], self._serial, True)
         levels = topic_filter.split(b"/")
         literal = 0
@@ -182,70 +183,70 @@ class RetainedMessages(Generic[V]):
             literal += 1
         if literal == 0:
             if self._listed is None:
-                self._listed = list(self._places.values())
+                self._listed = list(self._entries.values())
                 self._gone = 0
             return Search(topic_filter, self._listed, self._serial, topic_filter == b"#")
-        places = self._below(levels[: min(literal, SHELF_LEVELS)])
-        everything = levels[literal] == b"#" and literal <= SHELF_LEVELS  # else the shelf holds others too
-        parent = self._places.get(topic_filter[:-2]) if everything else None
+        entries = self._below(levels[: min(literal, BUCKET_LEVELS)])
+        everything = levels[literal] == b"#" and literal <= BUCKET_LEVELS  # else the shelf holds others too
+        parent = self._entries.get(topic_filter[:-2]) if everything else None
         # "sport/#" also matches "sport" (§4.7.1.2), which stands one shelf higher.
-        return Search(topic_filter, places, self._serial, everything, parent)
+        return Search(topic_filter, entries, self._serial, everything, parent)
 
-    def _below(self, prefix: list[bytes]) -> list[Place[V]]:
-        shelf: Shelf[V] | None = self._trie.get(prefix)
-        if shelf is None:
+    def _below(self, prefix: list[bytes]) -> list[Entry[V]]:
+        bucket: PrefixBucket[V] | None = self._trie.get(prefix)
+        if bucket is None:
             return []
-        if shelf.all is None:
+        if bucket.all is None:
             return self._gather(prefix)
-        if shelf.listed is None:
-            shelf.listed = list(shelf.all.values())
-            shelf.gone = 0
-        return shelf.listed
+        if bucket.listed is None:
+            bucket.listed = list(bucket.all.values())
+            bucket.gone = 0
+        return bucket.listed
 
-    def _gather(self, prefix: list[bytes]) -> list[Place[V]]:
+    def _gather(self, prefix: list[bytes]) -> list[Entry[V]]:
         """What is on a shelf with few names, and on those below."""
-        shelves: list[Shelf[V]] = self._trie.values(prefix)
-        return [place for shelf in shelves for place in shelf.here]
+        shelves: list[PrefixBucket[V]] = self._trie.values(prefix)
+        return [entry for bucket in shelves for entry in bucket.here]
 
-    def _shelve(self, place: Place[V]) -> None:
-        levels = place.topic.split(b"/")[:-1][:SHELF_LEVELS]
-        shelves: list[Shelf[V]] = [step.value for step in self._trie.prefixes(levels)]
+    def _shelve(self, entry: Entry[V]) -> None:
+        levels = entry.topic.split(b"/")[:-1][:BUCKET_LEVELS]
+        shelves: list[PrefixBucket[V]] = [step.value for step in self._trie.prefixes(levels)]
         while len(shelves) < len(levels):
-            shelf: Shelf[V] = Shelf()
-            self._trie[levels[: len(shelves) + 1]] = shelf
-            shelves.append(shelf)
+            bucket: PrefixBucket[V] = PrefixBucket()
+            self._trie[levels[: len(shelves) + 1]] = bucket
+            shelves.append(bucket)
         if shelves and shelves[-1].all is None:
-            shelves[-1].here.append(place)
-        for depth, shelf in enumerate(shelves):
-            shelf.count += 1
-            if shelf.all is not None:
-                shelf.all[place.topic] = place
-                if shelf.listed is not None:
-                    shelf.listed.append(place)
-            elif shelf.count > MANY:
-                shelf.all = {each.topic: each for each in self._gather(levels[: depth + 1])}
-                shelf.here = []
+            shelves[-1].here.append(entry)
+        for depth, bucket in enumerate(shelves):
+            bucket.count += 1
+            if bucket.all is not None:
+                bucket.all[entry.topic] = entry
+                if bucket.listed is not None:
+                    bucket.listed.append(entry)
+            elif bucket.count > MANY:
+                bucket.all = {each.topic: each for each in self._gather(levels[: depth + 1])}
+                bucket.here = []
 
-    def _unshelve(self, place: Place[V]) -> None:
-        levels = place.topic.split(b"/")[:-1][:SHELF_LEVELS]
-        shelves: list[Shelf[V]] = [step.value for step in self._trie.prefixes(levels)]
+    def _unshelve(self, entry: Entry[V]) -> None:
+        levels = entry.topic.split(b"/")[:-1][:BUCKET_LEVELS]
+        shelves: list[PrefixBucket[V]] = [step.value for step in self._trie.prefixes(levels)]
         for depth in range(len(shelves) - 1, -1, -1):
-            shelf = shelves[depth]
-            shelf.count -= 1
-            if shelf.all is not None:
-                del shelf.all[place.topic]
-                shelf.gone += 1
-                if shelf.gone > shelf.count:
-                    shelf.listed = None
-                if shelf.count < FEW:
-                    shelf.here = [each for each in shelf.all.values() if _is_last(each, depth + 1)]
-                    shelf.all = shelf.listed = None
+            bucket = shelves[depth]
+            bucket.count -= 1
+            if bucket.all is not None:
+                del bucket.all[entry.topic]
+                bucket.gone += 1
+                if bucket.gone > bucket.count:
+                    bucket.listed = None
+                if bucket.count < FEW:
+                    bucket.here = [each for each in bucket.all.values() if _is_last(each, depth + 1)]
+                    bucket.all = bucket.listed = None
             elif depth == len(shelves) - 1:
-                shelf.here.remove(place)
-            if shelf.count == 0:
+                bucket.here.remove(entry)
+            if bucket.count == 0:
                 del self._trie[levels[: depth + 1]]
 
 
-def _is_last(place: Place[V], depth: int) -> bool:
+def _is_last(entry: Entry[V], depth: int) -> bool:
     """Whether a name has no shelf below that of so many levels."""
-    return depth == SHELF_LEVELS or place.topic.count(b"/") == depth
+    return depth == BUCKET_LEVELS or entry.topic.count(b"/") == depth

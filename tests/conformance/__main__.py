@@ -8,7 +8,7 @@ import pytest
 
 from mqttlite.wire.constants import V5, V311
 from tests.conformance.coverage import MODULES, demanded, held
-from tests.conformance.document import PATH, Run, document, without_code
+from tests.conformance.document import PATH, PublishBatch, document, without_code
 from tests.conformance.elsewhere import ELSEWHERE, NOT_APPLICABLE
 from tests.conformance.script import Row
 from tests.conformance.statements import STATEMENTS
@@ -19,7 +19,7 @@ class Recorder:
     """Notes what became of every test, and of every row in every version."""
 
     def __init__(self) -> None:
-        self.run = Run()
+        self.run = PublishBatch()
         self._paths = {id(row): f"{module.__name__.rpartition('.')[2]}.py" for module in MODULES for row in module.ROWS}
 
     def on_row(self, case: tuple[Any, ...], passed: bool) -> None:

@@ -27,7 +27,7 @@ _LOOKS_LIKE_ONE: Final = re.compile(r"MQTT-?\d[\d.]*-\d+")
 
 
 @dataclass
-class Run:
+class PublishBatch:
     """What became of tests: by file and function, and of rows by version, file and sentence."""
 
     of_tests: dict[str, Counter[str]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def misspelt(folder: Path = ROOT / "mqttlite") -> list[str]:
     return wrong
 
 
-def document(run: Run | None) -> str:
+def document(run: PublishBatch | None) -> str:
     """The whole file."""
     parts = [_HEAD]
     where = places()
@@ -95,7 +95,7 @@ def essence(text: str) -> list[list[str]]:
     return [[statement, binds, sentence, tests] for statement, binds, sentence, _code, tests, _result in rows]
 
 
-def _section(version: int, where: dict[str, list[str]], run: Run | None) -> str:
+def _section(version: int, where: dict[str, list[str]], run: PublishBatch | None) -> str:
     tests = held(version)
     table = STATEMENTS[version]
     for_a_server = [number for number, statement in table.items() if demanded(statement)]

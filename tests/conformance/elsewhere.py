@@ -5,10 +5,10 @@ from typing import Final
 from mqttlite.wire.constants import V5, V311
 
 _MALFORMED: Final = "tests/unit/wire/test_malformed.py"
-_WEBSOCKET: Final = "tests/rooms/test_websocket.py"
+_WEBSOCKET: Final = "tests/integration/test_websocket.py"
 _UTF8: Final = (f"{_MALFORMED}::test_a_string_is_well_formed_utf8",)
 _NO_NULL: Final = (f"{_MALFORMED}::test_a_string_has_no_null_character",)
-_LONGEST: Final = ("tests/rooms/test_bad_input.py::test_the_longest_topic_there_is_works",)
+_LONGEST: Final = ("tests/integration/test_bad_input.py::test_the_longest_topic_there_is_works",)
 _FLAGS: Final = (f"{_MALFORMED}::test_the_reserved_flags_of_the_fixed_header_are_as_given",)
 _CUT: Final = (f"{_MALFORMED}::test_a_connect_that_is_cut_short_is_malformed",)
 _TCP: Final = ("tests/conformance/test_statements.py::test_over_a_socket",)
@@ -51,7 +51,7 @@ ELSEWHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
         "3.9.3-2": _CODES,
         "4.7.3-3": _LONGEST,
         "4.8.0-1": _REFUSED,
-        "4.8.0-2": ("tests/rooms/test_embedding.py::test_too_much_before_connack_ends_the_connection",),
+        "4.8.0-2": ("tests/integration/test_embedding.py::test_too_much_before_connack_ends_the_connection",),
         **_WEB,
         "7.0.0-2": ("tests/interop/test_paho.py::test_a_message_arrives_as_it_was_sent",),
         "7.1.1-1": _TCP,

@@ -11,7 +11,7 @@ from tests.conformance.script import Row
 from tests.conformance.statements import STATEMENTS, unknown
 from tests.conformance.worlds import on_the_core, over_a_socket
 from tests.support.table import over
-from tests.test_house import ROOT
+from tests.test_architecture import ROOT
 
 
 def cases(*, waiting: bool) -> list[tuple[Row, int]]:

@@ -8,8 +8,8 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.connection import Peer
+from mqttlite.core.effects import Authenticate
 from mqttlite.core.limits import Limits
-from mqttlite.core.turn import Authenticate
 from mqttlite.security.authenticator import Credentials
 from mqttlite.server import Broker
 from tests.conformance.script import Row, check, cut, hello, on_the_wire
@@ -22,7 +22,7 @@ CONNECT, AUTH = 0x10, 0xF0
 STEP = re.compile(r"(\w+)\s*(<\*|>\||[><.!-])\s*(.*)")
 
 
-class Gate:
+class AuthChain:
     """Who may come in where a row is gated: whoever has the password `p`, and with the method `M` whoever says `in`.
 
     Who says `more` is asked for more; another word is refused. The core asks `verdict`, a whole broker the rest.
@@ -38,7 +38,7 @@ class Gate:
     async def authenticate(self, credentials: Credentials) -> bool:
         return credentials.password == b"p"
 
-    def begin(self, method: str, credentials: Credentials) -> "Gate":
+    def begin(self, method: str, credentials: Credentials) -> "AuthChain":
         assert method in self.methods
         return self
 
@@ -142,12 +142,12 @@ class CoreStage:
     """The core, fed directly."""
 
     def __init__(
-        self, limits: Limits, version: int, capabilities: Capabilities = EVERYTHING, gate: Gate | None = None
+        self, limits: Limits, version: int, capabilities: Capabilities = EVERYTHING, auth_chain: AuthChain | None = None
     ) -> None:
         self._world = World(limits)
-        methods = frozenset() if gate is None else gate.methods
-        self._peer = Peer(must_authenticate=gate is not None, capabilities=capabilities, methods=methods)
-        self._gate = gate
+        methods = frozenset() if auth_chain is None else auth_chain.methods
+        self._peer = Peer(must_authenticate=auth_chain is not None, capabilities=capabilities, methods=methods)
+        self._auth_chain = auth_chain
         self._version = version
         self._clients: dict[str, RawClient] = {}
 
@@ -157,9 +157,9 @@ class CoreStage:
             client = self._clients[link] = RawClient(self._world, self._version, self._peer)
             self._world.settle()
         client.send_bytes(data)
-        while self._gate is not None and self._world.questions:
+        while self._auth_chain is not None and self._world.questions:
             question = self._world.questions.pop(0)
-            self._world.broker.answer(question.number, self._gate.verdict(question), self._world.now)
+            self._world.broker.answer(question.number, self._auth_chain.verdict(question), self._world.now)
             self._world.settle()
 
     async def receive(self, link: str) -> bytes | None:
@@ -260,11 +260,11 @@ class SocketStage:
     async def drop(self, link: str) -> None:
         """Close a socket, and see by another that the broker has come to it."""
         self._links.pop(link).transport.close()
-        witness = await self._open()
-        witness.transport.write(on_the_wire('10 ~ "MQTT" 04 c2 0000 "witness" "u" "p"', 4))
-        await witness.catch_up()
-        witness.transport.write(b"\xe0\x00")
-        witness.transport.close()
+        tracer = await self._open()
+        tracer.transport.write(on_the_wire('10 ~ "MQTT" 04 c2 0000 "witness" "u" "p"', 4))
+        await tracer.catch_up()
+        tracer.transport.write(b"\xe0\x00")
+        tracer.transport.close()
 
     async def wait(self, seconds: float) -> None:
         raise AssertionError("time passes on the core only")
@@ -281,7 +281,7 @@ class SocketStage:
 
 def on_the_core(row: Row, version: int) -> None:
     """The core waits for nothing, and so needs no loop."""
-    playing = play(row, version, CoreStage(row.limits, version, row.capabilities, Gate() if row.gated else None))
+    playing = play(row, version, CoreStage(row.limits, version, row.capabilities, AuthChain() if row.gated else None))
     try:
         playing.send(None)
     except StopIteration:
@@ -292,8 +292,8 @@ def on_the_core(row: Row, version: int) -> None:
 async def over_a_socket(row: Row, version: int) -> None:
     """A whole broker, and a socket for each link."""
     config = Config(listeners=(ListenerOptions(port=0, capabilities=row.capabilities),), limits=row.limits)
-    gate = Gate() if row.gated else None
-    async with Broker(config, authenticator=gate, method_authenticator=gate) as broker:
+    auth_chain = AuthChain() if row.gated else None
+    async with Broker(config, authenticator=auth_chain, method_authenticator=auth_chain) as broker:
         stage = SocketStage(broker.port, gated=row.gated)
         try:
             await play(row, version, stage)

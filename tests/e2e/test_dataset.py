@@ -21,7 +21,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.support.browser import showing
-from tests.test_house import ROOT
+from tests.test_architecture import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ rotate_after_s = 5.0
 
 
 @dataclass(frozen=True)
-class Story:
+class Scenario:
     """What there was, and where it is written."""
 
     dataset: Path
@@ -102,7 +102,7 @@ def run(*command: str, env: dict[str, str], limit_s: float) -> subprocess.Comple
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     """A fleet has lived, and a report of it is written."""
     directory = tmp_path_factory.mktemp("story")
     dataset, report = directory / "dataset", directory / "report"
@@ -118,23 +118,23 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     command = ["-m", "spark_analytics", "report", f"--input={dataset}", f"--out={report}", "--master=local[2]"]
     done = run(*command, env={**os.environ, "PYTHONPATH": str(ROOT)}, limit_s=REPORT_S)
     assert done.returncode == 0, done.stderr
-    return Story(dataset, report, json.loads(fleet.stdout), done.stdout)
+    return Scenario(dataset, report, json.loads(fleet.stdout), done.stdout)
 
 
-def rows(story: Story, table: str) -> list[dict[str, Any]]:
+def rows(scenario: Scenario, table: str) -> list[dict[str, Any]]:
     """A table of the report."""
-    found: list[dict[str, Any]] = pyarrow.parquet.read_table(story.report / table / "parquet").to_pylist()
+    found: list[dict[str, Any]] = pyarrow.parquet.read_table(scenario.report / table / "parquet").to_pylist()
     return found
 
 
-def test_the_fleet_did_what_it_should(story: Story) -> None:
-    assert story.fleet["complete"]
-    assert {kind: len(devices) for kind, devices in story.fleet["troubles"].items()} == TROUBLES
+def test_the_fleet_did_what_it_should(scenario: Scenario) -> None:
+    assert scenario.fleet["complete"]
+    assert {kind: len(devices) for kind, devices in scenario.fleet["troubles"].items()} == TROUBLES
 
 
-def test_the_report_counts_what_the_clients_counted(story: Story) -> None:
-    (told,) = rows(story, "totals")
-    counted = story.fleet["clients"]
+def test_the_report_counts_what_the_clients_counted(scenario: Scenario) -> None:
+    (told,) = rows(scenario, "totals")
+    counted = scenario.fleet["clients"]
     assert told["sessions"] == counted["sessions"]
     assert told["open_sessions"] == 0
     assert told["messages_received"] == counted["messages_sent"]
@@ -143,9 +143,9 @@ def test_the_report_counts_what_the_clients_counted(story: Story) -> None:
     assert told["bytes_sent"] == counted["bytes_received"]
 
 
-def test_each_troubled_device_has_the_numbers_that_it_counted(story: Story) -> None:
-    told = {row["client_id"]: row for row in rows(story, "traffic_by_client")}
-    for devices in story.fleet["troubles"].values():
+def test_each_troubled_device_has_the_numbers_that_it_counted(scenario: Scenario) -> None:
+    told = {row["client_id"]: row for row in rows(scenario, "traffic_by_client")}
+    for devices in scenario.fleet["troubles"].values():
         for client_id, counted in devices.items():
             row = told[client_id]
             assert row["sessions"] == counted["sessions"]
@@ -157,19 +157,21 @@ def test_each_troubled_device_has_the_numbers_that_it_counted(story: Story) -> N
 
 
 @pytest.mark.parametrize("kind", TROUBLES)
-def test_the_report_names_the_troubled_devices_and_no_others(story: Story, kind: str) -> None:
-    assert {row["client_id"] for row in rows(story, TABLE_OF[kind])} == set(story.fleet["troubles"][kind])
+def test_the_report_names_the_troubled_devices_and_no_others(scenario: Scenario, kind: str) -> None:
+    assert {row["client_id"] for row in rows(scenario, TABLE_OF[kind])} == set(scenario.fleet["troubles"][kind])
 
 
-def test_the_findings_tell_how_many_are_in_trouble(story: Story) -> None:
-    problems = [line for line in story.says.splitlines() if line.startswith("! ")]
-    assert any("5 devices flap" in line for line in problems), story.says
-    assert any("2 client ids are used by several devices" in line for line in problems), story.says
+def test_the_findings_tell_how_many_are_in_trouble(scenario: Scenario) -> None:
+    problems = [line for line in scenario.says.splitlines() if line.startswith("! ")]
+    assert any("5 devices flap" in line for line in problems), scenario.says
+    assert any("2 client ids are used by several devices" in line for line in problems), scenario.says
 
 
-def test_without_java_all_of_it_works_but_the_report_which_says_what_to_install(story: Story, tmp_path: Path) -> None:
+def test_without_java_all_of_it_works_but_the_report_which_says_what_to_install(
+    scenario: Scenario, tmp_path: Path
+) -> None:
     """The broker and the fleet had none either."""
-    command = ["-m", "spark_analytics", "report", f"--input={story.dataset}", f"--out={tmp_path / 'report'}"]
+    command = ["-m", "spark_analytics", "report", f"--input={scenario.dataset}", f"--out={tmp_path / 'report'}"]
     done = run(*command, env=without_java(tmp_path), limit_s=REPORT_S)
     assert done.returncode == 3
     assert done.stdout == ""
@@ -177,8 +179,8 @@ def test_without_java_all_of_it_works_but_the_report_which_says_what_to_install(
     assert not (tmp_path / "report").exists()
 
 
-async def test_the_page_is_drawn_in_a_browser_without_a_network(story: Story, tmp_path: Path) -> None:
-    page = story.report / "report.html"
+async def test_the_page_is_drawn_in_a_browser_without_a_network(scenario: Scenario, tmp_path: Path) -> None:
+    page = scenario.report / "report.html"
     async with showing(page.as_uri(), tmp_path / "profile") as shown:
         charts = await shown.find("document.querySelectorAll('.chart').length")
         drawn = await shown.find(
@@ -200,6 +202,6 @@ async def test_the_page_is_drawn_in_a_browser_without_a_network(story: Story, tm
     assert charts > 5
     assert drawn == charts
     assert ascending
-    for kind, devices in story.fleet["troubles"].items():
+    for kind, devices in scenario.fleet["troubles"].items():
         for client_id in devices:
             assert client_id in text, kind

@@ -211,7 +211,7 @@ def played(version: int, listener: int, packets: list[Packet], cuts: list[int], 
         client.connection.reason_code,
         session and (session.inflight.by_id().keys(), session.released.all(), session.received.all()),
         session and (session.quota, session.queued),
-        world.broker.publisher.drops,
+        world.broker.router.drops,
         client.closed or (client.connection.received_qos0, client.connection.received_qos1),
     )
 
@@ -222,12 +222,12 @@ def _by_the_long_way(world: World, client: Client, frame: bytes) -> None:
     while frame[body - 1] > 127:
         body += 1
     broker = world.broker
-    broker.turn.now = world.now
+    broker.effects.now = world.now
     try:
         broker._on_packet(client.connection, frame[0], frame[body:])
     except Exception as error:
         broker._fail(client.connection, error)  # type: ignore[arg-type]
-    if broker.turn.overflowed:
+    if broker.effects.overflowed:
         broker._cut_overflowed()
     world.settle()
 

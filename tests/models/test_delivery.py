@@ -27,7 +27,7 @@ TOPIC: Final = b"t"
 WINDOW: Final = 3
 
 
-class Twin:
+class Oracle:
     """One client by the book; `link` is None while it has none."""
 
     def __init__(self, name: str, version: int) -> None:
@@ -72,7 +72,7 @@ class Twin:
     def on_packet(self, packet: Packet) -> None: ...
 
 
-class Publisher(Twin):
+class Router(Oracle):
     """Keeps each message until the broker has taken it over."""
 
     def __init__(self, name: str, version: int) -> None:
@@ -120,7 +120,7 @@ class Publisher(Twin):
             self.unfinished.pop(packet.packet_id, None)
 
 
-class Subscriber(Twin):
+class Subscriber(Oracle):
     """Writes down what it gets, QoS 2 messages once for each identifier until that is released."""
 
     def __init__(self, name: str, version: int) -> None:
@@ -169,11 +169,11 @@ class Delivery(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World(Limits())
-        self.publishers = [Publisher("p", V5), Publisher("q", V311)]
+        self.publishers = [Router("p", V5), Router("q", V311)]
         self.subscribers = [Subscriber("s", V5), Subscriber("t", V311)]
-        self.twins: list[Twin] = [*self.publishers, *self.subscribers]
-        for twin in self.twins:
-            twin.connect(self.world)
+        self.oracles: list[Oracle] = [*self.publishers, *self.subscribers]
+        for oracle in self.oracles:
+            oracle.connect(self.world)
         for subscriber in self.subscribers:
             subscriber.send(Subscribe(1, (request("t", 2),)))
             subscriber.read(1)
@@ -187,25 +187,25 @@ class Delivery(RuleBasedStateMachine):
 
     @rule(who=clients, packets=st.integers(1, 6))
     def read(self, who: int, packets: int) -> None:
-        self.twins[who].read(packets)
+        self.oracles[who].read(packets)
 
     @rule(who=clients)
     def connect(self, who: int) -> None:
         """Come back, or take over from oneself: what the broker wrote to the former link is lost."""
-        self.twins[who].connect(self.world)
+        self.oracles[who].connect(self.world)
 
     @rule(who=clients)
     def lose(self, who: int) -> None:
-        twin = self.twins[who]
-        if twin.link is not None:
-            twin.link.lose()
-            twin.drop_link()
+        oracle = self.oracles[who]
+        if oracle.link is not None:
+            oracle.link.lose()
+            oracle.drop_link()
 
     @rule(who=clients)
     def disconnect(self, who: int) -> None:
-        twin = self.twins[who]
-        twin.send(Disconnect())
-        twin.drop_link()
+        oracle = self.oracles[who]
+        oracle.send(Disconnect())
+        oracle.drop_link()
 
     @rule(who=publishers, qos=qos_levels, cut=st.integers(0, 12))
     def break_inside_a_packet(self, who: int, qos: int, cut: int) -> None:
@@ -218,13 +218,13 @@ class Delivery(RuleBasedStateMachine):
 
     @rule(who=clients)
     def block(self, who: int) -> None:
-        link = self.twins[who].link
+        link = self.oracles[who].link
         if link is not None:
             link.block()
 
     @rule(who=clients)
     def unblock(self, who: int) -> None:
-        link = self.twins[who].link
+        link = self.oracles[who].link
         if link is not None:
             link.unblock()
 
@@ -234,8 +234,8 @@ class Delivery(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        for twin in self.twins:
-            twin.drop_link()
+        for oracle in self.oracles:
+            oracle.drop_link()
         self.world = self.world.restart()
 
     @rule(who=publishers, qos=st.lists(qos_levels, min_size=1, max_size=3))
@@ -247,27 +247,27 @@ class Delivery(RuleBasedStateMachine):
     @rule(who=clients)
     def kill_while_it_answers(self, who: int) -> None:
         """The client looks at a packet, and the broker is killed over what the client says to it."""
-        twin = self.twins[who]
-        link = twin.link
+        oracle = self.oracles[who]
+        link = oracle.link
         if link is None or link.closed or not link.packets:
             return
         said: list[bytes] = []
-        twin.send = lambda *packets: said.extend(encode(packet, twin.version) for packet in packets)  # type: ignore[method-assign]
-        twin.read(1)
-        del twin.send
-        self.kill_after(twin, b"".join(said))
+        oracle.send = lambda *packets: said.extend(encode(packet, oracle.version) for packet in packets)  # type: ignore[method-assign]
+        oracle.read(1)
+        del oracle.send
+        self.kill_after(oracle, b"".join(said))
 
-    def kill_after(self, twin: Twin, chunk: bytes) -> None:
+    def kill_after(self, oracle: Oracle, chunk: bytes) -> None:
         """Feed bytes, write what does not wait for the commit, and kill the broker before it commits."""
-        link = twin.link
+        link = oracle.link
         broker = self.world.broker
         if link is not None and link.connection.state != CLOSED:
             broker.feed(link.connection, chunk, self.world.now)
-            lost: list[Change] = broker.turn.changes
-            for outbox in broker.turn.dirty:
+            lost: list[Change] = broker.effects.changes
+            for outbox in broker.effects.dirty:
                 if not (outbox.awaits_commit and lost):
                     self.world.clients[outbox.number].take(outbox.take())
-            for each in self.twins:
+            for each in self.oracles:
                 if each.link is not None:
                     each.link.closed = True
                 each.read(1_000)  # a client looks at what reached it; what it says to it does not arrive
@@ -293,9 +293,9 @@ class Delivery(RuleBasedStateMachine):
     def the_store_knows_it_all(self) -> None:
         """What a new broker would begin with is what this one has."""
         other = self.world.restart()
-        for twin in self.twins:
-            session = self.world.broker.sessions.get(twin.name)
-            restored = other.broker.sessions.get(twin.name)
+        for oracle in self.oracles:
+            session = self.world.broker.sessions.get(oracle.name)
+            restored = other.broker.sessions.get(oracle.name)
             assert session is not None
             assert restored is not None
             assert session.inflight.by_id().keys() | session._queued.keys() == restored._queued.keys()
@@ -305,12 +305,12 @@ class Delivery(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Make peace: everybody comes back and reads until there is nothing left to say."""
-        for twin in self.twins:
-            twin.connect(self.world)
+        for oracle in self.oracles:
+            oracle.connect(self.world)
         for _ in range(100):
-            for twin in self.twins:
-                twin.read(1_000)
-            if not any(twin.link is not None and twin.link.packets for twin in self.twins):
+            for oracle in self.oracles:
+                oracle.read(1_000)
+            if not any(oracle.link is not None and oracle.link.packets for oracle in self.oracles):
                 break
         for publisher in self.publishers:
             assert publisher.unfinished == {}

@@ -23,7 +23,7 @@ Copy = tuple[bytes, int, tuple[int, ...]]
 """Payload, QoS and subscription identifiers, which only a 5.0 client is told."""
 
 
-class Person:
+class SimulatedClient:
     def __init__(self, name: str) -> None:
         self.name = name
         self.link: Client | None = None
@@ -51,73 +51,73 @@ class Person:
         self.ends = None
 
 
-class Town:
+class Site:
     """All that is drawn is drawn from a seed, so that a failure can be told."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         limits = Limits(max_route_cache_bytes=self.random.choice([0, 600, 2_000, 10**6]))
         self.world = World(limits, share_policies={"*": self.random.choice(SHARE_POLICIES)})
-        self.people = [Person(name) for name in "abcd"]
+        self.clients = [SimulatedClient(name) for name in "abcd"]
         self.published = 0
         self.groups: dict[bytes, Counter[bytes]] = {}
         """By payload, the groups that have yet to get it."""
-        for person in self.people:
-            self.connect(person)
+        for client in self.clients:
+            self.connect(client)
 
     def step(self) -> None:
-        person = self.random.choice(self.people)
+        client = self.random.choice(self.clients)
         act = self.random.choice(
             [self.connect, self.leave, self.wait, *[self.subscribe] * 2, self.unsubscribe, *[self.publish] * 4]
         )
         self.world.now += self.random.choice([0, 0, 0.001])
-        act(person)
+        act(client)
 
     # ------------------------------------------------------------------ what happens
 
-    def connect(self, person: Person) -> None:
+    def connect(self, client: SimulatedClient) -> None:
         """Come, come back, or take over from oneself."""
         clean = self.random.random() < 0.4
-        if person.link is not None:
-            self.left(person)
-        person.version = self.random.choice([V5, V311])
-        person.expiry = self.random.choice([0, 5, 1_000])
-        if person.version == V311:
-            clean = clean or person.expiry == 0
-            person.expiry = 0 if clean else 10**9
+        if client.link is not None:
+            self.left(client)
+        client.version = self.random.choice([V5, V311])
+        client.expiry = self.random.choice([0, 5, 1_000])
+        if client.version == V311:
+            clean = clean or client.expiry == 0
+            client.expiry = 0 if clean else 10**9
         if clean:
-            person.end()
-        person.ends = None
-        expiry = person.expiry if person.version == V5 else None
-        person.link = self.world.connect(person.name, person.version, clean_start=clean, expiry=expiry)
-        waited, person.queue = person.queue, []
-        self.look({person: waited})
+            client.end()
+        client.ends = None
+        expiry = client.expiry if client.version == V5 else None
+        client.link = self.world.connect(client.name, client.version, clean_start=clean, expiry=expiry)
+        waited, client.queue = client.queue, []
+        self.look({client: waited})
 
-    def leave(self, person: Person) -> None:
-        if person.link is not None:
-            link = person.link
-            self.left(person)
+    def leave(self, client: SimulatedClient) -> None:
+        if client.link is not None:
+            link = client.link
+            self.left(client)
             self.random.choice([link.lose, link.disconnect])()
             self.look({})
 
-    def left(self, person: Person) -> None:
-        person.link = None
-        if person.expiry == 0:
-            person.end()
+    def left(self, client: SimulatedClient) -> None:
+        client.link = None
+        if client.expiry == 0:
+            client.end()
         else:
-            person.ends = self.world.now + person.expiry
+            client.ends = self.world.now + client.expiry
 
-    def wait(self, _person: Person) -> None:
+    def wait(self, _person: SimulatedClient) -> None:
         self.world.advance(self.random.choice([1, 6]))
-        for person in self.people:
-            if person.ends is not None and person.ends <= self.world.now:
-                person.end()
+        for client in self.clients:
+            if client.ends is not None and client.ends <= self.world.now:
+                client.end()
         self.look({})
 
-    def subscribe(self, person: Person) -> None:
-        if person.link is None:
+    def subscribe(self, client: SimulatedClient) -> None:
+        if client.link is None:
             return
-        newer = person.version == V5
+        newer = client.version == V5
         identifier = self.random.choice([0, 5, 268_435_455]) if newer else 0
         requests = []
         for _ in range(self.random.choice([1, 1, 2, 5])):
@@ -128,38 +128,38 @@ class Town:
             no_local = newer and not shared and self.random.random() < 0.3
             request = SubscriptionRequest(topic_filter, self.random.randint(0, 2), no_local)
             requests.append(request)
-            person.subscriptions[topic_filter] = (request, identifier)
-        assert max(person.link.subscribe(*requests, identifier=identifier)) <= 2
+            client.subscriptions[topic_filter] = (request, identifier)
+        assert max(client.link.subscribe(*requests, identifier=identifier)) <= 2
         self.look({})
 
-    def unsubscribe(self, person: Person) -> None:
-        if person.link is None or not person.subscriptions:
+    def unsubscribe(self, client: SimulatedClient) -> None:
+        if client.link is None or not client.subscriptions:
             return
-        count = self.random.randint(1, len(person.subscriptions))
-        filters = self.random.sample(sorted(person.subscriptions), count)
+        count = self.random.randint(1, len(client.subscriptions))
+        filters = self.random.sample(sorted(client.subscriptions), count)
         for topic_filter in filters:
-            del person.subscriptions[topic_filter]
-        person.link.send(Unsubscribe(1, tuple(filters)))
+            del client.subscriptions[topic_filter]
+        client.link.send(Unsubscribe(1, tuple(filters)))
         self.look({})
 
-    def publish(self, person: Person) -> None:
+    def publish(self, client: SimulatedClient) -> None:
         """Several messages in one chunk, or one from inside the broker."""
-        link = person.link
+        link = client.link
         topic, qos = self.topic(), self.random.randint(0, 2)
         count = 1 if link is None else self.random.choice([1, 1, 2, 5])
         payloads = [b"%d" % (self.published + number) for number in range(count)]
         self.published += count
-        expected: dict[Person, list[Copy]] = {each: [] for each in self.people}
+        expected: dict[SimulatedClient, list[Copy]] = {each: [] for each in self.clients}
         groups = {
             topic_filter
-            for each in self.people
+            for each in self.clients
             for topic_filter in each.subscriptions
             if topic_filter.startswith(b"$share/") and matches(topic_filter.split(b"/", 2)[2], topic)
         }
         for payload in payloads:
             self.groups[payload] = Counter(groups)
-            for each in self.people:
-                copies = each.copies_of(topic, payload, qos, link is not None and each is person)
+            for each in self.clients:
+                copies = each.copies_of(topic, payload, qos, link is not None and each is client)
                 if each.link is not None:
                     expected[each] += copies
                 else:
@@ -171,29 +171,29 @@ class Town:
         self.look(expected)
         for payload in payloads:  # each group with somebody connected has got its copy
             for group in +self.groups[payload]:
-                assert not any(each.link is not None and group in each.subscriptions for each in self.people)
+                assert not any(each.link is not None and group in each.subscriptions for each in self.clients)
 
     # ------------------------------------------------------------------ what has to come of it
 
-    def look(self, expected: dict[Person, list[Copy]]) -> None:
+    def look(self, expected: dict[SimulatedClient, list[Copy]]) -> None:
         """Each got what was expected; whatever else came is a group's, and that group's only copy."""
-        for person in self.people:
-            if person.link is None:
+        for client in self.clients:
+            if client.link is None:
                 continue
-            newer = person.version == V5
-            left = [(payload, qos, ids if newer else ()) for payload, qos, ids in expected.get(person, [])]
-            for packet in publishes(person.link.received()):
+            newer = client.version == V5
+            left = [(payload, qos, ids if newer else ()) for payload, qos, ids in expected.get(client, [])]
+            for packet in publishes(client.link.received()):
                 copy = (packet.payload, packet.qos, tuple(sorted(packet.properties.subscription_identifiers)))
                 if copy in left:
                     left.remove(copy)
                 else:
-                    self.take_for_a_group(person, packet.payload)
-            assert left == [], f"{person.name} did not get it"
+                    self.take_for_a_group(client, packet.payload)
+            assert left == [], f"{client.name} did not get it"
 
-    def take_for_a_group(self, person: Person, payload: bytes) -> None:
+    def take_for_a_group(self, client: SimulatedClient, payload: bytes) -> None:
         waiting = +self.groups[payload]
-        groups = [group for group in waiting if group in person.subscriptions] or list(waiting)  # one may have left
-        assert groups, f"{person.name} got {payload!r}, which it did not ask for or has already"
+        groups = [group for group in waiting if group in client.subscriptions] or list(waiting)  # one may have left
+        assert groups, f"{client.name} got {payload!r}, which it did not ask for or has already"
         self.groups[payload][groups[0]] -= 1
 
     def check(self) -> None:
@@ -221,7 +221,7 @@ class Town:
 
 
 def play(seed: int, steps: int) -> None:
-    town = Town(seed)
+    town = Site(seed)
     for step in range(steps):
         town.step()
         if step % 5 == 0:
@@ -229,9 +229,9 @@ def play(seed: int, steps: int) -> None:
 
 
 TINY = [
-    {"TOPICS_COMPARED": 1, "COMPARED_IN_A_PASS": 100},
-    {"TOPICS_COMPARED": 2, "COMPARED_IN_A_PASS": 5},
-    {"TOPICS_COMPARED": 3, "COMPARED_IN_A_PASS": 1_000},
+    {"TOPICS_COMPARED": 1, "COMPARED_PER_ITERATION": 100},
+    {"TOPICS_COMPARED": 2, "COMPARED_PER_ITERATION": 5},
+    {"TOPICS_COMPARED": 3, "COMPARED_PER_ITERATION": 1_000},
 ]
 
 

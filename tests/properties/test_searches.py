@@ -18,7 +18,7 @@ Value = tuple[bytes, int]
 """The topic, and which of all values it is."""
 
 
-class Twin:
+class Oracle:
     """A search, and what it must find."""
 
     def __init__(self, search: Search[Value], topic_filter: bytes, kept: dict[bytes, Value]) -> None:
@@ -50,28 +50,28 @@ def filter_of(random: Random) -> bytes:
 
 def check_shelves(retained: RetainedMessages[Value]) -> None:
     """Each name is on the shelves that it goes through, and nothing else is on any."""
-    for levels, shelf in retained._trie.items():
+    for levels, bucket in retained._trie.items():
         below = {
-            topic: place
-            for topic, place in retained._places.items()
+            topic: entry
+            for topic, entry in retained._entries.items()
             if (levels_of := topic.split(b"/"))[:-1][: len(levels)] == list(levels) and len(levels_of) > len(levels)
         }
         last = [
-            place
-            for topic, place in below.items()
-            if len(levels) == table.SHELF_LEVELS or topic.count(b"/") == len(levels)
+            entry
+            for topic, entry in below.items()
+            if len(levels) == table.BUCKET_LEVELS or topic.count(b"/") == len(levels)
         ]
-        assert shelf.count == len(below) > 0
-        assert shelf.all is None or (shelf.all == below and shelf.here == [])
-        assert shelf.all is not None or {id(place) for place in shelf.here} == {id(place) for place in last}
-        assert shelf.listed is None or len(shelf.listed) - shelf.gone == shelf.count
+        assert bucket.count == len(below) > 0
+        assert bucket.all is None or (bucket.all == below and bucket.here == [])
+        assert bucket.all is not None or {id(entry) for entry in bucket.here} == {id(entry) for entry in last}
+        assert bucket.listed is None or len(bucket.listed) - bucket.gone == bucket.count
 
 
 def play(seed: int, steps: int) -> None:
     random = Random(seed)
     retained: RetainedMessages[Value] = RetainedMessages()
     kept: dict[bytes, Value] = {}
-    searches: list[Twin] = []
+    searches: list[Oracle] = []
     topics = [topic_of(random) for _ in range(random.choice([5, 30, 200]))]
     for step in range(steps):
         topic = random.choice(topics)
@@ -83,24 +83,24 @@ def play(seed: int, steps: int) -> None:
             assert retained.remove(topic) == kept.pop(topic, None)
         elif dice < 0.95 or not searches:
             topic_filter = filter_of(random)
-            searches.append(Twin(retained.search(topic_filter), topic_filter, kept))
-        for twin in random.sample(searches, min(3, len(searches))):
-            twin.take(random.choice([1, 2, 7, 100]), kept)
-            if len(twin.search) == 0:
-                searches.remove(twin)
+            searches.append(Oracle(retained.search(topic_filter), topic_filter, kept))
+        for oracle in random.sample(searches, min(3, len(searches))):
+            oracle.take(random.choice([1, 2, 7, 100]), kept)
+            if len(oracle.search) == 0:
+                searches.remove(oracle)
         assert len(retained) == len(kept)
-        assert len(retained._places) == len(kept) + len(retained._empty)
+        assert len(retained._entries) == len(kept) + len(retained._empty)
         if step % 50 == 0:
             check_shelves(retained)
-    for twin in searches:
-        twin.take(10**6, kept)
+    for oracle in searches:
+        oracle.take(10**6, kept)
     assert sorted(retained.values()) == sorted(kept.values())
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     if str(table.__file__).endswith(".py"):  # a compiled module has its limits as they are
-        for name, value in {"MANY": 6, "FEW": 3, "EMPTY_PLACES": 2, "SHELF_LEVELS": 3}.items():
+        for name, value in {"MANY": 6, "FEW": 3, "EMPTY_ENTRIES": 2, "BUCKET_LEVELS": 3}.items():
             monkeypatch.setattr(table, name, value)
 
 

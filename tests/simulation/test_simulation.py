@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mqttlite.wire.framer import packet_size
-from tests.simulation.book import SHARED_TOPIC
+from tests.simulation.reference import SHARED_TOPIC
 from tests.simulation.world import live
 from tests.support.recorder import Everything, Recorder
 
@@ -60,6 +60,6 @@ def same_whoever_watches(seed: int) -> None:
     """To follow messages one by one, all or some, changes nothing of what is written."""
     written = live(seed)
     everything = Everything()
-    assert_same(live(seed, witness=everything), written)
-    assert_same(live(seed, witness=Recorder(clients=("ann",), one_in=3)), written)
+    assert_same(live(seed, tracer=everything), written)
+    assert_same(live(seed, tracer=Recorder(clients=("ann",), one_in=3)), written)
     everything.check_outcomes(SHARED_TOPIC.decode())

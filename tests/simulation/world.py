@@ -1,6 +1,7 @@
 """Rude people, a network that cuts, a clock that jumps, and a broker that is killed: all out of one seed.
 
-Every step is checked against the `Book`. When the steps are over there is peace: everybody comes back, is polite and
+Every step is checked against the `ReferenceBroker`. When the steps are over there is peace: everybody comes back, is
+polite and
 reads to the end; then the books are closed. A world that fails says its seed and its story.
 """
 
@@ -12,9 +13,9 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.changes import SaveRetained
 from mqttlite.core.connection import CLOSED, CONNECTED, Connection, Peer
 from mqttlite.core.deadlines import SLACK
+from mqttlite.core.effects import Outbox
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, OVERFLOW_POLICIES, Limits
 from mqttlite.core.reasons import QUEUE_FULL, CloseReason
-from mqttlite.core.turn import Outbox
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.decode import decode
@@ -33,8 +34,17 @@ from mqttlite.wire.packets import (
     SubscriptionRequest,
     Unsuback,
 )
-from tests.simulation.book import PINGRESP, SHARED_TOPIC, SUBACK, UNSUBACK, Book, BookSession, Line, matches
-from tests.simulation.person import POLITE, TOPICS, Habits, Person
+from tests.simulation.client import POLITE, TOPICS, Habits, SimulatedClient
+from tests.simulation.reference import (
+    PINGRESP,
+    SHARED_TOPIC,
+    SUBACK,
+    UNSUBACK,
+    Line,
+    ReferenceBroker,
+    ReferenceSession,
+    matches,
+)
 from tests.support.recorder import Recorder
 
 START = 1_000_000.0
@@ -48,8 +58,8 @@ ALONE = (PUBREC, PUBACK, PUBCOMP)
 class Call:
     """A person on the line: the bytes under way in both directions."""
 
-    def __init__(self, person: Person | None, connection: Connection, line: Line) -> None:
-        self.person = person
+    def __init__(self, client: SimulatedClient | None, connection: Connection, line: Line) -> None:
+        self.client = client
         self.connection = connection
         self.line = line
         self.up: deque[tuple[bytes, Packet, bool]] = deque()
@@ -75,8 +85,8 @@ class Call:
 
 
 class World:
-    def __init__(self, seed: int, witness: Recorder | None = None) -> None:
-        self.witness = witness
+    def __init__(self, seed: int, tracer: Recorder | None = None) -> None:
+        self.tracer = tracer
         self.written: dict[tuple[int, int], bytearray] = {}
         """What was written on each line of each broker."""
         self.brokers = 0
@@ -100,15 +110,15 @@ class World:
             server_keep_alive_s=rng.choice([0, 0, 30]),
             max_session_expiry_s=rng.choice([0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 100]),
         )
-        self.story: list[str] = [f"limits {self.limits}"]
+        self.scenario: list[str] = [f"limits {self.limits}"]
         self.policies = {"*": rng.choice(["round_robin", "least_inflight", "hash_topic"])}
         self.store = MemoryStore()
         self.broker = self._new_broker()
-        self.book = Book(self.limits)
-        self.book.now = self.now
+        self.reference = ReferenceBroker(self.limits)
+        self.reference.now = self.now
         self.calls: dict[int, Call] = {}
-        self.people = [
-            Person(name, rng, Habits.random(rng), rng.choice([None, None, None, 80, 120]))
+        self.clients = [
+            SimulatedClient(name, rng, Habits.random(rng), rng.choice([None, None, None, 80, 120]))
             for name in ("ann", "bob", "cid", "dot", "eve")[: rng.randint(2, 5)]
         ]
         self.drops: Counter[tuple[str, str]] = Counter()
@@ -122,8 +132,8 @@ class World:
     def _new_broker(self) -> Broker:
         self.brokers += 1
         broker = Broker(self.limits, share_policies=self.policies)
-        if self.witness is not None:
-            broker.watch(self.witness)
+        if self.tracer is not None:
+            broker.watch(self.tracer)
             broker.count_traffic(5)
         return broker
 
@@ -131,39 +141,39 @@ class World:
 
     def step(self) -> None:
         rng = self.rng
-        person = rng.choice(self.people)
-        call = self._call_of(person)
+        client = rng.choice(self.clients)
+        call = self._call_of(client)
         dice = rng.random()
         if call is None or dice < 0.03:
-            self._connect(person, polite=False)
+            self._connect(client, polite=False)
         elif dice < 0.10:
-            self._say(call, [person.subscribe5() if call.line.version == V5 else person.subscribe()])
+            self._say(call, [client.subscribe5() if call.line.version == V5 else client.subscribe()])
         elif dice < 0.40:
-            messages = [person.message(call.line.version) for _ in range(rng.choice([1, 1, 2, 5]))]
+            messages = [client.message(call.line.version) for _ in range(rng.choice([1, 1, 2, 5]))]
             self._say(call, [message for message in messages if message is not None])
-        elif dice < 0.43 and person.deferred:
-            deferred, person.deferred = person.deferred, []
+        elif dice < 0.43 and client.deferred:
+            deferred, client.deferred = client.deferred, []
             self._say(call, list(deferred))
-        elif dice < 0.43 + person.habits.guesses and call.line.session is not None:
-            self._say(call, [person.guess()], alone=True)
+        elif dice < 0.43 + client.habits.guesses and call.line.session is not None:
+            self._say(call, [client.guess()], alone=True)
         elif dice < 0.55:
             self._feed(call)
         elif dice < 0.75:
             self._read(call, rng.choice([1, 3, 10, 100]))
         elif dice < 0.79:
-            self._block(call)
+            self._raw_properties(call)
         elif dice < 0.85:
             self._unblock(rng.choice(list(self.calls.values())))
         elif dice < 0.88:
             self._lose(call)
         elif dice < 0.895:
-            self._say(call, [person.goodbye(call.line.version)], alone=True)
+            self._say(call, [client.goodbye(call.line.version)], alone=True)
         elif dice < 0.905:
             call.up_cut = True
-            self.tell(f"{person.name}: what it says is lost from now on")
+            self.tell(f"{client.name}: what it says is lost from now on")
         elif dice < 0.915:
             call.down_cut = True
-            self.tell(f"{person.name}: what it is told is lost from now on")
+            self.tell(f"{client.name}: what it is told is lost from now on")
         elif dice < 0.96:
             self._wait(rng.choice([0.0, 0.1, 1.0, 5.0, 40.0]), late=rng.random() < 0.2)
         elif dice < 0.965:
@@ -173,37 +183,37 @@ class World:
         elif dice < 0.982:
             self._inspect()
         elif dice < 0.985:
-            self._go_round(person)
+            self._go_round(client)
         elif dice < 0.99:
             self._kill(call)
         else:
-            for each in self.people:
+            for each in self.clients:
                 self._connect(each, polite=False)
         self._check()
 
     def tell(self, sentence: str) -> None:
-        self.story.append(sentence)
+        self.scenario.append(sentence)
 
     # ------------------------------------------------------------------ connecting
 
-    def _call_of(self, person: Person) -> Call | None:
+    def _call_of(self, client: SimulatedClient) -> Call | None:
         """The person's latest connection."""
-        mine = [call for call in self.calls.values() if call.person is person]
+        mine = [call for call in self.calls.values() if call.client is client]
         return mine[-1] if mine else None
 
-    def _open(self, person: Person | None, version: int, must_authenticate: bool) -> Call:
+    def _open(self, client: SimulatedClient | None, version: int, must_authenticate: bool) -> Call:
         connection = self.broker.open(Peer(must_authenticate=must_authenticate), self.now)
-        call = Call(person, connection, Line(connection.number, version, last_heard=self.now))
+        call = Call(client, connection, Line(connection.number, version, last_heard=self.now))
         self.calls[connection.number] = call
         return call
 
-    def _connect(self, person: Person, polite: bool) -> Call:
+    def _connect(self, client: SimulatedClient, polite: bool) -> Call:
         """A new connection, whatever becomes of the old one: that may be taken over."""
-        version, hello = person.hello(polite)
+        version, hello = client.hello(polite)
         asked = not polite and self.rng.random() < 0.15
-        call = self._open(person, version, asked)
+        call = self._open(client, version, asked)
         number = call.connection.number
-        self.tell(f"{person.name} calls on line {number}: {hello}" + (" and must authenticate" if asked else ""))
+        self.tell(f"{client.name} calls on line {number}: {hello}" + (" and must authenticate" if asked else ""))
         call.say([hello])
         if polite or self.rng.random() < 0.9:
             while call.up and not call.line.over:
@@ -223,7 +233,7 @@ class World:
             self.broker.answer(line.number, Verdict(0), self.now)
             for packet in held:
                 if not line.over:
-                    self.book.on_packet(line, packet)
+                    self.reference.on_packet(line, packet)
             real = self.broker.sessions.get(call.connection.client_id)
             if line.over and line.session is not None and real is not None:
                 line.session.received &= set(real.received.all())  # of these some may have been refused before it left
@@ -233,16 +243,16 @@ class World:
                     self._notice_refusal(line.session, packet, before)
         else:
             self.broker.answer(line.number, Verdict(0x86), self.now)
-            self.book.close(line)
+            self.reference.close(line)
         self._settle()
 
     def _accept(self, call: Call) -> None:
         connect = call.line.connect
         assert connect is not None
-        former = self.book.sessions.get(connect.client_id)
+        former = self.reference.sessions.get(connect.client_id)
         if former is not None and former.line is not None:
             self.calls[former.line.number].taken_over = True
-        call.line.expected[1, NO_ID] += self.book.accept(call.line)
+        call.line.expected[1, NO_ID] += self.reference.accept(call.line)
 
     # ------------------------------------------------------------------ bytes to the broker
 
@@ -290,7 +300,7 @@ class World:
             if line.over:
                 break
             was_connecting = line.session is None and line.connect is None
-            self.book.on_packet(line, packet)
+            self.reference.on_packet(line, packet)
             if was_connecting and line.connect is not None:
                 if call.connection.peer.must_authenticate:
                     line.held = []
@@ -308,7 +318,7 @@ class World:
         if line.over:
             assert call.connection.state == CLOSED, f"line {line.number} should be over: {whole[-1:]}"
 
-    def _notice_refusal(self, session: BookSession, packet: Publish, before: int) -> None:
+    def _notice_refusal(self, session: ReferenceSession, packet: Publish, before: int) -> None:
         """A QoS 2 message that found a full queue is acknowledged with 0x97, and its identifier is free."""
         real = self.broker.sessions.get(session.client_id)
         if real is None or real.received.has(packet.packet_id):
@@ -319,23 +329,23 @@ class World:
     def _queue_full(self) -> int:
         """Messages ever dropped because a queue was full."""
         dropped = sum(messages for (_, reason), messages in self.drops.items() if reason == QUEUE_FULL)
-        for name in self.book.sessions:
+        for name in self.reference.sessions:
             session = self.broker.sessions.get(name)
             if session is not None:
                 dropped += session.drops.get(QUEUE_FULL, 0)
-        for number in self.broker.turn.closed:
+        for number in self.broker.effects.closed:
             dropped += self.calls[number].connection.drops.get(QUEUE_FULL, 0)
-        return dropped + self.broker.publisher.drops.get(QUEUE_FULL, 0)
+        return dropped + self.broker.router.drops.get(QUEUE_FULL, 0)
 
     # ------------------------------------------------------------------ what the shell does
 
     def _notice_closed(self) -> None:
         """The book hears at once of connections that the broker ended for reasons of its own."""
-        for number in self.broker.turn.closed:
+        for number in self.broker.effects.closed:
             call = self.calls[number]
             if not call.line.over:
                 self._judge(call)
-                self.book.close(call.line)
+                self.reference.close(call.line)
 
     def _judge(self, call: Call) -> None:
         """Was that a reason to end a connection?"""
@@ -351,13 +361,13 @@ class World:
             assert self.now - call.connection.opened_at >= self.limits.connect_timeout_s
             assert line.session is None
         elif reason == CloseReason.PACKET_TOO_LARGE:
-            assert call.person is not None
-            assert call.person.max_packet is not None
+            assert call.client is not None
+            assert call.client.max_packet is not None
         elif reason == CloseReason.PROTOCOL_ERROR:
             # What was queued when the broker was killed counts as sent: a guess may have hit it.
-            assert call.person is not None
-            assert call.person.guessed, call.connection.close_detail
-            assert self.book.epoch, call.connection.close_detail
+            assert call.client is not None
+            assert call.client.guessed, call.connection.close_detail
+            assert self.reference.epoch, call.connection.close_detail
         elif reason == CloseReason.QUOTA_EXCEEDED:
             assert line.held is not None, "it was sent no more than it may"
         else:
@@ -366,29 +376,29 @@ class World:
     def _settle(self) -> None:
         """Commit, write, close; as often as there is something to do."""
         self._notice_closed()
-        self._turn()
-        while self.broker.turn.hungry:
+        self._effects()
+        while self.broker.effects.backlogged:
             self.broker.tick(self.now)
             self._notice_closed()
-            self._turn()
+            self._effects()
         for call in list(self.calls.values()):
             self._check_answers(call)
         self.acked.clear()
 
-    def _turn(self) -> None:
-        turn = self.broker.turn
-        assert not turn.overflowed
-        if turn.changes:
-            self.store.commit(list(turn.changes))
-            turn.changes.clear()
-        dirty, turn.dirty = turn.dirty, []
-        turn.pending_bytes = 0
+    def _effects(self) -> None:
+        effects = self.broker.effects
+        assert not effects.overflowed
+        if effects.changes:
+            self.store.commit(list(effects.changes))
+            effects.changes.clear()
+        dirty, effects.dirty = effects.dirty, []
+        effects.pending_bytes = 0
         for outbox in dirty:
             outbox.awaits_commit = False
             self._write(outbox)
-        turn.connected.clear()
-        turn.questions.clear()
-        closed, turn.closed[:] = list(turn.closed), []
+        effects.connected.clear()
+        effects.questions.clear()
+        closed, effects.closed[:] = list(effects.closed), []
         for number in closed:
             self._finish(number)
 
@@ -461,7 +471,7 @@ class World:
             payload = line.acks_of[key].pop(0)
             if payload:
                 self.acked.append((payload, line))
-                self.book.told[payload].codes.add(packet.reason_code)
+                self.reference.told[payload].codes.add(packet.reason_code)
 
     def _on_message(self, line: Line, packet: Publish, largest: int | None) -> None:
         session = line.session
@@ -473,7 +483,7 @@ class World:
             self._check_window(line, session, packet, largest)
         if not payload:
             return
-        told = self.book.told[payload]
+        told = self.reference.told[payload]
         assert topic == told.topic or told.times > 1, where  # an alias of before stood for another the first time
         line.written[payload] += 1
         shared = topic.startswith(SHARED_TOPIC)
@@ -514,7 +524,7 @@ class World:
         assert -alias in line.aliases, f"line {line.number}: alias {alias} was never introduced"
         return line.aliases[-alias]
 
-    def _check_window(self, line: Line, session: BookSession, packet: Publish, largest: int | None) -> None:
+    def _check_window(self, line: Line, session: ReferenceSession, packet: Publish, largest: int | None) -> None:
         packet_id = packet.packet_id
         where = f"line {line.number} got {packet}"
         assert packet_id not in line.unacked, f"{where}, whose identifier is in use"
@@ -523,10 +533,10 @@ class World:
         if before is not None and before != packet.payload:
             assert largest is not None, f"{where}, whose identifier is that of {before!r}"
             before = None
-        told = self.book.told.get(packet.payload)
+        told = self.reference.told.get(packet.payload)
         if before is not None:
             assert packet.dup, f"{where} again, without DUP"
-        elif told is not None and told.epoch == self.book.epoch and largest is None:
+        elif told is not None and told.epoch == self.reference.epoch and largest is None:
             assert not packet.dup, f"{where} for the first time, with DUP"
         line.unacked[packet_id] = packet.payload, packet.qos
         if line.over:  # its last words
@@ -536,7 +546,7 @@ class World:
 
     def _check_order(self, line: Line, packet: Publish, topic: bytes) -> None:
         """On one connection each publisher's messages of a topic and QoS come in its order."""
-        told = self.book.told[packet.payload]
+        told = self.reference.told[packet.payload]
         if told.times > 1 or topic.startswith(SHARED_TOPIC):
             return
         key = told.publisher, topic, told.qos * 3 + packet.qos
@@ -560,25 +570,25 @@ class World:
     # ------------------------------------------------------------------ what people do
 
     def _read(self, call: Call, packets: int) -> None:
-        person = call.person
-        assert person is not None
+        client = call.client
+        assert client is not None
         if call.down:
-            self.tell(f"{person.name} reads {min(packets, len(call.down))} packets on line {call.line.number}")
+            self.tell(f"{client.name} reads {min(packets, len(call.down))} packets on line {call.line.number}")
         for _ in range(packets):
             if not call.down:
                 break
             packet = call.down.popleft()
             session = call.line.session
-            said = person.on_packet(packet, call.line.version, session.born if session is not None else 0)
+            said = client.on_packet(packet, call.line.version, session.born if session is not None else 0)
             if isinstance(packet, Publish):
-                self.book.delivered[packet.payload] += 1
+                self.reference.delivered[packet.payload] += 1
             call.say(said)
-        if self._call_of(person) is not call:
-            person.deferred.clear()  # they are for this line, and it is the former
+        if self._call_of(client) is not call:
+            client.deferred.clear()  # they are for this line, and it is the former
         if call.up and self.rng.random() < 0.7:
             self._feed(call)
 
-    def _block(self, call: Call) -> None:
+    def _raw_properties(self, call: Call) -> None:
         self.tell(f"line {call.line.number} is blocked")
         call.was_blocked = True
         self.broker.block(call.connection, self.now)
@@ -591,10 +601,10 @@ class World:
 
     def _lose(self, call: Call) -> None:
         self.tell(f"line {call.line.number} breaks")
-        if call.person is not None and self.rng.random() < 0.5:
+        if call.client is not None and self.rng.random() < 0.5:
             self._read(call, 100)
         self.broker.close(call.connection, self.now)
-        self.book.close(call.line)
+        self.reference.close(call.line)
         self._settle()
 
     def _wait(self, seconds: float, late: bool = False) -> None:
@@ -610,9 +620,9 @@ class World:
 
     def _tick(self, now: float) -> None:
         self.now = now
-        self.book.pass_time(now)
+        self.reference.pass_time(now)
         due = self.broker.tick(now)
-        assert due is None or due > now or self.broker.turn.hungry, f"due at {due}, and it is {now}"
+        assert due is None or due > now or self.broker.effects.backlogged, f"due at {due}, and it is {now}"
         self._settle()
         for call in self.calls.values():
             line = call.line
@@ -626,7 +636,7 @@ class World:
         self.own += 1
         payload, topic, qos = f"inside:{self.own}:".encode(), rng.choice(TOPICS), rng.randint(0, 2)
         self.tell(f"{payload!r} is published inside, QoS {qos} to {topic!r}")
-        self.book.publish(topic, payload, qos, False, 0.0, "inside", 0)
+        self.reference.publish(topic, payload, qos, False, 0.0, "inside", 0)
         before = self._queue_full()
         code = self.broker.publish(topic, payload, qos, False, self.now)
         if code == 0x97:
@@ -636,13 +646,13 @@ class World:
         self._notice_closed()
         self._settle()
 
-    def _go_round(self, person: Person) -> None:
+    def _go_round(self, client: SimulatedClient) -> None:
         """After 65 535 messages the identifiers begin anew: those in use are passed over."""
-        session = self.broker.sessions.get(person.name)
+        session = self.broker.sessions.get(client.name)
         if session is not None:
             session._next_packet_id = self.rng.choice([1, 1, 65_534])
             session._unused_ids = 0
-            self.tell(f"the identifiers for {person.name} go on at {session._next_packet_id}")
+            self.tell(f"the identifiers for {client.name} go on at {session._next_packet_id}")
 
     def _inspect(self) -> None:
         """Somebody new subscribes and finds all that is retained, and only that."""
@@ -655,7 +665,7 @@ class World:
         self._feed(call, everything=True)
         expected = {
             payload
-            for topic, (payload, expires_at) in self.book.retained.items()
+            for topic, (payload, expires_at) in self.reference.retained.items()
             if matches(b"r/#", topic) and not 0.0 < expires_at <= self.now
         }
         found = {packet.payload for packet in call.down if isinstance(packet, Publish)}
@@ -669,7 +679,7 @@ class World:
     def _kill(self, call: Call) -> None:
         """The broker is killed: between two turns, or before the commit of what is under way."""
         rng = self.rng
-        before = self.book.copy()
+        before = self.reference.copy()
         if rng.random() < 0.7:
             self.acked.clear()
             dropped = self._queue_full()
@@ -680,14 +690,14 @@ class World:
                 self._check_nothing_was_promised(before)
         self.tell("the broker is killed")
         for each in list(self.calls.values()):
-            if each.person is not None and rng.random() < 0.5:
+            if each.client is not None and rng.random() < 0.5:
                 for packet in each.down:
                     session = each.line.session
-                    each.person.on_packet(packet, each.line.version, session.born if session is not None else 0)
+                    each.client.on_packet(packet, each.line.version, session.born if session is not None else 0)
                     if isinstance(packet, Publish):
-                        self.book.delivered[packet.payload] += 1
+                        self.reference.delivered[packet.payload] += 1
         self.lost_drops += 1_000_000  # nobody counts any more what the members of groups lost
-        for name in list(self.book.sessions):
+        for name in list(self.reference.sessions):
             real = self.broker.sessions.get(name)
             if real is not None:
                 for reason, messages in real.drops.items():
@@ -698,7 +708,7 @@ class World:
             for reason, messages in each.connection.outbox.drops.items():
                 self.drops[each.connection.client_id, reason] += messages
         self.calls = {}
-        self.book = before
+        self.reference = before
         self.broker = self._new_broker()
         kept = self.store.load()
         for change in kept:
@@ -712,29 +722,29 @@ class World:
         if not call.up or call.line.over or call.line.held is not None:
             return
         self._feed_some(call)
-        turn = self.broker.turn
-        dirty, turn.dirty = turn.dirty, []
+        effects = self.broker.effects
+        dirty, effects.dirty = effects.dirty, []
         for outbox in dirty:
-            if not (outbox.awaits_commit and turn.changes):
+            if not (outbox.awaits_commit and effects.changes):
                 self._write(outbox)
             else:
-                turn.dirty.append(outbox)
-        for number in turn.closed:
+                effects.dirty.append(outbox)
+        for number in effects.closed:
             if not self.calls[number].connection.outbox.dirty:
                 self.tell(f"line {number} is closed")
 
-    def _check_nothing_was_promised(self, before: Book) -> None:
+    def _check_nothing_was_promised(self, before: ReferenceBroker) -> None:
         """What was acknowledged in a turn that was not committed would be lost."""
         for payload, _line in self.acked:
-            for name, session in self.book.sessions.items():
+            for name, session in self.reference.sessions.items():
                 kept = before.sessions.get(name)
                 if session.durable and kept is not None and kept.born == session.born:
                     owed = {qos for qos, _ in session.owed.get(payload, ())} - {0}
                     assert (
                         not owed or payload in kept.owed or (session.line is not None and payload in session.settled)
                     ), f"{payload!r} was acknowledged before it was committed for {name}"
-            told = self.book.told[payload]
-            if told.retain and self.book.retained.get(told.topic, (b"", 0.0))[0] == payload:
+            told = self.reference.told[payload]
+            if told.retain and self.reference.retained.get(told.topic, (b"", 0.0))[0] == payload:
                 assert before.retained.get(told.topic, (b"", 0.0))[0] == payload, (
                     f"{payload!r} was acknowledged before it was retained"
                 )
@@ -743,11 +753,11 @@ class World:
 
     def _check(self) -> None:
         broker, limits = self.broker, self.limits
-        names = set(self.book.sessions)
+        names = set(self.reference.sessions)
         real = set(broker.sessions._by_client_id)
         assert real == names, f"sessions: {real}, and there should be {names}"
         assert broker.connections.keys() == self.calls.keys()
-        for name, session in self.book.sessions.items():
+        for name, session in self.reference.sessions.items():
             own = broker.sessions.get(name)
             assert own is not None
             assert set(own.received.all()) == session.received, f"{name}: {own.received.all()}, {session.received}"
@@ -775,14 +785,14 @@ class World:
         for call in list(self.calls.values()):
             if call.connection.number in self.broker.connections:
                 self._lose(call)
-        for person in self.people:
-            person.habits = POLITE
+        for client in self.clients:
+            client.habits = POLITE
         for again in range(20):  # the second time nothing is left of what they had in mind before
-            for person in self.people:
+            for client in self.clients:
                 if again > 1:  # its own messages were too much for it
-                    person.unfinished = {}
-                if again < 2 or self._call_of(person) is None:
-                    self._connect(person, polite=True)
+                    client.unfinished = {}
+                if again < 2 or self._call_of(client) is None:
+                    self._connect(client, polite=True)
             self._drain()
         self._check()
         self._inspect()
@@ -805,60 +815,60 @@ class World:
 
     def _audit(self) -> None:
         """Whatever was owed at QoS 1 or 2 was read, or there is a good reason."""
-        for person in self.people:
-            session = self.book.sessions.get(person.name)
-            own = self.broker.sessions.get(person.name)
+        for client in self.clients:
+            session = self.reference.sessions.get(client.name)
+            own = self.broker.sessions.get(client.name)
             if session is None or own is None:
                 continue
-            assert (len(own.inflight), len(own.released), own.queued) == (0, 0, 0), f"{person.name} was not drained"
-            assert person.unfinished == {}, f"{person.name} waits for {person.unfinished}"
+            assert (len(own.inflight), len(own.released), own.queued) == (0, 0, 0), f"{client.name} was not drained"
+            assert client.unfinished == {}, f"{client.name} waits for {client.unfinished}"
             # Who said PUBCOMP beforehand may never have read the PUBREL that it was for.
-            assert person.unreleased == {} or person.guessed, f"{person.name} still holds {person.unreleased}"
-            self._audit_session(person, session, dict(own.drops))
+            assert client.unreleased == {} or client.guessed, f"{client.name} still holds {client.unreleased}"
+            self._audit_session(client, session, dict(own.drops))
 
-    def _audit_session(self, person: Person, session: BookSession, drops: dict[str, int]) -> None:
-        read = person.read.get(session.born, Counter())
-        full = drops.get(QUEUE_FULL, 0) + self.drops[person.name, QUEUE_FULL]
+    def _audit_session(self, client: SimulatedClient, session: ReferenceSession, drops: dict[str, int]) -> None:
+        read = client.read.get(session.born, Counter())
+        full = drops.get(QUEUE_FULL, 0) + self.drops[client.name, QUEUE_FULL]
         missing: list[bytes] = []
         for payload, ways in session.owed.items():
-            told = self.book.told[payload]
+            told = self.reference.told[payload]
             best = max(qos for qos, _ in ways)
             if not told.retain and not told.topic.startswith(SHARED_TOPIC) and best == 2:
-                assert read[payload] <= told.times, f"{person.name} read {payload!r} {read[payload]} times"
+                assert read[payload] <= told.times, f"{client.name} read {payload!r} {read[payload]} times"
             if best == 0 or read[payload] or payload in session.settled or told.retain:
                 continue
             if min(qos for qos, _ in ways) == 0:
                 continue
-            if person.max_packet is not None and len(payload) + 40 > person.max_packet:
+            if client.max_packet is not None and len(payload) + 40 > client.max_packet:
                 continue
             if 0.0 < told.expired_at <= self.now and payload not in session.seen:
                 continue
-            if told.epoch < self.book.epoch and person.guessed:
+            if told.epoch < self.reference.epoch and client.guessed:
                 continue  # what was queued when the broker was killed counts as sent: a guess may have hit it
-            if told.epoch < self.book.epoch and 0x97 in told.codes:
+            if told.epoch < self.reference.epoch and 0x97 in told.codes:
                 continue  # who counted that may have been killed just when his session ended
             missing.append(payload)
-            assert payload not in session.seen, f"{person.name} never read {payload!r}, which was in flight"
-        assert len(missing) <= full, f"{person.name} lacks {missing}; {full} were dropped"
+            assert payload not in session.seen, f"{client.name} never read {payload!r}, which was in flight"
+        assert len(missing) <= full, f"{client.name} lacks {missing}; {full} were dropped"
         if self.limits.on_overflow == DROP_OLDEST:
             return
         for payload in missing:
-            told = self.book.told[payload]
-            if told.version == V5 and told.codes and told.times == 1 and told.epoch == self.book.epoch:
-                assert 0x97 in told.codes, f"{person.name} lacks {payload!r}, and its publisher was told {told.codes}"
+            told = self.reference.told[payload]
+            if told.version == V5 and told.codes and told.times == 1 and told.epoch == self.reference.epoch:
+                assert 0x97 in told.codes, f"{client.name} lacks {payload!r}, and its publisher was told {told.codes}"
 
     def _leave(self) -> None:
         """Everybody leaves for good: nothing is left behind."""
         for call in list(self.calls.values()):
             self._lose(call)
-        for person in self.people:
-            call = self._open(person, V5, False)
-            call.say([Connect(person.name, V5, True)])
+        for client in self.clients:
+            call = self._open(client, V5, False)
+            call.say([Connect(client.name, V5, True)])
             self._feed(call, everything=True)
             call.say([Disconnect()])
             self._feed(call, everything=True)
         self._wait(10_000.0)
-        for topic in list(self.book.retained):
+        for topic in list(self.reference.retained):
             self.broker.publish(topic, b"", 1, True, self.now)
         self._settle()
         self._check_is_empty(self.broker)
@@ -875,21 +885,21 @@ class World:
         assert not broker._routes._groups
         assert len(broker._deadlines) <= SLACK
         assert not any(not deadline.cancelled for _, _, deadline in broker._deadlines._heap)
-        assert broker.publisher._retained_bytes == 0
+        assert broker.router._retained_bytes == 0
 
 
-def live(seed: int, steps: int = 200, witness: Recorder | None = None) -> dict[tuple[int, int], bytearray]:
+def live(seed: int, steps: int = 200, tracer: Recorder | None = None) -> dict[tuple[int, int], bytearray]:
     """A whole life of the world with that seed: what was written, by broker and line.
 
     Raises `AssertionError` with the seed and the story.
     """
-    world = World(seed, witness)
+    world = World(seed, tracer)
     try:
         for number in range(steps):
             world.tell(f"— {number} at {world.now - START:.1f}")
             world.step()
         world.make_peace()
     except Exception as error:
-        story = "\n".join(world.story[:1] + world.story[-STORY:])
-        raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{story}") from error
+        scenario = "\n".join(world.scenario[:1] + world.scenario[-STORY:])
+        raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{scenario}") from error
     return world.written

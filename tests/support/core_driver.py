@@ -11,10 +11,10 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.effects import Authenticate, Outbox
 from mqttlite.core.limits import Limits
 from mqttlite.core.ports import Store
 from mqttlite.core.session import Session
-from mqttlite.core.turn import Authenticate, Outbox
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.decode import decode
@@ -110,13 +110,13 @@ class World:
 
     def settle(self) -> None:
         """Do all that is in the turn, as the shell does after each pass of its loop."""
-        turn = self.broker.turn
+        effects = self.broker.effects
         self._run()
-        while turn.hungry or turn.resting or self._answers:
-            if turn.hungry:
+        while effects.backlogged or effects.deferred or self._answers:
+            if effects.backlogged:
                 self.broker.tick(self.now)
-            resting, turn.resting = turn.resting, []
-            for number in resting:
+            deferred, effects.deferred = effects.deferred, []
+            for number in deferred:
                 if number in self.clients:
                     self.broker.feed(self.clients[number].connection, b"", self.now)
             answers, self._answers = self._answers, []
@@ -134,28 +134,28 @@ class World:
         return session
 
     def _run(self) -> None:
-        turn = self.broker.turn
-        assert not turn.overflowed, "whoever overflowed is cut off before the turn leaves the core"
-        if turn.changes:
-            self.changes += turn.changes
-            self.store.commit(list(turn.changes))
-            turn.changes.clear()
-        dirty, turn.dirty = turn.dirty, []
-        turn.pending_bytes = 0
+        effects = self.broker.effects
+        assert not effects.overflowed, "whoever overflowed is cut off before the turn leaves the core"
+        if effects.changes:
+            self.changes += effects.changes
+            self.store.commit(list(effects.changes))
+            effects.changes.clear()
+        dirty, effects.dirty = effects.dirty, []
+        effects.pending_bytes = 0
         assert len({outbox.number for outbox in dirty}) == len(dirty), "an outbox is dirty once"
         for outbox in dirty:
             outbox.awaits_commit = False
             self._hand_over(self.clients[outbox.number], outbox)
-        turn.connected.clear()
-        self.questions += turn.questions
-        turn.questions.clear()
-        for number in turn.closed:
+        effects.connected.clear()
+        self.questions += effects.questions
+        effects.questions.clear()
+        for number in effects.closed:
             client = self.clients.pop(number)
             assert not client.closed, "a connection is closed once"
             if client.connection.outbox.chunks:
                 self._hand_over(client, client.connection.outbox)
             client.closed = True
-        turn.closed.clear()
+        effects.closed.clear()
         for client in self.clients.values():
             outbox = client.connection.outbox
             assert outbox.blocked or not outbox.chunks, "what waits for a link that takes bytes is in the turn"

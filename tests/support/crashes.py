@@ -167,5 +167,5 @@ def tell(folder: Path, kind: str) -> Iterator[str]:
 
 if __name__ == "__main__":
     logging.disable()
-    stories = list(tell(Path(sys.argv[1]), sys.argv[2]))
-    print(f"{len(stories)} stories", *filter(None, stories), sep="\n")
+    scenarios = list(tell(Path(sys.argv[1]), sys.argv[2]))
+    print(f"{len(scenarios)} stories", *filter(None, scenarios), sep="\n")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from mqttlite.core.witness import NO_SAMPLES, NOT_FOLLOWED
+from mqttlite.core.tracer import NO_SAMPLES, NOT_TRACED
 
 NOBODY = "nobody"
 """The receiver of a message that reached none."""
@@ -25,10 +25,10 @@ class Recorder:
         self.details: list[tuple[str, str]] = []
         """What was told of drops beside: the topic and the detail."""
 
-    def follows_topic(self, topic: bytes) -> bool:
+    def traces_topic(self, topic: bytes) -> bool:
         return topic in self.topics
 
-    def follows_client(self, client_id: str) -> bool:
+    def traces_client(self, client_id: str) -> bool:
         return client_id in self.clients
 
     def next_sample(self) -> int:
@@ -62,7 +62,7 @@ class Recorder:
         self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str
     ) -> None:
         assert messages >= 1
-        assert trace == NOT_FOLLOWED or messages == 1, "a followed message is told alone"
+        assert trace == NOT_TRACED or messages == 1, "a followed message is told alone"
         self.drops[receiver, reason] += messages
         self.details.append((topic.decode(), detail))
         if trace:
@@ -113,5 +113,5 @@ class Recorder:
 class Everything(Recorder):
     """Follows all messages."""
 
-    def follows_topic(self, topic: bytes) -> bool:
+    def traces_topic(self, topic: bytes) -> bool:
         return True

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 
-class Ledger:
+class DeliveryLog:
     """Devices number their messages 0, 1, 2 …; the order of arrival does not matter."""
 
     def __init__(self, devices: int) -> None:

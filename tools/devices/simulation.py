@@ -15,11 +15,11 @@ from time import perf_counter
 from typing import Any, Final
 
 import msgspec
+from tools.devices.delivery_log import DeliveryLog
 
 from mqttlite.client import Client, ConnectRefused, MqttError, Properties
 from tools.devices.counting import Count, total
 from tools.devices.latency import Latencies
-from tools.devices.ledger import Ledger
 from tools.devices.resumption import Tickets, resume_sessions
 from tools.devices.target import Target
 from tools.devices.troubles import Speaker, Surroundings, Troubled
@@ -111,7 +111,7 @@ class Fleet:
         self.acknowledging: Final = Latencies()
         self.arriving: Final = Latencies()
         members = plan.devices + sum(plan.troubles.values())
-        self.ledgers: Final = [Ledger(members) for _ in range(plan.subscribers)]
+        self.ledgers: Final = [DeliveryLog(members) for _ in range(plan.subscribers)]
         self.sent: Final = [0] * members
         self.tickets: Final[Tickets | None] = resume_sessions(where.tls) if where.tls and plan.resume else None
         self._run: Final = secrets.token_hex(4)
@@ -128,11 +128,11 @@ class Fleet:
 
     @property
     def received(self) -> int:
-        return sum(ledger.received for ledger in self.ledgers)
+        return sum(delivery_log.received for delivery_log in self.ledgers)
 
     @property
     def duplicates(self) -> int:
-        return sum(ledger.duplicates for ledger in self.ledgers)
+        return sum(delivery_log.duplicates for delivery_log in self.ledgers)
 
     @property
     def unacknowledged(self) -> int:
@@ -141,7 +141,7 @@ class Fleet:
     @property
     def lost(self) -> int:
         """Deliveries that never came of messages that the broker acknowledged, at QoS 0 of all that were sent."""
-        return sum(ledger.lost(self.sent, self._unacknowledged) for ledger in self.ledgers)
+        return sum(delivery_log.lost(self.sent, self._unacknowledged) for delivery_log in self.ledgers)
 
     @property
     def count(self) -> Count:
@@ -165,9 +165,9 @@ class Fleet:
         tasks: list[asyncio.Task[None]] = []
         troubled: list[asyncio.Task[None]] = []
         try:
-            for number, ledger in enumerate(self.ledgers):
+            for number, delivery_log in enumerate(self.ledgers):
                 subscribers.append(await self._open_subscriber(number))
-                tasks.append(asyncio.create_task(self._receive(subscribers[-1], ledger)))
+                tasks.append(asyncio.create_task(self._receive(subscribers[-1], delivery_log)))
             began = perf_counter()
             await self._unless_broken(asyncio.create_task(self._connect_all(devices)), tasks)
             self.connect_s = perf_counter() - began
@@ -351,9 +351,9 @@ class Fleet:
             self.first_error = self.first_error or error
             self.ended += 1
 
-    async def _receive(self, client: Client, ledger: Ledger) -> None:
+    async def _receive(self, client: Client, delivery_log: DeliveryLog) -> None:
         async for message in client.messages:
             sample = _samples.decode(message.payload)
             self.arriving.add(perf_counter() - sample.at_s)
-            ledger.on_message(sample.device, sample.number)
+            delivery_log.on_message(sample.device, sample.number)
             self._moved.set()

@@ -27,9 +27,9 @@ python
 \t           80e5f CPyDef_intake___Intake___publish_in_place (/home/x/5d68__mypyc.cpython-311-x86_64-linux-gnu.so)
 """
 TOLD = {
-    ("turns.Turns.run", "link.Link.write", "kernel: write"): 1,
-    ("intake.Intake.publish_in_place", "Python"): 1,
-    ("intake.Intake.publish_in_place", "itself"): 1,
+    ("turns.LoopDriver.run", "link.Link.write", "kernel: write"): 1,
+    ("intake.PacketHandler.publish_in_place", "Python"): 1,
+    ("intake.PacketHandler.publish_in_place", "itself"): 1,
 }
 
 
@@ -60,7 +60,7 @@ def test_the_last_frame_says_whose_the_time_was(symbol: str, place: str, told: s
 def test_shares_are_of_the_innermost_and_add_up() -> None:
     shares = stacks.shares(Counter(TOLD))
     assert dict(shares) == pytest.approx(
-        {"kernel: write": 1 / 3, "Python": 1 / 3, "intake.Intake.publish_in_place": 1 / 3}
+        {"kernel: write": 1 / 3, "Python": 1 / 3, "intake.PacketHandler.publish_in_place": 1 / 3}
     )
 
 
@@ -71,7 +71,7 @@ def test_a_table_groups_the_shares_and_names_our_dearest_functions() -> None:
         ["kernel: write", "33 %"],
         ["mqttlite itself", "33 %"],
         ["Python and its allocator", "33 %"],
-        ["of mqttlite most in", "`intake.Intake.publish_in_place` 33 %"],
+        ["of mqttlite most in", "`packet_handler.PacketHandler.publish_in_place` 33 %"],
     ]
 
 

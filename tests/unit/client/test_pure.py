@@ -175,12 +175,12 @@ class Line:
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
         self.out = b""
-        self.rooms = 0
+        self.integration = 0
         self.window = Window(PacketIds(), V5, self._on_room)
         self.connect(limits)
 
     def _on_room(self) -> None:
-        self.rooms += 1
+        self.integration += 1
 
     def _write(self, frame: bytes) -> None:
         self.out += frame
@@ -206,7 +206,7 @@ def test_a_qos_1_message_ends_with_its_puback() -> None:
     assert line.sent() == [Publish(b"t", b"p", 1, packet_id=1)]
     line.window.on_puback(Ack(PUBACK, 1, ReasonCode.NO_MATCHING_SUBSCRIBERS))
     assert outgoing.waiter.outcome == PublishOutcome(ReasonCode.NO_MATCHING_SUBSCRIBERS)
-    assert (len(line.window), line.rooms) == (0, 1)
+    assert (len(line.window), line.integration) == (0, 1)
 
 
 def test_a_qos_2_message_is_released_and_ends_with_its_pubcomp() -> None:
@@ -274,7 +274,7 @@ def test_what_the_server_does_not_take_is_not_sent(limits: ServerLimits, code: i
     outgoing = line.place(2, b"x" * 20, retain=True)
     assert isinstance(outgoing.waiter.outcome, PublishRefused)
     assert outgoing.waiter.outcome.reason_code == code
-    assert (line.sent(), line.rooms) == ([], 1)
+    assert (line.sent(), line.integration) == ([], 1)
 
 
 def test_a_packet_of_the_maximum_size_is_sent_and_one_byte_more_is_not() -> None:
@@ -330,7 +330,7 @@ def test_a_message_that_was_never_sent_can_be_withdrawn_and_others_cannot() -> N
     sent, unsent = line.place(), line.place()
     for outgoing in (sent, unsent, unsent):
         line.window.withdraw(outgoing)
-    assert (len(line.window), line.rooms) == (1, 1)
+    assert (len(line.window), line.integration) == (1, 1)
 
 
 def test_an_outcome_that_nobody_waits_for_is_dropped() -> None:
@@ -347,7 +347,7 @@ def test_the_end_reaches_everybody() -> None:
     error = ConnectionLost("gone")
     line.window.fail(error)
     assert [outgoing.waiter.outcome for outgoing in all_of_them] == [error] * 3
-    assert line.rooms == 3
+    assert line.integration == 3
 
 
 # options

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.changes import RemoveReceived, SaveReceived
-from mqttlite.core.limits import DEADLINES_PER_PASS, DISCONNECT, FILL_BYTES, PASS_BYTES, Limits
+from mqttlite.core.limits import DEADLINES_PER_ITERATION, DISCONNECT, FILL_BYTES, ITERATION_BYTES, Limits
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, CloseReason
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.encode import encode
@@ -252,18 +252,18 @@ def test_an_answer_waits_for_the_commit_of_what_it_says(release: str) -> None:
     world = World()
     client = world.connect("c", expiry=100, auto_ack=False)
     outbox = client.connection.outbox
-    turn = world.broker.turn
+    effects = world.broker.effects
     for packet, kind in [
         (encode(Publish(b"t", b"x", 2, packet_id=1), V5), SaveReceived),
         (bytes.fromhex(release), RemoveReceived),
     ]:
         world.broker.feed(client.connection, packet, world.now)
-        assert [type(change) for change in turn.changes] == [kind]
+        assert [type(change) for change in effects.changes] == [kind]
         assert outbox.awaits_commit
         world.settle()
         assert not outbox.awaits_commit
     world.broker.feed(client.connection, bytes.fromhex(release), world.now)
-    assert turn.changes == []
+    assert effects.changes == []
     assert not outbox.awaits_commit
 
 
@@ -583,7 +583,7 @@ def test_a_long_backlog_leaves_in_passes_and_everybody_has_a_turn() -> None:
         clients.append(client)
     for _ in range(12):
         world.publish("t", "x" * (FILL_BYTES // 4), 1)
-    turn = world.broker.turn
+    effects = world.broker.effects
     back = [world.connect(f"c{number}", clean_start=False, expiry=100, auto_ack=False) for number in range(6)]
     assert [len(client.payloads()) for client in back] == [12] * 6
     for client in back:
@@ -594,8 +594,8 @@ def test_a_long_backlog_leaves_in_passes_and_everybody_has_a_turn() -> None:
     for number, client in enumerate(again):
         client.connect(f"c{number}", clean_start=False, expiry=100, auto_ack=False)
     first_pass = [sum(map(len, client.connection.outbox.chunks)) for client in again]
-    assert sum(first_pass) < PASS_BYTES + 2 * FILL_BYTES
-    assert len(turn.hungry) == 6
+    assert sum(first_pass) < ITERATION_BYTES + 2 * FILL_BYTES
+    assert len(effects.backlogged) == 6
     world._run()
     world.broker.tick(world.now)
     second_pass = [sum(map(len, client.connection.outbox.chunks)) for client in again]
@@ -613,18 +613,20 @@ def test_who_asks_again_and_again_has_no_more_turns_than_others() -> None:
     for _ in range(20):
         greedy.send(Subscribe(1, (SubscriptionRequest(b"r/#", 0),)))
     other.send(Subscribe(1, (SubscriptionRequest(b"r/#", 0),)))
-    turn = world.broker.turn
-    assert turn.hungry == [greedy.connection.number, other.connection.number]
-    turn.pending_bytes = 0
+    effects = world.broker.effects
+    assert effects.backlogged == [greedy.connection.number, other.connection.number]
+    effects.pending_bytes = 0
     world.broker.tick(world.now)
-    assert turn.hungry == [greedy.connection.number, other.connection.number], "each had one turn, and wants another"
+    assert effects.backlogged == [greedy.connection.number, other.connection.number], (
+        "each had one turn, and wants another"
+    )
 
 
 @pytest.mark.parametrize("above", [-1, 0, 1])
 def test_more_deadlines_than_one_pass_should_see_to_wait_for_the_next(above: int) -> None:
     """After a network cut, say: all those clients are silent at the same moment."""
     world = World()
-    for number in range(DEADLINES_PER_PASS + above):
+    for number in range(DEADLINES_PER_ITERATION + above):
         world.connect(f"c{number}", keep_alive=10)
     now = world.now + 15
     due_at = world.broker.tick(now)
@@ -650,7 +652,7 @@ def test_a_hungry_client_that_leaves_is_forgotten() -> None:
     assert world.broker.due_at() == world.now
     world.broker.close(again.connection, world.now)
     world.broker.tick(world.now)
-    assert world.broker.turn.hungry == []
+    assert world.broker.effects.backlogged == []
     assert world.session("c").queued == 3
 
 

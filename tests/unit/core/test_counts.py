@@ -95,7 +95,7 @@ def test_what_is_kept() -> None:
     assert world.session("c").queued_bytes == 5
     world.publish("r", "12", retain=True)
     world.publish("$SYS/r", "12", retain=True)
-    publisher = world.broker.publisher
+    publisher = world.broker.router
     assert (publisher.retained, publisher.retained_bytes, publisher.own_retained) == (1, 3, 1)
 
 

@@ -82,13 +82,13 @@ def test_few_cancelled_deadlines_among_many_are_left_where_they_are() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["add", "cancel", "pop"]), st.integers(0, 20)), max_size=60))
 def test_the_heap_equals_a_sorted_list(steps: list[tuple[str, int]]) -> None:
     deadlines = Deadlines()
-    twin: list[tuple[float, int, Deadline]] = []
+    oracle: list[tuple[float, int, Deadline]] = []
     for order, (step, number) in enumerate(steps):
         if step == "add":
-            twin.append((float(number), order, deadlines.add(float(number), 0)))
-        elif step == "cancel" and twin:
-            deadlines.cancel(twin.pop(number % len(twin))[2])
+            oracle.append((float(number), order, deadlines.add(float(number), 0)))
+        elif step == "cancel" and oracle:
+            deadlines.cancel(oracle.pop(number % len(oracle))[2])
         elif step == "pop":
-            twin.sort(key=lambda entry: entry[:2])
-            expected = twin.pop(0)[2] if twin and twin[0][0] <= number else None
+            oracle.sort(key=lambda entry: entry[:2])
+            expected = oracle.pop(0)[2] if oracle and oracle[0][0] <= number else None
             assert deadlines.pop(float(number)) is expected

@@ -7,8 +7,8 @@ import pytest
 
 from mqttlite.core.connect import acceptance
 from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import OVERFLOW_POLICIES, Limits
-from mqttlite.core.turn import Turn
 from mqttlite.wire.packets import Connect
 from mqttlite.wire.properties import Properties
 
@@ -76,7 +76,7 @@ def test_only_the_three_policies_exist() -> None:
 @pytest.mark.parametrize("extreme", [LEAST, MOST])
 def test_what_is_allowed_can_be_said_in_a_connack(extreme: dict[str, int]) -> None:
     limits = dataclasses.replace(Limits(), **extreme)  # type: ignore[arg-type]
-    connection = Connection(1, Peer(), Turn(), limits, 0.0)
+    connection = Connection(1, Peer(), Effects(), limits, 0.0)
     connection.session_expiry_s = limits.max_session_expiry_s
     connection.keep_alive_s = limits.server_keep_alive_s
     packet = Connect("c", keep_alive=7, properties=Properties(session_expiry_interval=8))

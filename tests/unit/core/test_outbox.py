@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqttlite.core.effects import Effects, Outbox
 from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, OVERFLOW_POLICIES, Limits
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE
-from mqttlite.core.turn import Outbox, Turn
 
 
 def outbox_of(on_overflow: str = DROP_NEWEST, max_bytes: int = 1_024, max_messages: int = 100) -> Outbox:
     limits = Limits(max_outbox_bytes=max_bytes, max_outbox_messages=max_messages, on_overflow=on_overflow)
-    return Outbox(7, Turn(), limits)
+    return Outbox(7, Effects(), limits)
 
 
 def run(*letters: str, size: int = 100) -> bytes:
@@ -44,7 +44,7 @@ def test_an_outbox_with_something_to_write_is_in_the_turn_once() -> None:
     outbox.offer(b"a", 1)
     outbox.send(b"b")
     outbox.offer(b"c", 1)
-    assert outbox.turn.dirty == [outbox]
+    assert outbox.effects.dirty == [outbox]
     assert outbox.take() == b"abc"
     assert not outbox.dirty
     assert outbox.bytes_sent == 3
@@ -53,10 +53,10 @@ def test_an_outbox_with_something_to_write_is_in_the_turn_once() -> None:
 def test_an_outbox_that_was_emptied_is_in_the_turn_again_with_the_next_frame() -> None:
     outbox = outbox_of()
     outbox.send(b"a")
-    outbox.turn.dirty.clear()
+    outbox.effects.dirty.clear()
     outbox.take()
     outbox.send(b"b")
-    assert outbox.turn.dirty == [outbox]
+    assert outbox.effects.dirty == [outbox]
 
 
 def test_an_open_link_takes_more_than_the_limit() -> None:
@@ -66,7 +66,7 @@ def test_an_open_link_takes_more_than_the_limit() -> None:
     assert len(outbox.take()) == 10_000
     assert outbox.sent_qos0 == 5
     assert outbox.drops == {}
-    assert outbox.turn.overflowed == []
+    assert outbox.effects.overflowed == []
 
 
 def test_only_a_packet_above_the_clients_maximum_is_too_large_and_it_is_counted() -> None:
@@ -86,9 +86,9 @@ def test_a_blocked_outbox_stays_out_of_the_turn_until_its_link_takes_bytes() -> 
     outbox.block()
     outbox.offer(b"message", 1)
     outbox.send(b"answer")
-    assert outbox.turn.dirty == []
+    assert outbox.effects.dirty == []
     outbox.unblock()
-    assert outbox.turn.dirty == [outbox]
+    assert outbox.effects.dirty == [outbox]
     assert outbox.take() == b"answermessage"
 
 
@@ -105,7 +105,7 @@ def test_unblocking_an_outbox_that_kept_nothing_leaves_the_turn_empty() -> None:
     outbox = outbox_of()
     outbox.block()
     outbox.unblock()
-    assert outbox.turn.dirty == []
+    assert outbox.effects.dirty == []
 
 
 def test_what_was_dirty_before_the_block_is_in_the_turn_once() -> None:
@@ -114,7 +114,7 @@ def test_what_was_dirty_before_the_block_is_in_the_turn_once() -> None:
     outbox.block()
     outbox.offer(b"b", 1)
     outbox.unblock()
-    assert outbox.turn.dirty == [outbox]
+    assert outbox.effects.dirty == [outbox]
     assert outbox.take() == b"ab"
 
 
@@ -214,9 +214,9 @@ def test_the_policy_to_disconnect_asks_for_it_and_keeps_what_fits() -> None:
     outbox = outbox_of(DISCONNECT, max_messages=2)
     outbox.block()
     outbox.offer(run("ab"), 2)
-    assert outbox.turn.overflowed == []
+    assert outbox.effects.overflowed == []
     outbox.offer(run("c"), 1)
-    assert outbox.turn.overflowed == [7]
+    assert outbox.effects.overflowed == [7]
     assert outbox.drops == {BUFFER_FULL: 1}
 
 
@@ -233,7 +233,7 @@ def test_messages_give_way_to_answers(on_overflow: str) -> None:
     assert outbox.drops == {BUFFER_FULL: 1}
     outbox.send(b"!")
     assert outbox.drops == {BUFFER_FULL: 2}
-    assert outbox.turn.overflowed == []
+    assert outbox.effects.overflowed == []
     outbox.unblock()
     assert outbox.take() == b"!" * 525
 
@@ -242,9 +242,9 @@ def test_a_client_whose_answers_fill_the_limit_is_cut_off() -> None:
     outbox = outbox_of(max_bytes=1_024)
     outbox.block()
     outbox.send(b"!" * 1_024)
-    assert outbox.turn.overflowed == []
+    assert outbox.effects.overflowed == []
     outbox.send(b"!")
-    assert outbox.turn.overflowed == [7]
+    assert outbox.effects.overflowed == [7]
 
 
 def test_the_high_water_marks_stay_when_the_water_goes() -> None:

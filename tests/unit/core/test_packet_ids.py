@@ -12,24 +12,24 @@ actions = st.lists(st.tuples(st.sampled_from(["add", "discard", "acknowledge", "
 
 @given(actions)
 def test_they_behave_like_an_ordered_set(actions: list[tuple[str, int, int]]) -> None:
-    real, twin = PacketIds(), dict[int, None]()
+    real, oracle = PacketIds(), dict[int, None]()
     for action, first, count in actions:
         run = range(first, first + count)
         if action == "ask":
-            assert real.has_any(first, count) == any(each in twin for each in run)
-        elif action == "add" and not any(each in twin for each in run):
+            assert real.has_any(first, count) == any(each in oracle for each in run)
+        elif action == "add" and not any(each in oracle for each in run):
             real.add(first, count)
-            twin.update(dict.fromkeys(run))
+            oracle.update(dict.fromkeys(run))
         elif action == "discard":
-            assert real.discard(first) == (first in twin)
-            twin.pop(first, None)
+            assert real.discard(first) == (first in oracle)
+            oracle.pop(first, None)
         elif action == "acknowledge":
             taken = real.take_leading(b"?" + counted(PUBRELS, first, count), 1, PUBRELS)
             for each in run[:taken]:
-                del twin[each]
-        assert real.all() == list(twin)
-        assert len(real) == len(twin)
-        assert [each for each in range(1, 20) if real.has(each)] == sorted(twin)
+                del oracle[each]
+        assert real.all() == list(oracle)
+        assert len(real) == len(oracle)
+        assert [each for each in range(1, 20) if real.has(each)] == sorted(oracle)
 
 
 def test_those_that_are_counted_up_go_in_one_step() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.limits import CHUNK_EFFORT, PILE_BYTES, Limits
+from mqttlite.core.limits import CHUNK_WORK, MAX_PENDING_BYTES, Limits
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import Framer
@@ -25,24 +25,24 @@ def client(broker: Broker, name: str, version: int = V5) -> Connection:
 
 def settle(broker: Broker) -> list[int]:
     """Write what is to be written; who rests."""
-    turn = broker.turn
-    for outbox in turn.dirty:
+    effects = broker.effects
+    for outbox in effects.dirty:
         outbox.take()
-    turn.dirty.clear()
-    turn.changes.clear()
-    turn.pending_bytes = 0
-    resting, turn.resting = turn.resting, []
-    return resting
+    effects.dirty.clear()
+    effects.changes.clear()
+    effects.pending_bytes = 0
+    deferred, effects.deferred = effects.deferred, []
+    return deferred
 
 
 def passes(broker: Broker, connection: Connection) -> int:
     """How many it takes until all is looked at."""
     count = 1
     while settle(broker):
-        assert connection.resting
+        assert connection.deferred
         broker.feed(connection, b"", NOW)
         count += 1
-    assert not connection.resting
+    assert not connection.deferred
     return count
 
 
@@ -66,7 +66,7 @@ def test_topics_that_thousands_of_filters_match() -> None:
     subscribe(broker, reader, *[b"/".join(each) + b"/#" for each in product((b"a", b"+"), repeat=13)])
     topics = [b"a/" * 13 + b"%d" % number for number in range(50)]
     broker.feed(writer, b"".join([encode(Publish(topic, b""), V5) for topic in topics]), NOW)
-    assert broker.turn.effort < 3 * CHUNK_EFFORT
+    assert broker.effects.work < 3 * CHUNK_WORK
     assert 5 < passes(broker, writer) <= 50
     assert reader.outbox.sent_qos0 == 50
     broker.feed(writer, b"".join([encode(Publish(topic, b""), V5) for topic in topics]), NOW)
@@ -89,7 +89,7 @@ def test_what_would_pile_up() -> None:
     writer = client(broker, "writer")
     chunk = b"".join([encode(Publish(b"t/%d" % (number % 2), bytes(500)), V5) for number in range(1_000)])
     broker.feed(writer, chunk, NOW)
-    assert PILE_BYTES < broker.turn.pending_bytes < PILE_BYTES + 200 * 600
+    assert MAX_PENDING_BYTES < broker.effects.pending_bytes < MAX_PENDING_BYTES + 200 * 600
     assert passes(broker, writer) == 2
     assert {reader.outbox.sent_qos0 for reader in readers} == {1_000}
 
@@ -99,7 +99,7 @@ def test_ordinary_chunks_are_looked_at_at_once() -> None:
     reader, writer = client(broker, "reader"), client(broker, "writer")
     subscribe(broker, reader, b"#")
     broker.feed(writer, b"".join([encode(Publish(b"t/%d" % number, bytes(100)), V5) for number in range(700)]), NOW)
-    assert not broker.turn.resting
+    assert not broker.effects.deferred
     assert reader.outbox.sent_qos0 == 700
 
 
@@ -108,7 +108,7 @@ def test_what_comes_meanwhile_is_looked_at_afterwards(version: int) -> None:
     broker = Broker(Limits(max_packet_bytes=1_000))
     connection = client(broker, "c", version)
     broker.feed(connection, encode(Pingreq(), version) * 5_000, NOW)
-    assert connection.resting
+    assert connection.deferred
     answers = connection.outbox.answers
     for _ in range(10):
         broker.feed(connection, encode(Pingreq(), version) * 500 + b"\xc0", NOW)
@@ -124,7 +124,7 @@ def test_who_ends_meanwhile_is_looked_at_no_more() -> None:
     connection = client(broker, "c")
     broker.feed(connection, encode(Pingreq(), V5) * 5_000, NOW)
     broker.close(connection, NOW)
-    assert not connection.resting
+    assert not connection.deferred
     broker.feed(connection, b"", NOW)
     assert broker.connections == {}
 

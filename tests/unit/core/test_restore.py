@@ -42,7 +42,7 @@ def test_what_was_kept_is_there_again() -> None:
         assert new.subscriptions == old.subscriptions
         assert new.expiry_interval == old.expiry_interval
     assert after.store.load() == before.store.load()
-    assert after.broker.turn.changes == []
+    assert after.broker.effects.changes == []
 
 
 def test_a_client_goes_on_where_it_was() -> None:

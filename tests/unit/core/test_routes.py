@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.limits import COMPARED_IN_A_PASS, TOPICS_COMPARED, Limits
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import COMPARED_PER_ITERATION, TOPICS_COMPARED, Limits
 from mqttlite.core.routes import (
-    _FINDING_THEM,
+    _SEARCH_COST,
     _TOPIC_BYTES,
     Receiver,
     Route,
@@ -18,7 +19,6 @@ from mqttlite.core.routes import (
 )
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
-from mqttlite.core.turn import Turn
 from mqttlite.topics.names import MAX_LEVELS
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.errors import TopicNameInvalid
@@ -28,7 +28,7 @@ from tests.support.examples import examples
 
 
 def session_of(client_id: str = "c") -> Session:
-    return Session(client_id, 0, Turn(), Limits())
+    return Session(client_id, 0, Effects(), Limits())
 
 
 @given(st.integers(0, 2), st.booleans(), st.booleans(), st.sampled_from([0, 1, 7, 268_435_455]))
@@ -74,12 +74,12 @@ def test_of_its_own_messages_a_session_gets_what_its_other_subscriptions_ask_for
 
 
 def test_a_topic_is_routed_once() -> None:
-    routes = Routes({}, 10_000, {}, Turn())
+    routes = Routes({}, 10_000, {}, Effects())
     assert routes.find(b"a") is routes.find(b"a")
 
 
 def test_a_bad_topic_name_is_not_routed_and_not_cached() -> None:
-    routes = Routes({}, 10_000, {}, Turn())
+    routes = Routes({}, 10_000, {}, Effects())
     with pytest.raises(TopicNameInvalid):
         routes.find(b"a/+")
     assert routes.cache == {}
@@ -93,7 +93,7 @@ def taken(routes: Routes) -> int:
 @pytest.mark.parametrize("levels", [1, 3, 20, MAX_LEVELS])
 def test_what_topics_are_said_to_take_is_about_what_they_do(levels: int) -> None:
     """However many levels they have, and none of them in common."""
-    routes = Routes({}, 10**8, {}, Turn())
+    routes = Routes({}, 10**8, {}, Effects())
     tracemalloc.start()
     for number in range(500):
         routes.find(b"/".join(b"%d" % (number * MAX_LEVELS + level) for level in range(levels)))
@@ -116,7 +116,7 @@ def test_a_route_takes_more_with_each_subscription_identifier() -> None:
 
 def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
     size = _TOPIC_BYTES + 2 + Route([], []).size
-    routes = Routes({}, 3 * size, {}, Turn())
+    routes = Routes({}, 3 * size, {}, Effects())
     for number in range(10, 20):
         routes.find(b"%d" % number)
         assert len(routes.cache) <= 3
@@ -125,13 +125,13 @@ def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
 
 @pytest.mark.parametrize(("limit", "cached"), [(-1, False), (0, True)])
 def test_a_route_is_cached_if_it_fits_the_limit(limit: int, cached: bool) -> None:
-    routes = Routes({}, _TOPIC_BYTES + 1 + Route([], []).size + limit, {}, Turn())
+    routes = Routes({}, _TOPIC_BYTES + 1 + Route([], []).size + limit, {}, Effects())
     assert routes.find(b"a").receivers == []
     assert (routes.cached(b"a") is not None) is cached
 
 
 def filled(*topics: bytes, most: int = 10**8) -> Routes:
-    routes = Routes({}, most, {}, Turn())
+    routes = Routes({}, most, {}, Effects())
     for topic in topics:
         routes.find(topic)
     return routes
@@ -175,7 +175,7 @@ def test_a_filter_that_may_match_too_many_topics_drops_all_routes(
 
 
 SOME = TOPICS_COMPARED // 2
-WITHIN = COMPARED_IN_A_PASS // (SOME + _FINDING_THEM) + 1
+WITHIN = COMPARED_PER_ITERATION // (SOME + _SEARCH_COST) + 1
 """How many filters that may match some topics are compared with them in one pass."""
 
 FILTERS_OF_SOME = ["some/+/" + "/".join(levels) for levels in itertools.product("x+", repeat=5)][: WITHIN + 2]

@@ -127,7 +127,7 @@ def test_the_qos_2_exchange_of_a_run_takes_a_block_for_each_of_its_steps() -> No
     reader.subscribe("t", qos=2)
     writer = world.connect("w", auto_ack=False)
     blocks: list[tuple[str, int]] = []
-    turn = world.broker.turn
+    effects = world.broker.effects
 
     def look(chunk: bytes, client: Client) -> None:
         world.broker.feed(client.connection, chunk, world.now)
@@ -142,7 +142,7 @@ def test_the_qos_2_exchange_of_a_run_takes_a_block_for_each_of_its_steps() -> No
     for packet_type, client in ((PUBREC, reader), (PUBCOMP, reader), (PUBREL, writer)):
         look(block([Ack(packet_type, packet_id) for packet_id in (1, 2, 3)]), client)
     assert blocks == [("r", 27), ("w", 12), ("r", 12), ("w", 12)]
-    assert not turn.changes
+    assert not effects.changes
     session = world.session("r")
     assert (len(session.inflight), len(session.released), session.quota) == (0, 0, 1_000)
     assert len(world.session("w").received) == 0

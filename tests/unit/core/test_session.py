@@ -4,7 +4,6 @@ from collections import deque
 
 import pytest
 
-from mqttlite.core.burst import Finding
 from mqttlite.core.changes import (
     Change,
     ReleaseMessage,
@@ -13,18 +12,19 @@ from mqttlite.core.changes import (
     SaveReceived,
     SettleMessage,
 )
+from mqttlite.core.effects import Effects, Outbox
 from mqttlite.core.limits import (
     DISCONNECT,
     DROP_NEWEST,
     DROP_OLDEST,
     FILL_BYTES,
-    PASS_BYTES,
+    ITERATION_BYTES,
     Limits,
 )
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
+from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.session import DROPPED, Session
-from mqttlite.core.turn import Outbox, Turn
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBREL, V5
 from mqttlite.wire.decode import decode
@@ -39,13 +39,13 @@ class Bench:
 
     def __init__(self, *, durable: bool = False, receive_maximum: int = 65_535, **limits: object) -> None:
         self.limits = Limits(**limits)  # type: ignore[arg-type]
-        self.turn = Turn()
-        self.turn.now = 1_000.0
-        self.session = Session("c", 100 if durable else 0, self.turn, self.limits)
+        self.effects = Effects()
+        self.effects.now = 1_000.0
+        self.session = Session("c", 100 if durable else 0, self.effects, self.limits)
         self.connect(receive_maximum)
 
     def connect(self, receive_maximum: int = 65_535, version: int = V5) -> None:
-        self.outbox = Outbox(1, self.turn, self.limits)
+        self.outbox = Outbox(1, self.effects, self.limits)
         self.outbox.version = version
         self.session.attach(self.outbox, receive_maximum)
         self.session.resume()
@@ -56,8 +56,8 @@ class Bench:
         return [self.session.deliver(Delivery(message, qos, False)) != DROPPED for message in messages]
 
     def sent(self) -> list[Packet]:
-        self.turn.dirty.clear()
-        self.turn.pending_bytes = 0
+        self.effects.dirty.clear()
+        self.effects.pending_bytes = 0
         version = self.outbox.version
         framer = Framer(MAX_REMAINING_LENGTH + 5)
         return [decode(first, body, version) for first, body in framer.split(self.outbox.take())]
@@ -75,18 +75,18 @@ class Bench:
 
     def changes(self, kind: type[Change]) -> list[int]:
         """The packet identifiers in the changes of one kind."""
-        return [change.packet_id for change in self.turn.changes if isinstance(change, kind)]  # type: ignore[union-attr]
+        return [change.packet_id for change in self.effects.changes if isinstance(change, kind)]  # type: ignore[union-attr]
 
 
 def retained(*payloads: str, qos: int = 0, topic: bytes = b"r") -> list[Delivery]:
     return [Delivery(Message(topic, payload.encode(), qos, True), qos, True) for payload in payloads]
 
 
-def found(deliveries: list[Delivery]) -> list[Finding]:
+def found(deliveries: list[Delivery]) -> list[RetainedReplay]:
     """As a new subscription finds them, which has nothing left to look for."""
-    finding = Finding(RetainedMessages[Message]().search(b"#"), 2, ())
-    finding.deliveries = deque(deliveries)
-    return [finding]
+    replay = RetainedReplay(RetainedMessages[Message]().search(b"#"), 2, ())
+    replay.deliveries = deque(deliveries)
+    return [replay]
 
 
 # ── QoS 0 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -275,13 +275,13 @@ def test_a_message_larger_than_the_queue_does_not_empty_it() -> None:
 def test_the_policy_to_disconnect_asks_for_it_only_while_the_client_is_there() -> None:
     bench = Bench(max_queued_messages=1, receive_maximum=1, on_overflow=DISCONNECT)
     bench.deliver("ab")
-    assert bench.turn.overflowed == []
+    assert bench.effects.overflowed == []
     assert bench.deliver("c") == [False]
-    assert bench.turn.overflowed == [1]
-    bench.turn.overflowed.clear()
+    assert bench.effects.overflowed == [1]
+    bench.effects.overflowed.clear()
     bench.session.detach()
     assert bench.deliver("d") == [False]
-    assert bench.turn.overflowed == []
+    assert bench.effects.overflowed == []
 
 
 def test_identifiers_go_round_and_skip_those_in_use() -> None:
@@ -310,10 +310,10 @@ def test_a_long_backlog_leaves_in_several_passes() -> None:
         bench.session.deliver(Delivery(large, 1, False))
     bench.connect()
     counts = [len(bench.sent())]
-    while bench.turn.hungry:
-        assert bench.turn.hungry == [1]
-        bench.turn.hungry.clear()
-        bench.outbox.hungry = False
+    while bench.effects.backlogged:
+        assert bench.effects.backlogged == [1]
+        bench.effects.backlogged.clear()
+        bench.outbox.backlogged = False
         bench.session.fill()
         counts.append(len(bench.sent()))
     assert counts == [4, 4, 2]
@@ -326,17 +326,17 @@ def test_a_backlog_behind_a_full_window_is_not_hungry() -> None:
     for _ in range(2):
         bench.session.deliver(Delivery(large, 1, False))
     bench.connect(receive_maximum=1)
-    assert bench.turn.hungry == []
+    assert bench.effects.backlogged == []
 
 
 def test_a_pass_that_has_sent_enough_leaves_the_rest_to_the_next() -> None:
     bench = Bench()
     bench.session.detach()
     bench.deliver("ab")
-    bench.turn.pending_bytes = PASS_BYTES
+    bench.effects.pending_bytes = ITERATION_BYTES
     bench.connect()
     assert bench.payloads() == ""
-    assert bench.turn.hungry == [1]
+    assert bench.effects.backlogged == [1]
     bench.session.fill()
     assert bench.payloads() == "ab"
 
@@ -509,7 +509,7 @@ def test_a_message_that_expires_in_the_queue_is_dropped_unless_it_was_sent_befor
     bench.deliver("c")
     bench.session.detach()
     bench.sent()
-    bench.turn.now = 1_010.0
+    bench.effects.now = 1_010.0
     bench.connect()
     assert bench.payloads() == "Ac"
     assert bench.session.drops == {EXPIRED: 1}
@@ -519,7 +519,7 @@ def test_a_message_is_sent_until_it_expires() -> None:
     bench = Bench()
     bench.session.detach()
     bench.deliver("a", expires_at=1_010.0)
-    bench.turn.now = 1_009.9
+    bench.effects.now = 1_009.9
     bench.connect()
     assert bench.payloads() == "a"
 
@@ -569,7 +569,7 @@ def test_a_retained_message_that_was_replaced_or_has_expired_is_passed_over() ->
     assert bench.payloads() == "xc"
     assert bench.session.drops == {}
     expiring = Delivery(Message(b"r", b"e", 0, True, expires_at=1_001.0), 0, True)
-    bench.turn.now = 1_001.0
+    bench.effects.now = 1_001.0
     bench.session.deliver_retained(found([expiring]))
     assert bench.payloads() == ""
 
@@ -597,7 +597,7 @@ def test_many_retained_messages_leave_in_several_passes() -> None:
     bench = Bench()
     bench.session.deliver_retained(found(retained(*["x" * FILL_BYTES] * 3)))
     assert len(bench.sent()) == 1
-    assert bench.turn.hungry == [1]
+    assert bench.effects.backlogged == [1]
     bench.session.fill()
     bench.session.fill()
     assert len(bench.sent()) == 2
@@ -608,7 +608,7 @@ def test_subscribing_again_and_again_in_one_pass_sends_only_so_much() -> None:
     bench = Bench()
     for _ in range(100):
         bench.session.deliver_retained(found(retained("x" * (FILL_BYTES // 2))))
-    assert sum(len(chunk) for chunk in bench.outbox.chunks) < PASS_BYTES + FILL_BYTES
+    assert sum(len(chunk) for chunk in bench.outbox.chunks) < ITERATION_BYTES + FILL_BYTES
 
 
 # ── what a store must keep ─────────────────────────────────────────────────────────────────────────────────────────
@@ -639,7 +639,7 @@ def test_a_session_that_ends_with_its_connection_leaves_nothing_to_keep() -> Non
     bench.session.on_pubcomp(2)
     bench.session.take_received(5)
     bench.session.release_received(5)
-    assert bench.turn.changes == []
+    assert bench.effects.changes == []
     assert not bench.outbox.awaits_commit
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqttlite.core.effects import Effects, Outbox
 from mqttlite.core.limits import MEMBERS_ASKED, Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.shares import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN, SHARE_POLICIES, Share
 from mqttlite.core.subscription import Subscription
-from mqttlite.core.turn import Outbox, Turn
 from mqttlite.topics.names import split_share
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.errors import TopicFilterInvalid
@@ -292,16 +292,16 @@ def test_by_ordering_key_a_key_stays_with_one_member() -> None:
 
 def test_a_share_without_members_is_no_more() -> None:
     sessions: dict[str, Session] = {}
-    routes = Routes(sessions, 1000, {}, Turn())
+    routes = Routes(sessions, 1000, {}, Effects())
     assert routes.share(b"$share/a/b") is None
 
 
 def sessions_of(count: int) -> list[Session]:
     """Sessions that are connected and have nothing to do."""
-    turn, limits = Turn(), Limits(max_inflight=1)
-    sessions = [Session(f"s{number}", 100, turn, limits) for number in range(count)]
+    next_at, limits = Effects(), Limits(max_inflight=1)
+    sessions = [Session(f"s{number}", 100, next_at, limits) for number in range(count)]
     for number, session in enumerate(sessions):
-        session.attach(Outbox(number, turn, limits), 10)
+        session.attach(Outbox(number, next_at, limits), 10)
     return sessions
 
 
@@ -356,10 +356,10 @@ def test_who_left_a_group_that_passed_it_over_is_not_called_back() -> None:
     assert not sessions[0].watchers
     share.add(sessions[0], Subscription("s0", share.name, 1))
     assert send_to(share, b"t") == send_to(share, b"t") == "s1"
-    sessions[0].attach(Outbox(7, Turn(), Limits()), 10)
+    sessions[0].attach(Outbox(7, Effects(), Limits()), 10)
     share.remove(Subscription("s0", share.name, 1))
     assert send_to(share, b"t") == "s1"
-    again = Session("s0", 0, Turn(), Limits())
+    again = Session("s0", 0, Effects(), Limits())
     share.add(again, Subscription("s0", share.name, 1))
     assert send_to(share, b"t") == "s1"
 
@@ -374,13 +374,13 @@ def test_nobody_is_dealt_two_of_a_run_while_others_turn_out_to_be_away() -> None
             for session, is_away in zip(sessions, away, strict=True):
                 if is_away:
                     session.detach()
-            dealt = [member.session.client_id for member in share.deal(10)]
+            dispatched = [member.session.client_id for member in share.dispatch_many(10)]
             here = {session.client_id for session in sessions if session.outbox is not None}
-            assert len(set(dealt)) == len(dealt) >= 1
-            assert set(dealt) <= (here or set(dealt))
-            settled = [member.session.client_id for member in share.deal(10)]
+            assert len(set(dispatched)) == len(dispatched) >= 1
+            assert set(dispatched) <= (here or set(dispatched))
+            settled = [member.session.client_id for member in share.dispatch_many(10)]
             assert sorted(settled) == sorted(here or {session.client_id for session in sessions})
-            assert len(share.deal(2)) == min(2, len(settled))
+            assert len(share.dispatch_many(2)) == min(2, len(settled))
 
 
 @given(st.integers(1, 5), st.lists(st.integers(1, 12), max_size=12))
@@ -388,8 +388,8 @@ def test_runs_of_any_length_go_on_where_the_one_before_ended(count: int, runs: l
     share = share_of(sessions_of(count), ROUND_ROBIN)
     sent: list[str] = []
     for messages in runs:
-        dealt = [member.session.client_id for member in share.deal(messages)]
-        sent += [dealt[number % len(dealt)] for number in range(messages)]
+        dispatched = [member.session.client_id for member in share.dispatch_many(messages)]
+        sent += [dispatched[number % len(dispatched)] for number in range(messages)]
     assert sent == [f"s{number % count}" for number in range(len(sent))]
 
 
@@ -408,7 +408,7 @@ def test_a_key_keeps_its_member_while_others_come_back_and_go(policy: str) -> No
     moved = [meanwhile[topic] for topic in topics if before[topic] not in here]
     assert len(set(moved)) > 12  # and not all to the same
     for session in sessions[:25]:
-        session.attach(Outbox(0, Turn(), Limits()), 10)
+        session.attach(Outbox(0, Effects(), Limits()), 10)
     assert {topic: send_to(share, topic) for topic in topics} == before
 
 
@@ -425,14 +425,14 @@ def test_a_key_finds_the_only_member_that_is_connected(here: int) -> None:
 
 
 def test_who_acknowledges_on_the_new_connection_what_waits_from_the_old_one_is_ready_again() -> None:
-    turn, limits = Turn(), Limits()
-    session, other = Session("s0", 100, turn, limits), sessions_of(2)[1]
-    session.attach(Outbox(0, turn, limits), 2)
+    next_at, limits = Effects(), Limits()
+    session, other = Session("s0", 100, next_at, limits), sessions_of(2)[1]
+    session.attach(Outbox(0, next_at, limits), 2)
     share = share_of([session, other], ROUND_ROBIN)
     for _ in range(2):
         session.deliver(Delivery(Message(b"x", b"x"), 1, False))
     session.detach()
-    session.attach(Outbox(1, turn, limits), 1)
+    session.attach(Outbox(1, next_at, limits), 1)
     session.resume()  # one is sent again, the other waits for its answer
     assert {send_to(share, b"t") for _ in range(3)} == {"s1"}
     session.on_puback(2)
@@ -492,8 +492,8 @@ def test_of_very_many_members_only_some_are_asked(policy: str, members: int) -> 
     share = share_of(sessions, policy)
     first = share.first(Message(b"t", b""))
     others = share.others(first)
-    following = [at % members for at in range(first.at + 1, first.at + 1 + min(members - 1, MEMBERS_ASKED))]
-    assert [member.at for member in others] == following
+    tracing = [at % members for at in range(first.at + 1, first.at + 1 + min(members - 1, MEMBERS_ASKED))]
+    assert [member.at for member in others] == tracing
 
 
 @pytest.mark.parametrize(("idle", "found"), [(MEMBERS_ASKED - 1, True), (MEMBERS_ASKED, False)])
@@ -528,11 +528,11 @@ _actions = st.tuples(
 @given(st.sampled_from(SHARE_POLICIES), st.lists(_actions, max_size=40))
 def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: list[tuple[str, int]]) -> None:
     """Ready, slow or away, as a look at every member would find it: no change of a session escapes its groups."""
-    turn, limits = Turn(), Limits(max_inflight=1)
+    next_at, limits = Effects(), Limits(max_inflight=1)
     sessions = sessions_of(5)
     share = share_of(sessions, policy)
 
-    def standing(session: Session) -> tuple[int, int]:
+    def state(session: Session) -> tuple[int, int]:
         if session.outbox is None:
             at = 2
         elif policy in (HASH_TOPIC, HASH_KEY):
@@ -546,7 +546,7 @@ def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: lis
         session = sessions[who]
         outbox = session.outbox
         if action == "come" and outbox is None:
-            session.attach(Outbox(number, turn, limits), 10)
+            session.attach(Outbox(number, next_at, limits), 10)
             session.resume()
         elif action == "move":
             share.remove(Subscription(session.client_id, share.name, 1))
@@ -563,15 +563,15 @@ def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: lis
         elif outbox is not None and action == "answer":
             for packet_id in [*session.inflight.by_id(), *session._known][:1]:
                 session.on_puback(packet_id)
-        best = min(standing(each) for each in sessions)
+        best = min(state(each) for each in sessions)
         for topic in (b"t", b"u"):
             first = share.first(Message(topic, b""))
-            assert standing(first.session) == best
+            assert state(first.session) == best
             others = [member.session for member in share.others(first)]
             assert {first.session.client_id, *(each.client_id for each in others)} == {
                 each.client_id for each in sessions if best[0] == 2 or each.outbox is not None
             }
             if policy not in (HASH_TOPIC, HASH_KEY):
-                assert [standing(each) for each in others] == sorted(standing(each) for each in others)
-        dealt = [member.session for member in share.deal(3)] if policy == ROUND_ROBIN else []
-        assert all(standing(each) == best for each in dealt)
+                assert [state(each) for each in others] == sorted(state(each) for each in others)
+        dispatched = [member.session for member in share.dispatch_many(3)] if policy == ROUND_ROBIN else []
+        assert all(state(each) == best for each in dispatched)

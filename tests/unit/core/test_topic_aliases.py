@@ -2,8 +2,8 @@
 
 import pytest
 
+from mqttlite.core.effects import TopicAliases
 from mqttlite.core.limits import Limits
-from mqttlite.core.turn import TopicAliases
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import publish_parts, put_topic_alias
 from mqttlite.wire.framer import Framer
@@ -183,9 +183,9 @@ def test_of_a_run_that_a_group_shares_a_member_gets_its_part_under_an_alias() ->
 @pytest.mark.parametrize("together", [1, 2, 5])
 def test_a_member_of_a_group_gets_the_same_whether_its_messages_come_together_or_are_followed(together: int) -> None:
     written = []
-    for witness in (None, Everything()):
+    for tracer in (None, Everything()):
         world = World()
-        world.broker.watch(witness)
+        world.broker.watch(tracer)
         client = reader(world, 5, topic_filter="$share/g/a/long/topic")
         world.connect("w").send(*[Publish(b"a/long/topic", b"%d" % at) for at in range(together)])
         written.append([(each.topic, each.properties.topic_alias, each.payload) for each in publishes(client.packets)])

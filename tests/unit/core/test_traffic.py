@@ -15,7 +15,7 @@ from tests.support.recorder import Recorder
 
 
 def names(traffic: Traffic) -> list[str]:
-    return sorted(counter.topic.decode() for counter in traffic.harvest())
+    return sorted(counter.topic.decode() for counter in traffic.drain())
 
 
 def told(counter: TopicTraffic) -> tuple[list[int], int, int, int]:
@@ -24,7 +24,7 @@ def told(counter: TopicTraffic) -> tuple[list[int], int, int, int]:
 
 
 def only(traffic: Traffic) -> tuple[list[int], int, int, int]:
-    (counter,) = traffic.harvest()
+    (counter,) = traffic.drain()
     return told(counter)
 
 
@@ -35,17 +35,17 @@ def test_a_topic_has_one_counter_until_the_harvest() -> None:
     traffic = Traffic(10)
     counter = traffic.of(b"a")
     assert traffic.of(b"a") is counter
-    assert traffic.harvest() == [counter]
-    assert counter.harvest != traffic.harvests, "so that whoever has it asks for another"
+    assert traffic.drain() == [counter]
+    assert counter.drain != traffic.drains, "so that whoever has it asks for another"
     assert traffic.of(b"a") is not counter
-    assert traffic.of(b"a").harvest == traffic.harvests
+    assert traffic.of(b"a").drain == traffic.drains
 
 
 def test_where_there_are_more_topics_their_first_levels_are_counted_and_then_the_rest() -> None:
     traffic = Traffic(2)
     for topic in (b"a/1", b"a/2", b"a/3", b"b", b"b/x", b"a/4", b"c/1", b"/d", b"a/1"):
         traffic.of(topic)
-    topics = {counter.topic: counter.topics for counter in traffic.harvest()}
+    topics = {counter.topic: counter.topics for counter in traffic.drain()}
     assert topics == {b"a/1": 1, b"a/2": 1, b"a/#": 2, b"b/#": 2, b"#": 2}
 
 
@@ -54,7 +54,7 @@ def test_there_are_so_many_counters_at_most(max_topics: int) -> None:
     traffic = Traffic(max_topics)
     for number in range(20):
         traffic.of(b"%d/x" % number)
-    assert len(traffic.harvest()) == 2 * max_topics + 1
+    assert len(traffic.drain()) == 2 * max_topics + 1
 
 
 def test_a_number_below_one_is_refused() -> None:
@@ -90,10 +90,10 @@ def test_no_message_is_lost_or_counted_twice(max_topics: int, steps: list[bytes 
             traffic.of(topic).count(0, 1, 0, 0)
             published += 1
             continue
-        counters = traffic.harvest()
+        counters = traffic.drain()
         assert len({counter.topic for counter in counters}) == len(counters) <= 2 * max_topics + 1
         harvested += sum(counter.messages_qos0 for counter in counters)
-    assert harvested + sum(counter.messages_qos0 for counter in traffic.harvest()) == published
+    assert harvested + sum(counter.messages_qos0 for counter in traffic.drain()) == published
 
 
 # ── what the broker counts ─────────────────────────────────────────────────────────────────────────────────────────
@@ -110,7 +110,7 @@ def test_messages_that_come_together_and_alone(qos: int, version: int) -> None:
     writer.send(*[Publish(b"t", b"abc", qos, packet_id=number if qos else 0) for number in (1, 2, 3)])
     writer.publish("t", "abcde", qos)
     assert only(traffic) == ([4 * (qos == each) for each in range(3)], 14, 5, 8)
-    assert traffic.harvest() == []
+    assert traffic.drain() == []
     writer.publish("t", "", qos, retain=True)
     assert only(traffic) == ([1 * (qos == each) for each in range(3)], 0, 0, 2)
 
@@ -140,7 +140,7 @@ def test_messages_without_receivers_count_and_those_that_were_refused_do_not() -
     writer.publish("$SYS/x", "x")
     writer.publish("$SYS/x", "x", qos=1)
     writer.send(Publish(b"t", b"\xff", properties=Properties(payload_format_indicator=1)))
-    (counter,) = traffic.harvest()
+    (counter,) = traffic.drain()
     assert (counter.topic, told(counter)) == (b"t", ([1, 0, 0], 1, 1, 0))
 
 
@@ -151,7 +151,7 @@ def test_what_the_broker_publishes_counts_but_for_what_it_says_of_itself() -> No
     world.connect("r").subscribe("#", "$SYS/#")
     world.publish("$SYS/x", "x")
     world.publish("t", "x")
-    (counter,) = traffic.harvest()
+    (counter,) = traffic.drain()
     assert (counter.topic, told(counter)) == (b"t", ([1, 0, 0], 1, 1, 1))
 
 

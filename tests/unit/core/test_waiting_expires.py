@@ -28,16 +28,16 @@ def send(writer: Client, qos: int, messages: int, properties: Properties) -> Non
     writer.send(*packets)
 
 
-@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("start_tracing", [False, True])
 @pytest.mark.parametrize("properties", [{}, {"content_type": "text", "user_properties": [("a", "ü")]}])
 @pytest.mark.parametrize("messages", [1, 3])
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize("kind", ["plain", "older", "aliases", "identifier"])
 def test_they_expire_or_say_what_is_left(
-    kind: str, qos: int, messages: int, properties: dict[str, object], follow: bool
+    kind: str, qos: int, messages: int, properties: dict[str, object], start_tracing: bool
 ) -> None:
     world = World()
-    if follow:
+    if start_tracing:
         world.broker.watch(Everything())
     client, writer = reader(world, kind), world.connect("writer")
     client.received()

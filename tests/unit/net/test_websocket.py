@@ -8,7 +8,7 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong
 
 from mqttlite.core.reasons import CloseReason
-from mqttlite.net.link import REST_BYTES, Link
+from mqttlite.net.link import MAX_DEFERRED_BYTES, Link
 from mqttlite.net.upgrade import Options
 from mqttlite.net.websocket import MAX_EARLY_FRAMES, PART_FRAMES, FrameTransport, WebSocket, in_frames
 from mqttlite.wire.constants import V5
@@ -224,21 +224,21 @@ async def test_many_frames_are_decoded_in_parts_with_a_loop_iteration_between_th
 async def test_what_comes_while_frames_wait_is_decoded_behind_them_and_held_back_when_it_is_much() -> None:
     bench = Bench()
     bench.web.data_received(numbered(PART_FRAMES + 1))
-    much = bench.frames(BytesMessage(b"x" * REST_BYTES))
-    bench.web.data_received(much[:REST_BYTES])
+    much = bench.frames(BytesMessage(b"x" * MAX_DEFERRED_BYTES))
+    bench.web.data_received(much[:MAX_DEFERRED_BYTES])
     assert bench.socket.calls == []
-    bench.web.data_received(much[REST_BYTES:])
+    bench.web.data_received(much[MAX_DEFERRED_BYTES:])
     assert bench.socket.calls == ["pause_reading"]
     assert len(bench.mqtt.received) == 4 * PART_FRAMES
     await asyncio.sleep(0)
-    assert bench.mqtt.received[4 * PART_FRAMES :] == b"%04d" % PART_FRAMES + b"x" * REST_BYTES
+    assert bench.mqtt.received[4 * PART_FRAMES :] == b"%04d" % PART_FRAMES + b"x" * MAX_DEFERRED_BYTES
     assert bench.socket.calls == ["pause_reading", "resume_reading"]
 
 
 async def test_a_link_that_pauses_while_frames_wait_stays_paused() -> None:
     bench = Bench()
     bench.web.data_received(numbered(PART_FRAMES + 1) + bytes.fromhex("82 ff 0000010000000000 00000000"))
-    bench.web.data_received(b"x" * (REST_BYTES + 1))
+    bench.web.data_received(b"x" * (MAX_DEFERRED_BYTES + 1))
     bench.mqtt.transport.pause_reading()
     await asyncio.sleep(0)
     assert "resume_reading" not in bench.socket.calls
@@ -249,7 +249,7 @@ async def test_a_link_that_pauses_while_frames_wait_stays_paused() -> None:
 async def test_a_link_that_resumes_while_too_much_waits_is_read_once_that_is_decoded() -> None:
     bench = Bench()
     bench.web.data_received(numbered(PART_FRAMES + 1) + bytes.fromhex("82 ff 0000010000000000 00000000"))
-    bench.web.data_received(b"x" * (REST_BYTES + 1))
+    bench.web.data_received(b"x" * (MAX_DEFERRED_BYTES + 1))
     bench.mqtt.transport.pause_reading()
     bench.mqtt.transport.resume_reading()
     assert "resume_reading" not in bench.socket.calls

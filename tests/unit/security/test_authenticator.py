@@ -18,6 +18,6 @@ async def test_any_object_that_answers_is_an_authenticator() -> None:
         async def authenticate(self, credentials: Credentials) -> bool:
             return credentials.password == b"hunter2"
 
-    gate: Authenticator = OnePassword()
-    assert await gate.authenticate(credentials(b"hunter2"))
-    assert not await gate.authenticate(credentials(None))
+    auth_chain: Authenticator = OnePassword()
+    assert await auth_chain.authenticate(credentials(b"hunter2"))
+    assert not await auth_chain.authenticate(credentials(None))

@@ -13,10 +13,10 @@ import pytest
 
 from mqttlite.client.scram import ScramSha256
 from mqttlite.core.authentication import Verdict
-from mqttlite.core.turn import Authenticate
+from mqttlite.core.effects import Authenticate
 from mqttlite.security import password_file
+from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Credentials, TooBusy
-from mqttlite.security.gate import Gate
 from mqttlite.security.keys import Keys, TextError, derive, keys_of, prepare
 from mqttlite.security.password_file import (
     PasswordFileError,
@@ -282,7 +282,7 @@ async def test_a_thread_that_prepares_leaves_most_of_the_time_to_the_loop(
 async def test_when_too_many_wait_the_next_is_told_to_come_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqttlite.security.passwords.MAX_WAITING", 3)
     held, passwords = Held(monkeypatch), PasswordAuthenticator(path)
-    gate = Gate(passwords, passwords)
+    auth_chain = AuthChain(passwords, passwords)
     ann = credentials("ann", b"secret")
     waiting = [asyncio.create_task(passwords.authenticate(ann)) for _ in range(HASHES_AT_ONCE + 2)]
     await held.full()
@@ -292,7 +292,7 @@ async def test_when_too_many_wait_the_next_is_told_to_come_again(path: Path, mon
         await passwords.authenticate(ann)
     for asked in (Authenticate(1, "c", "ann", b"secret"), question(b"n,,n=ann,r=x", begins=True)):
         asked.method = "SCRAM-SHA-256" if asked.method else ""
-        assert (await gate.verdict(asked, ann)).reason_code == 0x89
+        assert (await auth_chain.verdict(asked, ann)).reason_code == 0x89
     assert not await passwords.authenticate(credentials("ann", b"x" * 4_097)), "it takes no thread"
     held.free.set()
     assert all(await asyncio.gather(*waiting))
@@ -348,19 +348,19 @@ def test_a_text_that_cannot_be_a_password_is_refused(text: str, why: str) -> Non
 
 async def test_many_at_once_are_checked_a_few_at_a_time(path: Path) -> None:
     passwords = PasswordAuthenticator(path)
-    turns = 0
+    loop_driver = 0
 
     async def loop_turns() -> None:
-        nonlocal turns
+        nonlocal loop_driver
         while True:
-            turns += 1
+            loop_driver += 1
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(loop_turns())
     answers = await asyncio.gather(*(passwords.authenticate(credentials("ann", b"secret")) for _ in range(20)))
     counting.cancel()
     assert all(answers)
-    assert turns > 20, "the loop went on"
+    assert loop_driver > 20, "the loop went on"
 
 
 async def test_a_change_of_the_file_is_noticed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -573,38 +573,38 @@ def question(data: bytes | None = None, *, begins: bool = False, number: int = 1
 
 
 async def test_a_gate_keeps_the_exchanges_apart() -> None:
-    gate = Gate(None, Counting())
+    auth_chain = AuthChain(None, Counting())
     nobody = credentials(None, None)
-    codes = [(await gate.verdict(question(begins=n == 0), nobody)).reason_code for n in range(3)]
+    codes = [(await auth_chain.verdict(question(begins=n == 0), nobody)).reason_code for n in range(3)]
     assert codes == [0x18, 0x18, 0]
-    assert (gate.methods, gate.is_open) == (frozenset({"COUNT"}), False)
+    assert (auth_chain.methods, auth_chain.is_open) == (frozenset({"COUNT"}), False)
 
 
 async def test_an_exchange_that_begins_again_begins_again() -> None:
     counting = Counting()
-    gate = Gate(None, counting)
+    auth_chain = AuthChain(None, counting)
     nobody = credentials(None, None)
-    await gate.verdict(question(begins=True), nobody)
-    await gate.verdict(question(begins=True), nobody)
-    gate.forget(1)
-    gate.forget(1)
-    await gate.verdict(question(), nobody)
+    await auth_chain.verdict(question(begins=True), nobody)
+    await auth_chain.verdict(question(begins=True), nobody)
+    auth_chain.forget(1)
+    auth_chain.forget(1)
+    await auth_chain.verdict(question(), nobody)
     assert counting.begun == 3
 
 
 async def test_an_authenticator_that_fails_lets_nobody_in_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
     counting = Counting()
-    gate = Gate(None, counting)
+    auth_chain = AuthChain(None, counting)
     nobody = credentials(None, None)
-    await gate.verdict(question(begins=True), nobody)
-    assert (await gate.verdict(question(b"break"), nobody)).reason_code == 0x88
+    await auth_chain.verdict(question(begins=True), nobody)
+    assert (await auth_chain.verdict(question(b"break"), nobody)).reason_code == 0x88
     assert "the directory is away" in caplog.text
-    await gate.verdict(question(), nobody)
+    await auth_chain.verdict(question(), nobody)
     assert counting.begun == 2
 
 
 async def test_where_only_methods_are_asked_a_password_is_not_enough() -> None:
     plain = Authenticate(1, "c", "ann", b"secret")
-    assert (await Gate(None, Counting()).verdict(plain, credentials("ann", b"secret"))).reason_code == 0x86
-    assert Gate().is_open
-    assert Gate().methods == frozenset()
+    assert (await AuthChain(None, Counting()).verdict(plain, credentials("ann", b"secret"))).reason_code == 0x86
+    assert AuthChain().is_open
+    assert AuthChain().methods == frozenset()

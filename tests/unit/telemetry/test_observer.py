@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from mqttlite.core.limits import Limits
-from mqttlite.core.witness import NO_SAMPLES
+from mqttlite.core.tracer import NO_SAMPLES
 from mqttlite.telemetry import intervals
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.histograms import STAGES
 from mqttlite.telemetry.intervals import SLICE
-from mqttlite.telemetry.ledger import Options as LedgerOptions
 from mqttlite.telemetry.observer import BATCH
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.wire.constants import V311
@@ -438,7 +438,7 @@ async def test_what_is_not_finished_when_the_broker_stops_is_written_as_that() -
         away.disconnect()
         for _ in range(3 * SLICE):
             publisher.publish("x", qos=1)
-        assert world.observer.followed == 3 * SLICE
+        assert world.observer.traced == 3 * SLICE
     assert Counter(some(world.table("samples"), "receiver", "outcome")) == {("away", "unfinished"): 3 * SLICE}
     assert world.observer.let_go == 3 * SLICE
     publisher.publish("x", qos=1)
@@ -485,12 +485,14 @@ async def test_names_are_written_as_pseudonyms_where_that_is_wanted() -> None:
 
 async def why(act: Callable[[Client, Client], None], target: str = "x", **options: Any) -> list[str]:
     """What the ledger says of messages on `x` for `c7`, without their heads."""
-    ledger = LedgerOptions(topics=("x",), **options)
-    async with watched(Limits(max_queued_messages=2, max_inflight=2), ledger=ledger, dataset=False) as world:
+    delivery_log = DeliveryLogOptions(topics=("x",), **options)
+    async with watched(
+        Limits(max_queued_messages=2, max_inflight=2), delivery_log=delivery_log, dataset=False
+    ) as world:
         receiver, publisher = world.connect("c7", expiry=60), world.connect("c3")
         act(receiver, publisher)
-        assert world.observer.ledger is not None
-        sentences: list[str] = world.observer.ledger.why(target)["sentences"]
+        assert world.observer.delivery_log is not None
+        sentences: list[str] = world.observer.delivery_log.why(target)["sentences"]
         assert world.rows == {}
         return [sentence.partition(": ")[2] for sentence in sentences]
 
@@ -518,8 +520,8 @@ async def test_the_ledger_says_why_a_queue_was_full_and_since_when() -> None:
 
 async def test_the_ledger_says_no_more_than_it_knows() -> None:
     """What fills the window may be messages that are not followed, and others may wait though there is room."""
-    ledger = LedgerOptions(topics=("x",), sampled=False)
-    async with watched(Limits(max_inflight=2), ledger=ledger, dataset=False) as world:
+    delivery_log = DeliveryLogOptions(topics=("x",), sampled=False)
+    async with watched(Limits(max_inflight=2), delivery_log=delivery_log, dataset=False) as world:
         receiver, publisher = world.connect("c7", auto_ack=False), world.connect("c3")
         receiver.subscribe("#", qos=1)
         trace = world.observer.on_received(b"x", 1, 1, "c3")
@@ -527,8 +529,8 @@ async def test_the_ledger_says_no_more_than_it_knows() -> None:
         for _ in range(2):
             publisher.publish("y", qos=1)
         publisher.publish("x", qos=1)
-        assert world.observer.ledger is not None
-        first, second = world.observer.ledger.why("x")["sentences"]
+        assert world.observer.delivery_log is not None
+        first, second = world.observer.delivery_log.why("x")["sentences"]
         assert ": others had waited for c7 before (1 of 9 waited then)" in first
         assert ": 2 of 2 were unacknowledged (1 of 10000 waited then)" in second
 
@@ -565,24 +567,24 @@ async def test_the_ledger_says_who_was_away() -> None:
 
 
 async def test_the_ledger_knows_a_client_wherever_it_subscribes_and_nothing_else_where_that_is_wanted() -> None:
-    options = LedgerOptions(clients=("c7",), sampled=False)
-    async with watched(ledger=options, dataset=False) as world:
+    options = DeliveryLogOptions(clients=("c7",), sampled=False)
+    async with watched(delivery_log=options, dataset=False) as world:
         receiver, other, publisher = world.connect("c7"), world.connect("c8"), world.connect("c3")
         receiver.subscribe("x/#")
         other.subscribe("#")
-        assert world.broker.turn.until_sample > NO_SAMPLES // 2
+        assert world.broker.effects.until_sample > NO_SAMPLES // 2
         for topic in ("x/1", "y/1"):
             publisher.publish(topic)
         receiver.publish("z")
-        ledger = world.observer.ledger
-        assert ledger is not None
-        assert len(ledger.why("x/1")["sentences"]) == 2
-        assert ledger.why("y/1")["known"] is False
-        assert ledger.why("z")["known"] is True
+        delivery_log = world.observer.delivery_log
+        assert delivery_log is not None
+        assert len(delivery_log.why("x/1")["sentences"]) == 2
+        assert delivery_log.why("y/1")["known"] is False
+        assert delivery_log.why("z")["known"] is True
 
 
 async def test_chosen_messages_are_in_the_dataset_no_more_often_than_others() -> None:
-    async with watched(ledger=LedgerOptions(topics=("x",)), samples_per_s=20) as world:
+    async with watched(delivery_log=DeliveryLogOptions(topics=("x",)), samples_per_s=20) as world:
         reader, publisher = world.connect("reader"), world.connect("publisher")
         reader.subscribe("x")
         for _ in range(50):
@@ -590,8 +592,8 @@ async def test_chosen_messages_are_in_the_dataset_no_more_often_than_others() ->
                 publisher.publish("x")
             world.advance(0.2)
             world.observer.tick()
-        assert world.observer.ledger is not None
-        assert len(world.observer.ledger) == 2_000
+        assert world.observer.delivery_log is not None
+        assert len(world.observer.delivery_log) == 2_000
     samples = world.table("samples")
     assert 100 <= len(samples) <= 400
     assert sum(row["one_in"] for row in samples) == pytest.approx(2_000, rel=0.1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.witness import NO_SAMPLES
+from mqttlite.core.tracer import NO_SAMPLES
 from mqttlite.telemetry.sampling import Sampler
 
 
@@ -20,23 +20,23 @@ class Core:
         """How many of the run are followed."""
         self.messages += messages
         self.left -= messages
-        followed = 0
+        traced = 0
         while self.left <= 0:
             self.left += self.sampler.next(self.now)
-            followed += 1
-        for _ in range(followed):
+            traced += 1
+        for _ in range(traced):
             self.weights.append(self.sampler.weight())
             self.sampler.spend(receivers)
-        return followed
+        return traced
 
     def second(self, runs: int, length: int = 1, receivers: int = 1) -> int:
         """So many runs in a second, evenly; how many messages are followed."""
-        followed = 0
+        traced = 0
         for _ in range(runs):
             self.now += 1.0 / runs
-            followed += self.run(length, receivers)
+            traced += self.run(length, receivers)
         self.left = self.sampler.hurry(self.left, self.now)
-        return followed
+        return traced
 
 
 def test_while_there_are_few_all_are_followed_and_each_stands_for_itself() -> None:
@@ -74,11 +74,11 @@ def test_what_the_followed_stand_for_adds_up_to_all_that_passed(runs: int, lengt
 
 def test_a_burst_out_of_nothing_is_followed_a_little_all_along() -> None:
     core = Core(200)
-    followed = [core.run(1) for _ in range(200_000)]
-    assert 200 < sum(followed) < 1_500
+    traced = [core.run(1) for _ in range(200_000)]
+    assert 200 < sum(traced) < 1_500
     assert 200 < Core(200).run(1_000_000) < 1_500
     for tenth in range(0, 200_000, 20_000):
-        assert any(followed[tenth : tenth + 20_000])
+        assert any(traced[tenth : tenth + 20_000])
 
 
 def test_after_a_flood_all_are_followed_again_within_two_seconds() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from mqttlite.core.connection import Connection
+from mqttlite.core.effects import Outbox
 from mqttlite.core.limits import Limits
-from mqttlite.core.turn import Outbox
-from mqttlite.telemetry.ledger import Options as LedgerOptions
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import Options
 from mqttlite.telemetry.pseudonyms import Pseudonyms
@@ -38,7 +38,7 @@ class Watched(World):
         self,
         limits: Limits | None = None,
         *,
-        ledger: LedgerOptions | None = None,
+        delivery_log: DeliveryLogOptions | None = None,
         dataset: bool = True,
         names: Pseudonyms | None = None,
         **options: Any,
@@ -59,7 +59,7 @@ class Watched(World):
             options=Options(directory="nowhere", **options) if dataset else None,
             write=self.write if dataset else None,
             names=names,
-            ledger_options=ledger,
+            delivery_log_options=delivery_log,
             seed=1,
         )
 
@@ -105,7 +105,7 @@ class Watched(World):
             self.observer.on_closed(self.links.pop(number))
 
     def _hand_over(self, client: Client, outbox: Outbox) -> None:
-        followed, outbox.followed = outbox.followed, False
+        traced, outbox.traced = outbox.traced, False
         super()._hand_over(client, outbox)
-        if followed:
+        if traced:
             self.observer.on_written(outbox.number)

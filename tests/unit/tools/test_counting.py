@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.devices.delivery_log import DeliveryLog
 
 from tools.devices.latency import BUCKETS, RATIO, Latencies
-from tools.devices.ledger import Ledger
 from tools.devices.simulation import SMALLEST_BYTES, Plan, Sample, _samples, delays, payload
 
 
@@ -31,19 +31,19 @@ def test_no_latencies_have_no_summary_and_absurd_ones_have_a_place() -> None:
     assert latencies.summary_ms() == {"p50": 0.0, "p95": last_ms, "p99": last_ms, "max": 1e12}
 
 
-def entered(numbers: Iterable[int]) -> Ledger:
-    ledger = Ledger(1)
+def entered(numbers: Iterable[int]) -> DeliveryLog:
+    delivery_log = DeliveryLog(1)
     for number in numbers:
-        ledger.on_message(0, number)
-    return ledger
+        delivery_log.on_message(0, number)
+    return delivery_log
 
 
 @given(st.lists(st.integers(0, 20), max_size=60))
 def test_the_ledger_counts_like_a_set(numbers: list[int]) -> None:
-    ledger = entered(numbers)
-    assert ledger.received == len(set(numbers))
-    assert ledger.duplicates == len(numbers) - len(set(numbers))
-    assert ledger.lost([21]) == 21 - len(set(numbers))
+    delivery_log = entered(numbers)
+    assert delivery_log.received == len(set(numbers))
+    assert delivery_log.duplicates == len(numbers) - len(set(numbers))
+    assert delivery_log.lost([21]) == 21 - len(set(numbers))
 
 
 @given(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20)))

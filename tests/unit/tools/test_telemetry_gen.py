@@ -19,10 +19,10 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
+from tools.telemetry.traced import bucket
 
 from tools.telemetry import schema
 from tools.telemetry.command import command
-from tools.telemetry.followed import bucket
 from tools.telemetry.generate import Order, generate
 
 pytestmark = pytest.mark.slow

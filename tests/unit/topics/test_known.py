@@ -29,9 +29,9 @@ def test_no_name_that_matches_is_left_out_and_no_list_is_long(names: list[bytes]
         assert len(set(found)) == len(found)
         return
     assert len(names) > MOST
-    for place, level in enumerate(topic_filter.split(b"/")):  # so many that no level of the filter tells them apart
+    for entry, level in enumerate(topic_filter.split(b"/")):  # so many that no level of the filter tells them apart
         if level not in (b"+", b"#"):
-            assert sum(name.split(b"/")[place : place + 1] == [level] for name in names) > MOST
+            assert sum(name.split(b"/")[entry : entry + 1] == [level] for name in names) > MOST
 
 
 def test_one_rare_level_is_enough() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.topics.names import MAX_LEVELS, matches
-from mqttlite.topics.retained import EMPTY_PLACES, FEW, MANY, SHELF_LEVELS, RetainedMessages
+from mqttlite.topics.retained import BUCKET_LEVELS, EMPTY_ENTRIES, FEW, MANY, RetainedMessages
 from tests.support.examples import examples
 
 levels = st.sampled_from([b"", b"a", b"b", b"$s"])
@@ -25,18 +25,18 @@ def test_what_is_kept_equals_a_dictionary_and_is_matched_as_the_rule_says(
     steps: list[tuple[bool, bytes]], topic_filter: bytes
 ) -> None:
     retained: RetainedMessages[int] = RetainedMessages()
-    twin: dict[bytes, int] = {}
+    oracle: dict[bytes, int] = {}
     for number, (put, topic) in enumerate(steps):
         if put:
             retained.put(topic, number)
-            twin[topic] = number
+            oracle[topic] = number
         else:
-            assert retained.remove(topic) == twin.pop(topic, None)
-        assert len(retained) == len(twin)
-        assert retained.get(topic) == twin.get(topic)
-    expected = sorted(number for topic, number in twin.items() if matches(topic_filter, topic))
+            assert retained.remove(topic) == oracle.pop(topic, None)
+        assert len(retained) == len(oracle)
+        assert retained.get(topic) == oracle.get(topic)
+    expected = sorted(number for topic, number in oracle.items() if matches(topic_filter, topic))
     assert found(retained, topic_filter) == expected
-    assert sorted(retained.values()) == sorted(twin.values())
+    assert sorted(retained.values()) == sorted(oracle.values())
 
 
 def nested(number: int) -> bytes:
@@ -48,14 +48,14 @@ def nested(number: int) -> bytes:
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 400), st.integers(1, 200)), max_size=6))
 def test_shelves_that_become_full_and_empty_lose_nobody(steps: list[tuple[bool, int, int]]) -> None:
     retained: RetainedMessages[int] = RetainedMessages()
-    twin: dict[bytes, int] = {}
+    oracle: dict[bytes, int] = {}
     for put, first, count in steps:
         for number in range(first, first + count):
             if put:
                 retained.put(nested(number), number)
-                twin[nested(number)] = number
+                oracle[nested(number)] = number
             else:
-                assert retained.remove(nested(number)) == twin.pop(nested(number), None)
+                assert retained.remove(nested(number)) == oracle.pop(nested(number), None)
         for topic_filter in (
             b"#",
             b"0/#",
@@ -65,15 +65,15 @@ def test_shelves_that_become_full_and_empty_lose_nobody(steps: list[tuple[bool, 
             b"2/2/2/2/2/2/2/2/+",
             b"+/+/#",
         ):
-            expected = sorted(number for topic, number in twin.items() if matches(topic_filter, topic))
+            expected = sorted(number for topic, number in oracle.items() if matches(topic_filter, topic))
             assert found(retained, topic_filter) == expected
-    for topic in list(twin):
+    for topic in list(oracle):
         retained.remove(topic)
-    for number in range(EMPTY_PLACES + 1):  # which push the others out
+    for number in range(EMPTY_ENTRIES + 1):  # which push the others out
         retained.put(b"%d" % number, number)
         retained.remove(b"%d" % number)
     assert len(retained) == 0
-    assert len(retained._places) == EMPTY_PLACES
+    assert len(retained._entries) == EMPTY_ENTRIES
     assert not retained._trie
 
 
@@ -83,16 +83,16 @@ def test_a_shelf_has_a_list_of_all_while_they_are_many() -> None:
     for number, topic in enumerate(topics):
         assert retained._trie.get([b"a"]) is None or retained._trie[[b"a"]].all is None
         retained.put(topic, number)
-    shelf = retained._trie[[b"a"]]
-    assert shelf.all is not None
-    assert len(shelf.all) == MANY + 1
-    for number in range(2 * EMPTY_PLACES):
+    bucket = retained._trie[[b"a"]]
+    assert bucket.all is not None
+    assert len(bucket.all) == MANY + 1
+    for number in range(2 * EMPTY_ENTRIES):
         retained.put(b"%d" % number, number)
         retained.remove(b"%d" % number)  # so that whatever is removed now pushes another out
     for topic in topics:
         retained.remove(topic)
-    for left in range(EMPTY_PLACES, 0, -1):
-        assert (shelf.count, shelf.all is None) == (left, left < FEW)
+    for left in range(EMPTY_ENTRIES, 0, -1):
+        assert (bucket.count, bucket.all is None) == (left, left < FEW)
         assert found(retained, b"a/#") == []
         retained.put(b"other-%d" % left, 0)
         retained.remove(b"other-%d" % left)
@@ -113,10 +113,10 @@ def test_a_name_as_deep_as_allowed_is_kept_and_found() -> None:
         b"a/#",
         b"+/" * (MAX_LEVELS - 1) + b"a",
         deepest[:-1] + b"#",
-        b"a/" * SHELF_LEVELS + b"#",
+        b"a/" * BUCKET_LEVELS + b"#",
     ):
         assert found(retained, topic_filter) == [7]
-    assert found(retained, b"a/" * (SHELF_LEVELS + 1) + b"b/#") == []
+    assert found(retained, b"a/" * (BUCKET_LEVELS + 1) + b"b/#") == []
     assert retained.remove(deepest) == 7
     assert found(retained, b"#") == []
 
@@ -149,8 +149,8 @@ def test_a_search_says_whether_it_will_find_all_that_it_looks_at() -> None:
         (b"+/a", False),
         (b"a/+", False),
         (b"+/#", False),
-        (b"a/" * SHELF_LEVELS + b"#", True),
-        (b"a/" * SHELF_LEVELS + b"a/#", False),
+        (b"a/" * BUCKET_LEVELS + b"#", True),
+        (b"a/" * BUCKET_LEVELS + b"a/#", False),
     ]:
         assert retained.search(topic).everything is everything
 
@@ -167,7 +167,7 @@ def test_searches_share_their_list_of_names_however_many_come_and_go() -> None:
             retained.put(b"a/%s-%d/x" % (topic_filter[:1].hex().encode(), number), 0)
             if number % 2:
                 retained.remove(b"a/%s-%d/x" % (topic_filter[:1].hex().encode(), number))
-        assert len({id(search._places) for search in searches}) == 1
+        assert len({id(search._entries) for search in searches}) == 1
         assert len(found(retained, topic_filter)) == len(retained)
         assert searches[0].take(10**6) == list(range(2 * MANY)) + [0] * (len(retained) - 3 * MANY)
 
@@ -197,7 +197,7 @@ def test_what_is_below_a_name_is_found_together_with_it() -> None:
     assert (len(search), search.take(1), search.take(1)) == (2, [], [2])
     retained.put(b"sport", 3)  # which comes as a message
     assert later.take(2) == [2]
-    for depth in range(1, SHELF_LEVELS + 3):
+    for depth in range(1, BUCKET_LEVELS + 3):
         retained.put(b"/".join([b"a"] * depth), depth)
-    for depth in range(1, SHELF_LEVELS + 3):  # also where both stand on the last shelf
-        assert found(retained, b"a/" * depth + b"#") == list(range(depth, SHELF_LEVELS + 3))
+    for depth in range(1, BUCKET_LEVELS + 3):  # also where both stand on the last shelf
+        assert found(retained, b"a/" * depth + b"#") == list(range(depth, BUCKET_LEVELS + 3))

@@ -1,0 +1,77 @@
+"""What is to be known of messages that come in: how many there are by topic, and which of them are followed.
+
+Asked for routes that are `observed` only. Invariant: each message of a client, and of the broker itself, is looked at
+here once, before anybody is handed it.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.effects import Effects
+from mqttlite.core.message import NO_TRACES
+from mqttlite.core.routes import Observed, Route, Routes
+from mqttlite.core.session import Session
+from mqttlite.core.traffic import TopicTraffic
+
+
+@final
+class MessageTracing:
+    __slots__ = ("_effects", "_routes")
+
+    def __init__(self, routes: Routes, effects: Effects) -> None:
+        self._routes: Final = routes
+        self._effects: Final = effects
+
+    def start_tracing(
+        self,
+        observed: Observed,
+        route: Route,
+        topic: bytes,
+        qos: int,
+        messages: int,
+        payload_bytes: int,
+        publisher: Session | None,
+    ) -> list[int]:
+        """So many messages came in together, each with so many bytes of payload: count them.
+
+        Returns the traces of those that are followed, which are the first; no list of the caller's to change.
+        """
+        receivers = observed.receivers
+        if observed.has_no_local:
+            for receiver in route.receivers:
+                receivers -= receiver.for_messages_of(publisher) is None
+        if observed.traffic is not None:
+            self._traffic_of(observed, topic).count(qos, messages, payload_bytes, receivers)
+        traced = messages
+        if not observed.traced and (publisher is None or not publisher.traced):
+            effects = self._effects
+            effects.until_sample -= messages
+            if effects.until_sample > 0:
+                return NO_TRACES
+            traced = self._samples()
+        tracer = self._effects.tracer
+        assert tracer is not None
+        client_id = None if publisher is None else publisher.client_id
+        traces: list[int] = []
+        for _ in range(traced):
+            trace = tracer.on_received(topic, qos, payload_bytes, client_id)
+            tracer.on_routed(trace, receivers)
+            traces.append(trace)
+        return traces
+
+    def _samples(self) -> int:
+        """How many samples are due; of a long run there may be many."""
+        effects = self._effects
+        assert effects.tracer is not None
+        due = 0
+        while effects.until_sample <= 0:
+            effects.until_sample += effects.tracer.next_sample()
+            due += 1
+        return due
+
+    def _traffic_of(self, observed: Observed, topic: bytes) -> TopicTraffic:
+        traffic, counter = self._routes.traffic, observed.traffic
+        assert traffic is not None
+        assert counter is not None
+        if counter.drain != traffic.drains:
+            counter = observed.traffic = traffic.of(topic)
+        return counter

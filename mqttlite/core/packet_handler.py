@@ -1,0 +1,388 @@
+"""What a connected client sends: messages, acknowledgements, subscriptions.
+
+`publish_in_place` and `acknowledge_in_place` are the short way, for the packets of which there are many: they look at
+the bytes where they lie and make an object of none that needs it not. `take` is the long way, for all others.
+Invariant: both ways do the same with the same packet.
+"""
+
+from typing import Final, final
+
+from mqttlite.core import connect
+from mqttlite.core.capabilities import check_publish, payload_is_valid
+from mqttlite.core.connection import Connection
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import MAX_RAW_PROPERTIES_BYTES, Limits
+from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
+from mqttlite.core.reasons import SCHEMA_INVALID
+from mqttlite.core.router import REFUSED, Router
+from mqttlite.core.routes import Route, Routes
+from mqttlite.core.session import Session
+from mqttlite.core.subscribe import Subscriptions
+from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
+from mqttlite.wire.constants import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+)
+from mqttlite.wire.decode import decode
+from mqttlite.wire.encode import PINGRESP_FRAME, encode, encode_ack
+from mqttlite.wire.errors import (
+    MalformedPacket,
+    ProtocolError,
+    ReceiveMaximumExceeded,
+    TopicAliasInvalid,
+)
+from mqttlite.wire.packets import (
+    Ack,
+    Packet,
+    Pingreq,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from mqttlite.wire.plain import NOT_PLAIN, expiry_if_plain
+from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.reason_codes import ReasonCode
+
+
+@final
+class PacketHandler:
+    __slots__ = (
+        "_effects",
+        "_limits",
+        "_message_id_prefix",
+        "_messages",
+        "_router",
+        "_routes",
+        "_subscriptions",
+    )
+
+    def __init__(
+        self,
+        routes: Routes,
+        publisher: Router,
+        effects: Effects,
+        limits: Limits,
+        message_id_prefix: str,
+    ) -> None:
+        self._routes: Final = routes
+        self._router: Final = publisher
+        self._effects: Final = effects
+        self._limits: Final = limits
+        self._subscriptions: Final = Subscriptions(routes, publisher, effects, limits)
+        self._message_id_prefix: Final = message_id_prefix
+        self._messages = 0
+
+    def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
+        """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins.
+
+        What is passed on at QoS 0 has the bytes it came with: QoS 0, DUP 0 [MQTT-4.3.1-1].
+        """
+        first = data[at]
+        topic_at = body + 2
+        if topic_at > stop:
+            raise MalformedPacket("PUBLISH ends in its topic's length")
+        topic_end = topic_at + (data[body] << 8 | data[body + 1])
+        raw_at = topic_end if first == 0x30 else topic_end + 2
+        head_end = raw_at
+        block: RawProperties | None = NO_PROPERTIES
+        if connection.version == V5:
+            if raw_at < stop and data[raw_at]:
+                block = self._raw_properties(connection, data, raw_at)
+            head_end += 1 if block is None else len(block.data)
+        if block is None or head_end > stop or topic_at == topic_end:
+            # Too short, without a topic, or with properties to be looked at closely: not for the short way.
+            packet = decode(first, data[body:stop], connection.version)
+            assert isinstance(packet, Publish)
+            self._on_publish(connection, packet)
+            return stop
+        topic = data[topic_at:topic_end]
+        route = self._routes.cached(topic)
+        if route is None:
+            decode(first, data[body:stop], connection.version)  # the first of its topic is looked at closely
+            route = self._routes.find(topic)
+        if first == 0x30:
+            size = stop - at
+            if stop < end:
+                same = head_end - at
+                prefix = data[at:head_end]
+                while stop + size <= end and data[stop : stop + same] == prefix:  # `startswith` is slower by a factor
+                    stop += size
+            connection.received_qos0 += (stop - at) // size
+            session = connection.session
+            assert session is not None
+            self._router.run(route, topic, data, at, stop, size, head_end - at, connection.version, session, block)
+            return stop
+        packet_id = data[topic_end] << 8 | data[topic_end + 1]
+        qos = first >> 1 & 3
+        if packet_id == 0 or qos == 3:
+            decode(first, data[body:stop], connection.version)  # raises
+        capabilities = connection.peer.capabilities
+        check_publish(capabilities, qos, False)
+        if route.shares or route.refused or (capabilities.tell_delivery and connection.version == V5):
+            expires_at = block.expires_at(self._effects.now)
+            message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, block)
+            self._receive(connection, message, packet_id)
+            return stop
+        size = stop - at
+        if stop < end:
+            same = topic_end - at
+            prefix = data[at:topic_end]
+            raw_from, raw_to = raw_at - at, head_end - at
+            beside = data[raw_at:head_end]
+            while (
+                stop + size <= end
+                and data[stop : stop + same] == prefix
+                and (not beside or data[stop + raw_from : stop + raw_to] == beside)
+            ):
+                stop += size
+        ids = Ids(packet_id)
+        if stop > at + size:
+            ids = ids_of(data, topic_end, stop, size)
+            stop = at + ids.count * size  # with a faulty one the connection ends, but not before it is its turn
+        expires_at = block.expires_at(self._effects.now)
+        run = PublishBatch(topic, data[at:stop], size, head_end - at, qos, connection.version, block, expires_at)
+        if qos == 1 or self._may_take(connection, ids):
+            self._receive_batch(connection, run, route, ids)
+        else:
+            for number in range(ids.count):
+                self._receive(connection, run.delivery(number, qos).message, ids.get(number))
+        return stop
+
+    def acknowledge_in_place(self, connection: Connection, data: bytes, at: int) -> int:
+        """Handle the acknowledgement without reason code at `at`, and those of its like that follow; where they end.
+
+        0: it is something else, decode it.
+        """
+        session = connection.session
+        assert session is not None
+        first = data[at]
+        if first == 0x40:
+            return session.on_pubacks(data, at)
+        if first == 0x50:
+            return session.on_pubrecs(data, at)
+        if first == 0x62:
+            return self._on_pubrels(connection, session, data, at)
+        if first == 0x70:
+            return session.on_pubcomps(data, at)
+        return 0
+
+    def take(self, connection: Connection, session: Session, packet: Packet) -> None:
+        """Handle any packet of a connected client that does not end its connection."""
+        outbox = connection.outbox
+        if isinstance(packet, Publish):
+            self._on_publish(connection, packet)
+        elif isinstance(packet, Ack):
+            if packet.packet_type == PUBACK:
+                session.on_puback(packet.packet_id)
+            elif packet.packet_type == PUBREC:
+                session.on_pubrec(packet.packet_id, packet.reason_code)
+            elif packet.packet_type == PUBREL:
+                self._on_pubrel(connection, session, packet.packet_id)
+            else:
+                session.on_pubcomp(packet.packet_id)
+        elif isinstance(packet, Subscribe):
+            codes, retained = self._subscriptions.subscribe(
+                session, packet, connection.version, connection.peer.capabilities
+            )
+            outbox.awaits_commit = outbox.awaits_commit or session.durable
+            # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]; it explains nothing [MQTT-3.9.2-1] [MQTT-3.9.2-2]
+            frame = encode(Suback(packet.packet_id, codes), connection.version)
+            connection.check_size(frame, "SUBACK")
+            outbox.answer(frame)
+            if retained:
+                session.deliver_retained(retained)
+        elif isinstance(packet, Unsubscribe):
+            codes = self._subscriptions.unsubscribe(session, packet.topic_filters)
+            outbox.awaits_commit = outbox.awaits_commit or session.durable
+            # [MQTT-3.10.4-4] [MQTT-3.10.4-5]; it explains nothing [MQTT-3.11.2-1] [MQTT-3.11.2-2]
+            frame = encode(Unsuback(packet.packet_id, codes), connection.version)
+            connection.check_size(frame, "UNSUBACK")
+            outbox.answer(frame)
+        else:
+            assert isinstance(packet, Pingreq), "other packets are not welcome"
+            outbox.answer(PINGRESP_FRAME)  # [MQTT-3.12.4-1]
+
+    def _raw_properties(self, connection: Connection, data: bytes, at: int) -> RawProperties | None:
+        """The properties at `at`, mostly those of the message before; None if they are not for the short way."""
+        block = connection.block
+        if data[at : at + len(block.data)] == block.data:
+            return block
+        end = at + 1 + data[at]
+        if data[at] > MAX_RAW_PROPERTIES_BYTES or end > len(data) or connection.peer.capabilities.check_payload_format:
+            return None
+        expiry_s = expiry_if_plain(data, at + 1, end)
+        if expiry_s == NOT_PLAIN:
+            return None
+        block = connection.block = RawProperties(data[at:end], expiry_s)
+        return block
+
+    def _on_publish(self, connection: Connection, packet: Publish) -> None:
+        topic = packet.topic
+        properties = packet.properties
+        expires_at = 0.0
+        if properties is not NONE:
+            if properties.subscription_identifiers:
+                raise ProtocolError("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
+            if properties.topic_alias is not None:
+                topic = self._unalias(connection, topic, properties.topic_alias)
+                properties.topic_alias = None
+            if properties.message_expiry_interval is not None:
+                expires_at = self._effects.now + properties.message_expiry_interval
+            connect.check_response_topic(properties)
+        if not topic:
+            raise ProtocolError("PUBLISH with neither a topic name nor a topic alias (§3.3.2.1)")
+        capabilities = connection.peer.capabilities
+        check_publish(capabilities, packet.qos, packet.retain)
+        valid = payload_is_valid(capabilities, packet.payload, properties)
+        message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
+        if packet.qos:
+            self._receive(connection, message, packet.packet_id, valid)
+        elif not valid:
+            connection.received_qos0 += 1
+            self._router.drop(SCHEMA_INVALID, 1, topic)
+        else:
+            connection.received_qos0 += 1
+            self._router.publish(message, self._routes.find(topic), connection.session)
+
+    def _unalias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
+        if alias > self._limits.topic_alias_maximum:
+            raise TopicAliasInvalid(f"topic alias {alias}: {self._limits.topic_alias_maximum} at most [MQTT-3.3.2-9]")
+        if topic:
+            connection.aliases[alias] = topic  # [MQTT-3.3.2-12]
+            return topic
+        if alias not in connection.aliases:
+            raise ProtocolError(f"topic alias {alias} was never introduced (§3.3.2.3.4)")
+        return connection.aliases[alias]
+
+    def _receive(self, connection: Connection, message: Message, packet_id: int, valid: bool = True) -> None:
+        """A QoS 1 or 2 message: distribute it, once, and acknowledge it; one that is not valid only the latter.
+
+        The answer is what its QoS demands [MQTT-3.3.4-1], with its identifier [MQTT-2.2.1-5].
+        """
+        session = connection.session
+        assert session is not None
+        outbox = connection.outbox
+        changes = self._effects.changes
+        before = len(changes)
+        answer = PUBACK if message.qos == 1 else PUBREC  # [MQTT-4.3.2-4] [MQTT-4.3.3-8]
+        route = self._routes.find(message.topic)  # first: a name that breaks the rules does so the second time too
+        if message.qos == 1:
+            connection.received_qos1 += 1  # and nothing is remembered of it [MQTT-4.3.2-5]
+        else:
+            connection.received_qos2 += 1
+            if session.received.has(packet_id):  # the same message again [MQTT-4.3.3-10]
+                outbox.send(encode_ack(answer, packet_id, connection.version))
+                return
+            if len(session.received) >= self._limits.receive_maximum and connection.version == V5:
+                raise ReceiveMaximumExceeded(
+                    f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
+                )
+        if valid:
+            code = self._router.publish(message, route, session)
+        else:
+            code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
+            self._router.drop(SCHEMA_INVALID, 1, message.topic)
+        if message.qos == 2 and (code < 0x80 or connection.version != V5):  # [MQTT-4.3.3-9]
+            session.take_received(packet_id)
+        if len(changes) > before:
+            outbox.awaits_commit = True
+        outbox.send(self._ack(connection, answer, packet_id, code, self._router.outcomes if valid else None))
+
+    def _ack(self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int] | None) -> bytes:
+        if outcomes is not None and connection.version == V5 and connection.peer.capabilities.tell_delivery:
+            return self._detailed_ack(connection, answer, packet_id, code, outcomes)
+        return encode_ack(answer, packet_id, connection.version, code)
+
+    def _may_take(self, connection: Connection, ids: Ids) -> bool:
+        """Whether these QoS 2 identifiers are counted up, none is taken, and the client may use all."""
+        session = connection.session
+        assert session is not None
+        return (
+            ids.counted
+            and not session.received.has_any(ids.first, ids.count)
+            and (connection.version != V5 or len(session.received) + ids.count <= self._limits.receive_maximum)
+        )
+
+    def _receive_batch(self, connection: Connection, run: PublishBatch, route: Route, ids: Ids) -> None:
+        """As `_receive`, for messages with those identifiers, which at QoS 2 the client may use."""
+        session = connection.session
+        assert session is not None
+        outbox = connection.outbox
+        changes = self._effects.changes
+        before = len(changes)
+        refused: dict[int, None] = {}
+        code = self._router.publish_batch(run, route, session, refused)
+        if connection.version != V5:
+            code = 0
+            refused = {}
+        if run.qos == 1:
+            connection.received_qos1 += run.count
+        else:
+            connection.received_qos2 += run.count
+            if not refused:
+                session.take_received(ids.first, ids.count)
+            else:
+                for number in range(ids.count):
+                    if number not in refused:
+                        session.take_received(ids.first + number)
+        if len(changes) > before:
+            outbox.awaits_commit = True
+        outbox.send(_acks_of_batch(run.qos, ids, code, refused))
+
+    def _detailed_ack(
+        self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int]
+    ) -> bytes:
+        """An acknowledgement that says what became of the message, where the client wants to know and has room.
+
+        No other acknowledgement explains itself [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
+        [MQTT-3.7.2-2] [MQTT-3.7.2-3].
+        """
+        self._messages += 1
+        dropped, queued, sent = outcomes
+        details = [
+            ("message-id", f"{self._message_id_prefix}{self._messages:x}"),
+            ("delivered-to", str(sent)),
+            ("queued-for", str(queued)),
+            ("dropped-for", str(dropped)),
+        ]
+        if connection.problem_information:  # [MQTT-3.1.2-29]
+            frame = encode_ack(answer, packet_id, V5, code, Properties(user_properties=details))
+            if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
+                return frame
+        return encode_ack(answer, packet_id, V5, code)
+
+    def _on_pubrels(self, connection: Connection, session: Session, data: bytes, at: int) -> int:
+        """The PUBREL at `at`, and those behind it that follow in order; where they end."""
+        first_id = data[at + 2] << 8 | data[at + 3]
+        count = session.release_leading(data, at)
+        if count == 0:
+            self._on_pubrel(connection, session, first_id)
+            return at + 4
+        if session.durable:
+            connection.outbox.awaits_commit = True
+        connection.outbox.send(counted(PUBCOMPS, first_id, count))
+        return at + 4 * count
+
+    def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
+        known = session.release_received(packet_id)  # [MQTT-4.3.3-12]; expiry plays no part [MQTT-4.3.3-13]
+        code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+        if known and session.durable:  # else a crash would take the identifier's next message for this one
+            connection.outbox.awaits_commit = True
+        connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
+
+
+def _acks_of_batch(qos: int, ids: Ids, code: int, refused: dict[int, None]) -> bytes:
+    """The acknowledgements of messages that came together: all with one reason code, but for those `refused`."""
+    if code == 0 and not refused and ids.counted:
+        return counted(PUBACKS if qos == 1 else PUBRECS, ids.first, ids.count)
+    answer = PUBACK if qos == 1 else PUBREC
+    if not refused:
+        return ids.acknowledged(answer, code)
+    return b"".join(
+        [encode_ack(answer, ids.get(number), V5, REFUSED if number in refused else code) for number in range(ids.count)]
+    )

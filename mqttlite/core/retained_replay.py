@@ -1,0 +1,120 @@
+"""The retained messages on their way to a session with new subscriptions: found by and by, in the order of these.
+
+Invariants: only as many are made ready as are about to be sent, however many there are; and a filter is searched for
+once at a time, so that there are no more searches than subscriptions.
+"""
+
+from collections import OrderedDict, deque
+from typing import Final, final
+
+from mqttlite.core.limits import RETAINED_LOOKED_AT
+from mqttlite.core.message import Delivery, Message
+from mqttlite.topics.retained import Search
+
+_NOTHING_FOUND: Final[deque[Delivery]] = deque()
+"""Never added to: most searches find nothing, and an empty deque takes 600 bytes."""
+
+
+@final
+class RetainedReplay:
+    """What one new subscription finds retained: some of it already, and the search for the rest."""
+
+    __slots__ = ("deliveries", "identifiers", "qos", "search")
+
+    def __init__(self, search: Search[Message], qos: int, identifiers: tuple[int, ...]) -> None:
+        self.search: Final = search
+        self.qos: Final = qos
+        self.identifiers: Final = identifiers
+        self.deliveries = _NOTHING_FOUND
+
+    def __len__(self) -> int:
+        """How many messages wait, as far as that is known; 1 at least while it is not."""
+        left = len(self.search)
+        return len(self.deliveries) + (left if self.search.everything else min(left, 1))
+
+    def put(self, message: Message) -> None:
+        """A message was found. It has RETAIN 1 [3.1.1 MQTT-3.3.1-8], and the subscription's identifier
+        [MQTT-3.3.4-5]."""
+        if self.deliveries is _NOTHING_FOUND:
+            self.deliveries = deque()
+        self.deliveries.append(Delivery(message, min(message.qos, self.qos), True, self.identifiers))
+
+    def start_tracing(self, former: "RetainedReplay") -> None:
+        """The filter was subscribed to before: what was found for that goes first, what was not is found by this."""
+        former.deliveries.extend(self.deliveries)
+        self.deliveries = former.deliveries
+
+
+@final
+class RetainedReplays:
+    """Findings by filter, the first of which is being sent."""
+
+    __slots__ = ("_replays", "_waiting")
+
+    def __init__(self) -> None:
+        self._replays: Final[OrderedDict[bytes, RetainedReplay]] = OrderedDict()
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def add(self, replay: RetainedReplay) -> None:
+        topic_filter = replay.search.topic_filter
+        former = self._replays.pop(topic_filter, None)
+        if former is not None:
+            self._waiting -= len(former)
+            if former.deliveries:
+                replay.start_tracing(former)
+        if len(replay):
+            self._replays[topic_filter] = replay
+            self._waiting += len(replay)
+
+    def discard(self, topic_filter: bytes) -> None:
+        """The subscription is over: nothing more of it is sent."""
+        replay = self._replays.pop(topic_filter, None)
+        if replay is not None:
+            self._waiting -= len(replay)
+
+    def first(self) -> Delivery | None:
+        """What is to be sent next, while anything waits; None where it must be looked for."""
+        deliveries = self._first().deliveries
+        return deliveries[0] if deliveries else None
+
+    def pop(self) -> None:
+        replay = self._first()
+        replay.deliveries.popleft()
+        self._waiting -= 1
+        if not len(replay):
+            self._replays.popitem(last=False)
+
+    def look(self, now: float) -> int:
+        """Look for more; among how many."""
+        replay = self._first()
+        before, left = len(replay), len(replay.search)
+        for message in replay.search.take(RETAINED_LOOKED_AT):
+            if not message.expired(now):
+                replay.put(message)
+        self._waiting += len(replay) - before
+        if not len(replay):
+            self._replays.popitem(last=False)
+        return left - len(replay.search)
+
+    def give_up(self, all_searches: bool) -> int:
+        """Let go of what QoS 0 subscriptions found, and of what all of them could find yet or only those.
+
+        Returns how many messages that were found are lost.
+        """
+        lost = 0
+        for replay in list(self._replays.values()):
+            if replay.qos == 0:
+                lost += len(replay.deliveries)
+                self.discard(replay.search.topic_filter)
+            elif all_searches:
+                self._waiting -= len(replay) - len(replay.deliveries)
+                replay.search.end()
+                if not replay.deliveries:
+                    self.discard(replay.search.topic_filter)
+        return lost
+
+    def _first(self) -> RetainedReplay:
+        return next(iter(self._replays.values()))

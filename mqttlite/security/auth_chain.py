@@ -1,0 +1,64 @@
+"""Who is asked about the clients of one listener, and what the core hears of it.
+
+The answers come from an `Authenticator` and a `MethodAuthenticator`. Invariant: whatever happens to them, every
+question has its verdict, and none that went wrong lets anybody in.
+"""
+
+import logging
+from typing import Final
+
+from mqttlite.core.authentication import Verdict
+from mqttlite.core.effects import Authenticate
+from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator, MethodExchange, TooBusy
+from mqttlite.wire.reason_codes import ReasonCode
+
+_log = logging.getLogger("mqttlite.security")
+
+
+class AuthChain:
+    """Without authenticators it is open."""
+
+    def __init__(
+        self, authenticator: Authenticator | None = None, method_authenticator: MethodAuthenticator | None = None
+    ) -> None:
+        self._authenticator: Final = authenticator
+        self._method_authenticator: Final = method_authenticator
+        self._exchanges: Final[dict[int, MethodExchange]] = {}
+        self.methods: Final = frozenset() if method_authenticator is None else method_authenticator.methods
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may come in, unasked."""
+        return self._authenticator is None and self._method_authenticator is None
+
+    async def verdict(self, question: Authenticate, credentials: Credentials) -> Verdict:
+        """The answer to a question of the core; `credentials` are those of the client it is about."""
+        try:
+            if question.method:
+                return await self._step(question, credentials)
+            if self._authenticator is not None and await self._authenticator.authenticate(credentials):
+                return Verdict(ReasonCode.SUCCESS)
+        except TooBusy:
+            return Verdict(ReasonCode.SERVER_BUSY)
+        except Exception:  # whatever it is, it must not let anybody in, nor leave the client waiting
+            _log.exception(
+                "%s client %r: the authenticator failed",
+                *(credentials.peer, credentials.client_id),
+                extra=credentials.about(),
+            )
+            return Verdict(ReasonCode.SERVER_UNAVAILABLE)  # so that clients come again when it works
+        return Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
+
+    def forget(self, number: int) -> None:
+        """A connection is gone, and its exchange with it."""
+        self._exchanges.pop(number, None)
+
+    async def _step(self, question: Authenticate, credentials: Credentials) -> Verdict:
+        assert self._method_authenticator is not None, "a method that is not offered"
+        exchange = self._exchanges.pop(question.number, None)
+        if question.begins or exchange is None:
+            exchange = self._method_authenticator.begin(question.method, credentials)
+        verdict = await exchange.step(question.data)
+        if verdict.reason_code == ReasonCode.CONTINUE_AUTHENTICATION:
+            self._exchanges[question.number] = exchange
+        return verdict

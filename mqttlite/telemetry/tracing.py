@@ -1,0 +1,329 @@
+"""The messages that are followed, each with what became of it for each of its receivers.
+
+What the core tells of them arrives here, is timed, and goes on to whoever makes rows, histograms or answers of it.
+Invariants: there are `MAX_MESSAGES` and `MAX_DELIVERIES` at most, beyond which the oldest are let go as unfinished; of
+a
+message that was let go nothing more is heard. A receiver that gets two copies, by itself and in a group, is one fate.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mqttlite.core.tracer import OFFLINE
+
+MAX_MESSAGES: Final = 5_000
+"""Messages that are followed at once: those of 25 seconds where nobody acknowledges, and some megabytes."""
+
+MAX_DELIVERIES: Final = 20_000
+"""Their receivers, all together: a message for more is followed to so many of them."""
+
+SENT: Final = "sent"
+ACKNOWLEDGED: Final = "acknowledged"
+DROPPED: Final = "dropped"
+UNFINISHED: Final = "unfinished"
+"""How the dataset calls what became of a message for a receiver."""
+
+
+class Traced:
+    """A message. `at` is in the broker's seconds, `received` and `routed` in those of the stopwatch."""
+
+    __slots__ = (
+        "at",
+        "deliveries",
+        "is_chosen",
+        "open",
+        "payload_bytes",
+        "publisher",
+        "qos",
+        "received",
+        "receivers",
+        "routed",
+        "stands_for",
+        "topic",
+        "trace",
+    )
+
+    def __init__(
+        self, trace: int, topic: bytes, qos: int, payload_bytes: int, publisher: str | None, at: float, received: float
+    ) -> None:
+        self.trace: Final = trace
+        self.topic: Final = topic
+        self.qos: Final = qos
+        self.payload_bytes: Final = payload_bytes
+        self.publisher: Final = publisher
+        self.at: Final = at
+        self.received: Final = received
+        self.routed: float | None = None
+        self.receivers = 0
+        """How many it is for, once that is known."""
+        self.deliveries: Final[dict[str | None, DeliveryOutcome]] = {}
+        self.open = 0
+        """How many of them have not ended."""
+        self.stands_for = 0
+        """So many messages, in the dataset; 0 where it is not for the dataset."""
+        self.is_chosen = False
+        """Followed for its topic, its publisher or a receiver, and not by chance."""
+
+
+class DeliveryOutcome:
+    """What became of a message for a receiver (None: it reached nobody). Times are the stopwatch's."""
+
+    __slots__ = (
+        "acknowledged",
+        "again",
+        "cause",
+        "connection",
+        "detail",
+        "end_cause",
+        "ended",
+        "is_away",
+        "limit",
+        "message",
+        "outcome",
+        "qos",
+        "queued",
+        "reason",
+        "receiver",
+        "sent",
+        "waiting",
+        "why",
+        "written",
+    )
+
+    def __init__(self, message: Traced, receiver: str | None) -> None:
+        self.message: Final = message
+        self.receiver: Final = receiver
+        self.qos = message.qos
+        self.connection = 0
+        self.queued: float | None = None
+        self.why = ""
+        """Why it waited: `offline`, `backpressure` or `window_full`; empty where it did not."""
+        self.waiting = 0
+        self.limit = 0
+        self.sent: float | None = None
+        self.written: float | None = None
+        self.acknowledged: float | None = None
+        self.again = 0
+        """How often it was sent again."""
+        self.is_away = False
+        """The receiver went without acknowledging it, and is not back."""
+        self.ended: float | None = None
+        self.outcome = UNFINISHED
+        self.reason = ""
+        self.detail = ""
+        self.cause = ""
+        """What was seen of the receiver when the message had to wait."""
+        self.end_cause = ""
+        """The same of when it was dropped."""
+
+
+class Listener:
+    """What may be made of the news; this one makes nothing. Times are the stopwatch's."""
+
+    def on_stage(self, message: Traced, stage: str, qos: int, seconds: float) -> None:
+        """A message has passed a stage, for one of its receivers; `route` for all of them."""
+
+    def on_delivery(self, delivery: DeliveryOutcome) -> None:
+        """Something is known of a message and a receiver for the first time."""
+
+    def on_end(self, delivery: DeliveryOutcome) -> None:
+        """And what became of it."""
+
+
+class MessageTracer:
+    """The table of them. `stopwatch` shows seconds; `standing` says in words how a receiver is doing just then."""
+
+    def __init__(self, listener: Listener, stopwatch: Callable[[], float], standing: Callable[[str, str], str]) -> None:
+        self._listener: Final = listener
+        self._stopwatch: Final = stopwatch
+        self._standing: Final = standing
+        self._messages: Final[dict[int, Traced]] = {}
+        self._deliveries = 0
+        self._unwritten: Final[dict[int, dict[DeliveryOutcome, None]]] = {}
+        self._unacknowledged: Final[dict[DeliveryOutcome, None]] = {}
+        self._waits_for: Final[dict[str, dict[DeliveryOutcome, None]]] = {}
+        self.let_go = 0
+        """Receivers of whom, for want of room, it is not known what became of a message for them."""
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def oldest_unacknowledged_s(self) -> float:
+        """How long the one waits that was handed to a socket first and is not acknowledged; 0.0 where none is."""
+        for delivery in self._unacknowledged:
+            assert delivery.written is not None
+            return self._stopwatch() - delivery.written
+        return 0.0
+
+    def unacknowledged_since(self, receiver: str) -> float | None:
+        """When the oldest message that a receiver has not acknowledged was handed to its socket."""
+        for delivery in self._waits_for.get(receiver, ()):
+            return delivery.written
+        return None
+
+    # ------------------------------------------------------------------ what the core tells
+
+    def begin(self, message: Traced) -> None:
+        self._messages[message.trace] = message
+        while len(self._messages) > MAX_MESSAGES:
+            self._let_oldest_go()
+
+    def on_routed(self, trace: int, receivers: int) -> None:
+        message = self._messages.get(trace)
+        if message is None:
+            return
+        message.routed = self._stopwatch()
+        message.receivers = receivers
+        self._listener.on_stage(message, "route", message.qos, message.routed - message.received)
+        self._forget_if_over(message)
+
+    def on_queued(self, trace: int, receiver: str, why: str, waiting: int, limit: int) -> None:
+        delivery = self._delivery(trace, receiver)
+        if delivery is None:
+            return
+        if delivery.sent is not None and why == OFFLINE:
+            delivery.is_away = True  # its client went and left it unacknowledged
+        elif delivery.sent is not None or delivery.queued is not None:
+            self._copied(delivery)
+        else:
+            delivery.why, delivery.waiting, delivery.limit = why, waiting, limit
+            delivery.queued = self._stopwatch()
+            delivery.cause = self._standing(receiver, why)
+
+    def on_sent(self, trace: int, receiver: str, connection: int, qos: int) -> None:
+        delivery = self._delivery(trace, receiver)
+        if delivery is None:
+            return
+        if delivery.sent is not None:
+            if delivery.connection == connection:
+                self._copied(delivery)
+            else:
+                delivery.connection = connection
+                delivery.is_away = False
+                delivery.again += 1
+            return
+        message = delivery.message
+        now = self._stopwatch()
+        routed = message.received if message.routed is None else message.routed
+        delivery.qos, delivery.connection = qos, connection
+        delivery.sent = routed if delivery.queued is None else now
+        self._listener.on_stage(message, "queue", qos, delivery.sent - routed)
+        self._unwritten.setdefault(connection, {})[delivery] = None
+
+    def on_written(self, connection: int) -> None:
+        """What was sent to a connection is handed to its socket."""
+        deliveries = self._unwritten.pop(connection, None)
+        if deliveries is None:
+            return
+        now = self._stopwatch()
+        for delivery in deliveries:
+            assert delivery.sent is not None
+            delivery.written = now
+            message = delivery.message
+            self._listener.on_stage(message, "write", delivery.qos, now - delivery.sent)
+            self._listener.on_stage(message, "total", delivery.qos, now - message.received)
+            if delivery.qos == 0:
+                self._end(delivery, SENT, now)
+            else:
+                assert delivery.receiver is not None
+                self._unacknowledged[delivery] = None
+                self._waits_for.setdefault(delivery.receiver, {})[delivery] = None
+
+    def on_acknowledged(self, trace: int, receiver: str) -> None:
+        delivery = self._delivery(trace, receiver)
+        if delivery is None or delivery.ended is not None:
+            return
+        now = self._stopwatch()
+        delivery.acknowledged = now
+        if delivery.written is not None:
+            self._listener.on_stage(delivery.message, "acknowledge", delivery.qos, now - delivery.written)
+        self._end(delivery, ACKNOWLEDGED, now)
+
+    def on_dropped(self, trace: int, receiver: str | None, reason: str, detail: str) -> None:
+        delivery = self._delivery(trace, receiver)
+        if delivery is None or delivery.ended is not None:
+            return
+        delivery.reason, delivery.detail = reason, detail
+        if receiver is not None:
+            delivery.end_cause = self._standing(receiver, reason)
+        self._end(delivery, DROPPED, self._stopwatch())
+
+    def on_gone(self, connection: int) -> None:
+        """A connection is over: what was not handed to its socket by now never will be."""
+        for delivery in self._unwritten.pop(connection, ()):
+            if delivery.qos == 0:
+                self._end(delivery, UNFINISHED, self._stopwatch())
+
+    def end_some(self, messages: int) -> bool:
+        """Nothing more will be told: let so many messages go; whether there are more."""
+        for _ in range(min(messages, len(self._messages))):
+            self._let_oldest_go()
+        return bool(self._messages)
+
+    # ------------------------------------------------------------------ inside
+
+    def _delivery(self, trace: int, receiver: str | None) -> DeliveryOutcome | None:
+        """What is known of a message and a receiver; None where the message is not followed any more."""
+        message = self._messages.get(trace)
+        if message is None:
+            return None
+        delivery = message.deliveries.get(receiver)
+        if delivery is not None:
+            return delivery
+        while self._deliveries >= MAX_DELIVERIES and next(iter(self._messages)) != trace:
+            self._let_oldest_go()
+        if self._deliveries >= MAX_DELIVERIES:
+            return None
+        delivery = message.deliveries[receiver] = DeliveryOutcome(message, receiver)
+        message.open += 1
+        self._deliveries += 1
+        self._listener.on_delivery(delivery)
+        return delivery
+
+    def _copied(self, delivery: DeliveryOutcome) -> None:
+        """A receiver gets the message once more: that is not followed."""
+        message = delivery.message
+        message.receivers -= 1
+        self._forget_if_over(message)
+
+    def _end(self, delivery: DeliveryOutcome, outcome: str, now: float) -> None:
+        delivery.outcome, delivery.ended = outcome, now
+        unwritten = self._unwritten.get(delivery.connection)
+        if unwritten is not None and unwritten.pop(delivery, delivery) is None and not unwritten:
+            del self._unwritten[delivery.connection]
+        if delivery in self._unacknowledged:
+            del self._unacknowledged[delivery]
+            assert delivery.receiver is not None
+            waits = self._waits_for[delivery.receiver]
+            del waits[delivery]
+            if not waits:
+                del self._waits_for[delivery.receiver]
+        message = delivery.message
+        message.open -= 1
+        self._listener.on_end(delivery)
+        self._forget_if_over(message)
+
+    def _forget_if_over(self, message: Traced) -> None:
+        """A message without receivers has one fate all the same."""
+        if message.open == 0 and (
+            None in message.deliveries
+            or (message.routed is not None and 0 < message.receivers <= len(message.deliveries))
+        ):
+            self._forget(message)
+
+    def _forget(self, message: Traced) -> None:
+        if self._messages.pop(message.trace, None) is not None:
+            self._deliveries -= len(message.deliveries)
+
+    def _let_oldest_go(self) -> None:
+        trace = next(iter(self._messages))
+        message = self._messages[trace]
+        if not message.deliveries:
+            self._delivery(trace, None)
+        self.let_go += max(0, message.receivers - len(message.deliveries))
+        self._forget(message)
+        now = self._stopwatch()
+        for delivery in list(message.deliveries.values()):
+            if delivery.ended is None:
+                self.let_go += 1
+                self._end(delivery, UNFINISHED, now)

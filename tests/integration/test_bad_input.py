@@ -1,0 +1,218 @@
+"""What no client should send: each has its answer and its line in the log, and the others carry on."""
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+
+from mqttlite.core.limits import Limits
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.packets import Connack, Disconnect, Publish
+from tests.integration.conftest import Rig
+from tests.support.device import Device, until
+from tests.support.packets import raw
+
+asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
+
+V5_CONNECT = "10 11 0004 'MQTT' 05 02 0000 00 0004 'rude'"
+V311_CONNECT = "10 10 0004 'MQTT' 04 02 0000 0004 'rude'"
+
+BEFORE_CONNECT = [
+    ("noise", "ff fe fd fc", "first packet"),
+    ("zeros", "00 00 00 00", "first packet"),
+    ("a TLS client", "16 03 01 0200 01 00", "TLS bytes on a listener without TLS"),
+    ("a browser", "'GET / HTTP/1.1' 0d0a 0d0a", "an HTTP request?"),
+    ("an endless remaining length", "10 ff ff ff ff ff ff", "more than four bytes"),
+    ("a CONNECT of 200 megabytes", "10 80 80 80 64", "at most 1048576"),
+    ("a PINGREQ", "c0 00", "not CONNECT"),
+]
+
+
+@pytest.mark.parametrize(("what", "hexdigits", "reason"), BEFORE_CONNECT, ids=[row[0] for row in BEFORE_CONNECT])
+async def test_what_is_no_connect_is_closed_and_logged_with_its_address(
+    rig: Rig, caplog: pytest.LogCaptureFixture, what: str, hexdigits: str, reason: str
+) -> None:
+    broker = await rig.broker()
+    neighbour = await rig.device(broker.port, "neighbour")
+    rude = await rig.dial(broker.port)
+    rude.send_bytes(raw(hexdigits))
+    assert await rude.goodbye() is None
+    assert any(rude.address in line and reason in line for line in warnings(caplog)), caplog.text
+    await carries_on(neighbour)
+
+
+AFTER_CONNECT = [
+    ("a filter with # in its middle", raw("82 0b 0001 00 0005 'a/#/b' 00"), 0x8F, "not a whole last level"),
+    ("a filter of + beside letters", raw("82 08 0001 00 0002 'a+' 00"), 0x8F, "not a whole level"),
+    ("a publish to a wildcard", raw("30 06 0003 'a/+' 00"), 0x90, "contains a wildcard"),
+    ("an endless remaining length", raw("30 ff ff ff ff 7f"), 0x81, "more than four bytes"),
+    ("a packet above our limit", raw("30 81 80 80 01"), 0x95, "at most 1048576"),
+    ("a topic of 1000 levels", b"\x30\xea\x07\x03\xe7" + b"/" * 999 + b"\0", 0x90, "1000 levels, at most 201"),
+    ("a second CONNECT", raw(V5_CONNECT), 0x82, "CONNECT"),
+    ("a CONNACK", raw("20 03 00 00 00"), 0x82, "CONNACK"),
+    ("a packet of type 0", raw("00 00"), 0x82, "packet type 0"),
+    ("both QoS bits", raw("36 06 0001 'a' 0001 00"), 0x81, ""),
+]
+
+
+@pytest.mark.parametrize(("what", "data", "code", "reason"), AFTER_CONNECT, ids=[row[0] for row in AFTER_CONNECT])
+async def test_a_5_0_client_that_breaks_a_rule_is_told_which(
+    rig: Rig, caplog: pytest.LogCaptureFixture, what: str, data: bytes, code: int, reason: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    broker = await rig.broker()
+    neighbour = await rig.device(broker.port, "neighbour")
+    rude = await rig.device(broker.port, "rude")
+    rude.send_bytes(data)
+    answer = await rude.expect(Disconnect)
+    assert answer.reason_code == code
+    assert reason in (answer.properties.reason_string or "")
+    assert await rude.goodbye() is None
+    assert any(rude.address in line and "'rude' disconnected" in line for line in caplog.messages)
+    await carries_on(neighbour)
+
+
+OLDER = [row for row in AFTER_CONNECT if row[0] in ("an endless remaining length", "a packet above our limit")]
+OLDER += [
+    ("a filter with # in its middle", raw("82 0a 0001 0005 'a/#/b' 00"), 0, ""),
+    ("a publish to a wildcard", raw("30 05 0003 'a/+'"), 0, ""),
+    ("a topic of 1000 levels", b"\x30\xe9\x07\x03\xe7" + b"/" * 999, 0, ""),
+]
+
+
+@pytest.mark.parametrize(("what", "data", "_code", "_reason"), OLDER, ids=[row[0] for row in OLDER])
+async def test_a_3_1_1_client_that_breaks_a_rule_is_closed_without_a_word(
+    rig: Rig, what: str, data: bytes, _code: int, _reason: str
+) -> None:
+    broker = await rig.broker()
+    neighbour = await rig.device(broker.port, "neighbour")
+    rude = await rig.device(broker.port, "rude", V311)
+    rude.send_bytes(data)
+    assert await rude.goodbye() is None
+    assert rude.waiting() == []
+    await carries_on(neighbour)
+
+
+async def test_the_last_word_reaches_a_client_that_is_still_sending(rig: Rig) -> None:
+    broker = await rig.broker()
+    rude = await rig.device(broker.port, "rude")
+    rude.send_bytes(raw("30 81 80 80 01") + bytes(3_000_000))  # more than socket and kernel hold on the way
+    assert await rude.goodbye() == 0x95
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+async def test_the_longest_topic_there_is_works(rig: Rig, version: int) -> None:
+    broker = await rig.broker()
+    device = await rig.device(broker.port, "device", version)
+    topic = "x" * 65_535
+    assert await device.subscribe(topic) == b"\0"
+    device.publish(topic, b"far")
+    assert await device.message() == (topic, b"far")
+
+
+@asyncio_only
+async def test_a_client_that_is_silent_from_the_start_is_closed_at_the_connect_timeout(
+    rig: Rig, jump: Callable[[float], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await rig.broker(limits=Limits(connect_timeout_s=10.0))
+    silent, half = await rig.dial(broker.port), await rig.dial(broker.port)
+    half.send_bytes(raw(V5_CONNECT)[:9])
+    core = broker._core
+    await until(lambda: sorted(each.bytes_received for each in core.connections.values()) == [0, 9])
+    jump(9.9)
+    neighbour = await rig.device(broker.port, "neighbour")
+    assert len(core.connections) == 3
+    jump(0.2)
+    assert await silent.goodbye() is None
+    assert await half.goodbye() is None
+    assert [line for line in warnings(caplog) if half.address in line and "no CONNECT accepted within 10 s" in line]
+    await carries_on(neighbour)
+
+
+async def test_a_client_that_is_silent_from_the_start_is_closed_by_the_real_clock_too(rig: Rig) -> None:
+    broker = await rig.broker(limits=Limits(connect_timeout_s=0.05))
+    silent = await rig.dial(broker.port)
+    assert await silent.goodbye() is None
+
+
+@asyncio_only
+async def test_half_a_packet_and_silence_ends_with_the_keep_alive(rig: Rig, jump: Callable[[float], None]) -> None:
+    broker = await rig.broker()
+    half = await rig.device(broker.port, "half", keep_alive=20)
+    half.send_bytes(raw("30 20 0001"))
+    (connection,) = broker._core.connections.values()
+    await until(lambda: connection.bytes_received == half.bytes_sent)
+    jump(29)
+    neighbour = await rig.device(broker.port, "neighbour", keep_alive=20)
+    jump(2)
+    assert await half.goodbye() == 0x8D
+    await carries_on(neighbour)
+
+
+async def test_a_connect_of_a_version_that_nobody_speaks_is_told_so(rig: Rig) -> None:
+    broker = await rig.broker()
+    device = await rig.dial(broker.port, V311)
+    device.send_bytes(raw("10 0d 0004 'MQTT' 09 02 0000 0001 'a'"))
+    assert await device.expect(Connack) == Connack(False, 1)
+    assert await device.goodbye() is None
+
+
+async def test_bytes_one_by_one_are_the_same_packets(rig: Rig) -> None:
+    broker = await rig.broker()
+    device = await rig.dial(broker.port)
+    for byte in raw(V5_CONNECT + "82 07 0001 00 0001 'a' 00 30 05 0001 'a' 00 'x'"):
+        device.send_bytes(bytes([byte]))
+        await device.writer.drain()
+    await device.expect(Connack)
+    await device.next()
+    assert (await device.expect(Publish)).payload == b"x"
+
+
+async def test_a_reason_string_of_a_client_cannot_forge_a_line_of_the_log(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    broker = await rig.broker()
+    device = await rig.device(broker.port, "forger")
+    device.send_bytes(raw("e0 0a 04 08 1f 0005 'a' 0a 'b' 0a 'c'"))
+    await device.goodbye()
+    (line,) = [line for line in caplog.messages if "'forger' disconnected" in line]
+    assert "\n" not in line
+    assert r"a\nb\nc" in line
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def carries_on(neighbour: Device) -> None:
+    """The neighbour was not disturbed: it publishes and receives."""
+    await neighbour.subscribe("still/here", 1)
+    neighbour.publish("still/here", b"yes", qos=0)
+    assert await neighbour.message() == ("still/here", b"yes")
+
+
+class HoldsUpTheLoop(asyncio.Protocol):
+    """A client that, when it is answered, lets a second one send and then nobody do anything for a while."""
+
+    def __init__(self, second: socket.socket) -> None:
+        self._second = second
+
+    def data_received(self, data: bytes) -> None:
+        self._second.sendall(raw(V5_CONNECT))
+        time.sleep(0.3)
+
+
+async def test_a_client_is_not_silent_while_nobody_listens(rig: Rig) -> None:
+    broker = await rig.broker(limits=Limits(connect_timeout_s=0.2))
+    with socket.create_connection(("127.0.0.1", broker.port)) as second:
+        await until(lambda: len(broker._core.connections) == 1)
+        loop = asyncio.get_running_loop()
+        transport, _protocol = await loop.create_connection(lambda: HoldsUpTheLoop(second), "127.0.0.1", broker.port)
+        transport.write(raw(V5_CONNECT.replace("rude", "held")))
+        answer = await asyncio.to_thread(second.recv, 4)
+        transport.close()
+    assert answer[:1] == b"\x20"

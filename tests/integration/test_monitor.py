@@ -1,0 +1,473 @@
+"""What an operator sees of a running broker over HTTP: the figures are right, and looking costs the clients little."""
+
+import asyncio
+import dataclasses
+import json
+import re
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from mqttlite import monitor
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.changes import Change
+from mqttlite.core.limits import Limits
+from mqttlite.monitor import Monitor
+from mqttlite.net.endpoints import CannotListen
+from mqttlite.net.http import Options
+from mqttlite.security.certificates import ends_at
+from mqttlite.security.tls import TlsOptions
+from mqttlite.server import Broker
+from mqttlite.store.memory import MemoryStore
+from mqttlite.telemetry import metrics
+from mqttlite.telemetry.histograms import Histogram
+from mqttlite.telemetry.options import Options as TelemetryOptions
+from mqttlite.telemetry.snapshot import SLICE
+from mqttlite.telemetry.status import status as format_status
+from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.packets import Will
+from tests.integration.conftest import Rig
+from tests.support.device import until
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
+
+
+@pytest.fixture(autouse=True)
+def always_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are never told twice."""
+    monkeypatch.setattr(monitor, "FRESH_S", 0.0)
+
+
+@dataclass
+class Sample:
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def config(*listeners: ListenerOptions, **options: Any) -> Config:
+    quiet = SysOptions(interval_s=0, presence=False)
+    return Config(
+        listeners=listeners or (ListenerOptions(port=0, name="front"),), metrics=Options(port=0), sys=quiet, **options
+    )
+
+
+def of(broker: Broker) -> Monitor:
+    assert broker.monitor is not None
+    return broker.monitor
+
+
+async def get(broker: Broker, target: str, method: str = "GET") -> tuple[int, str, str]:
+    """Status, content type and body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", of(broker).port)
+    writer.write(f"{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async with asyncio.timeout(10):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    kind = re.search(rb"(?i)content-type: (.*)", head)
+    assert kind is not None
+    return int(head.split()[1]), kind[1].decode().strip(), body.decode()
+
+
+async def samples(broker: Broker) -> list[Sample]:
+    """All that a Prometheus would read."""
+    status, kind, body = await get(broker, "/metrics")
+    assert status == 200
+    assert kind.startswith("text/plain; version=")
+    return [
+        Sample(sample.name, sample.labels, sample.value)
+        for family in text_string_to_metric_families(body)
+        for sample in family.samples
+    ]
+
+
+async def value(broker: Broker, name: str, **labels: str) -> float:
+    """The sum over those that have these labels."""
+    found = [each for each in await samples(broker) if each.name == name and labels.items() <= each.labels.items()]
+    assert found, name
+    return sum(each.value for each in found)
+
+
+async def status(broker: Broker) -> dict[str, Any]:
+    code, kind, body = await get(broker, "/status")
+    assert (code, kind) == (200, "application/json")
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+async def test_without_the_section_nothing_listens(rig: Rig) -> None:
+    assert (await rig.broker()).monitor is None
+
+
+async def test_messages_and_bytes_are_those_of_the_clients(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    publisher = await rig.device(broker.port, "publisher")
+    subscriber = await rig.device(broker.port, "subscriber", V311)
+    await subscriber.subscribe("t/#", 2)
+    for qos in (0, 1, 1, 2, 2, 2):
+        publisher.publish("t/1", b"payload", qos)
+    await publisher.ping()
+    for _ in range(6):
+        await subscriber.message()
+    await subscriber.ping()
+    for qos, count in ((0, 1), (1, 2), (2, 3)):
+        assert await value(broker, "mqttlite_messages_received_total", qos=str(qos)) == count
+        assert await value(broker, "mqttlite_messages_sent_total", qos=str(qos)) == count
+    moved = publisher.bytes_sent + subscriber.bytes_sent
+    assert await value(broker, "mqttlite_received_bytes_total") == moved
+    await publisher.disconnect()
+    await until(lambda: len(broker._loop_driver.links) == 1)
+    assert await value(broker, "mqttlite_received_bytes_total") == publisher.bytes_sent + subscriber.bytes_sent
+    assert await value(broker, "mqttlite_messages_received_total") == 6
+
+
+async def test_connections_are_told_by_listener_transport_and_protocol(rig: Rig, certs: Path) -> None:
+    tls = TlsOptions(str(certs / "server.crt"), str(certs / "server.key"))
+    broker = await rig.broker(config(ListenerOptions(port=0, name="a"), ListenerOptions(port=0, name="b", tls=tls)))
+    await rig.device(broker.port, "old", V311)
+    await rig.device(broker.port, "new", V5)
+    await rig.dial(broker.port)
+    await until(lambda: len(broker._loop_driver.links) == 3)
+    found = {
+        (each.labels["listener"], each.labels["transport"], each.labels["protocol"]): each.value
+        for each in await samples(broker)
+        if each.name == "mqttlite_connections"
+    }
+    assert found == {("a", "tcp", "3.1.1"): 1, ("a", "tcp", "5.0"): 1, ("a", "tcp", "none"): 1}
+    assert await value(broker, "mqttlite_connects_total", listener="a") == 2
+    assert await value(broker, "mqttlite_connections_opened_total") == 3
+    ends = await value(broker, "mqttlite_tls_certificate_not_after_timestamp_seconds", listener="b")
+    assert ends == ends_at(certs / "server.crt").timestamp()
+    assert [each["certificate_ends_at"] for each in (await status(broker))["listeners"]] == [None, ends]
+
+
+async def test_ends_and_refusals_are_told_with_their_reason(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    leaves = await rig.device(broker.port, "leaves")
+    await leaves.disconnect()
+    rude = await rig.dial(broker.port)
+    rude.send_bytes(b"\xff\xff\xff\xff\xff\xff")
+    await rude.goodbye()
+    await until(lambda: not broker._loop_driver.links)
+    assert await value(broker, "mqttlite_disconnects_total", reason="client_disconnected") == 1
+    assert await value(broker, "mqttlite_connections_refused_total", listener="front", reason="protocol_error") == 1
+
+
+async def test_failed_handshakes_and_those_turned_away_are_counted(rig: Rig, certs: Path) -> None:
+    tls = TlsOptions(str(certs / "server.crt"), str(certs / "server.key"))
+    listeners = ListenerOptions(port=0, name="a", max_connections=1), ListenerOptions(port=0, name="b", tls=tls)
+    broker = await rig.broker(config(*listeners))
+    await rig.device(broker.port, "only")
+    await (await rig.dial(broker.port)).goodbye()
+    plain = await rig.dial(broker.listeners[1].port)
+    plain.send_bytes(b"\x10\x0c\x00\x04MQTT\x05\x02\x00\x3c\x00")
+    await until(lambda: broker.listeners[1].failed_handshakes == 1)
+    assert await value(broker, "mqttlite_connections_turned_away_total", listener="a") == 1
+    assert await value(broker, "mqttlite_handshakes_failed_total", listener="b") == 1
+
+
+async def test_what_sessions_hold_is_told(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    away = await rig.device(broker.port, "away", expiry=100)
+    await away.subscribe("t", 1)
+    await away.subscribe("$share/g/t", 0)
+    await away.disconnect()
+    await until(lambda: not broker._loop_driver.links)
+    for _ in range(3):
+        await broker.publish("t", b"12345", qos=1)
+    await broker.publish("kept", b"123456", retain=True)
+    expected = {
+        "mqttlite_queued_messages": 3,
+        "mqttlite_queued_bytes": 3 * 6,
+        "mqttlite_retained_messages": 1,
+        "mqttlite_retained_bytes": 10,
+        "mqttlite_inflight_messages": 0,
+    }
+    for name, expectation in expected.items():
+        assert await value(broker, name) == expectation
+    assert await value(broker, "mqttlite_sessions", state="away") == 1
+    assert await value(broker, "mqttlite_subscriptions", kind="plain") == 1
+    assert await value(broker, "mqttlite_subscriptions", kind="shared") == 1
+    (longest,) = (await status(broker))["top"]["queue"]
+    assert (longest["client_id"], longest["queued"], longest["connection_id"]) == ("away", 3, None)
+
+
+async def test_a_client_that_does_not_read_is_named(rig: Rig) -> None:
+    broker = await rig.broker(config(limits=Limits(max_outbox_bytes=100_000)))
+    frozen = await rig.device(broker.port, "frozen", small_buffers=True)
+    await frozen.subscribe("flood", 0)
+    frozen.freeze()
+    publisher = await rig.device(broker.port, "publisher")
+    for _ in range(300):
+        publisher.publish("flood", bytes(20_000))
+        await publisher.ping()
+    found = await status(broker)
+    for ranking in ("outbox", "drops"):
+        (worst,) = found["top"][ranking]
+        assert worst["client_id"] == "frozen"
+        assert worst["blocked"]
+        assert worst["listener"] == "front"
+        assert worst["peer"].startswith("127.0.0.1:")
+    assert found["top"]["bytes"][0]["client_id"] == "publisher"
+    assert found["clients"]["blocked"] == 1
+    assert found["held"]["outbox_bytes"] >= 80_000
+    assert found["drops"]["buffer_full"] == found["top"]["drops"][0]["dropped"] > 0
+    assert await value(broker, "mqttlite_messages_dropped_total", reason="buffer_full") > 0
+    assert await value(broker, "mqttlite_connections_blocked") == 1
+
+
+async def test_rates_and_greed_are_those_since_the_look_before(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor, "INTERVAL_S", 0.0)
+    broker = await rig.broker(config())
+    early = await rig.device(broker.port, "early")
+    early.publish("t", bytes(50_000))
+    await early.ping()
+    assert (await status(broker))["top"]["bytes"][0]["client_id"] == "early"
+    late = await rig.device(broker.port, "late")
+    late.publish("t", bytes(10_000))
+    await late.ping()
+    figures = await of(broker).figures()
+    assert [each.client_id for each in figures.rankings["bytes"]] == ["late"]
+    assert figures.grown["messages_received"] == 1
+    assert figures.totals.messages_received == 2
+    found = json.loads(format_status(figures))
+    assert found["rates"]["messages_received"] == pytest.approx(1 / figures.interval_s, abs=0.001)
+
+
+async def test_counters_do_not_fall_when_clients_go_and_come(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    former: dict[str, float] = {}
+    for _ in range(5):
+        device = await rig.device(broker.port, "comes", will=Will(b"w", b"", 0, False))
+        await device.subscribe("t")
+        device.publish("t", b"x")
+        device.publish("nobody", b"x")
+        await device.ping()
+        await device.close()
+        counters = {f"{each.name}{each.labels}": each.value for each in await samples(broker) if "_total" in each.name}
+        assert all(counters.get(name, 0) >= before for name, before in former.items())
+        former = counters
+
+
+async def test_rows_of_telemetry_are_counted(rig: Rig, tmp_path: Path) -> None:
+    broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path))))
+    device = await rig.device(broker.port, "device")
+    await device.disconnect()
+    dataset = of(broker).dataset
+    assert dataset is not None
+    await until(lambda: dataset.written_rows["sessions"] == 1)
+    assert await value(broker, "mqttlite_telemetry_rows_written_total", table="sessions") == 1
+    assert await value(broker, "mqttlite_telemetry_rows_dropped_total") == 0
+    assert (await status(broker))["telemetry"]["sessions"] == {"written": 1, "dropped": 0}
+
+
+async def test_the_loop_s_lag_is_measured(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    await until(lambda: of(broker)._lag.histogram.messages > 0)
+    time.sleep(0.25)  # noqa: ASYNC251 the stall is what is to be seen
+    await until(lambda: of(broker)._lag.histogram.max_us > 100_000)
+    assert (await status(broker))["loop_lag_s"]["max"] > 0.1
+    count = await value(broker, "mqttlite_event_loop_lag_seconds_count")
+    assert count == await value(broker, "mqttlite_event_loop_lag_seconds_bucket", le="+Inf")
+
+
+class SickStore(MemoryStore):
+    """Fails while it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sick = False
+
+    def commit(self, changes: list[Change]) -> None:
+        if self.sick:
+            raise OSError(28, "No space left on device")
+        super().commit(changes)
+
+
+async def test_a_store_that_fails_is_not_ready_until_it_recovers(rig: Rig) -> None:
+    store = SickStore()
+    broker = await rig.broker(config(), store=store)
+    broker._loop_driver.retry_commit_s = 0.01
+    store.sick = True
+    device = await rig.device(broker.port, "device")
+    device.publish("t", b"kept", 1, retain=True)
+    await until(lambda: of(broker)._store.failing)
+    code, _, sentence = await get(broker, "/readyz")
+    assert (code, sentence) == (
+        503,
+        "Not ready: the store fails, and what is to be kept waits until it recovers.\n",
+    )
+    assert await value(broker, "mqttlite_ready") == 0
+    assert await value(broker, "mqttlite_store_failing") == 1
+    store.sick = False
+    await until(lambda: not of(broker)._store.failing)
+    assert (await get(broker, "/readyz"))[0] == 200
+    assert await value(broker, "mqttlite_store_commit_failures_total") >= 1
+    assert await value(broker, "mqttlite_store_commit_duration_seconds_count") == 1
+
+
+async def test_it_is_alive_and_ready_until_it_stops(rig: Rig) -> None:
+    broker = await rig.broker(config(stop_timeout_s=5))
+    assert (await get(broker, "/healthz"))[0] == 200
+    assert (await get(broker, "/readyz"))[2] == "The broker is ready.\n"
+    device = await rig.device(broker.port, "stays")
+    stop = asyncio.create_task(broker.stop())
+    await asyncio.sleep(0)
+    assert (await get(broker, "/readyz"))[::2] == (503, "Not ready: the broker stops.\n")
+    assert (await get(broker, "/healthz"))[0] == 200
+    await device.close()
+    await stop
+    assert broker.monitor is None
+
+
+async def test_a_broker_that_is_to_be_replaced_is_not_ready(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    device = await rig.device(broker.port, "stays")
+    drain = asyncio.create_task(broker.drain())
+    await asyncio.sleep(0)
+    code, _, text = await get(broker, "/readyz")
+    assert (code, text) == (503, "Not ready: the broker sends its clients away, and stops then.\n")
+    await device.close()
+    await broker.stop()
+    await drain
+
+
+async def test_why_without_a_ledger_says_how_to_keep_one(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    code, _, text = await get(broker, "/why?target=t")
+    assert code == 404
+    assert "[ledger]" in text
+
+
+async def test_why_is_what_the_ledger_says(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    of(broker).why = lambda target, client: {"sentences": [f"{target} for {client}"]}
+    _, kind, body = await get(broker, "/why?target=plant/7&client=c7")
+    assert (kind, json.loads(body)) == ("application/json", {"sentences": ["plant/7 for c7"]})
+    assert json.loads((await get(broker, "/why?target=plant/7"))[2])["sentences"] == ["plant/7 for None"]
+    assert (await get(broker, "/why"))[0] == 400
+
+
+async def test_another_path_says_which_there_are(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    code, _, text = await get(broker, "/")
+    assert code == 404
+    assert "/metrics, /status, /healthz, /readyz, /why" in text
+
+
+async def test_without_prometheus_client_metrics_say_what_to_install(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "mqttlite.telemetry.metrics", None)
+    broker = await rig.broker(config())
+    assert "there will be no /metrics: they need prometheus-client: pip install 'mqttlite[metrics]'" in caplog.messages
+    code, _, text = await get(broker, "/metrics")
+    assert (code, "pip install 'mqttlite[metrics]'" in text) == (501, True)
+    assert (await get(broker, "/status"))[0] == 200
+
+
+async def test_many_who_ask_at_once_cost_one_census(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor, "FRESH_S", 60.0)  # as long as a busy machine may take for this
+    taken: list[object] = []
+    snapshot = monitor.Snapshot
+    monkeypatch.setattr(monitor, "Snapshot", lambda *a: taken.append(a) or snapshot(*a))
+    broker = await rig.broker(config())
+    await get(broker, "/metrics")
+    answers = await asyncio.gather(*[get(broker, target) for target in ("/metrics", "/status") * 5])
+    assert len(taken) == 1
+    assert len({body for _, _, body in answers}) == 2  # nor are they written anew
+
+
+async def test_a_port_in_use_stops_the_start_and_is_said(rig: Rig) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = Options(port=taken.getsockname()[1])
+        with pytest.raises(CannotListen, match=r"\(metrics\): the port is in use"):
+            await rig.broker(Config(listeners=(ListenerOptions(port=0),), metrics=options))
+
+
+@pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+async def test_a_port_that_is_open_to_the_network_is_warned_of(
+    rig: Rig, caplog: pytest.LogCaptureFixture, host: str, warns: bool
+) -> None:
+    await rig.broker(Config(listeners=(ListenerOptions(port=0),), metrics=Options(host=host, port=0)))
+    assert any("are open to the network" in line for line in caplog.messages) is warns
+
+
+async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_path: Path) -> None:
+    """What `promtool check metrics` looks for, and the reference has each name."""
+    broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path))))
+    of(broker).oldest_unacknowledged_s = lambda: 1.0
+    of(broker).latency = lambda: {"total": of(broker)._lag.histogram}
+    await rig.device(broker.port, "device")
+    _, _, body = await get(broker, "/metrics")
+    documented = set(
+        re.findall(r"^\| `((?:mqttlite|process)_\w+)`", REFERENCE.read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    names: list[str] = []
+    for family in text_string_to_metric_families(body):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        names.append(name)
+        assert family.documentation.strip(), name
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", name), name
+        assert name.startswith(("mqttlite_", "process_")), name
+        assert not re.search(r"_(count|sum|bucket|gauge|counter|histogram|ms|milliseconds|minutes|kb)(_|$)", name)
+        assert family.type == "counter" or not name.endswith("_total"), name
+        assert family.type != "histogram" or name.endswith("_seconds"), name
+        for sample in family.samples:
+            assert all(re.fullmatch(r"[a-z][a-z_]*", label) for label in sample.labels), sample
+    assert len(names) == len(set(names))
+    assert set(names) == documented
+
+
+async def test_what_is_written_in_pieces_is_what_is_written_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await rig.broker(config())
+    histogram = of(broker)._lag.histogram
+    of(broker).latency = lambda: dict.fromkeys(("route", "queue", "write", "total"), histogram)
+    await rig.device(broker.port, "device")
+    figures = await of(broker).figures()
+    frozen = dataclasses.replace(figures, lag=Histogram())
+    pieces = list(metrics.exposition(frozen))
+    monkeypatch.setattr(metrics, "PIECE", 1_000_000)
+    whole = list(metrics.exposition(frozen))
+    assert len(pieces) > len(whole)
+    assert max(piece.count(b"\n") for piece in pieces) <= 30 + 2
+    volatile = rb"(?m)^process_.*$"
+    assert re.sub(volatile, b"", b"".join(pieces)) == re.sub(volatile, b"", b"".join(whole))
+
+
+def test_no_client_chooses_a_label() -> None:
+    """A label for each client id would fill a Prometheus."""
+    source = Path(monitor.__file__).with_name("telemetry").joinpath("metrics.py").read_text(encoding="utf-8")
+    labels = set(re.findall(r'\{"(\w+)":', source)) | set(re.findall(r', "(\w+)": ', source))
+    assert labels == {
+        *("version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol"),
+        *("state", "kind", "stage", "table"),
+    }
+
+
+async def test_a_look_holds_the_loop_up_for_a_slice_at_a_time(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    sessions = 20 * SLICE
+    for number in range(sessions):
+        broker._core.sessions.open(f"s{number}", True, 100)
+    passes = 0
+
+    async def count() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    found = await of(broker).figures()
+    counting.cancel()
+    assert found.sessions == sessions
+    assert passes >= 20

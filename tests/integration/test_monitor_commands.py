@@ -1,0 +1,416 @@
+"""`mqttlite top`, `health` and `why` beside a real broker: what they print, and how they end."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqttlite.cli import top
+from mqttlite.cli.ask import WrongUsage, place
+from mqttlite.cli.main import main
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.net.http import Options
+from mqttlite.security.keys import keys_of
+from mqttlite.security.password_file import set_user
+from mqttlite.security.tls import TlsOptions
+from mqttlite.server import Broker
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from tests.integration.conftest import Rig
+from tests.support.device import until
+
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
+
+
+async def run(*arguments: str) -> Result:
+    """In a thread, while the broker's loop goes on."""
+    return await asyncio.to_thread(CliRunner().invoke, main, arguments, catch_exceptions=False)
+
+
+def url(broker: Broker) -> str:
+    assert broker.monitor is not None
+    return f"http://127.0.0.1:{broker.monitor.port}"
+
+
+async def watched(rig: Rig, **options: Any) -> Broker:
+    options.setdefault("listeners", (ListenerOptions(port=0, name="front"),))
+    return await rig.broker(Config(metrics=Options(port=0), **options))
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "LOOK_S", 0.0)
+
+
+@pytest.fixture
+def unused() -> int:
+    """A port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """A port where everybody gets the same bytes, whatever they say."""
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
+            with client:
+                client.recv(4_096)
+                client.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = Thread(target=serve)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+# ── health ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_broker_that_is_ready_is_well(rig: Rig) -> None:
+    broker = await watched(rig)
+    result = await run("health", "--url", url(broker))
+    assert (result.exit_code, result.output) == (0, "The broker is ready.\n")
+
+
+async def test_one_that_is_not_ready_is_not_well(rig: Rig) -> None:
+    broker = await watched(rig)
+    broker._not_ready = "the broker stops"
+    result = await run("health", "--url", url(broker))
+    assert (result.exit_code, result.stderr) == (1, "Not ready: the broker stops.\n")
+
+
+@pytest.mark.parametrize("command", [("health",), ("top", "--once"), ("why", "t")])
+async def test_where_nothing_listens_they_say_what_to_do(command: tuple[str, ...], unused: int) -> None:
+    result = await run(*command, "--url", f"127.0.0.1:{unused}")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f"Nothing listens at http://127.0.0.1:{unused}." in result.stderr
+    assert "[metrics]" in result.stderr
+    assert "--metrics-port" in result.stderr
+
+
+@pytest.mark.parametrize("command", [("health",), ("top", "--once"), ("why", "t")])
+async def test_a_port_that_is_another_one_is_said(rig: Rig, command: tuple[str, ...]) -> None:
+    broker = await watched(rig)
+    result = await run(*command, "--url", f"http://127.0.0.1:{broker.port}")
+    assert result.exit_code == 1
+    assert "does not speak HTTP; is that the MQTT port?" in result.stderr
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi") as port:
+        result = await run(*command, "--url", f"http://127.0.0.1:{port}")
+    assert (result.exit_code, "is that the port of [metrics]?" in result.stderr) == (
+        (0, False) if command == ("health",) else (1, True)
+    )
+
+
+async def test_one_that_does_not_answer_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        result = await run("health", "--url", f"http://127.0.0.1:{port}", "--timeout", "0.1")
+        assert (result.exit_code, result.stderr) == (1, f"http://127.0.0.1:{port} does not answer within 0.1 s.\n")
+        result = await run("health", "--mqtt", f"mqtt://127.0.0.1:{port}", "--timeout", "0.1")
+        assert (result.exit_code, result.stderr) == (1, f"127.0.0.1:{port} does not answer within 0.1 s.\n")
+
+
+async def test_by_mqtt_it_comes_in_as_clients_do(rig: Rig) -> None:
+    broker = await watched(rig)
+    result = await run("health", "--mqtt", f"mqtt://127.0.0.1:{broker.port}")
+    assert (result.exit_code, result.output) == (0, "The broker is well: it let us in, and answered a ping.\n")
+    await until(lambda: not broker._loop_driver.links)
+
+
+async def test_by_mqtt_over_tls(rig: Rig, certs: Path) -> None:
+    tls = TlsOptions(str(certs / "server.crt"), str(certs / "server.key"))
+    broker = await watched(rig, listeners=(ListenerOptions(port=0, tls=tls),))
+    where = f"mqtts://localhost:{broker.port}"
+    assert (await run("health", "--mqtt", where, "--cafile", str(certs / "ca.crt"))).exit_code == 0
+    assert (await run("health", "--mqtt", where, "--insecure")).exit_code == 0
+    result = await run("health", "--mqtt", where)
+    assert (result.exit_code, "name its CA with --cafile" in result.stderr) == (1, True)
+    result = await run("health", "--mqtt", where, "--cafile", str(certs / "nothing.crt"))
+    assert (result.exit_code, "no such file" in result.stderr) == (2, True)
+
+
+async def test_a_broker_that_lets_no_strangers_in_is_well(rig: Rig, tmp_path: Path) -> None:
+    passwords = tmp_path / "passwords"
+    set_user(passwords, "ann", keys_of("secret", b"0123456789abcdef", 4_096), create=True)
+    broker = await watched(rig, password_file=str(passwords))
+    where = f"127.0.0.1:{broker.port}"
+    result = await run("health", "--mqtt", f"mqtt://{where}")
+    assert (result.exit_code, "lets us not in" in result.output) == (0, True)
+    result = await run("health", "--mqtt", f"mqtt://ann:secret@{where}")
+    assert (result.exit_code, "it let us in" in result.output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"", "closed the connection; does it expect TLS"),
+        (b"\x20\x03\x00\x88\x00", "The broker refuses clients: server unavailable (0x88)."),
+        (b"\xd0\x00", "answers CONNECT with PINGRESP."),
+        (b"HTTP/1.1 400 Bad Request\r\n" + b"x: y\r\n" * 20 + b"\r\n", "does not answer as MQTT does: "),
+        (b"\x20\x03\x00\x00\x00", "closed the connection"),
+        (b"\x20", "closed the connection"),
+    ],
+)
+async def test_what_is_no_well_broker_is_said(answer: bytes, expected: str) -> None:
+    with answering(answer) as port:
+        result = await run("health", "--mqtt", f"mqtt://127.0.0.1:{port}")
+    assert result.exit_code == 1
+    assert expected in result.stderr
+
+
+async def test_a_plain_port_does_not_speak_tls(rig: Rig, unused: int) -> None:
+    broker = await watched(rig)
+    result = await run("health", "--mqtt", f"mqtts://127.0.0.1:{broker.port}", "--insecure")
+    assert (result.exit_code, "does it speak TLS there?" in result.stderr) == (1, True)
+    result = await run("health", "--mqtt", f"mqtt://127.0.0.1:{unused}")
+    assert (result.exit_code, f"Nobody listens on 127.0.0.1:{unused}" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("health", "--url", "ftp://x"), "'ftp://x' is no URL like http://127.0.0.1:9883."),
+        (("health", "--url", "http://x:99999"), "'http://x:99999' is no URL"),
+        (("top", "--url", "x", "-c", "broker.toml"), "--url and --config exclude each other."),
+        (("why", "t", "-c", "nothing.toml"), "nothing.toml: cannot be read: No such file or directory"),
+        (("health", "--mqtt", "http://x"), "'http://x' is no URL like mqtt://localhost:1883."),
+        (("health", "--mqtt", "mqtt://x:99999"), "'mqtt://x:99999' is no URL"),
+        (("health", "--mqtt", "mqtt://x", "--url", "x"), "--mqtt goes with neither --url nor --config."),
+        (("health", "--cafile", "x"), "--cafile and --insecure belong to --mqtt."),
+        (("health", "--mqtt", "--insecure"), "--cafile and --insecure belong to mqtts://."),
+    ],
+)
+async def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], expected: str) -> None:
+    result = await run(*arguments)
+    assert result.exit_code == 2
+    assert expected in result.stderr
+
+
+# ── where to ask ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[metrics]", "http://127.0.0.1:9883"),
+        ('[metrics]\nhost = "0.0.0.0"\nport = 5', "http://127.0.0.1:5"),
+        ('[metrics]\nhost = "::"', "http://[::1]:9883"),
+        ('[metrics]\nhost = "broker.example"', "http://broker.example:9883"),
+    ],
+)
+async def test_the_config_says_where_the_broker_is(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(text)
+    assert place(None, str(file)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("", "has no section [metrics]"), ("[metrics]\nport = 0", "metrics.port is 0")]
+)
+async def test_a_config_that_does_not_say_it_is_wrong_usage(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(text)
+    with pytest.raises(WrongUsage, match=re.escape(expected)):
+        place(None, str(file))
+
+
+@pytest.mark.slow
+async def test_they_start_without_the_broker() -> None:
+    """A container asks every few seconds."""
+    program = (
+        "import mqttlite.cli.main, mqttlite.cli.health, mqttlite.cli.top, mqttlite.cli.why, sys; print(*sys.modules)"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    loaded = output.decode().split()
+    assert "mqttlite.cli.health" in loaded
+    integration = {name.split(".")[1] for name in loaded if name.startswith("mqttlite.")}
+    assert integration <= {"build", "cli", "wire"}
+    assert not {"asyncio", "rich", "cryptography"} & set(loaded)
+
+
+# ── why ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def delivery_log(**answers: object) -> Callable[[str, str | None], dict[str, Any]]:
+    return lambda target, client: {"known": True, "sentences": [f"{target} for {client}"], **answers}
+
+
+async def test_why_prints_the_ledger_s_sentences(rig: Rig) -> None:
+    broker = await watched(rig)
+    assert broker.monitor is not None
+    broker.monitor.why = delivery_log()
+    result = await run("why", "plant/ü/#", "--client", "c 7", "--url", url(broker))
+    assert (result.exit_code, result.stdout) == (0, "plant/ü/# for c 7\n")
+    result = await run("why", "t", "--url", url(broker), "--json")
+    assert json.loads(result.stdout) == {"known": True, "sentences": ["t for None"]}
+
+
+async def test_why_asks_a_real_ledger(rig: Rig) -> None:
+    broker = await watched(rig, delivery_log=DeliveryLogOptions(topics=("plant/#",)))
+    subscriber = await rig.device(broker.port, "c7")
+    await subscriber.subscribe("plant/#", 0)
+    publisher = await rig.device(broker.port, "c3")
+    publisher.publish("plant/7", b"x", 1)
+    await publisher.ping()
+    result = await run("why", "plant/7", "--client", "c7", "--url", url(broker))
+    assert result.exit_code == 0
+    assert re.search(r"plant/7 from c3 .* c7", result.stdout), result.stdout
+    named = re.search(r"\b[0-9a-f]{4,16}-\d+\b", result.stdout)
+    assert named is not None
+    by_id = await run("why", named[0], "--url", url(broker))
+    assert (by_id.exit_code, by_id.stdout) == (0, result.stdout)
+    unknown = await run("why", "office/1", "--url", url(broker))
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert "plant/#" in unknown.stderr
+
+
+async def test_why_of_what_nobody_knows_is_exit_code_1(rig: Rig) -> None:
+    broker = await watched(rig)
+    assert broker.monitor is not None
+    broker.monitor.why = delivery_log(known=False, sentences=["Nothing is known.", "Follow it."])
+    result = await run("why", "t", "--url", url(broker))
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Nothing is known.\nFollow it.\n")
+
+
+async def test_why_without_a_ledger_says_how_to_keep_one(rig: Rig) -> None:
+    result = await run("why", "t", "--url", url(await watched(rig)))
+    assert (result.exit_code, "[ledger]" in result.stderr) == (1, True)
+
+
+# ── top ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_top_prints_who_is_there_and_who_is_slow(rig: Rig) -> None:
+    broker = await watched(rig)
+    publisher = await rig.device(broker.port, "publisher")
+    away = await rig.device(broker.port, "away\x1b[2J", expiry=100)
+    await away.subscribe("t", 1)
+    await away.disconnect()
+    for _ in range(1_234):
+        publisher.publish("t", b"x", 1)
+    publisher.publish("nobody", b"x")
+    await publisher.ping()
+    await until(lambda: len(broker._loop_driver.links) == 1)
+    result = await run("top", "--once", "--url", url(broker))
+    assert result.exit_code == 0
+    assert re.search(r"^mqttlite \S+ \((pure Python|compiled), Python [\d.]+\), up ", result.stdout)
+    assert "clients    1 connected, 0 blocked, 2 sessions, 1 subscriptions\n" in result.stdout
+    assert "in all 1 235, " in result.stdout
+    assert "waiting    1 234 messages in queues (" in result.stdout
+    assert "drops      1 no_subscribers\n" in result.stdout
+    assert re.search(r"Greediest: .*\n.*\n  publisher +\S+ \S+ .* on front\n", result.stdout)
+    assert re.search(r"Longest queues: .*\n.*\n  away\\x1b\[2J +- +0 B +1 234 +0 +0  away\n", result.stdout)
+    assert "\x1b" not in result.stdout
+
+
+async def test_top_says_that_a_broker_is_not_ready(rig: Rig) -> None:
+    broker = await watched(rig)
+    broker._not_ready = "the broker stops"
+    result = await run("top", "--url", url(broker))
+    assert "NOT READY: the broker stops\n" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_000, "1.0 KiB"),
+        (150_000, "146 KiB"),
+        (2_000_000, "1.9 MiB"),
+        (4e15, "3638.0 TiB"),
+    ],
+)
+async def test_sizes_are_short(value: float, expected: str) -> None:
+    assert top.size(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0, "0 µs"),
+        (0.00025, "250 µs"),
+        (0.0123, "12.3 ms"),
+        (4.1, "4.1 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7_260, "2 h 1 min"),
+        (180_000, "2 d 2 h"),
+    ],
+)
+async def test_durations_are_short(seconds: float, expected: str) -> None:
+    assert top.duration(seconds) == expected
+
+
+@pytest.mark.slow
+async def test_on_a_terminal_top_goes_on_until_it_is_interrupted(rig: Rig) -> None:
+    broker = await watched(rig)
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mqttlite", "top", "--url", url(broker), "--interval", "0.5"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+    )
+    os.close(theirs)
+    try:
+        shown = b""
+        async with asyncio.timeout(30):
+            while shown.count(b"loop lag") < 3:
+                shown += await asyncio.to_thread(os.read, ours, 65_536)
+            assert b"0 connected" in shown
+            await rig.device(broker.port, "newcomer")
+            while b"1 connected" not in shown or b"newcomer" not in shown:
+                shown += await asyncio.to_thread(os.read, ours, 65_536)
+            await broker.stop()
+            while b"Nothing listens at" not in shown:
+                shown += await asyncio.to_thread(os.read, ours, 65_536)
+        process.send_signal(2)
+        async with asyncio.timeout(10):
+            reading = asyncio.create_task(asyncio.to_thread(_drain, ours))
+            assert await process.wait() == 130
+            await reading
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(ours)
+
+
+def _drain(terminal: int) -> None:
+    """Read until the other end is closed."""
+    try:
+        while os.read(terminal, 65_536):
+            pass
+    except OSError:  # how Linux says it
+        pass
+
+
+async def test_without_rich_the_live_view_says_what_to_install(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.live", None)
+    broker = await watched(rig)
+    with pytest.raises(top.Unreachable, match=r"pip install 'mqttlite\[top\]'"):
+        await asyncio.to_thread(top._live, [url(broker)], 5.0, 1.0)

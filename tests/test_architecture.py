@@ -1,0 +1,202 @@
+"""The house keeps its shape: imports point down, the ground floor stays pure, and every module stands alone.
+
+What the modules do is tested elsewhere. The rules are read from the sources, so breaking one needs no luck to be found.
+"""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import mqttlite
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Each room with the rooms it may look into. Rooms of one floor do not know each other.
+GROUND: Final = {"wire": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
+ADAPTER_PACKAGES: Final = {"net", "store", "security", "gateway", "telemetry", "delivery", "testing"}
+BELOW: Final[dict[str, set[str]]] = {
+    **GROUND,
+    **{room: set(GROUND) for room in ADAPTER_PACKAGES},
+    "client": {"wire"},
+    "config": ADAPTER_PACKAGES | set(GROUND),
+    "build": set(),
+    "monitor": ADAPTER_PACKAGES | set(GROUND) | {"build", "config"},
+    "server": ADAPTER_PACKAGES | set(GROUND) | {"config", "monitor"},
+    "cli": ADAPTER_PACKAGES | set(GROUND) | {"build", "client", "config", "server"},
+    "__main__": {"cli"},
+    "": ADAPTER_PACKAGES | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names
+}
+
+# A clock, a loop, a thread, a disk, a die: anything that makes two runs differ.
+IMPURE: Final = {
+    "asyncio", "concurrent", "fcntl", "glob", "http", "logging", "mmap", "multiprocessing", "os", "pathlib", "platform",
+    "queue", "random", "secrets", "select", "selectors", "shutil", "signal", "socket", "socketserver", "sqlite3", "ssl",
+    "subprocess", "tempfile", "threading", "time", "urllib", "uuid",
+}  # fmt: skip
+THIRD_PARTY_ON_THE_GROUND: Final = {"mqttlite.topics.retained": {"pygtrie"}}
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES: Final = {module_name(path): path for folder in ("mqttlite", "spark_analytics") for path in sources(folder)}
+
+
+def room_of(module: str) -> str:
+    """The part of a name after "mqttlite."; empty for the package itself."""
+    return module.split(".")[1] if "." in module else ""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports_of(path: Path) -> frozenset[str]:
+    """Every module a file names in an import, wherever the import stands; `from package import module` too."""
+    package = module_name(path).split(".") if path.name == "__init__.py" else module_name(path).split(".")[:-1]
+    found: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            below = {f"{base}.{alias.name}" for alias in node.names}
+            modules_below = below & MODULES.keys()
+            found |= modules_below
+            if modules_below != below:
+                found.add(base)
+    return frozenset(found)
+
+
+def top(name: str) -> str:
+    return name.split(".")[0]
+
+
+def offences() -> Iterator[str]:
+    """Every import inside mqttlite that does not point down."""
+    for module, path in MODULES.items():
+        if top(module) != "mqttlite":
+            continue
+        room = room_of(module)
+        for name in imports_of(path):
+            if top(name) == "mqttlite" and room_of(name) != room and room_of(name) not in BELOW.get(room, set()):
+                yield f"{module} imports {name}"
+
+
+def test_every_room_has_its_floor() -> None:
+    assert {room_of(module) for module in MODULES if top(module) == "mqttlite"} <= BELOW.keys()
+
+
+def test_imports_point_down() -> None:
+    assert sorted(offences()) == []
+
+
+def test_the_ground_floor_imports_nothing_that_makes_two_runs_differ() -> None:
+    impure = {
+        f"{module} imports {name}"
+        for module, path in MODULES.items()
+        if top(module) == "mqttlite" and room_of(module) in GROUND
+        for name in imports_of(path)
+        if top(name) in IMPURE
+    }
+    assert impure == set()
+
+
+def test_the_ground_floor_needs_only_the_standard_library() -> None:
+    foreign = {
+        f"{module} imports {name}"
+        for module, path in MODULES.items()
+        if top(module) == "mqttlite" and room_of(module) in GROUND
+        for name in imports_of(path)
+        if top(name) not in {"mqttlite", *sys.stdlib_module_names, *THIRD_PARTY_ON_THE_GROUND.get(module, ())}
+    }
+    assert foreign == set()
+
+
+@pytest.mark.parametrize(
+    ("folder", "stranger"),
+    [
+        ("mqttlite", "spark_analytics"),
+        ("mqttlite", "pyspark"),
+        ("tools", "pyspark"),
+        ("mqttlite", "tests"),
+        ("mqttlite", "bench"),
+    ],
+)
+def test_some_parts_know_nothing_of_each_other(folder: str, stranger: str) -> None:
+    assert [module_name(path) for path in sources(folder) if stranger in map(top, imports_of(path))] == []
+
+
+def test_of_mqttlite_the_analytics_know_the_public_client_and_only_to_send_alerts() -> None:
+    known = {
+        (module_name(path), name)
+        for path in sources("spark_analytics")
+        for name in imports_of(path)
+        if name.split(".")[0] == "mqttlite"
+    }
+    assert known == {("spark_analytics.alerts", "mqttlite.client")}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: imports_of(path) & MODULES.keys() for module, path in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
+
+
+IMPORT_EACH_ALONE = """
+import importlib, os, sys, traceback
+for name in "asyncio click cryptography.x509 msgspec ssl uvloop pyspark.sql pyspark.sql.functions".split():
+    try:
+        importlib.import_module(name)  # shared by the children, which makes them quick
+    except ImportError:
+        pass
+for name in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        print(name)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.slow
+def test_every_module_imports_alone() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", IMPORT_EACH_ALONE, *MODULES], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.stdout.split() == [], result.stderr
+    assert result.returncode == 0, result.stderr
+
+
+def test_public_names_exist() -> None:
+    assert mqttlite.__all__
+    assert [name for name in mqttlite.__all__ if not hasattr(mqttlite, name)] == []
+
+
+def test_modules_open_by_saying_what_lives_in_them() -> None:
+    trees = {module: tree_of(path) for module, path in MODULES.items()}
+    assert [module for module, tree in trees.items() if tree.body and ast.get_docstring(tree) is None] == []

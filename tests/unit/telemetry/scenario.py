@@ -1,0 +1,59 @@
+"""What the core would tell of some messages, told by a test that also says when; and who listens."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from mqttlite.telemetry.delivery_log import DeliveryLog, Options
+from mqttlite.telemetry.tracing import DeliveryOutcome, Listener, MessageTracer, Traced
+from mqttlite.telemetry.wall import Wall
+
+NOON = datetime(2026, 11, 21, 12, 3, 14, 201_000, tzinfo=UTC)
+"""When a story begins."""
+
+
+class Scenario(Listener):
+    def __init__(self, **options: Any) -> None:
+        self.now = 1_000.0
+        self.stages: list[tuple[str, int, float]] = []
+        self.ends: list[tuple[str | None, str, str]] = []
+        self.standing = ""
+        self.message_tracer = MessageTracer(self, lambda: self.now, lambda _client_id, _what: self.standing)
+        self.delivery_log = DeliveryLog(
+            Options(**options),
+            "5f2c0123456789ab",
+            Wall(self.now, wall_clock=NOON.timestamp, steady_clock=lambda: 0.0),
+            clock=lambda: self.now,
+            stopwatch=lambda: self.now,
+            mean_distance=lambda: 12.0,
+        )
+        self._trace = 40
+
+    def publish(
+        self, topic: str = "plant/7/temp", qos: int = 1, receivers: int = 1, publisher: str | None = "c3"
+    ) -> int:
+        """A message comes in; its trace."""
+        self._trace += 1
+        name = topic.encode()
+        message = Traced(self._trace, name, qos, 10, publisher, self.now, self.now)
+        message.is_chosen = self.delivery_log.traces_topic(name)
+        self.message_tracer.begin(message)
+        self.message_tracer.on_routed(self._trace, receivers)
+        return self._trace
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def why(self, target: str = "plant/7/temp", client: str | None = None) -> list[str]:
+        sentences: list[str] = self.delivery_log.why(target, client)["sentences"]
+        return sentences
+
+    # ------------------------------------------------------------------ what the follower tells
+
+    def on_stage(self, message: Traced, stage: str, qos: int, seconds: float) -> None:
+        self.stages.append((stage, qos, round(seconds, 6)))
+
+    def on_delivery(self, delivery: DeliveryOutcome) -> None:
+        self.delivery_log.enter(delivery)
+
+    def on_end(self, delivery: DeliveryOutcome) -> None:
+        self.ends.append((delivery.receiver, delivery.outcome, delivery.reason))
