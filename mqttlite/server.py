@@ -23,6 +23,7 @@ from mqttlite.net.link import Link, about
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import Proxies
+from mqttlite.net.tls import ServerContext
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator
 from mqttlite.security.identity import identity_of
@@ -398,6 +399,7 @@ class Broker:
             context=context,
             proxies=None if options.proxy_protocol is None else Proxies(options.proxy_protocol),
             max_connections=options.max_connections,
+            max_half_open=options.half_open_limit(),
             handshake_timeout_s=options.handshake_timeout_s,
             must_authenticate=not auth_chain.is_open,
             methods=auth_chain.methods,
@@ -423,6 +425,7 @@ class Broker:
         return AuthChain(passwords, passwords)
 
     def _on_question(self, link: Link, question: Authenticate) -> None:
+        self._note_connect(link)
         auth_chains = [auth_chain for listener, auth_chain in self._auth_chains.items() if listener.holds(link)]
         if auth_chains:  # else the link is gone
             task = asyncio.get_running_loop().create_task(self._authenticate(link, auth_chains[0], question))
@@ -448,8 +451,13 @@ class Broker:
         self._core.answer(question.number, verdict, asyncio.get_running_loop().time())
         self._loop_driver.wake()
 
+    def _note_connect(self, link: Link) -> None:
+        for listener in self.listeners:
+            listener.note_connect(link)
+
     def _on_connected(self, link: Link) -> None:
         connection = link.connection
+        self._note_connect(link)
         if self.dataset is not None:
             self.dataset.begin(self._opened(link))
         if _log.isEnabledFor(logging.INFO):
@@ -546,7 +554,7 @@ def _printable(text: str) -> str:
 def _tls_context(number: int, options: ListenerOptions) -> ssl.SSLContext | None:
     """What a listener speaks TLS with; None for one that does not. Raises `ConfigError` for files it cannot use."""
     try:
-        return None if options.tls is None else server_context(options.tls)
+        return None if options.tls is None else server_context(options.tls, ServerContext)
     except TlsConfigError as error:
         raise ConfigError(f"listeners[{number}].tls.{error.option}: {error}") from None
 

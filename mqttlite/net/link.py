@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, cast, final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import Connection
+from mqttlite.core.connection import AWAITING_CONNECT, Connection
 
 ITERATION_BYTES: Final = 1_048_576
 """When about so much waits to be written it is written at once, not after the pass: bounds what one pass piles up."""
@@ -239,6 +239,11 @@ class Link:
                 transport.abort()
         else:  # TLS: to close is to exchange farewells
             transport.close()
+
+    @property
+    def awaits_connect(self) -> bool:
+        """Whether its client is yet to send a whole CONNECT."""
+        return self.connection.state == AWAITING_CONNECT
 
     @property
     def unsent_bytes(self) -> int:

@@ -30,6 +30,7 @@ class ListenerFigures:
     connections: int
     """Open now, also those that are not through their handshake yet."""
     turned_away: int
+    half_open_closed: int
     failed_handshakes: int
     certificate_ends_at: float | None
     """When the first certificate of its chain is out of date, in seconds since 1970; None without TLS."""

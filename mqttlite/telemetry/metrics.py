@@ -140,6 +140,11 @@ def _connections(figures: Figures) -> Iterator[Metric]:
         [({"listener": each.name}, each.turned_away) for each in figures.listeners],
     )
     yield _counter(
+        "mqttlite_half_open_connections_closed",
+        "Connections closed before their CONNECT came, to make room for others.",
+        [({"listener": each.name}, each.half_open_closed) for each in figures.listeners],
+    )
+    yield _counter(
         "mqttlite_handshakes_failed",
         "Handshakes of TLS, and headers of proxies, that failed.",
         [({"listener": each.name}, each.failed_handshakes) for each in figures.listeners],

@@ -27,6 +27,7 @@ def status(figures: Figures) -> bytes:
                 "addresses": each.addresses,
                 "connections": each.connections,
                 "turned_away": each.turned_away,
+                "half_open_closed": each.half_open_closed,
                 "failed_handshakes": each.failed_handshakes,
                 "certificate_ends_at": each.certificate_ends_at,
             }
