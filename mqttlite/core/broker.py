@@ -6,6 +6,7 @@ below is
 caught in `feed`, ends its connection and touches no other.
 """
 
+from collections.abc import Iterable
 from typing import Final, final
 
 from mqttlite.core import connect
@@ -23,6 +24,7 @@ from mqttlite.core.connection import (
 )
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.effects import Effects
+from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import (
     BYTES_PER_WORK_UNIT,
     CHUNK_WORK,
@@ -90,7 +92,10 @@ class Broker:
         cache_bytes = limits.max_route_cache_bytes
         self._routes: Final = Routes(sessions, cache_bytes, share_policies or {}, self.effects)
         self.router: Final = Router(self._routes, self.effects, limits)
-        self.sessions: Final = Sessions(sessions, self._routes, self.router, self._deadlines, self.effects, limits)
+        self._jobs: Final = Jobs(self.effects)
+        self.sessions: Final = Sessions(
+            sessions, self._routes, self.router, self._deadlines, self._jobs, self.effects, limits
+        )
         self._packet_handler: Final = PacketHandler(self._routes, self.router, self.effects, limits, client_id_prefix)
         self._online: Final[dict[str, Connection]] = {}
         self._client_id_prefix: Final = client_id_prefix
@@ -99,9 +104,9 @@ class Broker:
         self._server_reference = ""
         self._analysts: frozenset[str] = frozenset()
 
-    def restore(self, changes: list[Change], now: float) -> None:
-        """Begin with what a store kept. Before the first input."""
-        restore(changes, self.sessions, self.router, now)
+    def restore(self, batches: Iterable[list[Change]], now: float) -> None:
+        """Begin with what a store kept, as `Store.load` gives it. Before the first input."""
+        restore(batches, self.sessions, self.router, now)
         if self.effects.tracer is not None:
             self._routes.observe(self._routes.traffic)
 
@@ -206,6 +211,8 @@ class Broker:
         """Do what is due; return when to come back, None for not before something happens."""
         effects = self.effects
         effects.now = now
+        effects.work = 0
+        self._jobs.run()
         backlogged, effects.backlogged = effects.backlogged, []
         for at, number in enumerate(backlogged):
             if effects.pending_bytes >= ITERATION_BYTES:
@@ -235,7 +242,7 @@ class Broker:
 
     def due_at(self) -> float | None:
         """When `tick` wants to be called next."""
-        return self.effects.now if self.effects.backlogged else self._deadlines.next_at()
+        return self.effects.now if self.effects.backlogged or len(self._jobs) else self._deadlines.next_at()
 
     def block(self, connection: Connection, now: float) -> None:
         """The link takes no more bytes for now."""
@@ -273,6 +280,9 @@ class Broker:
         self.effects.now = now
         for connection in list(self.connections.values()):
             self._end(connection, CloseReason.SERVER_SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN, "the server shuts down")
+        while len(self._jobs):
+            self.effects.work = 0
+            self._jobs.run()
         self.effects.overflowed.clear()
 
     # ------------------------------------------------------------------ what there is
@@ -401,7 +411,9 @@ class Broker:
             detail = "another connection uses this client identifier"
             self._end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
         before = len(self.effects.changes)
-        session, present = self.sessions.open(client_id, packet.clean_start, expiry)
+        session, present = self.sessions.open(
+            client_id, packet.clean_start, expiry, connection.username, connection.version
+        )
         session.will = packet.will  # [MQTT-3.1.2-7]
         connection.clean_start = packet.clean_start
         connection.session_present = present

@@ -84,6 +84,12 @@ class Effects:
         self.pending_bytes = 0
         """About how much the dirty outboxes hold, counting shared bytes once for each holder."""
 
+    def record(self, change: Change, outbox: "Outbox | None" = None) -> None:
+        """Something is to be made durable, and before that outbox is written, if one is given."""
+        self.changes.append(change)
+        if outbox is not None:
+            outbox.awaits_commit = True
+
 
 @final
 class TopicAliases:

@@ -29,7 +29,8 @@ class Limits:
     max_inflight: int = 1_000
     """QoS 1 and 2 messages unacknowledged by a client, where its own Receive Maximum is not smaller."""
     max_queued_messages: int = 10_000
-    """QoS 1 and 2 messages waiting for one session, offline or behind its window; packet identifiers end at 65 535."""
+    """QoS 1 and 2 messages waiting for one session, offline or behind its window: bounds what a client that never comes
+    back may cost. Each takes eight bytes beside the message, which sessions share, so there may be millions."""
     max_queued_bytes: int = 64 * 1_048_576
     """The same in bytes of payloads, topics and long properties, so that large messages do not get 10 000 places."""
     max_outbox_bytes: int = 4 * 1_048_576
@@ -62,11 +63,6 @@ class Limits:
     def __post_init__(self) -> None:
         if self.on_overflow not in OVERFLOW_POLICIES:
             raise ValueError(f"on_overflow is {self.on_overflow!r}: it may be {', '.join(OVERFLOW_POLICIES)}")
-        if self.max_queued_messages + self.max_inflight > 60_000:
-            raise ValueError(
-                f"max_queued_messages + max_inflight is {self.max_queued_messages + self.max_inflight}: "
-                "60000 at most, for each message has one of 65535 packet identifiers"
-            )
         if not self.connect_timeout_s >= 0.001:  # so written, it refuses NaN too
             raise ValueError(f"connect_timeout_s is {self.connect_timeout_s:g}: 0.001 at least")
         for name, least in _LEAST.items():

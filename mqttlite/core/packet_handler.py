@@ -178,7 +178,7 @@ class PacketHandler:
             self._on_publish(connection, packet)
         elif isinstance(packet, Ack):
             if packet.packet_type == PUBACK:
-                session.on_puback(packet.packet_id)
+                session.on_puback(packet.packet_id, packet.reason_code)
             elif packet.packet_type == PUBREC:
                 session.on_pubrec(packet.packet_id, packet.reason_code)
             elif packet.packet_type == PUBREL:

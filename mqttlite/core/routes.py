@@ -175,6 +175,7 @@ class Routes:
         "_compared",
         "_compared_at",
         "_effects",
+        "_ending",
         "_groups",
         "_known",
         "_max_bytes",
@@ -203,6 +204,7 @@ class Routes:
         self._tree: Final[SubscriptionTree[Subscription | Share]] = SubscriptionTree()
         self._shares: Final[dict[bytes, Share]] = {}
         self._groups: Final[dict[str, int]] = {}
+        self._ending: Final[dict[str, int]] = {}  # sessions that ended and have subscriptions in the tree, by client
         self.cache: Final[dict[bytes, Route | None]] = {}
         """None: the route was dropped, and the index still has the topic."""
         self._known: Final = KnownTopics(TOPICS_COMPARED)
@@ -299,15 +301,36 @@ class Routes:
         self._remove(subscription)
         self.forget(subscription.topic_filter)
 
-    def remove_all(self, session: Session) -> None:
-        """Take out all subscriptions of a session that ends."""
-        for subscription in session.subscriptions.values():
-            shared = split_share(subscription.topic_filter)
-            if shared is not None:
-                self._remove_from_share(subscription, shared[1])
-            else:
-                self._remove(subscription)
+    def end_session(self, session: Session) -> None:
+        """A session is over and no longer in the table: no route leads to it from now on.
+
+        Its subscriptions are to be taken out of the tree by `remove_ended`, in parts, and then `end_ended` be called.
+        """
         self.forget_session(session)
+        if self.groups_of(session):
+            for subscription in list(session.subscriptions.values()):
+                shared = split_share(subscription.topic_filter)
+                if shared is not None:
+                    del session.subscriptions[subscription.topic_filter]
+                    self._remove_from_share(subscription, shared[1])
+        self._ending[session.client_id] = self._ending.get(session.client_id, 0) + 1
+
+    def remove_ended(self, subscription: Subscription) -> None:
+        """Take out a subscription, not a shared one, of a session that is over."""
+        self._remove(subscription)
+
+    def end_ended(self, session: Session) -> None:
+        """All subscriptions of a session that is over are out."""
+        sessions = self._ending.pop(session.client_id) - 1
+        if sessions:
+            self._ending[session.client_id] = sessions
+
+    def _is_over(self, subscription: Subscription) -> bool:
+        """Whether it is one of a session that is over."""
+        if subscription.client_id not in self._ending:
+            return False
+        session = self._sessions.get(subscription.client_id)
+        return session is None or session.subscriptions.get(subscription.topic_filter) is not subscription
 
     def _remove(self, subscription: Subscription) -> None:
         self.subscriptions -= 1
@@ -323,6 +346,9 @@ class Routes:
 
     def forget_session(self, session: Session) -> None:
         """The session came or went: its outbox in the cached routes is no longer the right one."""
+        if len(session.subscriptions) > COMPARED_PER_ITERATION:
+            self._clear()
+            return
         for topic_filter in session.subscriptions:  # of a shared one no route knows the session
             if not self.cache:
                 return
@@ -407,6 +433,8 @@ class Routes:
                 if shares is _NO_SHARES:
                     shares = []
                 shares.append(found)
+            elif self._ending and self._is_over(found):
+                continue
             elif found.client_id in by_client:
                 by_client[found.client_id].append(found)
             else:

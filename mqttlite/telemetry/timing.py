@@ -7,7 +7,7 @@ a few microseconds, and what they keep does not grow.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Final
 
 from mqttlite.core.changes import Change
@@ -80,7 +80,7 @@ class TimedStore:
             self._on_success(started)
         return None
 
-    def load(self) -> list[Change]:
+    def load(self) -> Iterator[list[Change]]:
         return self._store.load()
 
     async def _see_through(self, under_way: Awaitable[None], started: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.core.changes import SaveMessage
+from mqttlite.core.changes import Enqueue
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import (
@@ -190,7 +190,7 @@ async def test_a_failed_commit_is_tried_again_with_the_same_changes(
     assert [(await publisher.expect(Ack)).packet_id for _ in range(2)] == [1, 2]
     assert [await receiver.message() for _ in range(2)] == [("kept", b"1"), ("kept", b"2")]
     tried = [[type(change) for change in changes] for changes in store.attempts[:4]]
-    assert tried == [[SaveMessage]] * 4
+    assert tried == [[Enqueue]] * 4
     assert all(changes == store.attempts[0] for changes in store.attempts[:4])
     assert "commit of 1 changes failed (attempt 1)" in caplog.text
     assert "succeeded at attempt 4" in caplog.text

@@ -22,6 +22,7 @@ from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Will
 from tests.integration.conftest import JumpingLoop, Rig
 from tests.support.device import Device, Gone, until
+from tests.support.stores import loaded
 
 asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
 
@@ -145,7 +146,7 @@ async def test_a_stopped_broker_touches_its_store_no_more(rig: Rig, jump: Callab
     jump(60)
     for _ in range(10):
         await asyncio.sleep(0)
-    assert len(store.load()) == 2
+    assert len(loaded(store)) == 2
 
 
 async def test_a_running_broker_is_not_started_twice(rig: Rig) -> None:

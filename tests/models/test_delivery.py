@@ -283,11 +283,12 @@ class Delivery(RuleBasedStateMachine):
                 continue
             assert session.quota == window - len(session.inflight) - len(session.released)
             assert len(session.inflight) + len(session.released) <= window
-            assert not session.inflight.by_id().keys() & {*session._queued, *session.released.all()}
-            assert list(session._pending) == list(session._queued)
-            assert session._queued_bytes == sum(each.message.size() for each in session._queued.values())
+            assert not session.inflight.by_id().keys() & {*session.window.resend, *session.released.all()}
+            assert not session.window.resend.keys() & {*session.released.all()}
+            again = sum(each.message_bytes() for each in session.window.resend.values())
+            assert session.queued_bytes == again + sum(each.message.size() for each in session.queue.deliveries)
             if not session.outbox.blocked and session.quota > 0:
-                assert not session._pending, "nothing waits that could be sent"
+                assert not session.queued, "nothing waits that could be sent"
 
     @invariant()
     def the_store_knows_it_all(self) -> None:
@@ -298,7 +299,13 @@ class Delivery(RuleBasedStateMachine):
             restored = other.broker.sessions.get(oracle.name)
             assert session is not None
             assert restored is not None
-            assert session.inflight.by_id().keys() | session._queued.keys() == restored._queued.keys()
+            sent = [*session.inflight.by_id().items(), *session.window.resend.items()]
+            again = restored.window.resend
+            assert [(packet_id, each.sequence) for packet_id, each in sent] == [
+                (packet_id, each.sequence) for packet_id, each in again.items()
+            ]
+            assert list(session.queue.deliveries) == list(restored.queue.deliveries)
+            assert not session.queue.deliveries or session.queue.first == restored.queue.first
             assert session.released.all() == restored.released.all()
             assert session.received.all() == restored.received.all()
             assert session.subscriptions.keys() == restored.subscriptions.keys()

@@ -12,6 +12,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from mqttlite.core.message import Delivery
+from mqttlite.core.session import Session
 from mqttlite.core.shares import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5, V311
@@ -24,6 +26,13 @@ FOREVER: Final = float("inf")
 
 def ends_at(now: float, expiry: int) -> float:
     return FOREVER if expiry == NEVER_EXPIRES else now + expiry
+
+
+def unfinished(session: Session) -> list[Delivery]:
+    """QoS 1 messages of shared subscriptions that the client has not acknowledged."""
+    sent = [*session.inflight.by_id().values(), *session.window.resend.values()]
+    deliveries = [*[each.delivery for each in sent if each.delivery is not None], *session.queue.deliveries]
+    return [delivery for delivery in deliveries if delivery.share and delivery.qos == 1]
 
 
 # ---------------------------------------------------------------------- what is retained
@@ -264,7 +273,7 @@ class Groups(RuleBasedStateMachine):
         """Who has which copy unacknowledged, as the broker sees it; nobody shares one with another."""
         found: dict[Copy, str] = {}
         for session in self.world.broker.sessions.values():
-            for delivery in session.unfinished_shares():
+            for delivery in unfinished(session):
                 copy = (delivery.share, delivery.message.payload)
                 assert copy not in found, "two have the same message"
                 found[copy] = session.client_id

@@ -46,6 +46,7 @@ from tests.simulation.reference import (
     matches,
 )
 from tests.support.recorder import Recorder
+from tests.support.stores import loaded
 
 START = 1_000_000.0
 STORY = 40
@@ -650,9 +651,9 @@ class World:
         """After 65 535 messages the identifiers begin anew: those in use are passed over."""
         session = self.broker.sessions.get(client.name)
         if session is not None:
-            session._next_packet_id = self.rng.choice([1, 1, 65_534])
-            session._unused_ids = 0
-            self.tell(f"the identifiers for {client.name} go on at {session._next_packet_id}")
+            next_id = self.rng.choice([1, 1, 65_534])
+            session.window.continue_at(next_id)
+            self.tell(f"the identifiers for {client.name} go on at {next_id}")
 
     def _inspect(self) -> None:
         """Somebody new subscribes and finds all that is retained, and only that."""
@@ -710,11 +711,11 @@ class World:
         self.calls = {}
         self.reference = before
         self.broker = self._new_broker()
-        kept = self.store.load()
+        kept = loaded(self.store)
         for change in kept:
             if isinstance(change, SaveRetained):  # the object that the dead broker had, and may have marked
                 change.message.superseded = False
-        self.broker.restore(kept, self.now)
+        self.broker.restore([kept], self.now)
         self._check()
 
     def _feed_doomed(self, call: Call) -> None:
@@ -764,8 +765,9 @@ class World:
             assert set(own.released.all()) == session.released
             assert own.subscriptions.keys() == session.subscriptions.keys()
             assert (own.outbox is None) == (session.line is None)
-            assert len(own._pending) <= limits.max_queued_messages + limits.max_inflight
-            assert own._queued_bytes == sum(delivery.message.size() for delivery in own._queued.values())
+            assert len(own.queue) + len(own.window.resend) <= limits.max_queued_messages + limits.max_inflight
+            again = sum(each.message_bytes() for each in own.window.resend.values())
+            assert own.queued_bytes == again + sum(delivery.message.size() for delivery in own.queue.deliveries)
             assert own.durable == session.durable
         for call in self.calls.values():
             outbox = call.connection.outbox
@@ -872,7 +874,7 @@ class World:
             self.broker.publish(topic, b"", 1, True, self.now)
         self._settle()
         self._check_is_empty(self.broker)
-        assert self.store.load() == []
+        assert loaded(self.store) == []
 
     def _check_is_empty(self, broker: Broker) -> None:
         assert not broker.connections

@@ -3,13 +3,14 @@
 import pytest
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.changes import EndSession, SaveMessage, SettleMessage
+from mqttlite.core.changes import EndSession, Enqueue, Sent, Settled
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBREC, PUBREL
 from mqttlite.wire.packets import Ack, Publish
 from tests.support.core_driver import World, publishes, request
+from tests.support.stores import loaded
 
 
 def grown_world() -> World:
@@ -36,12 +37,14 @@ def test_what_was_kept_is_there_again() -> None:
     assert {"away", "there"} == set(after.broker.sessions._by_client_id)
     for client_id in ("away", "there"):
         old, new = before.session(client_id), after.session(client_id)
-        assert list(new._queued) == [*old.inflight.by_id(), *old._queued]
+        assert list(new.window.resend) == [*old.inflight.by_id(), *old.window.resend]
+        assert list(new.queue.deliveries) == list(old.queue.deliveries)
+        assert new.queue.first == old.queue.first
+        assert (new.username, new.version) == (old.username, old.version)
         assert new.released.all() == old.released.all()
         assert new.received.all() == old.received.all()
         assert new.subscriptions == old.subscriptions
         assert new.expiry_interval == old.expiry_interval
-    assert after.store.load() == before.store.load()
     assert after.broker.effects.changes == []
 
 
@@ -96,7 +99,7 @@ def test_a_session_that_was_left_expires_at_its_time_and_one_that_was_not_as_if_
     assert after.session("there")
     after.advance(0.1)
     assert after.broker.sessions.get("there") is None
-    assert after.store.load() == []
+    assert loaded(after.store) == []
 
 
 def test_a_session_that_expired_while_nobody_looked_is_over_at_the_first_tick() -> None:
@@ -109,15 +112,15 @@ def test_a_session_that_expired_while_nobody_looked_is_over_at_the_first_tick() 
 
 
 def test_a_change_that_says_what_goes_is_nothing_to_restore() -> None:
-    for change in (EndSession("c"), SettleMessage("c", 1)):
+    for change in (EndSession("c"), Sent("c", 1, 1), Settled("c", 1)):
         with pytest.raises(TypeError, match="says what goes"):
-            Broker(Limits()).restore([change], 0.0)
+            Broker(Limits()).restore([[change]], 0.0)
 
 
 def test_what_belongs_to_a_session_comes_after_it() -> None:
-    orphan = SaveMessage("c", 1, Delivery(Message(b"t", b"x", 1), 1, False))
+    orphan = Enqueue("c", 1, Delivery(Message(b"t", b"x", 1), 1, False))
     with pytest.raises(AssertionError, match="'c' comes after what belongs to it"):
-        Broker(Limits()).restore([orphan], 0.0)
+        Broker(Limits()).restore([[orphan]], 0.0)
 
 
 def test_a_store_that_kept_nothing_gives_an_empty_broker() -> None:

@@ -6,11 +6,13 @@ import pytest
 
 from mqttlite.core.changes import (
     Change,
-    ReleaseMessage,
+    Enqueue,
     RemoveReceived,
-    SaveMessage,
+    RemoveReleased,
     SaveReceived,
-    SettleMessage,
+    SaveReleased,
+    Sent,
+    Settled,
 )
 from mqttlite.core.effects import Effects, Outbox
 from mqttlite.core.limits import (
@@ -22,7 +24,7 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
+from mqttlite.core.reasons import EXPIRED, NACKED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.topics.retained import RetainedMessages
@@ -44,9 +46,10 @@ class Bench:
         self.session = Session("c", 100 if durable else 0, self.effects, self.limits)
         self.connect(receive_maximum)
 
-    def connect(self, receive_maximum: int = 65_535, version: int = V5) -> None:
+    def connect(self, receive_maximum: int = 65_535, version: int = V5, max_packet_bytes: int = 0) -> None:
         self.outbox = Outbox(1, self.effects, self.limits)
         self.outbox.version = version
+        self.outbox.max_packet_bytes = max_packet_bytes
         self.session.attach(self.outbox, receive_maximum)
         self.session.resume()
 
@@ -76,6 +79,10 @@ class Bench:
     def changes(self, kind: type[Change]) -> list[int]:
         """The packet identifiers in the changes of one kind."""
         return [change.packet_id for change in self.effects.changes if isinstance(change, kind)]  # type: ignore[union-attr]
+
+    def sequences(self, kind: type[Enqueue | Sent | Settled]) -> list[int]:
+        """The sequences in the changes of one kind."""
+        return [change.sequence for change in self.effects.changes if isinstance(change, kind)]
 
 
 def retained(*payloads: str, qos: int = 0, topic: bytes = b"r") -> list[Delivery]:
@@ -235,9 +242,10 @@ def test_dropping_the_oldest_makes_room_for_the_newest() -> None:
     bench.session.detach()
     assert bench.deliver("abcd") == [True] * 4
     assert bench.session.drops == {QUEUE_FULL: 2}
-    assert bench.changes(SettleMessage) == [1, 2]
+    assert bench.sequences(Settled) == [0, 1]
     bench.connect()
     assert bench.payloads() == "cd"
+    assert bench.sequences(Sent) == [2, 3]
 
 
 def test_dropping_the_oldest_spares_what_was_sent_before() -> None:
@@ -286,11 +294,11 @@ def test_the_policy_to_disconnect_asks_for_it_only_while_the_client_is_there() -
 
 def test_identifiers_go_round_and_skip_those_in_use() -> None:
     bench = Bench(receive_maximum=4)
-    bench.session.restore_message(65_533, Delivery(Message(b"t", b"r", 1), 1, False))
-    bench.session.restore_message(1, Delivery(Message(b"t", b"q", 2), 2, False))
+    bench.session.restore_message(7, Delivery(Message(b"t", b"r", 1), 1, False), 65_533)
+    bench.session.restore_message(8, Delivery(Message(b"t", b"q", 2), 2, False), 1)
     bench.session.fill()
     bench.session.on_pubrec(1, 0)
-    bench.session.restore_message(65_534, Delivery(Message(b"t", b"s", 1), 1, False))
+    bench.session.restore_message(9, Delivery(Message(b"t", b"s", 1), 1, False), 65_534)
     bench.session.fill()
     bench.deliver("x")
     bench.session.on_puback(65_535)
@@ -384,7 +392,8 @@ def test_a_refused_qos_2_message_is_done_with() -> None:
     bench.deliver("ab", 2)
     bench.session.on_pubrec(1, 0x97)
     assert bench.payloads() == "ab"
-    assert bench.changes(SettleMessage) == [1]
+    assert bench.sequences(Settled) == [0]
+    assert bench.session.drops == {NACKED: 1}
 
 
 def test_a_repeated_pubrec_is_answered_again() -> None:
@@ -485,16 +494,16 @@ def test_a_settled_identifier_is_new_when_it_comes_round_again() -> None:
     bench.session.on_pubrec(2, 0)
     bench.session.on_pubcomp(2)
     bench.sent()
-    bench.session.restore_message(65_535, Delivery(Message(b"t", b"z", 1), 1, False))  # the next identifier is 1
+    bench.session.restore_message(9, Delivery(Message(b"t", b"z", 1), 1, False), 65_535)  # the next identifier is 1
     bench.session.fill()
     bench.deliver("cd")
     assert bench.payloads() == "Zcd"
 
 
-def test_a_message_from_a_store_may_have_been_sent_and_keeps_its_identifier() -> None:
+def test_a_message_from_a_store_that_was_sent_keeps_its_identifier() -> None:
     bench = Bench()
     bench.session.detach()
-    bench.session.restore_message(5, Delivery(Message(b"t", b"a", 1), 1, False))
+    bench.session.restore_message(9, Delivery(Message(b"t", b"a", 1), 1, False), 5)
     bench.connect()
     bench.deliver("b")
     assert [(packet.packet_id, packet.dup) for packet in bench.sent()] == [(5, True), (6, False)]  # type: ignore[union-attr]
@@ -530,8 +539,29 @@ def test_a_message_the_client_finds_too_large_is_done_with_and_the_window_stays_
     assert bench.session.deliver(Delivery(Message(b"t", b"x" * 100, 1), 1, False))
     bench.deliver("a")
     assert bench.payloads() == "a"
-    assert bench.changes(SettleMessage) == [1]
     assert bench.outbox.drops == {PACKET_TOO_LARGE: 1}
+    assert bench.sequences(Enqueue) == [1], "the store never hears of it"
+
+
+def test_a_message_that_waited_and_the_client_finds_too_large_is_done_with_for_the_store() -> None:
+    bench = Bench(durable=True)
+    bench.session.detach()
+    bench.deliver("a")
+    assert bench.session.deliver(Delivery(Message(b"t", b"x" * 100, 1), 1, False))
+    bench.deliver("b")
+    bench.connect(max_packet_bytes=20)
+    assert bench.payloads() == "ab"
+    assert (bench.sequences(Sent), bench.sequences(Settled)) == ([0, 2], [1])
+
+
+def test_a_message_to_be_sent_again_that_the_client_now_finds_too_large_is_done_with() -> None:
+    bench = Bench(durable=True)
+    bench.session.deliver(Delivery(Message(b"t", b"x" * 100, 1), 1, False))
+    bench.deliver("a")
+    bench.session.detach()
+    bench.connect(max_packet_bytes=20)
+    assert bench.payloads() == "A"
+    assert bench.sequences(Settled) == [0]
 
 
 # ── retained messages for a new subscription ───────────────────────────────────────────────────────────────────────
@@ -625,9 +655,10 @@ def test_a_durable_session_says_what_must_be_kept_and_its_link_waits_for_that() 
     bench.session.on_pubrec(2, 0)
     assert bench.outbox.awaits_commit
     bench.session.on_pubcomp(2)
-    assert bench.changes(SaveMessage) == [1, 2]
-    assert bench.changes(ReleaseMessage) == [2]
-    assert bench.changes(SettleMessage) == [1, 2]
+    assert bench.changes(Enqueue) == [1, 2]
+    assert bench.sequences(Settled) == [0]
+    assert bench.changes(SaveReleased) == [2]
+    assert bench.changes(RemoveReleased) == [2]
 
 
 def test_a_session_that_ends_with_its_connection_leaves_nothing_to_keep() -> None:

@@ -444,7 +444,6 @@ def test_the_least_busy_is_found_behind_the_busy() -> None:
     for session, busy in zip(sessions, [3, 1, 2, 2], strict=True):
         assert session.outbox is not None
         session.attach(session.outbox, 10)
-        session.quota = 10
         for _ in range(busy):
             session.deliver(Delivery(Message(b"x", b"x"), 1, False))
     share = share_of(sessions, LEAST_INFLIGHT)
@@ -561,7 +560,7 @@ def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: lis
             outbox.unblock()
             session.fill()
         elif outbox is not None and action == "answer":
-            for packet_id in [*session.inflight.by_id(), *session._known][:1]:
+            for packet_id in [*session.inflight.by_id(), *session.window.resend][:1]:
                 session.on_puback(packet_id)
         best = min(state(each) for each in sessions)
         for topic in (b"t", b"u"):

@@ -1,0 +1,84 @@
+"""What is left to do when a session has ended: thousands of subscriptions to take out, a million messages to let go of.
+
+The session is in no table any more when this begins, so a new session of the same client is none of its business.
+Invariant: each message that waited is handed to another member of its shared subscription, or counted as dropped.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.effects import Effects
+from mqttlite.core.jobs import Job
+from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.core.message import Delivery
+from mqttlite.core.reasons import SESSION_EXPIRED, count
+from mqttlite.core.router import Router
+from mqttlite.core.routes import Routes
+from mqttlite.core.session import Session
+from mqttlite.core.tracer import NOT_TRACED
+
+_REMOVAL_WORK: Final = 5
+"""What it costs to take a subscription out of the tree, with another for each of its levels."""
+_MESSAGE_WORK: Final = 1
+_REDISPATCH_WORK: Final = 16
+"""What it costs to let go of a message, and to find it another receiver."""
+
+
+@final
+class SessionEnd(Job):
+    __slots__ = ("_effects", "_lost", "_router", "_routes", "_session")
+
+    def __init__(self, session: Session, routes: Routes, router: Router, effects: Effects) -> None:
+        self._session: Final = session
+        self._routes: Final = routes
+        self._router: Final = router
+        self._effects: Final = effects
+        self._lost = session.retained_waiting
+        session.forget_retained()
+
+    def step(self) -> bool:
+        return self._remove_subscriptions() and self._empty_queue()
+
+    def _remove_subscriptions(self) -> bool:
+        effects = self._effects
+        session = self._session
+        while session.subscriptions:
+            if effects.work >= ITERATION_WORK:
+                return False
+            topic_filter, subscription = session.subscriptions.popitem()
+            self._routes.remove_ended(subscription)
+            effects.work += _REMOVAL_WORK + topic_filter.count(b"/")
+        self._routes.end_ended(session)
+        return True
+
+    def _empty_queue(self) -> bool:
+        effects = self._effects
+        while effects.work < ITERATION_WORK:
+            delivery = self._session.take_waiting()
+            if delivery is None:
+                self._tell_lost()
+                return True
+            self._let_go(delivery)
+            effects.work += _MESSAGE_WORK
+        return False
+
+    def _let_go(self, delivery: Delivery) -> None:
+        """A QoS 1 message of a shared subscription goes to somebody else; not one of QoS 2 [MQTT-4.8.2-5]."""
+        if delivery.share and delivery.qos == 1:
+            self._effects.work += _REDISPATCH_WORK
+            if self._router.redispatch(delivery):
+                return
+        message = delivery.message
+        if message.trace:
+            self._drop(1, message.topic, message.trace)
+        else:
+            self._lost += 1
+
+    def _tell_lost(self) -> None:
+        if self._lost:
+            self._drop(self._lost, b"", NOT_TRACED)
+
+    def _drop(self, messages: int, topic: bytes, trace: int) -> None:
+        count(self._router.drops, SESSION_EXPIRED, messages)
+        tracer = self._effects.tracer
+        if tracer is not None:
+            tracer.on_dropped(trace, self._session.client_id, topic, SESSION_EXPIRED, messages, "")
