@@ -234,7 +234,7 @@ def plain(change: Change) -> tuple[object, ...]:
     """A change as values."""
     name = type(change).__name__
     if isinstance(change, Enqueue):
-        return name, change.client_id, change.packet_id, shape(change.delivery)
+        return name, change.client_id, change.sequence, change.packet_id, shape(change.delivery)
     if isinstance(change, SaveRetained):
         return name, change.message.topic, change.message.payload
     if isinstance(change, SaveSession):
@@ -242,7 +242,9 @@ def plain(change: Change) -> tuple[object, ...]:
     if isinstance(change, SaveSubscription):
         return name, change.client_id, change.subscription.topic_filter, change.subscription.qos
     return name, *[
-        getattr(change, slot) for slot in ("client_id", "packet_id", "topic_filter", "topic") if hasattr(change, slot)
+        getattr(change, slot)
+        for slot in ("client_id", "sequence", "packet_id", "topic_filter", "topic")
+        if hasattr(change, slot)
     ]
 
 
@@ -549,15 +551,15 @@ def in_order(seen: dict[str, object], publishes: bool) -> dict[str, object]:
             streams[name] = [packet for packet in packets if packet[0] >> 4 not in TO_SENDER]
             streams[f"{name} as sender"] = [packet for packet in packets if packet[0] >> 4 in TO_SENDER]
         elif isinstance(what, list):
-            sent = [
-                change
-                for change in what
-                if change[0] in ("Enqueue", "Sent", "Settled", "SaveReleased", "RemoveReleased")
-            ]
-            streams[f"{name} by identifier"] = sorted(sent, key=itemgetter(2))
+            sent = [change for change in what if change[0] in ("Enqueue", "Sent", "Settled", "SaveReleased")]
+            released = [change for change in what if change[0] == "RemoveReleased"]
+            streams[f"{name} by sequence"] = sorted(sent, key=itemgetter(2))
+            streams[f"{name} by identifier"] = sorted(released, key=itemgetter(2))
             streams[f"{name} as sender"] = [change for change in what if change[0].endswith("Received")]
             streams[name] = [
-                change for change in what if change[0] != "SettleMessage" and not change[0].endswith("Received")
+                change
+                for change in what
+                if change[0] not in ("Settled", "RemoveReleased") and not change[0].endswith("Received")
             ]
         else:
             streams[name] = what
