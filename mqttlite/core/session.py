@@ -226,7 +226,14 @@ class Session:
         [MQTT-4.5.0-1] [MQTT-4.9.0-2]; where others wait it goes behind them [MQTT-4.6.0-5] [MQTT-4.6.0-6].
         """
         outbox = self.outbox
-        if outbox is None or self._must_wait(outbox):
+        if (
+            outbox is None
+            or outbox.blocked
+            or self.window.quota <= 0
+            or self.queue.deliveries
+            or self.window.resend
+            or self._replays
+        ):
             return QUEUED if self._enqueue(delivery) else DROPPED
         self._send(outbox, delivery, self.queue.pass_by(), False)
         return SENT
@@ -458,7 +465,7 @@ class Session:
     def _send(self, outbox: Outbox, delivery: Delivery, sequence: int, was_queued: bool) -> None:
         """Give a message its packet identifier and send it, unless the client takes no packets so large."""
         head, tail = delivery.parts(outbox.version, self._effects.now)
-        if self._is_too_large(outbox, delivery.message, len(head) + 2 + len(tail)):
+        if outbox.max_packet_bytes and self._is_too_large(outbox, delivery.message, len(head) + 2 + len(tail)):
             if was_queued and self.durable:
                 self._effects.record(Settled(self.client_id, sequence))
             return
@@ -630,7 +637,7 @@ class Session:
 
     def _is_too_large(self, outbox: Outbox, message: Message, size: int) -> bool:
         """Whether the client takes no packet of that size [MQTT-3.1.2-25]; then it is counted and told."""
-        if not outbox.max_packet_bytes or not outbox.too_large(size):
+        if not outbox.too_large(size):
             return False
         self._tell_too_large(outbox, message, size)
         return True

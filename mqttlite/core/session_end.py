@@ -25,13 +25,14 @@ _REDISPATCH_WORK: Final = 16
 
 @final
 class SessionEnd(Job):
-    __slots__ = ("_effects", "_lost", "_router", "_routes", "_session")
+    __slots__ = ("_effects", "_is_out_of_the_tree", "_lost", "_router", "_routes", "_session")
 
     def __init__(self, session: Session, routes: Routes, router: Router, effects: Effects) -> None:
         self._session: Final = session
         self._routes: Final = routes
         self._router: Final = router
         self._effects: Final = effects
+        self._is_out_of_the_tree = False
         self._lost = session.retained_waiting
         session.forget_retained()
 
@@ -47,7 +48,9 @@ class SessionEnd(Job):
             topic_filter, subscription = session.subscriptions.popitem()
             self._routes.remove_ended(subscription)
             effects.work += _REMOVAL_WORK + topic_filter.count(b"/")
-        self._routes.end_ended(session)
+        if not self._is_out_of_the_tree:
+            self._is_out_of_the_tree = True
+            self._routes.end_ended(session)
         return True
 
     def _empty_queue(self) -> bool:
