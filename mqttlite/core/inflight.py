@@ -8,7 +8,7 @@ before.
 
 from typing import Final, final
 
-from mqttlite.core.message import Delivery, PublishBatch
+from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.wire.blocks import leading
 
 
@@ -32,10 +32,10 @@ class Unacknowledged:
         self.sequence: Final = sequence
         self.next: Unacknowledged | None = None
 
-    def message_bytes(self) -> int:
-        """What the message, which is no batch, is counted as where bytes are limited."""
+    def message(self) -> Message:
+        """The message, which is no batch."""
         assert self.delivery is not None
-        return self.delivery.message.size()
+        return self.delivery.message
 
 
 @final

@@ -8,6 +8,7 @@ Invariant: both ways do the same with the same packet.
 from typing import Final, final
 
 from mqttlite.core import connect
+from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.connection import Connection
 from mqttlite.core.effects import Effects
@@ -52,6 +53,7 @@ from mqttlite.wire.reason_codes import ReasonCode
 @final
 class PacketHandler:
     __slots__ = (
+        "_acknowledgements",
         "_effects",
         "_limits",
         "_message_id_prefix",
@@ -73,6 +75,7 @@ class PacketHandler:
         self._router: Final = publisher
         self._effects: Final = effects
         self._limits: Final = limits
+        self._acknowledgements: Final = Acknowledgements(effects)
         self._subscriptions: Final = Subscriptions(routes, publisher, effects, limits)
         self._message_id_prefix: Final = message_id_prefix
         self._messages = 0
@@ -162,13 +165,13 @@ class PacketHandler:
         assert session is not None
         first = data[at]
         if first == 0x40:
-            return session.on_pubacks(data, at)
+            return self._acknowledgements.on_pubacks(session, data, at)
         if first == 0x50:
-            return session.on_pubrecs(data, at)
+            return self._acknowledgements.on_pubrecs(session, data, at)
         if first == 0x62:
             return self._on_pubrels(connection, session, data, at)
         if first == 0x70:
-            return session.on_pubcomps(data, at)
+            return self._acknowledgements.on_pubcomps(session, data, at)
         return 0
 
     def take(self, connection: Connection, session: Session, packet: Packet) -> None:
@@ -178,13 +181,13 @@ class PacketHandler:
             self._on_publish(connection, packet)
         elif isinstance(packet, Ack):
             if packet.packet_type == PUBACK:
-                session.on_puback(packet.packet_id, packet.reason_code)
+                self._acknowledgements.on_puback(session, packet.packet_id, packet.reason_code)
             elif packet.packet_type == PUBREC:
-                session.on_pubrec(packet.packet_id, packet.reason_code)
+                self._acknowledgements.on_pubrec(session, packet.packet_id, packet.reason_code)
             elif packet.packet_type == PUBREL:
                 self._on_pubrel(connection, session, packet.packet_id)
             else:
-                session.on_pubcomp(packet.packet_id)
+                self._acknowledgements.on_pubcomp(session, packet.packet_id)
         elif isinstance(packet, Subscribe):
             codes, retained = self._subscriptions.subscribe(
                 session, packet, connection.version, connection.peer.capabilities
@@ -288,7 +291,7 @@ class PacketHandler:
             code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
             self._router.drop(SCHEMA_INVALID, 1, message.topic)
         if message.qos == 2 and (code < 0x80 or connection.version != V5):  # [MQTT-4.3.3-9]
-            session.take_received(packet_id)
+            self._acknowledgements.take_received(session, packet_id, 1)
         if len(changes) > before:
             outbox.awaits_commit = True
         outbox.send(self._ack(connection, answer, packet_id, code, self._router.outcomes if valid else None))
@@ -325,11 +328,11 @@ class PacketHandler:
         else:
             connection.received_qos2 += run.count
             if not refused:
-                session.take_received(ids.first, ids.count)
+                self._acknowledgements.take_received(session, ids.first, ids.count)
             else:
                 for number in range(ids.count):
                     if number not in refused:
-                        session.take_received(ids.first + number)
+                        self._acknowledgements.take_received(session, ids.first + number, 1)
         if len(changes) > before:
             outbox.awaits_commit = True
         outbox.send(_acks_of_batch(run.qos, ids, code, refused))
@@ -359,7 +362,7 @@ class PacketHandler:
     def _on_pubrels(self, connection: Connection, session: Session, data: bytes, at: int) -> int:
         """The PUBREL at `at`, and those behind it that follow in order; where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
-        count = session.release_leading(data, at)
+        count = self._acknowledgements.release_leading(session, data, at)
         if count == 0:
             self._on_pubrel(connection, session, first_id)
             return at + 4
@@ -369,7 +372,9 @@ class PacketHandler:
         return at + 4 * count
 
     def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
-        known = session.release_received(packet_id)  # [MQTT-4.3.3-12]; expiry plays no part [MQTT-4.3.3-13]
+        known = self._acknowledgements.release_received(
+            session, packet_id
+        )  # [MQTT-4.3.3-12]; expiry plays no part [MQTT-4.3.3-13]
         code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True

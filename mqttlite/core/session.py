@@ -8,15 +8,7 @@ came, but for retained ones, and what was sent before on another connection leav
 
 from typing import Final, final
 
-from mqttlite.core.changes import (
-    Enqueue,
-    RemoveReceived,
-    RemoveReleased,
-    SaveReceived,
-    SaveReleased,
-    Sent,
-    Settled,
-)
+from mqttlite.core.changes import Enqueue, Sent, Settled
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import NO_OUTBOXES, Effects, Outbox
 from mqttlite.core.inflight import Inflight, Unacknowledged
@@ -31,16 +23,15 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.packet_ids import PacketIds
-from mqttlite.core.reasons import EXPIRED, NACKED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, count
+from mqttlite.core.publish_parts import with_alias, with_packet_id
+from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, count
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
 from mqttlite.core.session_queue import SessionQueue
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.core.window import Window
-from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, counted
 from mqttlite.wire.constants import PUBREL, V5
-from mqttlite.wire.encode import encode_ack, put_topic_alias
-from mqttlite.wire.errors import ProtocolError
+from mqttlite.wire.encode import encode_ack
 from mqttlite.wire.packets import Will
 
 DROPPED: Final = 0
@@ -48,15 +39,8 @@ QUEUED: Final = 1
 SENT: Final = 2
 """What became of a message for a session. Sent is: on its way to the socket."""
 
-_ALIAS_BYTES: Final = 8
-"""The most that an alias adds to a packet: three bytes, two lengths that may grow, and its packet identifier."""
-
-_RESEND_BYTES: Final = 8
+_PUBLISH_BYTES: Final = 8
 """What a message counts as in `FILL_BYTES` beside its size, so that there is an end to empty ones."""
-
-_NO_SUCH_PACKET_ID: Final = 0x92
-_REFUSED: Final = 0x80
-"""Reason codes from here on say that the client did not accept the message."""
 
 _NO_REPLAYS: Final = RetainedReplays()
 _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
@@ -193,7 +177,7 @@ class Session:
         came_back = self.window.close()
         if traced:
             for each in came_back:
-                self._tell_queued(_message(each))
+                self._tell_queued(each.message())
         if self._replays:  # goes on when the client is back
             lost = self._replays.give_up(not self.durable)
             if lost:
@@ -280,12 +264,11 @@ class Session:
         if outbox is None:
             self.drop(QOS0_OFFLINE, 1, delivery.message.topic, delivery.message.trace)
             return DROPPED
-        head, tail = delivery.parts(outbox.version, self._effects.now)
-        if outbox.too_large(len(head) + len(tail)):
-            self._tell_too_large(outbox, delivery.message, len(head) + len(tail))
+        if outbox.max_packet_bytes and self._is_too_large(outbox, delivery):
             return DROPPED
+        head, tail = delivery.parts(outbox.version, self._effects.now)
         if outbox.topic_alias_maximum:
-            head, tail = _put_alias(outbox, delivery, head, tail)
+            head, tail = with_alias(outbox, delivery, head, tail)
         if delivery.message.trace:
             is_taken = outbox.offer_traced(head + tail, delivery.message.trace, delivery.message.expires_at)
         else:
@@ -327,123 +310,6 @@ class Session:
         if self.watchers and not waiting and not self._replays:
             self._tell_watchers()
 
-    # ------------------------------------------------------------------ acknowledgements from the client
-
-    def on_pubacks(self, data: bytes, at: int) -> int:
-        """The PUBACK at `at`, and those behind it that follow in order; where they end."""
-        inflight = self.window.inflight
-        if self.expiry_interval or inflight.traced:
-            for each in inflight.leading_messages(data, at, PUBACKS, 1):
-                self._settle(each, 0, 0)
-        count = inflight.remove_leading(data, at, PUBACKS, 1)
-        if count:
-            self._open_window(count)
-        else:
-            count = 1
-            self.on_puback(data[at + 2] << 8 | data[at + 3])
-        return at + 4 * count
-
-    def on_pubrecs(self, data: bytes, at: int) -> int:
-        """The PUBREC at `at`, and those behind it that follow in order; where they end."""
-        first_id = data[at + 2] << 8 | data[at + 3]
-        inflight = self.window.inflight
-        if self.expiry_interval or inflight.traced:
-            packet_id = first_id
-            for each in inflight.leading_messages(data, at, PUBRECS, 2):
-                self._settle(each, packet_id, 0)
-                packet_id += 1
-        count = inflight.remove_leading(data, at, PUBRECS, 2)
-        if count:
-            self._release(first_id, count)
-        else:
-            count = 1
-            self.on_pubrec(first_id, 0)
-        return at + 4 * count
-
-    def on_pubcomps(self, data: bytes, at: int) -> int:
-        """The PUBCOMP at `at`, and those behind it that follow in order; where they end."""
-        first_id = data[at + 2] << 8 | data[at + 3]
-        count = self.window.released.take_leading(data, at, PUBCOMPS)
-        if count:
-            if self.durable:
-                for packet_id in range(first_id, first_id + count):
-                    self._effects.record(RemoveReleased(self.client_id, packet_id))
-            self._open_window(count)
-        else:
-            count = 1
-            self.on_pubcomp(first_id)
-        return at + 4 * count
-
-    def on_puback(self, packet_id: int, reason_code: int = 0) -> None:
-        """A QoS 1 message arrived, or the client refused it; a late or unknown PUBACK is harmless.
-
-        Until now it was unacknowledged [MQTT-4.3.2-3].
-        """
-        message = self._find(packet_id)
-        if message is not None and message.qos == 1:
-            self.window.inflight.remove(packet_id)
-            self._settle(message, 0, reason_code)
-            self._open_window(1)
-        elif message is not None or self.window.released.has(packet_id):
-            raise ProtocolError("PUBACK for a message of QoS 2 [MQTT-4.3.3-3]")
-
-    def on_pubrec(self, packet_id: int, reason_code: int) -> None:
-        """A QoS 2 message arrived: release its identifier, or forget it where the client refused it [MQTT-4.3.3-4]."""
-        outbox = self.outbox
-        assert outbox is not None
-        message = self._find(packet_id)
-        if message is not None and message.qos == 2:
-            self.window.inflight.remove(packet_id)
-            if reason_code >= _REFUSED:
-                self._settle(message, 0, reason_code)
-                self._open_window(1)
-                return
-            self._settle(message, packet_id, reason_code)
-            self._release(packet_id, 1)
-        elif message is not None:
-            raise ProtocolError("PUBREC for a message of QoS 1 [MQTT-4.3.2-3]")
-        elif not self.window.released.has(packet_id):
-            if reason_code < _REFUSED:
-                code = _NO_SUCH_PACKET_ID if outbox.version == V5 else 0
-                outbox.send(encode_ack(PUBREL, packet_id, outbox.version, code))
-        else:
-            outbox.send(encode_ack(PUBREL, packet_id, outbox.version))
-
-    def on_pubcomp(self, packet_id: int) -> None:
-        """A released identifier is free again; an unknown PUBCOMP is harmless."""
-        if self.window.released.discard(packet_id):
-            if self.durable:
-                self._effects.record(RemoveReleased(self.client_id, packet_id))
-            self._open_window(1)
-        elif self.window.inflight.find(packet_id) is not None:
-            raise ProtocolError("PUBCOMP for a message that was not released [MQTT-4.3.3-5]")
-
-    # ------------------------------------------------------------------ the client's own QoS 2 identifiers
-
-    def take_received(self, first_id: int, count: int = 1) -> None:
-        """Take `count` identifiers from `first_id` on."""
-        self.received.add(first_id, count)
-        if self.durable:
-            for packet_id in range(first_id, first_id + count):
-                self._effects.record(SaveReceived(self.client_id, packet_id), self.outbox)
-
-    def release_received(self, packet_id: int) -> bool:
-        """The client lets an identifier go. False: it was not taken."""
-        if not self.received.discard(packet_id):
-            return False
-        if self.durable:
-            self._effects.record(RemoveReceived(self.client_id, packet_id), self.outbox)
-        return True
-
-    def release_leading(self, data: bytes, at: int) -> int:
-        """The same for the PUBREL at `at` and those behind it that follow in order; how many were taken in order."""
-        count = self.received.take_leading(data, at, PUBRELS)
-        if self.durable:
-            first_id = data[at + 2] << 8 | data[at + 3]
-            for packet_id in range(first_id, first_id + count):
-                self._effects.record(RemoveReceived(self.client_id, packet_id), self.outbox)
-        return count
-
     # ------------------------------------------------------------------ inside
 
     def _tell_watchers(self) -> None:
@@ -464,10 +330,9 @@ class Session:
 
     def _send(self, outbox: Outbox, delivery: Delivery, sequence: int, was_queued: bool) -> None:
         """Give a message its packet identifier and send it, unless the client takes no packets so large."""
-        head, tail = delivery.parts(outbox.version, self._effects.now)
-        if outbox.max_packet_bytes and self._is_too_large(outbox, delivery.message, len(head) + 2 + len(tail)):
-            if was_queued and self.durable:
-                self._effects.record(Settled(self.client_id, sequence))
+        if outbox.max_packet_bytes and self._is_too_large(outbox, delivery):
+            if was_queued:
+                self._discard(sequence)
             return
         packet_id = self.window.take_id()
         if self.expiry_interval:
@@ -475,14 +340,8 @@ class Session:
                 self._effects.record(Sent(self.client_id, sequence, packet_id), outbox)
             else:
                 self._effects.record(Enqueue(self.client_id, sequence, delivery, packet_id), outbox)
-        if outbox.topic_alias_maximum:
-            head, tail = _put_alias(outbox, delivery, head, tail)
         self.window.inflight.add(packet_id, delivery, sequence)
-        outbox.send(head + packet_id.to_bytes(2, "big") + tail)
-        self._note_sent(outbox, delivery.qos, 1)
-        if delivery.message.trace:
-            self.window.inflight.traced += 1
-            outbox.tell_sent(delivery.message.trace, delivery.qos)
+        self._write(outbox, delivery, packet_id, False)
 
     def _send_again(self, outbox: Outbox) -> int:
         """Send a message again that was sent on an earlier connection; how much that is."""
@@ -490,22 +349,22 @@ class Session:
         sent = self.window.pop_resend(packet_id)
         delivery = sent.delivery
         assert delivery is not None
-        head, tail = delivery.parts(outbox.version, self._effects.now)
-        if self._is_too_large(outbox, delivery.message, len(head) + 2 + len(tail)):
-            if self.durable:
-                self._effects.record(Settled(self.client_id, sent.sequence))
+        if outbox.max_packet_bytes and self._is_too_large(outbox, delivery):
+            self._discard(sent.sequence)
             return 0
-        if outbox.topic_alias_maximum:
-            head, tail = _put_alias(outbox, delivery, head, tail)
-        # With DUP [MQTT-3.3.1-1], which is 0 the first time [MQTT-3.3.1-3] [MQTT-4.3.2-2] [MQTT-4.3.3-2].
-        head = (head[0] | 8).to_bytes(1, "big") + head[1:]
         self.window.inflight.put(packet_id, sent)
-        outbox.send(head + packet_id.to_bytes(2, "big") + tail)
+        self._write(outbox, delivery, packet_id, True)
+        return delivery.message.size() + _PUBLISH_BYTES
+
+    def _write(self, outbox: Outbox, delivery: Delivery, packet_id: int, sent_before: bool) -> None:
+        head, tail = delivery.parts(outbox.version, self._effects.now)
+        if outbox.topic_alias_maximum:
+            head, tail = with_alias(outbox, delivery, head, tail)
+        outbox.send(with_packet_id(head, tail, packet_id, sent_before))
         self._note_sent(outbox, delivery.qos, 1)
         if delivery.message.trace:
             self.window.inflight.traced += 1
             outbox.tell_sent(delivery.message.trace, delivery.qos)
-        return delivery.message.size() + _RESEND_BYTES
 
     def _send_first(self, outbox: Outbox) -> int:
         """Send the first message of the queue, unless it has expired; how much that is."""
@@ -513,12 +372,16 @@ class Session:
         delivery = self.queue.pop()
         message = delivery.message
         if message.expired(self._effects.now):  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
-            if self.durable:
-                self._effects.record(Settled(self.client_id, sequence))
+            self._discard(sequence)
             self.drop(EXPIRED, 1, message.topic, message.trace)
             return 0
         self._send(outbox, delivery, sequence, True)
-        return message.size() + _RESEND_BYTES
+        return message.size() + _PUBLISH_BYTES
+
+    def _discard(self, sequence: int) -> None:
+        """A message is done with that the client never acknowledges."""
+        if self.durable:
+            self._effects.record(Settled(self.client_id, sequence))
 
     def _replay(self, outbox: Outbox, room: int) -> int:
         """Send retained messages as far as that many bytes and the window allow; what is left of the bytes."""
@@ -548,7 +411,20 @@ class Session:
             outbox.sent_qos2 += count
         self.window.fill(count)
 
-    def _open_window(self, count: int) -> None:
+    def find_unacknowledged(self, packet_id: int) -> Unacknowledged | None:
+        """The message that the client answers; one that waits to be sent again is not sent again."""
+        window = self.window
+        resend = len(window.resend)
+        message = window.find(packet_id)
+        if resend > len(window.resend):
+            assert message is not None
+            if message.message().trace:
+                window.inflight.traced += 1
+            if not self._waiting():
+                self._tell_watchers()
+        return message
+
+    def open_window(self, count: int) -> None:
         """The client is done with so many messages: it may get as many others."""
         self.window.quota += count
         if self._waiting() or self._replays:
@@ -560,8 +436,7 @@ class Session:
         if limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:
             while self.queue.deliveries and not self._fits(size):
                 self._drop_for_want_of_room(self.queue.deliveries[0].message)
-                if self.durable:
-                    self._effects.record(Settled(self.client_id, self.queue.first))
+                self._discard(self.queue.first)
                 self.queue.pop()
         if not self._fits(size):
             self._drop_for_want_of_room(delivery.message)
@@ -582,48 +457,6 @@ class Session:
         limits = self._limits
         return self._waiting() < limits.max_queued_messages and self.queued_bytes + size <= limits.max_queued_bytes
 
-    def _find(self, packet_id: int) -> Unacknowledged | None:
-        """The message that the client answers; one that waits to be sent again is not sent again."""
-        window = self.window
-        resend = len(window.resend)
-        message = window.find(packet_id)
-        if resend > len(window.resend):
-            assert message is not None
-            if _message(message).trace:
-                window.inflight.traced += 1
-            if not self._waiting():
-                self._tell_watchers()
-        return message
-
-    def _settle(self, message: Unacknowledged, released_id: int, reason_code: int) -> None:
-        """The client answered a message that was in flight: it goes nowhere else [MQTT-4.4.0-2] [MQTT-4.8.2-6].
-
-        A QoS 2 message that arrived leaves its identifier to be released; else that is 0.
-        """
-        if self.durable:
-            if released_id:
-                self._effects.record(SaveReleased(self.client_id, message.sequence, released_id), self.outbox)
-            else:
-                self._effects.record(Settled(self.client_id, message.sequence))
-        subject = _message(message)
-        if subject.trace:
-            self.window.inflight.traced -= 1
-        if reason_code >= _REFUSED:
-            self.drop(NACKED, 1, subject.topic, subject.trace, f"reason code 0x{reason_code:02x}")
-        elif subject.trace:
-            tracer = self._effects.tracer
-            if tracer is not None:
-                tracer.on_acknowledged(subject.trace, self.client_id)
-
-    def _release(self, first_id: int, count: int) -> None:
-        """QoS 2 messages arrived that are no longer in flight: say so, as many as there are from that identifier on."""
-        outbox = self.outbox
-        assert outbox is not None
-        self.window.released.add(first_id, count)
-        outbox.send(counted(PUBRELS, first_id, count))
-
-    # ------------------------------------------------------------------ what the tracer is told
-
     def _tell_queued(self, message: Message) -> None:
         """If the message is traced: it waits."""
         tracer = self._effects.tracer
@@ -635,19 +468,18 @@ class Session:
                 why = BACKPRESSURE
             tracer.on_queued(message.trace, self.client_id, why, self._waiting(), self._limits.max_queued_messages)
 
-    def _is_too_large(self, outbox: Outbox, message: Message, size: int) -> bool:
-        """Whether the client takes no packet of that size [MQTT-3.1.2-25]; then it is counted and told."""
+    def _is_too_large(self, outbox: Outbox, delivery: Delivery) -> bool:
+        """Whether the client takes no packet of that size [MQTT-3.1.2-25]; the outbox counts it then."""
+        head, tail = delivery.parts(outbox.version, self._effects.now)
+        size = len(head) + (2 if delivery.qos else 0) + len(tail)
         if not outbox.too_large(size):
             return False
-        self._tell_too_large(outbox, message, size)
-        return True
-
-    def _tell_too_large(self, outbox: Outbox, message: Message, size: int) -> None:
-        """The outbox has counted it."""
         tracer = self._effects.tracer
         if tracer is not None:
+            message = delivery.message
             detail = f"{size}/{outbox.max_packet_bytes} bytes"
             tracer.on_dropped(message.trace, self.client_id, message.topic, PACKET_TOO_LARGE, 1, detail)
+        return True
 
     def _drop_for_want_of_room(self, message: Message) -> None:
         detail = ""
@@ -658,18 +490,3 @@ class Session:
             if waiting < limits.max_queued_messages:
                 detail = f"{self.queued_bytes}/{limits.max_queued_bytes} bytes"
         self.drop(QUEUE_FULL, 1, message.topic, message.trace, detail)
-
-
-def _message(unacknowledged: Unacknowledged) -> Message:
-    delivery = unacknowledged.delivery
-    assert delivery is not None, "a batch is taken apart before its messages are looked at"
-    return delivery.message
-
-
-def _put_alias(outbox: Outbox, delivery: Delivery, head: bytes, tail: bytes) -> tuple[bytes, bytes]:
-    """The parts of a message with its topic's alias on this connection, if that has one and the packet has room."""
-    if 0 < outbox.max_packet_bytes < len(head) + len(tail) + _ALIAS_BYTES:
-        return head, tail
-    topic = delivery.message.topic
-    alias = outbox.topic_alias(topic)
-    return put_topic_alias(head, tail, topic, abs(alias), alias < 0) if alias else (head, tail)

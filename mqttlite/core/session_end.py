@@ -18,7 +18,7 @@ from mqttlite.core.tracer import NOT_TRACED
 
 _REMOVAL_WORK: Final = 5
 """What it costs to take a subscription out of the tree, with another for each of its levels."""
-_MESSAGE_WORK: Final = 1
+_MESSAGE_WORK: Final = 2
 _REDISPATCH_WORK: Final = 16
 """What it costs to let go of a message, and to find it another receiver."""
 

@@ -63,7 +63,7 @@ class Window:
         again = self.inflight.take_all()
         came_back = list(again.values())
         for each in came_back:
-            self.resend_bytes += each.message_bytes()
+            self.resend_bytes += each.message().size()
         again.update(self.resend)
         self.resend = again
         self.inflight.traced = 0
@@ -108,7 +108,7 @@ class Window:
     def pop_resend(self, packet_id: int) -> Unacknowledged:
         """Take out a message that is to be sent again."""
         message = self.resend.pop(packet_id)
-        self.resend_bytes -= message.message_bytes()
+        self.resend_bytes -= message.message().size()
         return message
 
     def restore(self, packet_id: int, delivery: Delivery, sequence: int) -> None:
@@ -116,7 +116,7 @@ class Window:
         if self.resend is _NONE:
             self.resend = {}
         self.resend[packet_id] = message = Unacknowledged(delivery, None, 1, delivery.qos, sequence)
-        self.resend_bytes += message.message_bytes()
+        self.resend_bytes += message.message().size()
         self.continue_at(packet_id + 1 if packet_id < 65_535 else 1)
 
     def continue_at(self, packet_id: int) -> None:

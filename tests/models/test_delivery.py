@@ -285,7 +285,7 @@ class Delivery(RuleBasedStateMachine):
             assert len(session.inflight) + len(session.released) <= window
             assert not session.inflight.by_id().keys() & {*session.window.resend, *session.released.all()}
             assert not session.window.resend.keys() & {*session.released.all()}
-            again = sum(each.message_bytes() for each in session.window.resend.values())
+            again = sum(each.message().size() for each in session.window.resend.values())
             assert session.queued_bytes == again + sum(each.message.size() for each in session.queue.deliveries)
             if not session.outbox.blocked and session.quota > 0:
                 assert not session.queued, "nothing waits that could be sent"

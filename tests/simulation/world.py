@@ -766,7 +766,7 @@ class World:
             assert own.subscriptions.keys() == session.subscriptions.keys()
             assert (own.outbox is None) == (session.line is None)
             assert len(own.queue) + len(own.window.resend) <= limits.max_queued_messages + limits.max_inflight
-            again = sum(each.message_bytes() for each in own.window.resend.values())
+            again = sum(each.message().size() for each in own.window.resend.values())
             assert own.queued_bytes == again + sum(delivery.message.size() for delivery in own.queue.deliveries)
             assert own.durable == session.durable
         for call in self.calls.values():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.effects import Effects, Outbox
 from mqttlite.core.limits import MEMBERS_ASKED, Limits
 from mqttlite.core.message import Delivery, Message
@@ -435,7 +436,7 @@ def test_who_acknowledges_on_the_new_connection_what_waits_from_the_old_one_is_r
     session.attach(Outbox(1, next_at, limits), 1)
     session.resume()  # one is sent again, the other waits for its answer
     assert {send_to(share, b"t") for _ in range(3)} == {"s1"}
-    session.on_puback(2)
+    Acknowledgements(next_at).on_puback(session, 2, 0)
     assert {send_to(share, b"t") for _ in range(2)} == {"s0", "s1"}
 
 
@@ -561,7 +562,7 @@ def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: lis
             session.fill()
         elif outbox is not None and action == "answer":
             for packet_id in [*session.inflight.by_id(), *session.window.resend][:1]:
-                session.on_puback(packet_id)
+                Acknowledgements(next_at).on_puback(session, packet_id, 0)
         best = min(state(each) for each in sessions)
         for topic in (b"t", b"u"):
             first = share.first(Message(topic, b""))
