@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.connection import Connection
 from mqttlite.core.effects import Authenticate
@@ -138,7 +139,7 @@ class Broker:
         self.broker_id = secrets.token_hex(8)
         self._wall = Wall(loop.time())
         self._core = Core(self.config.limits, f"mqttlite-{self.broker_id}-", {**self.config.share_policies})
-        self._core.permit_analytics(frozenset(self.config.sys.publishers))
+        self._core.authorize(DefaultRules(frozenset(self.config.sys.publishers)))
         self._core.restore(self._store.load(), loop.time())
         metrics = self.config.metrics
         store = self._store if metrics is None else TimedStore(self._store)
@@ -230,7 +231,7 @@ class Broker:
             len(self._loop_driver.links),
             len(core.sessions),
             core.subscriptions + core.shared_subscriptions,
-            core.router.retained,
+            len(core.router.retained),
             survey.queued,
         )
 
@@ -334,13 +335,19 @@ class Broker:
             raise ValueError(f"payload of {len(raw)} bytes, at most {self.config.limits.max_packet_bytes} are accepted")
         if properties is not NONE:
             _check_properties(properties)
-        code = self._core.publish(name, raw, qos, retain, asyncio.get_running_loop().time(), properties)
+        loop = asyncio.get_running_loop()
+        fan_out = self._core.publish(name, raw, qos, retain, loop.time(), properties)
+        if not fan_out.done:
+            done: asyncio.Future[None] = loop.create_future()
+            fan_out.on_done = lambda: None if done.done() else done.set_result(None)
+            self._loop_driver.wake()
+            await done
         if self._core.effects.changes:
             await self._loop_driver.settled()
         else:
             self._loop_driver.run()
             await asyncio.sleep(0)  # a program that only publishes leaves the others their turn
-        return code
+        return fan_out.tally.code
 
     # ------------------------------------------------------------------ what the rooms tell each other
 

@@ -35,6 +35,9 @@ AUTHENTICATING: Final = 1
 CONNECTED: Final = 2
 CLOSED: Final = 3
 
+NOTHING: Final = 0
+A_FAN_OUT: Final = 2
+
 STATE_NAMES: Final = ("awaiting CONNECT", "authenticating", "connected", "closed")
 
 WELCOME: Final[dict[int, frozenset[int]]] = {
@@ -77,7 +80,6 @@ class Connection:
         "aliases",
         "backpressure_count",
         "backpressure_s",
-        "block",
         "blocked_at",
         "bytes_received",
         "clean_start",
@@ -101,6 +103,7 @@ class Connection:
         "peer",
         "problem_information",
         "queue_high_water",
+        "raw",
         "reason_code",
         "received_qos0",
         "received_qos1",
@@ -115,6 +118,7 @@ class Connection:
         "unread",
         "username",
         "version",
+        "waits_for",
         "will_published",
     )
 
@@ -127,6 +131,7 @@ class Connection:
         self.version = 0
         """`V31`, `V311` or `V5` once CONNECT has said so."""
         self.session: Session | None = None
+        self.waits_for = NOTHING
         self.connect: Connect | None = None
         """The CONNECT that waits for an answer."""
         self.exchange: Exchange | None = None
@@ -141,7 +146,7 @@ class Connection:
         """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
-        self.block = NO_PROPERTIES
+        self.raw = NO_PROPERTIES
         """What its latest message had, if that is short and may be passed on as it is: the next may have the same."""
         self.deadline: Deadline | None = None
         self.deferred = False

@@ -121,7 +121,7 @@ class Survey:
 
     def __init__(self, core: Broker, connections: list[Connection], ended: Totals) -> None:
         self.totals: Final = ended.copy()
-        self.totals.add_drops(core.router.drops)
+        self.totals.add_drops(core.router.drops.by_reason)
         self.inflight = 0
         self.queued = 0
         self.queued_bytes = 0

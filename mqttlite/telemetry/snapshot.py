@@ -87,7 +87,7 @@ class Snapshot:
     ) -> None:
         self.at: Final = at
         self.totals: Final = ended.copy()
-        self.totals.add_drops(core.router.drops)
+        self.totals.add_drops(core.router.drops.by_reason)
         self.connections: Final[dict[Kind, int]] = {}
         self.moved_bytes: Final[dict[int, int]] = {}
         """What each connection received and sent, by its number."""

@@ -152,7 +152,7 @@ class Status:
     def _gauges(self, survey: Survey) -> dict[str, int]:
         core = self._core
         clients = len(core.sessions)
-        stored = core.router.retained + survey.queued
+        stored = len(core.router.retained) + survey.queued
         return {
             "clients/total": clients,
             "clients/inactive": clients - core.online,
@@ -162,10 +162,10 @@ class Status:
             "messages/inflight": survey.inflight,
             "messages/stored": stored,
             "store/messages/count": stored,
-            "store/messages/bytes": core.router.retained_bytes + survey.queued_bytes,
+            "store/messages/bytes": core.router.retained.size_bytes + survey.queued_bytes,
             "subscriptions/count": core.subscriptions,
             "shared_subscriptions/count": core.shared_subscriptions,
-            "retained messages/count": core.router.retained + core.router.own_retained,
+            "retained messages/count": len(core.router.retained) + core.router.retained.own,
             **_heap(),
         }
 

@@ -45,7 +45,7 @@ def check_filter(topic_filter: bytes) -> None:
 
 
 def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
-    """Share name and filter of `$share/name/filter`; None for a filter that is not shared.
+    """SharedSubscription name and filter of `$share/name/filter`; None for a filter that is not shared.
 
     Raises `TopicFilterInvalid` where one of the two is missing or the name has a wildcard [MQTT-4.8.2-1].
     """

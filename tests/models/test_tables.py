@@ -12,7 +12,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from mqttlite.core.shares import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
+from mqttlite.core.shared_subscription import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5, V311
 from mqttlite.wire.packets import Ack, Connack, Publish, SubscriptionRequest, Unsubscribe, Will

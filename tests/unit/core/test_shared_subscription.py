@@ -11,7 +11,14 @@ from mqttlite.core.limits import MEMBERS_ASKED, Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.shares import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN, SHARE_POLICIES, Share
+from mqttlite.core.shared_subscription import (
+    HASH_KEY,
+    HASH_TOPIC,
+    LEAST_INFLIGHT,
+    ROUND_ROBIN,
+    SHARE_POLICIES,
+    SharedSubscription,
+)
 from mqttlite.core.subscription import Subscription
 from mqttlite.topics.names import split_share
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
@@ -305,14 +312,14 @@ def sessions_of(count: int) -> list[Session]:
     return sessions
 
 
-def share_of(sessions: list[Session], policy: str) -> Share:
-    share = Share(b"$share/g/t", policy)
+def share_of(sessions: list[Session], policy: str) -> SharedSubscription:
+    share = SharedSubscription(b"$share/g/t", policy)
     for session in sessions:
         share.add(session, Subscription(session.client_id, share.name, 1))
     return share
 
 
-def send_to(share: Share, topic: bytes) -> str:
+def send_to(share: SharedSubscription, topic: bytes) -> str:
     """Whom a message goes to first."""
     return share.first(Message(topic, b"")).session.client_id
 
