@@ -31,13 +31,16 @@ class MessageTracing:
         messages: int,
         payload_bytes: int,
         source: Source,
+        allowed: bool,
     ) -> list[int]:
         """So many messages came in together, each with so many bytes of payload: count them.
 
+        Only messages that are `allowed` have receivers.
+
         Returns the traces of those that are followed, which are the first; no list of the caller's to change.
         """
-        receivers = observed.receivers
-        if observed.has_no_local:
+        receivers = observed.receivers if allowed else 0
+        if observed.has_no_local and allowed:
             for receiver in route.receivers:
                 receivers -= receiver.for_messages_of(source) is None
         if observed.traffic is not None:

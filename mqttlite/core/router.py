@@ -17,7 +17,7 @@ from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawPrope
 from mqttlite.core.message_tracing import MessageTracing
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED
 from mqttlite.core.retained_store import RetainedStore
-from mqttlite.core.route import Observed, Receiver, Route
+from mqttlite.core.route import Receiver, Route
 from mqttlite.core.routes import Routes
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import CLIENT, Source
@@ -73,16 +73,17 @@ class Router:
         """
         messages = (end - start) // size
         effects = self._effects
+        allowed = route.is_open or self._may_publish(route, topic, source)
         observed = route.observed
         if observed is not None:
-            traces = self._tracing.begin(observed, route, topic, 0, messages, size - head, source)
+            traces = self._tracing.begin(observed, route, topic, 0, messages, size - head, source, allowed)
             if traces:
                 self._publish_traced(traces, topic, data, start, size, head, route, source, raw)
                 start += len(traces) * size
                 messages -= len(traces)
                 if messages == 0:
                     return
-        if not route.is_open and not self._may_publish(route, topic, source):
+        if not allowed:
             self.drops.add(NOT_AUTHORIZED, messages, topic)
             return
         piece = data[start:end]
@@ -121,13 +122,19 @@ class Router:
     def publish(self, message: Message, route: Route, source: Source) -> FanOut:
         """Retain and distribute a message.
 
-        The code of the tally is that of PUBACK, and final once the fan-out is done: 0, 0x10 where nobody subscribes, 0x87 where the client may not publish, 0x97 where a queue or the room for
-        retained messages is full.
+        The code of the tally is that of PUBACK, and final once the fan-out is done: 0, 0x10 where nobody subscribes,
+        0x87 where the client may not publish, 0x97 where a queue or the room for retained messages is full.
         """
         tally = Tally()
-        if route.observed is not None and not message.trace:  # else it was counted with those it came with
-            self._trace(route.observed, message, route, source)
-        if not route.is_open and not self._may_publish(route, message.topic, source):
+        allowed = route.is_open or self._may_publish(route, message.topic, source)
+        observed = route.observed
+        if observed is not None and not message.trace:  # else it was counted with those it came with
+            traces = self._tracing.begin(
+                observed, route, message.topic, message.qos, 1, len(message.payload), source, allowed
+            )
+            if traces:
+                message.trace = traces[0]
+        if not allowed:
             self.drops.add(NOT_AUTHORIZED, 1, message.topic, message.trace)
             tally.code = NOT_AUTHORIZED_CODE  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
             return self._start(_NO_RECEIVERS, _NO_SINKS, source, None, None, tally)
@@ -145,7 +152,7 @@ class Router:
         if route.observed is not None:
             payload_bytes = batch.size - batch.head
             batch.traces = self._tracing.begin(
-                route.observed, route, batch.topic, batch.qos, batch.count, payload_bytes, source
+                route.observed, route, batch.topic, batch.qos, batch.count, payload_bytes, source, True
             )
         return self._start(route.receivers, _NO_SINKS, source, None, batch, tally)
 
@@ -191,8 +198,3 @@ class Router:
             message.trace = trace
             self.publish(message, route, source)
             start += size
-
-    def _trace(self, observed: Observed, message: Message, route: Route, source: Source) -> None:
-        traces = self._tracing.begin(observed, route, message.topic, message.qos, 1, len(message.payload), source)
-        if traces:
-            message.trace = traces[0]

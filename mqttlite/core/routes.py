@@ -147,6 +147,13 @@ class Routes:
             return cached
         if topic not in self.cache:
             check_name(topic)
+        route = self.make(topic)
+        if not is_own(topic):
+            self._remember(topic, route)
+        return route
+
+    def make(self, topic: bytes) -> Route:
+        """What the tree says now of a valid topic name."""
         plan = RoutePlan()
         matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
         self._effects.work += ROUTE_WORK + (self._tree.steps + len(matching)) // STEPS_PER_WORK_UNIT
@@ -154,14 +161,12 @@ class Routes:
             binding.join(plan)
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
         route = Route(receivers, plan.sinks, self.authorizer.is_open(topic))
-        own = is_own(topic)
         if self._observes:
+            own = is_own(topic)
             traced = self._is_traced(topic, route, plan)
             traffic = None if self.traffic is None or own else self.traffic.of(topic)
             if traced or not own:  # else nobody wants to know of it
                 route.observed = Observed(receivers, plan.sinks, traced, traffic)
-        if not own:
-            self._remember(topic, route)
         return route
 
     def reaches(self, topic: bytes) -> bool:

@@ -192,7 +192,7 @@ async def test_packets_before_a_refusal_are_nobodys(rig: Rig) -> None:
     device.publish("a", b"r", retain=True)
     assert (await device.expect(Connack)).reason_code == 0x86
     await device.goodbye()
-    assert len(broker._core.router._retained) == 0
+    assert len(broker._core.router.retained) == 0
 
 
 async def test_too_much_before_connack_ends_the_connection(rig: Rig) -> None:

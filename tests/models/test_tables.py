@@ -264,8 +264,8 @@ class Groups(RuleBasedStateMachine):
         """Who has which copy unacknowledged, as the broker sees it; nobody shares one with another."""
         found: dict[Copy, str] = {}
         for session in self.world.broker.sessions.values():
-            for delivery in session.unfinished_shares():
-                copy = (delivery.share, delivery.message.payload)
+            for delivery in session.with_origin():
+                copy = (delivery.origin.name, delivery.message.payload)
                 assert copy not in found, "two have the same message"
                 found[copy] = session.client_id
         return found

@@ -85,7 +85,7 @@ class World:
     def publish(self, topic: str, payload: str = "", qos: int = 0, retain: bool = False, **fields: object) -> int:
         """Publish from inside the broker."""
         properties = Properties(**fields) if fields else NONE  # type: ignore[arg-type]
-        code = self.broker.publish(topic.encode(), payload.encode(), qos, retain, self.now, properties)
+        code = self.broker.publish(topic.encode(), payload.encode(), qos, retain, self.now, properties).tally.code
         self.settle()
         return code
 

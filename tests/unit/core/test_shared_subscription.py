@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.effects import Effects, Outbox
 from mqttlite.core.limits import MEMBERS_ASKED, Limits
 from mqttlite.core.message import Delivery, Message
@@ -299,7 +300,7 @@ def test_by_ordering_key_a_key_stays_with_one_member() -> None:
 
 def test_a_share_without_members_is_no_more() -> None:
     sessions: dict[str, Session] = {}
-    routes = Routes(sessions, 1000, {}, Effects())
+    routes = Routes(sessions, 1000, {}, DefaultRules(), Effects())
     assert routes.share(b"$share/a/b") is None
 
 

@@ -55,7 +55,7 @@ class Reported:
         self.world.settle()
 
     def retained(self) -> dict[str, str]:
-        kept = self.world.broker.router._own.search(b"$SYS/#").take(1_000)
+        kept = self.world.broker.router.retained.own_messages()
         return {message.topic.decode().removeprefix("$SYS/broker/"): message.payload.decode() for message in kept}
 
 
