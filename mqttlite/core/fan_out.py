@@ -18,6 +18,9 @@ from mqttlite.core.source import Source
 from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
 from mqttlite.topics.names import is_own
 
+_NO_SHAPES: Final[list[Delivery | None]] = []
+"""Never added to: a message for nobody needs none."""
+
 
 @final
 class FanOut(Job):
@@ -57,7 +60,7 @@ class FanOut(Job):
         self._message: Final = message
         self._batch: Final = batch
         self._next = 0
-        self._shapes: Final[list[Delivery | None]] = [None, None, None]
+        self._shapes = _NO_SHAPES
         """The deliveries that most receivers share, by QoS."""
         self.tally: Final = tally
         self.done = False
@@ -66,43 +69,56 @@ class FanOut(Job):
 
     def step(self) -> bool:
         """Go on with the receivers until the work budget of this loop iteration is used up; whether all had theirs."""
-        effects = self._effects
-        message, batch, tally = self._message, self._batch, self.tally
-        receivers = self._receivers
-        end = len(receivers)
-        size = message.size() if message is not None else 0
-        if batch is not None:
-            size = batch.message_bytes() * batch.count
-        while self._next < end:
-            if effects.work >= ITERATION_WORK or effects.pending_bytes >= MAX_PENDING_BYTES:
-                return False
-            each = receivers[self._next]
-            self._next += 1
-            receiver = each.for_messages_of(self._source) if each.has_no_local else each
-            if receiver is None:
-                continue
-            tally.reached += 1
-            effects.pending_bytes += size
-            if message is not None:
-                effects.work += DELIVERY_WORK
-                self._deliver(receiver, message)
-            elif batch is not None:
-                effects.work += DELIVERY_WORK + batch.count
-                receiver.accept_batch(batch, tally)
-        for sink in self._sinks:
-            tally.reached += 1
-            effects.pending_bytes += size
-            effects.work += DELIVERY_WORK
-            if message is not None:
-                sink.accept(message, self._source, tally)
-            elif batch is not None:
-                sink.accept_batch(batch, self._source, tally)
+        if self._receivers and not self._to_receivers():
+            return False
+        if self._sinks:
+            self._to_sinks()
         self.done = True
-        if tally.reached == 0:
+        if self.tally.reached == 0:
             self._count_unheard()
         if self.on_done is not None:
             self.on_done()
         return True
+
+    def _to_receivers(self) -> bool:
+        effects = self._effects
+        message, batch, tally = self._message, self._batch, self.tally
+        receivers = self._receivers
+        end = len(receivers)
+        if message is not None:
+            size, work = message.size(), DELIVERY_WORK
+        else:
+            assert batch is not None
+            size, work = batch.message_bytes() * batch.count, DELIVERY_WORK + batch.count
+        while self._next < end:
+            if effects.work >= ITERATION_WORK or effects.pending_bytes >= MAX_PENDING_BYTES:
+                return False
+            receiver: Receiver | None = receivers[self._next]
+            self._next += 1
+            assert receiver is not None
+            if receiver.has_no_local:
+                receiver = receiver.for_messages_of(self._source)
+                if receiver is None:
+                    continue
+            tally.reached += 1
+            effects.pending_bytes += size
+            effects.work += work
+            if message is not None:
+                self._deliver(receiver, message)
+            elif batch is not None:
+                receiver.accept_batch(batch, tally)
+        return True
+
+    def _to_sinks(self) -> None:
+        for sink in self._sinks:
+            self.tally.reached += 1
+            self._effects.work += DELIVERY_WORK
+            if self._message is not None:
+                self._effects.pending_bytes += self._message.size()
+                sink.accept(self._message, self._source, self.tally)
+            elif self._batch is not None:
+                self._effects.pending_bytes += self._batch.message_bytes() * self._batch.count
+                sink.accept_batch(self._batch, self._source, self.tally)
 
     def _count_unheard(self) -> None:
         """Nobody subscribes. What the broker says of itself is no loss; traced messages are told one by one."""
@@ -118,6 +134,8 @@ class FanOut(Job):
 
     def _deliver(self, receiver: Receiver, message: Message) -> None:
         qos = message.qos if message.qos < receiver.qos else receiver.qos  # [MQTT-3.8.4-8]
+        if self._shapes is _NO_SHAPES:
+            self._shapes = [None, None, None]
         delivery = self._shapes[qos]
         # RETAIN is 0, or as it came [MQTT-3.3.1-12] [MQTT-3.3.1-13].
         if receiver.identifiers or (message.retain and receiver.retain_as_published):

@@ -75,6 +75,12 @@ class Receiver:
     def accept_batch(self, batch: PublishBatch, tally: Tally) -> None:
         """Hand the messages of a batch to the session: those that are traced one by one, the others together."""
         qos = batch.qos if batch.qos < self.qos else self.qos
+        if qos and not batch.traces and not self.identifiers:
+            taken = self.session.deliver_batch(batch, qos)
+            tally.sent += taken
+            if taken < batch.count:
+                self._accept_each(batch, taken, batch.count, qos, tally)
+            return
         taken = len(batch.traces)
         if taken:
             self._accept_each(batch, 0, taken, qos, tally)
