@@ -15,9 +15,10 @@ from mqttlite.core.limits import MAX_RAW_PROPERTIES_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
 from mqttlite.core.reasons import SCHEMA_INVALID
 from mqttlite.core.router import REFUSED, Router
-from mqttlite.core.routes import Route, Routes
+from mqttlite.core.routes import TOPIC_NOT_SERVED, Route, Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscribe import Subscriptions
+from mqttlite.topics.namespaces import parse_name
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -186,12 +187,11 @@ class PacketHandler:
             else:
                 session.on_pubcomp(packet.packet_id)
         elif isinstance(packet, Subscribe):
-            codes, retained = self._subscriptions.subscribe(
+            codes, retained, reason = self._subscriptions.subscribe(
                 session, packet, connection.version, connection.peer.capabilities
             )
             outbox.awaits_commit = outbox.awaits_commit or session.durable
-            # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]; it explains nothing [MQTT-3.9.2-1] [MQTT-3.9.2-2]
-            frame = encode(Suback(packet.packet_id, codes), connection.version)
+            frame = _suback(connection, packet.packet_id, codes, reason)
             connection.check_size(frame, "SUBACK")
             outbox.answer(frame)
             if retained:
@@ -291,12 +291,12 @@ class PacketHandler:
             session.take_received(packet_id)
         if len(changes) > before:
             outbox.awaits_commit = True
-        outbox.send(self._ack(connection, answer, packet_id, code, self._router.outcomes if valid else None))
-
-    def _ack(self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int] | None) -> bytes:
-        if outcomes is not None and connection.version == V5 and connection.peer.capabilities.tell_delivery:
-            return self._detailed_ack(connection, answer, packet_id, code, outcomes)
-        return encode_ack(answer, packet_id, connection.version, code)
+        reason = parse_name(message.topic).refusal if code == TOPIC_NOT_SERVED else None
+        outcomes = self._router.outcomes if valid and connection.peer.capabilities.tell_delivery else None
+        if connection.version == V5 and (reason is not None or outcomes is not None):
+            outbox.send(self._detailed_ack(connection, answer, packet_id, code, reason, outcomes))
+        else:
+            outbox.send(encode_ack(answer, packet_id, connection.version, code))
 
     def _may_take(self, connection: Connection, ids: Ids) -> bool:
         """Whether these QoS 2 identifiers are counted up, none is taken, and the client may use all."""
@@ -335,23 +335,33 @@ class PacketHandler:
         outbox.send(_acks_of_batch(run.qos, ids, code, refused))
 
     def _detailed_ack(
-        self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int]
+        self,
+        connection: Connection,
+        answer: int,
+        packet_id: int,
+        code: int,
+        reason: str | None,
+        outcomes: list[int] | None,
     ) -> bytes:
-        """An acknowledgement that says what became of the message, where the client wants to know and has room.
+        """An acknowledgement with a reason string, or with the outcomes for receivers as user properties, where the
+        client wants to know and has room.
 
         No other acknowledgement explains itself [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
         [MQTT-3.7.2-2] [MQTT-3.7.2-3].
         """
-        self._messages += 1
-        dropped, queued, sent = outcomes
-        details = [
-            ("message-id", f"{self._message_id_prefix}{self._messages:x}"),
-            ("delivered-to", str(sent)),
-            ("queued-for", str(queued)),
-            ("dropped-for", str(dropped)),
-        ]
+        details: list[tuple[str, str]] = []
+        if outcomes is not None:
+            self._messages += 1
+            dropped, queued, sent = outcomes
+            details = [
+                ("message-id", f"{self._message_id_prefix}{self._messages:x}"),
+                ("delivered-to", str(sent)),
+                ("queued-for", str(queued)),
+                ("dropped-for", str(dropped)),
+            ]
         if connection.problem_information:  # [MQTT-3.1.2-29]
-            frame = encode_ack(answer, packet_id, V5, code, Properties(user_properties=details))
+            properties = Properties(reason_string=reason, user_properties=details)
+            frame = encode_ack(answer, packet_id, V5, code, properties)
             if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
                 return frame
         return encode_ack(answer, packet_id, V5, code)
@@ -374,6 +384,18 @@ class PacketHandler:
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
+
+
+def _suback(connection: Connection, packet_id: int, codes: bytes, reason: str) -> bytes:
+    """The SUBACK [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6], without user properties [MQTT-3.9.2-2].
+
+    It has the reason string if there is one, the client wants it [MQTT-3.1.2-29] and has room [MQTT-3.9.2-1].
+    """
+    if reason and connection.version == V5 and connection.problem_information:
+        frame = encode(Suback(packet_id, codes, Properties(reason_string=reason)), V5)
+        if not 0 < connection.outbox.max_packet_bytes < len(frame):
+            return frame
+    return encode(Suback(packet_id, codes), connection.version)
 
 
 def _acks_of_batch(qos: int, ids: Ids, code: int, refused: dict[int, None]) -> bytes:

@@ -20,7 +20,7 @@ from mqttlite.core.message import NO_PROPERTIES, Delivery, Message, PublishBatch
 from mqttlite.core.message_tracing import MessageTracing
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
 from mqttlite.core.retained_replay import RetainedReplay
-from mqttlite.core.routes import Observed, Receiver, Route, Routes
+from mqttlite.core.routes import NOT_ALLOWED, Observed, Receiver, Route, Routes
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.core.shares import ROUND_ROBIN, Member, Share
 from mqttlite.core.tracer import NOT_TRACED
@@ -37,9 +37,6 @@ _BEFORE_AN_ALIAS: Final = 2
 
 REFUSED: Final = 0x97
 """The reason code for: a subscriber's queue, or the room for retained messages, was full."""
-
-NOT_ALLOWED: Final = 0x87
-"""The reason code for: clients may not publish there."""
 
 
 @final
@@ -137,10 +134,10 @@ class Router:
                 own = self._routes.find_own(topic)
                 self.run(own, topic, data, start, end, size, head, version, publisher, block)
                 return
-            self.drop(NOT_AUTHORIZED if route.refused else NO_SUBSCRIBERS, messages, topic)
+            self.drop(_refusal_reason(route), messages, topic)
 
     def publish(self, message: Message, route: Route, publisher: Session | None) -> int:
-        """Retain and distribute a message; 0, `NOBODY`, `REFUSED` or `NOT_ALLOWED`.
+        """Retain and distribute a message; 0, `NOBODY`, `REFUSED` or why the route is refused.
 
         `publisher` matters for No Local; None: the message comes from the broker itself.
         """
@@ -149,8 +146,8 @@ class Router:
             if not _may_publish(publisher, message.topic):
                 if route.observed is not None and not message.trace:
                     self._observe(route.observed, message, route, publisher)
-                self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace)
-                return NOT_ALLOWED  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
+                self.drop(_refusal_reason(route), 1, message.topic, message.trace)
+                return route.refused  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
             route = self._routes.find_own(message.topic)
         if route.observed is not None and not message.trace:  # else it was counted with those it came with
             self._observe(route.observed, message, route, publisher)
@@ -475,6 +472,11 @@ def _deliver_each(
         outcome = session.deliver(delivery) if qos else session.deliver_qos0(delivery)
         if qos and outcome == DROPPED:
             refused[at] = None
+
+
+def _refusal_reason(route: Route) -> str:
+    """Why messages of a route that reaches nobody are dropped. Where a namespace is not served nobody can subscribe."""
+    return NOT_AUTHORIZED if route.refused == NOT_ALLOWED else NO_SUBSCRIBERS
 
 
 def _may_publish(publisher: Session | None, topic: bytes) -> bool:

@@ -19,7 +19,8 @@ from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.traffic import TopicTraffic, Traffic
 from mqttlite.topics.known import KnownTopics
-from mqttlite.topics.names import check_name, has_wildcard, is_own, matches, split_share
+from mqttlite.topics.names import check_name, has_wildcard, is_own, matches
+from mqttlite.topics.namespaces import check_is_served, parse_name
 from mqttlite.topics.tree import SubscriptionTree
 from mqttlite.wire.constants import V5
 
@@ -33,6 +34,12 @@ identifier; for `max_route_cache_bytes`."""
 
 _SEARCH_COST: Final = 4
 """Comparisons that it costs to find the cached topics to compare with a filter."""
+
+NOT_ALLOWED: Final = 0x87
+"""The reason code for: clients may not publish there."""
+
+TOPIC_NOT_SERVED: Final = 0x90
+"""The reason code for: the topic is of a namespace that the broker does not serve."""
 
 _NO_RECEIVERS: Final[list["Receiver"]] = []
 _NO_SHARES: Final[list[Share]] = []
@@ -108,7 +115,7 @@ class Route:
         "special",
     )
 
-    def __init__(self, receivers: list[Receiver], shares: list[Share], refused: bool = False) -> None:
+    def __init__(self, receivers: list[Receiver], shares: list[Share], refused: int = 0) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.observed: Observed | None = None
         """What is to be known of its messages; None: nothing."""
@@ -120,7 +127,8 @@ class Route:
         """Whether others are among its receivers than connected clients that get the frame as it is, or that of
         their version."""
         self.refused: Final = refused
-        """Clients may not publish here; such a route has no receivers, so that only who finds none needs to ask."""
+        """The reason code where clients may not publish, else 0. Such a route has no receivers: the router looks
+        at this only where a message reaches nobody."""
         self.receivers: Final = receivers
         self.shares: Final = shares
         """Groups of which one member gets a copy."""
@@ -231,10 +239,10 @@ class Routes:
             return
         session.traced = traced
         if session.client_id in self._groups:
-            for topic_filter in session.subscriptions:
-                share = self._shares.get(topic_filter)
+            for name, subscription in session.subscriptions.items():
+                share = self._shares.get(name)
                 if share is not None:
-                    self._trace_share(share, session)
+                    self._trace_share(share, session, subscription.filter)
 
     def cached(self, topic: bytes) -> Route | None:
         """The route of a client's message, if it is cached."""
@@ -247,8 +255,9 @@ class Routes:
             return cached
         if topic not in self.cache:
             check_name(topic)
-        if is_own(topic):
-            route = Route(_NO_RECEIVERS, _NO_SHARES, True)
+        refused = NOT_ALLOWED if is_own(topic) else TOPIC_NOT_SERVED if parse_name(topic).refusal else 0
+        if refused:
+            route = Route(_NO_RECEIVERS, _NO_SHARES, refused)
             if self._observes:
                 route.observed = Observed(_NO_RECEIVERS, _NO_SHARES, self._is_traced(topic, route), None)
         else:
@@ -260,8 +269,12 @@ class Routes:
         return route
 
     def find_own(self, topic: bytes) -> Route:
-        """The route of a message of the broker's own, which may go to `$SYS`; raises as `find` does."""
+        """The route of a message of the broker's own, which may go to `$SYS`.
+
+        Raises as `find` does, and for the name of a namespace that the broker does not serve.
+        """
         if not is_own(topic):
+            check_is_served(topic)
             return self.find(topic)
         check_name(topic)
         route = self._make(topic)
@@ -277,12 +290,11 @@ class Routes:
     def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
         """Enter a subscription in the place of an earlier one of the same session and filter, if there was one."""
         topic_filter = subscription.topic_filter
-        shared = split_share(topic_filter)
-        if shared is not None:
+        if subscription.share_name:
             if replaced is None:
                 self.shared_subscriptions += 1
                 self._groups[subscription.client_id] = self._groups.get(subscription.client_id, 0) + 1
-            self._add_to_share(subscription, *shared)
+            self._add_to_share(subscription)
             return
         self.subscriptions += replaced is None
         if replaced is not None:
@@ -292,9 +304,8 @@ class Routes:
 
     def remove(self, subscription: Subscription) -> None:
         """Take out a subscription that was entered."""
-        shared = split_share(subscription.topic_filter)
-        if shared is not None:
-            self._remove_from_share(subscription, shared[1])
+        if subscription.share_name:
+            self._remove_from_share(subscription)
             return
         self._remove(subscription)
         self.forget(subscription.topic_filter)
@@ -302,9 +313,8 @@ class Routes:
     def remove_all(self, session: Session) -> None:
         """Take out all subscriptions of a session that ends."""
         for subscription in session.subscriptions.values():
-            shared = split_share(subscription.topic_filter)
-            if shared is not None:
-                self._remove_from_share(subscription, shared[1])
+            if subscription.share_name:
+                self._remove_from_share(subscription)
             else:
                 self._remove(subscription)
         self.forget_session(session)
@@ -348,20 +358,21 @@ class Routes:
                 self._drop(topic)
         self._compared += len(topics) + _SEARCH_COST
 
-    def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
-        name = subscription.topic_filter
+    def _add_to_share(self, subscription: Subscription) -> None:
+        name, topic_filter = subscription.topic_filter, subscription.filter
         share = self._shares.get(name)
         if share is None:
             default = self._policies.get("*", ROUND_ROBIN)
-            share = self._shares[name] = Share(name, self._policies.get(group.decode(), default))
+            share = self._shares[name] = Share(name, self._policies.get(subscription.share_name.decode(), default))
             self._tree.add(topic_filter, share)
             self.forget(topic_filter)
         session = self._sessions[subscription.client_id]
         share.add(session, subscription)
         if session.traced:
-            self._trace_share(share, session)
+            self._trace_share(share, session, topic_filter)
 
-    def _remove_from_share(self, subscription: Subscription, topic_filter: bytes) -> None:
+    def _remove_from_share(self, subscription: Subscription) -> None:
+        topic_filter = subscription.filter
         self.shared_subscriptions -= 1
         groups = self._groups.pop(subscription.client_id) - 1
         if groups:
@@ -375,15 +386,13 @@ class Routes:
             self._tree.remove(topic_filter, share)
             self.forget(topic_filter)
 
-    def _trace_share(self, share: Share, session: Session) -> None:
+    def _trace_share(self, share: Share, session: Session, topic_filter: bytes) -> None:
         """A member is followed, or is so no longer."""
         if session.traced:
             share.traced[session.client_id] = None
         else:
             share.traced.pop(session.client_id, None)
-        shared = split_share(share.name)
-        assert shared is not None
-        self.forget(shared[1])
+        self.forget(topic_filter)
 
     def _is_traced(self, topic: bytes, route: Route) -> bool:
         """Whether each message of that topic is followed, whoever publishes it."""
