@@ -51,6 +51,7 @@ from mqttlite.core.sink import Sink
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.core.traffic import Traffic
+from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.constants import (
     CONNECT,
     DEFAULT_RECEIVE_MAXIMUM,
@@ -222,6 +223,7 @@ class Broker:
         self.effects.now = now
         expiry = properties.message_expiry_interval
         message = Message(topic, payload, qos, retain, properties, 0.0 if expiry is None else now + expiry)
+        check_is_served(topic)
         fan_out = self.router.publish(message, self._routes.find(topic), source)
         if self.effects.overflowed:
             self._cut_overflowed()

@@ -22,6 +22,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
+from mqttlite.topics.namespaces import parse_name
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -57,7 +58,7 @@ from mqttlite.wire.reason_codes import ReasonCode
 class Receipt:
     """Messages of QoS 1 or 2 that a client sent, and that are to be acknowledged to it."""
 
-    __slots__ = ("changes_before", "connection", "ids", "is_durable", "qos", "session")
+    __slots__ = ("changes_before", "connection", "ids", "is_durable", "qos", "refusal", "session")
 
     def __init__(self, connection: Connection, session: Session, qos: int, ids: Ids, changes_before: int) -> None:
         self.connection: Final = connection
@@ -68,6 +69,8 @@ class Receipt:
         """How many changes there were before these messages: with more, the acknowledgement waits for a commit."""
         self.is_durable = False
         """Whether it waits in any case."""
+        self.refusal: str | None = None
+        """Why the broker does not serve the topic."""
 
 
 @final
@@ -207,12 +210,11 @@ class PacketHandler:
             else:
                 session.on_pubcomp(packet.packet_id)
         elif isinstance(packet, Subscribe):
-            codes, retained = self._subscriptions.subscribe(
+            codes, retained, reason = self._subscriptions.subscribe(
                 session, packet, connection.version, connection.peer.capabilities
             )
             outbox.awaits_commit = outbox.awaits_commit or session.durable
-            # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]; it explains nothing [MQTT-3.9.2-1] [MQTT-3.9.2-2]
-            frame = encode(Suback(packet.packet_id, codes), connection.version)
+            frame = _suback(connection, packet.packet_id, codes, reason)
             connection.check_size(frame, "SUBACK")
             outbox.answer(frame)
             if retained:
@@ -306,6 +308,8 @@ class PacketHandler:
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
         receipt = Receipt(connection, session, message.qos, Ids(packet_id), before)
+        if route.is_reserved:
+            receipt.refusal = parse_name(message.topic).refusal
         if valid:
             self._settle(receipt, self._router.publish(message, route, session))
         else:
@@ -347,9 +351,11 @@ class PacketHandler:
             outbox.awaits_commit = True
         if connection.state == CLOSED:
             return
-        if ids.count == 1 and connection.version == V5 and connection.peer.capabilities.tell_delivery:
+        reason = receipt.refusal
+        tells = connection.peer.capabilities.tell_delivery
+        if ids.count == 1 and connection.version == V5 and (tells or reason is not None):
             answer = PUBACK if receipt.qos == 1 else PUBREC
-            outbox.send(self._detailed_ack(connection, answer, ids.first, code, tally))
+            outbox.send(self._detailed_ack(connection, answer, ids.first, code, reason, tally if tells else None))
         else:
             outbox.send(_acks_of_batch(receipt.qos, ids, code, rejected))
 
@@ -374,21 +380,33 @@ class PacketHandler:
         receipt = Receipt(connection, session, batch.qos, ids, len(self._effects.changes))
         self._settle(receipt, self._router.publish_batch(batch, route, session))
 
-    def _detailed_ack(self, connection: Connection, answer: int, packet_id: int, code: int, tally: Tally) -> bytes:
-        """An acknowledgement that says what became of the message, where the client wants to know and has room.
+    def _detailed_ack(
+        self,
+        connection: Connection,
+        answer: int,
+        packet_id: int,
+        code: int,
+        reason: str | None,
+        tally: Tally | None,
+    ) -> bytes:
+        """An acknowledgement with a reason string, or with the outcomes for receivers as user properties, where the
+        client wants to know and has room.
 
         No other acknowledgement explains itself [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
         [MQTT-3.7.2-2] [MQTT-3.7.2-3].
         """
-        self._messages += 1
-        details = [
-            ("message-id", f"{self._message_id_prefix}{self._messages:x}"),
-            ("delivered-to", str(tally.sent)),
-            ("queued-for", str(tally.queued)),
-            ("dropped-for", str(tally.dropped_for)),
-        ]
+        details: list[tuple[str, str]] = []
+        if tally is not None:
+            self._messages += 1
+            details = [
+                ("message-id", f"{self._message_id_prefix}{self._messages:x}"),
+                ("delivered-to", str(tally.sent)),
+                ("queued-for", str(tally.queued)),
+                ("dropped-for", str(tally.dropped_for)),
+            ]
         if connection.problem_information:  # [MQTT-3.1.2-29]
-            frame = encode_ack(answer, packet_id, V5, code, Properties(user_properties=details))
+            properties = Properties(reason_string=reason, user_properties=details)
+            frame = encode_ack(answer, packet_id, V5, code, properties)
             if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
                 return frame
         return encode_ack(answer, packet_id, V5, code)
@@ -411,6 +429,18 @@ class PacketHandler:
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
+
+
+def _suback(connection: Connection, packet_id: int, codes: bytes, reason: str) -> bytes:
+    """The SUBACK [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6], without user properties [MQTT-3.9.2-2].
+
+    It has the reason string if there is one, the client wants it [MQTT-3.1.2-29] and has room [MQTT-3.9.2-1].
+    """
+    if reason and connection.version == V5 and connection.problem_information:
+        frame = encode(Suback(packet_id, codes, Properties(reason_string=reason)), V5)
+        if not 0 < connection.outbox.max_packet_bytes < len(frame):
+            return frame
+    return encode(Suback(packet_id, codes), connection.version)
 
 
 def _acks_of_batch(qos: int, ids: Ids, code: int, rejected: dict[int, None]) -> bytes:

@@ -155,6 +155,7 @@ class Route:
         "direct3",
         "direct5",
         "is_open",
+        "is_reserved",
         "observed",
         "others",
         "receivers",
@@ -164,12 +165,16 @@ class Route:
         "verdicts",
     )
 
-    def __init__(self, receivers: list[Receiver], sinks: list[Sink], is_open: bool = True) -> None:
+    def __init__(
+        self, receivers: list[Receiver], sinks: list[Sink], is_open: bool = True, is_reserved: bool = False
+    ) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.observed: Observed | None = None
         """None: its messages are neither counted nor traced."""
         self.is_open: Final = is_open
         """Whether every client may publish here."""
+        self.is_reserved: Final = is_reserved
+        """Whether the topic is of a namespace that the broker does not serve: nobody may publish here."""
         self.direct3 = NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
         self.direct5 = NO_OUTBOXES

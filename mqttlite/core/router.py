@@ -21,7 +21,7 @@ from mqttlite.core.route import Receiver, Route
 from mqttlite.core.routes import Routes
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import CLIENT, Source
-from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, Tally
+from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.properties import NONE
 
@@ -84,7 +84,7 @@ class Router:
                 if messages == 0:
                     return
         if not allowed:
-            self.drops.add(NOT_AUTHORIZED, messages, topic)
+            self.drops.add(_why_refused(route), messages, topic)
             return
         piece = data[start:end]
         if version == V5:
@@ -135,8 +135,10 @@ class Router:
             if traces:
                 message.trace = traces[0]
         if not allowed:
-            self.drops.add(NOT_AUTHORIZED, 1, message.topic, message.trace)
-            tally.code = NOT_AUTHORIZED_CODE  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
+            self.drops.add(_why_refused(route), 1, message.topic, message.trace)
+            tally.code = (
+                TOPIC_NAME_INVALID if route.is_reserved else NOT_AUTHORIZED_CODE
+            )  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
             return self._start(_NO_RECEIVERS, _NO_SINKS, source, None, None, tally)
         if message.retain and not self.retained.put(message):  # [MQTT-3.3.1-8]
             tally.code = QUOTA_EXCEEDED
@@ -171,6 +173,8 @@ class Router:
 
     def _may_publish(self, route: Route, topic: bytes, source: Source) -> bool:
         """The verdict of the authorizer, which the route keeps."""
+        if route.is_reserved:
+            return False
         if source.kind != CLIENT:
             return True
         verdict = route.verdicts.get(source.role)
@@ -198,3 +202,8 @@ class Router:
             message.trace = trace
             self.publish(message, route, source)
             start += size
+
+
+def _why_refused(route: Route) -> str:
+    """Why messages are dropped that may not be published. To a namespace that is not served nobody can subscribe."""
+    return NO_SUBSCRIBERS if route.is_reserved else NOT_AUTHORIZED

@@ -22,7 +22,8 @@ from mqttlite.core.sink import Sink
 from mqttlite.core.subscription import Binding, RoutePlan, SinkBinding, Subscription
 from mqttlite.core.traffic import Traffic
 from mqttlite.topics.known import KnownTopics
-from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own, matches, split_share
+from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own, matches
+from mqttlite.topics.namespaces import parse_name
 from mqttlite.topics.tree import SubscriptionTree
 
 _TOPIC_BYTES: Final = 200
@@ -128,10 +129,10 @@ class Routes:
             return
         session.traced = traced
         if session.client_id in self._groups:
-            for topic_filter in session.subscriptions:
-                share = self._shares.get(topic_filter)
+            for name, subscription in session.subscriptions.items():
+                share = self._shares.get(name)
                 if share is not None:
-                    self._trace_share(share, session)
+                    self._trace_share(share, session, subscription.filter)
 
     def cached(self, topic: bytes) -> Route | None:
         """The route of a client's message, if it is cached."""
@@ -147,7 +148,10 @@ class Routes:
             return cached
         if topic not in self.cache:
             check_name(topic)
-        route = self.make(topic)
+        if topic.startswith(b"$") and parse_name(topic).refusal:
+            route = Route([], [], is_open=False, is_reserved=True)
+        else:
+            route = self.make(topic)
         if not is_own(topic):
             self._remember(topic, route)
         return route
@@ -177,12 +181,11 @@ class Routes:
     def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
         """Enter a subscription in the place of an earlier one of the same session and filter, if there was one."""
         topic_filter = subscription.topic_filter
-        shared = split_share(topic_filter)
-        if shared is not None:
+        if subscription.share_name:
             if replaced is None:
                 self.shared_subscriptions += 1
                 self._groups[subscription.client_id] = self._groups.get(subscription.client_id, 0) + 1
-            self._add_to_share(subscription, *shared)
+            self._add_to_share(subscription)
             return
         self.subscriptions += replaced is None
         if replaced is not None:
@@ -192,9 +195,8 @@ class Routes:
 
     def remove(self, subscription: Subscription) -> None:
         """Take out a subscription that was entered."""
-        shared = split_share(subscription.topic_filter)
-        if shared is not None:
-            self._remove_from_share(subscription, shared[1])
+        if subscription.share_name:
+            self._remove_from_share(subscription)
             return
         self._remove(subscription)
         self.forget(subscription.topic_filter)
@@ -202,9 +204,8 @@ class Routes:
     def remove_all(self, session: Session) -> None:
         """Take out all subscriptions of a session that ends."""
         for subscription in session.subscriptions.values():
-            shared = split_share(subscription.topic_filter)
-            if shared is not None:
-                self._remove_from_share(subscription, shared[1])
+            if subscription.share_name:
+                self._remove_from_share(subscription)
             else:
                 self._remove(subscription)
         self.forget_session(session)
@@ -248,20 +249,23 @@ class Routes:
                 self._drop(topic)
         self._compared += len(topics) + _SEARCH_COST
 
-    def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
-        name = subscription.topic_filter
+    def _add_to_share(self, subscription: Subscription) -> None:
+        name, topic_filter = subscription.topic_filter, subscription.filter
         share = self._shares.get(name)
         if share is None:
             default = self._policies.get("*", ROUND_ROBIN)
-            share = self._shares[name] = SharedSubscription(name, self._policies.get(group.decode(), default))
+            share = self._shares[name] = SharedSubscription(
+                name, self._policies.get(subscription.share_name.decode(), default)
+            )
             self._tree.add(topic_filter, share)
             self.forget(topic_filter)
         session = self._sessions[subscription.client_id]
         share.add(session, subscription)
         if session.traced:
-            self._trace_share(share, session)
+            self._trace_share(share, session, topic_filter)
 
-    def _remove_from_share(self, subscription: Subscription, topic_filter: bytes) -> None:
+    def _remove_from_share(self, subscription: Subscription) -> None:
+        topic_filter = subscription.filter
         self.shared_subscriptions -= 1
         groups = self._groups.pop(subscription.client_id) - 1
         if groups:
@@ -275,15 +279,13 @@ class Routes:
             self._tree.remove(topic_filter, share)
             self.forget(topic_filter)
 
-    def _trace_share(self, share: SharedSubscription, session: Session) -> None:
+    def _trace_share(self, share: SharedSubscription, session: Session, topic_filter: bytes) -> None:
         """A member is followed, or is so no longer."""
         if session.traced:
             share.traced[session.client_id] = None
         else:
             share.traced.pop(session.client_id, None)
-        shared = split_share(share.name)
-        assert shared is not None
-        self.forget(shared[1])
+        self.forget(topic_filter)
 
     def _is_traced(self, topic: bytes, route: Route, plan: RoutePlan) -> bool:
         """Whether each message of that topic is traced, from any publisher."""

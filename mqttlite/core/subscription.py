@@ -3,6 +3,7 @@
 from typing import Final, final
 
 from mqttlite.core.sink import Sink
+from mqttlite.topics.namespaces import SHARED, parse_filter
 
 _NO_LOCAL: Final = 4
 _RETAIN_AS_PUBLISHED: Final = 8
@@ -52,7 +53,7 @@ class Subscription(Binding):
     There may be millions: all that is small is in one number.
     """
 
-    __slots__ = ("_options", "client_id", "topic_filter")
+    __slots__ = ("_options", "client_id", "share_name", "topic_filter")
 
     def __init__(
         self,
@@ -71,6 +72,14 @@ class Subscription(Binding):
         if retain_as_published:
             options |= _RETAIN_AS_PUBLISHED
         self._options: Final = options
+        parsed = parse_filter(topic_filter)
+        self.share_name: Final = parsed.name if parsed.namespace == SHARED else b""
+        """Of a shared subscription; empty for any other."""
+
+    @property
+    def filter(self) -> bytes:
+        """The filter that topic names are compared with: of a shared subscription what is behind its share name."""
+        return self.topic_filter[len(b"$share//") + len(self.share_name) :] if self.share_name else self.topic_filter
 
     def join(self, plan: RoutePlan) -> None:
         subscriptions = plan.by_client.get(self.client_id)

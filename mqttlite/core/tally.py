@@ -7,6 +7,7 @@ from mqttlite.core.reasons import QUEUE_FULL
 SUCCESS: Final = 0x00
 NO_MATCHING_SUBSCRIBERS: Final = 0x10
 NOT_AUTHORIZED_CODE: Final = 0x87
+TOPIC_NAME_INVALID: Final = 0x90
 QUOTA_EXCEEDED: Final = 0x97
 
 DROPPED: Final = 0

@@ -21,9 +21,7 @@ from mqttlite.core.shared_subscription import (
     SharedSubscription,
 )
 from mqttlite.core.subscription import Subscription
-from mqttlite.topics.names import split_share
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
-from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Subscribe, SubscriptionRequest, Unsubscribe
 from tests.support.core_driver import Client, World
 from tests.support.examples import examples
@@ -42,19 +40,6 @@ def workers(world: World, count: int, qos: int = 1, version: int = V5, **options
         member.subscribe(JOBS, qos=qos)
         members.append(member)
     return members
-
-
-@pytest.mark.parametrize(
-    "bad", ["$share//jobs", "$share/+/jobs", "$share/a#/jobs", "$share/workers", "$share/workers/"]
-)
-def test_a_share_needs_a_plain_name_and_a_filter(bad: str) -> None:
-    with pytest.raises(TopicFilterInvalid):
-        split_share(bad.encode())
-
-
-def test_a_filter_that_only_looks_like_a_share_is_none() -> None:
-    assert split_share(b"$shared/a/b") is None
-    assert split_share(b"$share/a//b") == (b"a", b"/b")
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
