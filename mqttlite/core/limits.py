@@ -121,8 +121,8 @@ CHUNK_WORK: Final = 8_192
 subscriptions, or of topics that thousands of filters match, a chunk may hold seconds."""
 
 ITERATION_WORK: Final = 8_192
-"""What all links and jobs together may cost in one iteration of the loop, in the same unit, before the rest waits for the
-next: no client holds the others up for longer."""
+"""What all links and jobs together may cost in one iteration of the loop, in the same unit, before the rest waits for
+the next: no client holds the others up for longer."""
 
 PACKET_WORK: Final = 4
 ROUTE_WORK: Final = 8

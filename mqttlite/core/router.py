@@ -7,7 +7,7 @@ a `Message` first. Invariant: whoever a route names gets the message, or it is c
 from typing import Final, final
 
 from mqttlite.core.changes import RemoveRetained, SaveRetained
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     ITERATION_BYTES,
     LOOKING_BYTES,
@@ -18,6 +18,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import NO_PROPERTIES, Delivery, Message, PublishBatch, RawProperties
 from mqttlite.core.message_tracing import MessageTracing
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QOS0_OFFLINE
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.routes import Observed, Receiver, Route, Routes

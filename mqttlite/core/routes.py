@@ -7,13 +7,14 @@ matches. Where too many cached topics would have to be compared with the filter,
 
 from typing import Final, final
 
-from mqttlite.core.effects import NO_OUTBOXES, Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     COMPARED_PER_ITERATION,
     ROUTE_WORK,
     STEPS_PER_WORK_UNIT,
     TOPICS_COMPARED,
 )
+from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.session import Session
 from mqttlite.core.shares import ROUND_ROBIN, Share
 from mqttlite.core.subscription import Subscription

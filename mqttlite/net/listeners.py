@@ -18,7 +18,7 @@ from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.file_limit import FileLimit
-from mqttlite.net.link import LINGER_S, Link, format_address
+from mqttlite.net.link import LINGER_S, Link, LinkPort, format_address
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
 from mqttlite.net.upgrade import Options as WebSocketOptions
@@ -136,7 +136,7 @@ class Listener:
         """The connections it holds, handshakes included."""
         return self._open
 
-    def holds(self, link: Link) -> bool:
+    def holds(self, link: LinkPort) -> bool:
         """Whether it let this link in, and the link is still there."""
         return link in self._links
 

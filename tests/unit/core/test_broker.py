@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mqttlite.core.changes import RemoveReceived, SaveReceived
 from mqttlite.core.limits import DEADLINES_PER_ITERATION, DISCONNECT, FILL_BYTES, ITERATION_BYTES, Limits
-from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, CloseReason
+from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, CloseReason, HoldReason
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import TopicNameInvalid
@@ -415,11 +415,11 @@ def test_a_silent_client_is_closed_however_much_it_is_sent() -> None:
 def test_a_client_whose_link_is_not_read_is_not_silent() -> None:
     world = World()
     client = world.connect("c", keep_alive=10)
-    client.connection.unread = True
+    client.connection.hold_reasons = HoldReason.COMMIT
     world.advance(15)
     assert not client.closed
     world.advance(14)
-    client.connection.unread = False
+    client.connection.hold_reasons = 0
     client.connection.last_heard = world.now
     world.advance(14.9)
     assert not client.closed
