@@ -258,7 +258,6 @@ class Broker:
         """The link takes bytes again. A long backlog leaves in parts, and the back-pressure ends with the last one."""
         self.effects.now = now
         if connection.state != CLOSED and connection.outbox.blocked:
-            connection.outbox.draining = True
             self._drain(connection)
 
     def _drain(self, connection: Connection) -> None:

@@ -264,9 +264,9 @@ class Outbox:
         self.drain(self._backlog_bytes + (_ENTRY_BYTES + SENDING_BYTES) * self._backlog_messages)
 
     def drain(self, max_bytes: int) -> int:
-        """Move backlog to the frames to write until that moved about `max_bytes`; return how much that was.
+        """The link takes bytes again: make about `max_bytes` of the backlog frames to write; return how much it was.
 
-        Expired messages are dropped [MQTT-3.3.2-5]. The outbox is unblocked when the backlog is empty.
+        Expired messages are dropped [MQTT-3.3.2-5]. The outbox is `draining`, and unblocked when the backlog is empty.
         """
         now = self.effects.now
         moved = 0
@@ -286,11 +286,11 @@ class Outbox:
             self.sent_qos0 += messages
             if trace:
                 self.tell_sent(trace, 0)
-        if not self._backlog:
+        self.draining = len(self._backlog) > 0
+        if not self.draining:
             self._backlog = _NO_BACKLOG
             self._waiting_bytes = 0
             self.blocked = False
-            self.draining = False
         if self.chunks and not self.dirty:
             self.dirty = True
             self.effects.dirty.append(self)
