@@ -269,23 +269,29 @@ class Outbox:
         Expired messages are dropped [MQTT-3.3.2-5]. The outbox is `draining`, and unblocked when the backlog is empty.
         """
         now = self.effects.now
-        moved = 0
-        while self._backlog and moved < max_bytes:
-            piece, messages, trace, expires_at = self._backlog.popleft()
+        backlog = self._backlog
+        chunks = self.chunks
+        moved = moved_bytes = moved_messages = sent = 0
+        while backlog and moved < max_bytes:
+            piece, messages, trace, expires_at = backlog.popleft()
             moved += len(piece) + _ENTRY_BYTES
-            self._backlog_bytes -= len(piece)
-            self._backlog_messages -= messages
-            if 0.0 < expires_at <= now:
-                self._waiting_bytes -= len(piece)
-                self._drop_expired(piece, messages, trace)
-                continue
-            if expires_at and self.version == V5:
-                moved += messages * SENDING_BYTES
-                piece = with_time_left(piece, messages, max(1, int(expires_at - now + 0.5)))
-            self.chunks.append(piece)
-            self.sent_qos0 += messages
+            moved_bytes += len(piece)
+            moved_messages += messages
+            if expires_at:
+                if expires_at <= now:
+                    self._waiting_bytes -= len(piece)
+                    self._drop_expired(piece, messages, trace)
+                    continue
+                if self.version == V5:
+                    moved += messages * SENDING_BYTES
+                    piece = with_time_left(piece, messages, max(1, int(expires_at - now + 0.5)))
+            chunks.append(piece)
+            sent += messages
             if trace:
                 self.tell_sent(trace, 0)
+        self._backlog_bytes -= moved_bytes
+        self._backlog_messages -= moved_messages
+        self.sent_qos0 += sent
         self.draining = len(self._backlog) > 0
         if not self.draining:
             self._backlog = _NO_BACKLOG
