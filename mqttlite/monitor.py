@@ -17,7 +17,7 @@ from mqttlite.build import is_compiled, version
 from mqttlite.config import Config
 from mqttlite.core.broker import Broker as Core
 from mqttlite.net.http import JSON, HttpServer, Options, Request, Response, sentence
-from mqttlite.net.link import Link
+from mqttlite.net.link import LinkPort
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.telemetry.counters import Totals
@@ -129,11 +129,11 @@ class Monitor:
         """A listener uses another certificate from now on."""
         self._certificates[number] = _ends_at(file)
 
-    def on_connected(self, link: Link) -> None:
+    def on_connected(self, link: LinkPort) -> None:
         """A client was accepted."""
         self._comings.on_connected(link)
 
-    def on_closed(self, link: Link) -> None:
+    def on_closed(self, link: LinkPort) -> None:
         """A connection is over."""
         self._comings.on_closed(link)
 

@@ -20,7 +20,7 @@ from mqttlite.core.effects import Authenticate
 from mqttlite.core.ports import Store
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
-from mqttlite.net.link import Link, about
+from mqttlite.net.link import LinkPort, about
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import Proxies
@@ -431,7 +431,7 @@ class Broker:
         self._passwords.append(passwords)
         return AuthChain(passwords, passwords)
 
-    def _on_question(self, link: Link, question: Authenticate) -> None:
+    def _on_question(self, link: LinkPort, question: Authenticate) -> None:
         self._note_connect(link)
         auth_chains = [auth_chain for listener, auth_chain in self._auth_chains.items() if listener.holds(link)]
         if auth_chains:  # else the link is gone
@@ -443,7 +443,7 @@ class Broker:
         if self._questions.get(number) is task:
             del self._questions[number]
 
-    async def _authenticate(self, link: Link, auth_chain: AuthChain, question: Authenticate) -> None:
+    async def _authenticate(self, link: LinkPort, auth_chain: AuthChain, question: Authenticate) -> None:
         credentials = Credentials(
             question.client_id,
             question.username,
@@ -458,11 +458,11 @@ class Broker:
         self._core.answer(question.number, verdict, asyncio.get_running_loop().time())
         self._loop_driver.wake()
 
-    def _note_connect(self, link: Link) -> None:
+    def _note_connect(self, link: LinkPort) -> None:
         for listener in self.listeners:
             listener.note_connect(link)
 
-    def _on_connected(self, link: Link) -> None:
+    def _on_connected(self, link: LinkPort) -> None:
         connection = link.connection
         self._note_connect(link)
         if self.dataset is not None:
@@ -485,7 +485,7 @@ class Broker:
         if self._presence is not None:
             self._presence.on_connected(connection, link.address, link.listener, connection.connected_at)
 
-    def _on_closed(self, link: Link) -> None:
+    def _on_closed(self, link: LinkPort) -> None:
         connection = link.connection
         question = self._questions.pop(connection.number, None)
         if question is not None:
@@ -532,7 +532,7 @@ class Broker:
         if self._presence is not None:
             self._presence.on_disconnected(connection, link.address, link.listener, connection.ended_at)
 
-    def _opened(self, link: Link) -> Opened:
+    def _opened(self, link: LinkPort) -> Opened:
         return opened_session(
             link.connection,
             listener=link.listener,

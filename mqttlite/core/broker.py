@@ -31,6 +31,7 @@ from mqttlite.core.limits import (
     BYTES_PER_WORK_UNIT,
     CHUNK_WORK,
     DEADLINES_PER_ITERATION,
+    FILL_BYTES,
     ITERATION_BYTES,
     KEEP_ALIVE_FACTOR,
     LONG_PACKET_BYTES,
@@ -260,7 +261,10 @@ class Broker:
             connection = self.connections.get(number)
             if connection is not None and connection.session is not None:
                 connection.outbox.backlogged = False
-                connection.session.fill()
+                if connection.outbox.draining:
+                    self._drain(connection)
+                else:
+                    connection.session.fill()
         for _ in range(DEADLINES_PER_ITERATION):
             deadline = self._deadlines.pop(now)
             if deadline is None:
@@ -282,26 +286,41 @@ class Broker:
         return self.effects.now if self.effects.backlogged else self._deadlines.next_at()
 
     def block(self, connection: Connection, now: float) -> None:
-        """The link takes no more bytes for now."""
+        """The link takes no bytes from now on."""
         self.effects.now = now
-        if connection.state != CLOSED and not connection.outbox.blocked:
-            connection.outbox.block()
+        if connection.state == CLOSED:
+            return
+        begins = not connection.outbox.blocked
+        connection.outbox.block()
+        if begins:
             connection.blocked_at = now
             connection.backpressure_count += 1
             if self.effects.tracer is not None:
                 self.effects.tracer.on_blocked(connection.number)
 
     def unblock(self, connection: Connection, now: float) -> None:
-        """The link takes bytes again."""
+        """The link takes bytes again. A long backlog leaves in parts, and the back-pressure ends with the last one."""
         self.effects.now = now
         if connection.state != CLOSED and connection.outbox.blocked:
-            duration_s = now - connection.blocked_at
-            connection.backpressure_s += duration_s
-            if self.effects.tracer is not None:
-                self.effects.tracer.on_unblocked(connection.number, duration_s, connection.outbox.waiting_bytes)
-            connection.outbox.unblock()
-            if connection.session is not None:
-                connection.session.fill()
+            self._drain(connection)
+
+    def _drain(self, connection: Connection) -> None:
+        """Move the next part of a backlog, as far as the iteration has room for it."""
+        effects = self.effects
+        outbox = connection.outbox
+        waiting = outbox.waiting_bytes
+        effects.pending_bytes += outbox.drain(FILL_BYTES if effects.pending_bytes < ITERATION_BYTES else 0)
+        if outbox.draining:
+            if not outbox.backlogged:
+                outbox.backlogged = True
+                effects.backlogged.append(outbox.number)
+            return
+        duration_s = effects.now - connection.blocked_at
+        connection.backpressure_s += duration_s
+        if effects.tracer is not None:
+            effects.tracer.on_unblocked(connection.number, duration_s, waiting)
+        if connection.session is not None:
+            connection.session.fill()
 
     def send_away(self, connection: Connection, server_reference: str, now: float) -> None:
         """Close a connection with 0x9C and the server to use instead, or with 0x8B where none is named."""
@@ -514,7 +533,7 @@ class Broker:
         if connection.state == CONNECTED:
             interval = KEEP_ALIVE_FACTOR * connection.keep_alive_s
             due = connection.last_heard + interval
-            if connection.unread:
+            if connection.hold_reasons:
                 due = now + interval
             if due > now:
                 self._deadlines.again(deadline, due)

@@ -8,9 +8,10 @@ from typing import Final, final
 from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
 from mqttlite.core.message import NO_PROPERTIES
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
 from mqttlite.wire.constants import (
@@ -94,6 +95,7 @@ class Connection:
         "ended_at",
         "exchange",
         "framer",
+        "hold_reasons",
         "inflight_high_water",
         "keep_alive_s",
         "last_heard",
@@ -115,7 +117,6 @@ class Connection:
         "session_present",
         "state",
         "subscriptions",
-        "unread",
         "username",
         "version",
         "waits_for",
@@ -151,8 +152,8 @@ class Connection:
         self.deadline: Deadline | None = None
         self.deferred = False
         """Whether packets wait that have come, and are to be looked at when the others had their turn."""
-        self.unread = False
-        """Whether the link is not read just now: then silence is not the client's."""
+        self.hold_reasons = 0
+        """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence is not the client's fault."""
         self.opened_at: Final = now
         self.last_heard = now
         """When the client last sent a packet, or was let in, or was listened to again; by the shell's clock."""

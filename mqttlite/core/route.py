@@ -5,8 +5,8 @@ A `Receiver` is a session, with its overlapping subscriptions made one. Receiver
 
 from typing import Final, final
 
-from mqttlite.core.effects import NO_OUTBOXES, Outbox
 from mqttlite.core.message import Delivery, PublishBatch
+from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, QOS0_OFFLINE
 from mqttlite.core.session import Session
 from mqttlite.core.sink import Sink

@@ -136,9 +136,8 @@ class Router:
                 message.trace = traces[0]
         if not allowed:
             self.drops.add(_why_refused(route), 1, message.topic, message.trace)
-            tally.code = (
-                TOPIC_NAME_INVALID if route.is_reserved else NOT_AUTHORIZED_CODE
-            )  # which a 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2]
+            # A 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2].
+            tally.code = TOPIC_NAME_INVALID if route.is_reserved else NOT_AUTHORIZED_CODE
             return self._start(_NO_RECEIVERS, _NO_SINKS, source, None, None, tally)
         if message.retain and not self.retained.put(message):  # [MQTT-3.3.1-8]
             tally.code = QUOTA_EXCEEDED

@@ -16,7 +16,7 @@ from mqttlite.core.changes import (
     SettleMessage,
 )
 from mqttlite.core.deadlines import Deadline
-from mqttlite.core.effects import NO_OUTBOXES, Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.inflight import Inflight
 from mqttlite.core.limits import (
     DISCONNECT,
@@ -28,6 +28,7 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, count
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays

@@ -280,4 +280,4 @@ async def test_an_exception_in_what_is_told_of_a_connection_costs_nobody_a_messa
     await until(lambda: len(broker._loop_driver.links) == 1)
     await broker.publish("a", b"on")
     assert await neighbour.message() == ("a", b"on")
-    assert len([line for line in caplog.messages if "what is told of its connection failed" in line]) == 6
+    assert len([line for line in caplog.messages if "a report about its connection failed" in line]) == 6

@@ -13,8 +13,8 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.changes import SaveRetained
 from mqttlite.core.connection import CLOSED, CONNECTED, Connection, Peer
 from mqttlite.core.deadlines import SLACK
-from mqttlite.core.effects import Outbox
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, OVERFLOW_POLICIES, Limits
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import QUEUE_FULL, CloseReason
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5

@@ -11,8 +11,9 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.effects import Authenticate, Outbox
+from mqttlite.core.effects import Authenticate
 from mqttlite.core.limits import Limits
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.ports import Store
 from mqttlite.core.session import Session
 from mqttlite.store.memory import MemoryStore

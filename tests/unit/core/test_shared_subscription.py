@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import MEMBERS_ASKED, Limits
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.shared_subscription import (

@@ -3,8 +3,9 @@
 import pytest
 
 from mqttlite.core.capabilities import Capabilities
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DROP_NEWEST, DROP_OLDEST, Limits
+from mqttlite.core.outbox import Outbox
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish, Subscribe, SubscriptionRequest, Unsubscribe

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from mqttlite.core.connection import Connection
-from mqttlite.core.effects import Outbox
 from mqttlite.core.limits import Limits
+from mqttlite.core.outbox import Outbox
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import Options
