@@ -21,12 +21,12 @@ from mqttlite.core.route import Receiver, Route
 from mqttlite.core.routes import Routes
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import CLIENT, Source
+from mqttlite.core.subscription import NO_SINKS
 from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.properties import NONE
 
 _NO_RECEIVERS: Final[list[Receiver]] = []
-_NO_SINKS: Final[list[Sink]] = []
 
 
 @final
@@ -138,7 +138,7 @@ class Router:
             self.drops.add(_why_refused(route), 1, message.topic, message.trace)
             # A 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2].
             tally.code = TOPIC_NAME_INVALID if route.is_reserved else NOT_AUTHORIZED_CODE
-            return self._start(_NO_RECEIVERS, _NO_SINKS, source, None, None, tally)
+            return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
         if message.retain and not self.retained.put(message):  # [MQTT-3.3.1-8]
             tally.code = QUOTA_EXCEEDED
         return self._start(route.receivers, route.sinks, source, message, None, tally)
@@ -155,7 +155,7 @@ class Router:
             batch.traces = self._tracing.begin(
                 route.observed, route, batch.topic, batch.qos, batch.count, payload_bytes, source, True
             )
-        return self._start(route.receivers, _NO_SINKS, source, None, batch, tally)
+        return self._start(route.receivers, NO_SINKS, source, None, batch, tally)
 
     def _start(
         self,

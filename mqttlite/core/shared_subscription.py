@@ -125,7 +125,7 @@ class SharedSubscription(Binding):
         return len(self._members)
 
     def join(self, plan: RoutePlan) -> None:
-        plan.sinks.append(self)
+        plan.add_sink(self)
         plan.traced |= len(self.traced) > 0
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:

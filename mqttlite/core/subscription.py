@@ -10,6 +10,10 @@ _RETAIN_AS_PUBLISHED: Final = 8
 _IDENTIFIER_SHIFT: Final = 4
 
 
+NO_SINKS: Final[list[Sink]] = []
+"""Never added to: it stands for the sinks of the many topics that have none."""
+
+
 class Binding:
     """Connects a topic filter with a receiver."""
 
@@ -28,9 +32,14 @@ class RoutePlan:
 
     def __init__(self) -> None:
         self.by_client: Final[dict[str, list[Subscription]]] = {}
-        self.sinks: Final[list[Sink]] = []
+        self.sinks = NO_SINKS
         self.traced = False
         """Whether a sink wants every message traced."""
+
+    def add_sink(self, sink: Sink) -> None:
+        if self.sinks is NO_SINKS:
+            self.sinks = []
+        self.sinks.append(sink)
 
 
 @final
@@ -43,7 +52,7 @@ class SinkBinding(Binding):
         self.sink: Final = sink
 
     def join(self, plan: RoutePlan) -> None:
-        plan.sinks.append(self.sink)
+        plan.add_sink(self.sink)
 
 
 @final
