@@ -9,7 +9,7 @@ from typing import Final, final
 
 from mqttlite.core.changes import RemoveReceived, RemoveReleased, SaveReceived, SaveReleased, Settled
 from mqttlite.core.effects import Effects
-from mqttlite.core.inflight import Unacknowledged
+from mqttlite.core.inflight import Unacknowledged, is_watched
 from mqttlite.core.reasons import NACKED
 from mqttlite.core.session import Session
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, counted
@@ -34,7 +34,7 @@ class Acknowledgements:
     def on_pubacks(self, session: Session, data: bytes, at: int) -> int:
         """The PUBACK at `at`, and those behind it that follow in order; where they end."""
         inflight = session.window.inflight
-        if session.expiry_interval or inflight.traced:
+        if session.expiry_interval or inflight.watched:
             for each in inflight.leading_messages(data, at, PUBACKS, 1):
                 self._settle(session, each, 0, 0)
         count = inflight.remove_leading(data, at, PUBACKS, 1)
@@ -49,7 +49,7 @@ class Acknowledgements:
         """The PUBREC at `at`, and those behind it that follow in order; where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
         inflight = session.window.inflight
-        if session.expiry_interval or inflight.traced:
+        if session.expiry_interval or inflight.watched:
             packet_id = first_id
             for each in inflight.leading_messages(data, at, PUBRECS, 2):
                 self._settle(session, each, packet_id, 0)
@@ -131,9 +131,13 @@ class Acknowledgements:
                 self._effects.record(change, session.outbox)
             else:
                 self._effects.record(Settled(session.client_id, message.sequence))
-        subject = message.message()
-        if subject.trace:
-            session.window.inflight.traced -= 1
+        delivery = message.delivery
+        assert delivery is not None, "a batch is taken apart before its messages are looked at"
+        subject = delivery.message
+        if is_watched(delivery):
+            session.window.inflight.watched -= 1
+            if delivery.origin is not None:
+                delivery.origin.settled(delivery, reason_code)
         if reason_code >= _REFUSED:
             session.drop(NACKED, 1, subject.topic, subject.trace, f"reason code 0x{reason_code:02x}")
         elif subject.trace:

@@ -6,6 +6,7 @@ from mqttlite.core.capabilities import check_connect
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.limits import Limits
 from mqttlite.topics.names import check_name, is_own
+from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import (
@@ -41,6 +42,7 @@ def check(packet: Connect, peer: Peer) -> None:
         check_name(packet.will.topic)
         if is_own(packet.will.topic):
             raise NotAuthorized("the will's topic is $SYS or below, where clients may not publish")
+        check_is_served(packet.will.topic)
         check_response_topic(packet.will.properties)
 
 

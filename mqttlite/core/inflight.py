@@ -38,9 +38,14 @@ class Unacknowledged:
         return self.delivery.message
 
 
+def is_watched(delivery: Delivery) -> bool:
+    """Whether somebody learns that it was acknowledged: the tracer, or its origin."""
+    return delivery.message.trace != 0 or delivery.origin is not None
+
+
 @final
 class Inflight:
-    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages", "traced")
+    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages", "watched")
 
     def __init__(self) -> None:
         self._messages: dict[int, Unacknowledged] = {}
@@ -48,8 +53,9 @@ class Inflight:
         self._last: Unacknowledged | None = None
         self._first_id = 0
         self._count = 0
-        self.traced = 0
-        """How many of them are; whoever adds or removes one says so here, so that nobody need look at the others."""
+        self.watched = 0
+        """How many of them are watched; the caller that adds or removes one counts it here, so that the others cost
+        nothing."""
 
     def __len__(self) -> int:
         return self._count + len(self._messages)

@@ -121,6 +121,12 @@ ITERATION_WORK: Final = 8_192
 """What all links and jobs together may cost in one iteration of the loop, in the same unit, before the rest waits for
 the next: no client holds the others up for longer."""
 
+DELIVERY_WORK: Final = 4
+"""What it costs to hand a message to one session or sink."""
+
+OUTBOXES_PER_WORK_UNIT: Final = 4
+"""Outboxes that take the bytes of a QoS 0 message as they came."""
+
 PACKET_WORK: Final = 4
 ROUTE_WORK: Final = 8
 """What a packet costs that goes the long way, with another for each `BYTES_PER_WORK_UNIT`, and what a route does, with

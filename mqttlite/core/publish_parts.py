@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from mqttlite.core.effects import Outbox
 from mqttlite.core.message import Delivery
+from mqttlite.core.outbox import Outbox
 from mqttlite.wire.encode import put_topic_alias
 
 _ALIAS_BYTES: Final = 8

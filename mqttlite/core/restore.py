@@ -25,7 +25,7 @@ def restore(batches: Iterable[list[Change]], sessions: Sessions, router: Router,
                 session = _session(sessions, change.client_id)
                 session.restore_message(change.sequence, change.delivery, change.packet_id)
             elif isinstance(change, SaveRetained):
-                router.restore(change.message)
+                router.retained.restore(change.message)
             elif isinstance(change, SaveSession):
                 sessions.restore(change, now)
             elif isinstance(change, SaveSubscription):

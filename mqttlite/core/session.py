@@ -10,8 +10,8 @@ from typing import Final, final
 
 from mqttlite.core.changes import Enqueue, Sent, Settled
 from mqttlite.core.deadlines import Deadline
-from mqttlite.core.effects import NO_OUTBOXES, Effects, Outbox
-from mqttlite.core.inflight import Inflight, Unacknowledged
+from mqttlite.core.effects import Effects
+from mqttlite.core.inflight import Inflight, Unacknowledged, is_watched
 from mqttlite.core.limits import (
     DISCONNECT,
     DROP_OLDEST,
@@ -22,22 +22,20 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.publish_parts import with_alias, with_packet_id
-from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, count
+from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED, count
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
 from mqttlite.core.session_queue import SessionQueue
+from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.subscription import Subscription
+from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.core.window import Window
 from mqttlite.wire.constants import PUBREL, V5
 from mqttlite.wire.encode import encode_ack
 from mqttlite.wire.packets import Will
-
-DROPPED: Final = 0
-QUEUED: Final = 1
-SENT: Final = 2
-"""What became of a message for a session. Sent is: on its way to the socket."""
 
 _PUBLISH_BYTES: Final = 8
 """What a message counts as in `FILL_BYTES` beside its size, so that there is an end to empty ones."""
@@ -48,23 +46,21 @@ _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 
 
 @final
-class Session:
+class Session(Source):
     __slots__ = (
         "_effects",
         "_limits",
         "_replays",
         "alone",
-        "analyses",
-        "client_id",
         "drops",
         "expiry",
         "expiry_interval",
+        "is_over",
         "outbox",
         "queue",
         "queue_high_water",
         "received",
         "subscriptions",
-        "traced",
         "username",
         "version",
         "watchers",
@@ -74,7 +70,7 @@ class Session:
     )
 
     def __init__(self, client_id: str, expiry_interval: int, effects: Effects, limits: Limits) -> None:
-        self.client_id: Final = client_id
+        super().__init__(CLIENT, client_id)
         self._effects: Final = effects
         self._limits: Final = limits
         self.expiry_interval = expiry_interval
@@ -86,10 +82,6 @@ class Session:
         """Where to send; None while the client is away."""
         self.alone = NO_OUTBOXES
         """A list of nothing but that, once a route needs it; routes share it, and change it not."""
-        self.traced = False
-        """Whether all messages from and to the client are; set by `Routes.start_tracing`."""
-        self.analyses = False
-        """Whether the client may publish below `$SYS/analytics`."""
         self.subscriptions: dict[bytes, Subscription] = {}
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
@@ -104,6 +96,8 @@ class Session:
         self.expiry: Deadline | None = None
         self.will_delay: Deadline | None = None
         self.drops: dict[str, int] = {}
+        self.is_over = False
+        """Whether it ended. A message may be under way to it all the same, and is dropped."""
         self.queue_high_water = 0
 
     @property
@@ -173,9 +167,9 @@ class Session:
         """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
         self.outbox = None
         self.alone = NO_OUTBOXES
-        traced = self.window.inflight.traced
+        watched = self.window.inflight.watched
         came_back = self.window.close()
-        if traced:
+        if watched:
             for each in came_back:
                 self._tell_queued(each.message())
         if self._replays:  # goes on when the client is back
@@ -363,8 +357,9 @@ class Session:
         outbox.send(with_packet_id(head, tail, packet_id, sent_before))
         self._note_sent(outbox, delivery.qos, 1)
         if delivery.message.trace:
-            self.window.inflight.traced += 1
             outbox.tell_sent(delivery.message.trace, delivery.qos)
+        if is_watched(delivery):
+            self.window.inflight.watched += 1
 
     def _send_first(self, outbox: Outbox) -> int:
         """Send the first message of the queue, unless it has expired; how much that is."""
@@ -418,8 +413,8 @@ class Session:
         message = window.find(packet_id)
         if resend > len(window.resend):
             assert message is not None
-            if message.message().trace:
-                window.inflight.traced += 1
+            if message.delivery is not None and is_watched(message.delivery):
+                window.inflight.watched += 1
             if not self._waiting():
                 self._tell_watchers()
         return message
@@ -431,6 +426,9 @@ class Session:
             self.fill()
 
     def _enqueue(self, delivery: Delivery) -> bool:
+        if self.is_over:
+            self.drop(SESSION_EXPIRED, 1, delivery.message.topic, delivery.message.trace)
+            return False
         limits = self._limits
         size = delivery.message.size()
         if limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:

@@ -65,12 +65,13 @@ class SessionEnd(Job):
         return False
 
     def _let_go(self, delivery: Delivery) -> None:
-        """A QoS 1 message of a shared subscription goes to somebody else; not one of QoS 2 [MQTT-4.8.2-5]."""
-        if delivery.share and delivery.qos == 1:
-            self._effects.work += _REDISPATCH_WORK
-            if self._router.redispatch(delivery):
-                return
+        """A message may go back to where it came from; one of QoS 2 goes to nobody else [MQTT-4.8.2-5]."""
         message = delivery.message
+        origin = delivery.origin
+        if origin is not None and not message.expired(self._effects.now):
+            self._effects.work += _REDISPATCH_WORK
+            if origin.returned(delivery):
+                return
         if message.trace:
             self._drop(1, message.topic, message.trace)
         else:
@@ -81,7 +82,7 @@ class SessionEnd(Job):
             self._drop(self._lost, b"", NOT_TRACED)
 
     def _drop(self, messages: int, topic: bytes, trace: int) -> None:
-        count(self._router.drops, SESSION_EXPIRED, messages)
+        count(self._router.drops.by_reason, SESSION_EXPIRED, messages)
         tracer = self._effects.tracer
         if tracer is not None:
             tracer.on_dropped(trace, self._session.client_id, topic, SESSION_EXPIRED, messages, "")

@@ -163,11 +163,12 @@ class Sessions:
         It is in no table from now on; what it leaves behind is seen to in parts. What it retained stays
         [3.1.1 MQTT-3.1.2-7].
         """
+        session.is_over = True
         self._cancel_deadlines(session)
         del self._by_client_id[session.client_id]
         self._routes.end_session(session)
         for reason, messages in session.drops.items():
-            count(self._router.drops, reason, messages)
+            count(self._router.drops.by_reason, reason, messages)
         if session.durable:
             self._effects.record(EndSession(session.client_id))
         self._jobs.start(SessionEnd(session, self._routes, self._router, self._effects))

@@ -66,7 +66,7 @@ class Window:
             self.resend_bytes += each.message().size()
         again.update(self.resend)
         self.resend = again
-        self.inflight.traced = 0
+        self.inflight.watched = 0
         return came_back
 
     def take_id(self) -> int:

@@ -6,7 +6,7 @@ Invariant: an entry keeps its place from the accept on, whatever handshakes foll
 from collections.abc import Callable
 from typing import Final
 
-from mqttlite.net.link import Link
+from mqttlite.net.link import LinkPort
 
 
 class HalfOpen:
@@ -14,18 +14,18 @@ class HalfOpen:
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
-        self._entries: Final[dict[Link, tuple[float, Callable[[], object]]]] = {}
+        self._entries: Final[dict[LinkPort, tuple[float, Callable[[], object]]]] = {}
 
     @property
     def is_full(self) -> bool:
         """Whether one must go before another comes."""
         return len(self._entries) >= self.limit
 
-    def add(self, link: Link, close: Callable[[], object], now: float) -> None:
+    def add(self, link: LinkPort, close: Callable[[], object], now: float) -> None:
         """Note the connection of a link, and how it is closed; one that is noted already keeps its place."""
         self._entries.setdefault(link, (now, close))
 
-    def discard(self, link: Link) -> None:
+    def discard(self, link: LinkPort) -> None:
         """The connection is gone, or its client has sent CONNECT. Harmless when it is not here."""
         self._entries.pop(link, None)
 

@@ -23,7 +23,7 @@ from mqttlite.core.connection import Connection, Peer
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.file_limit import FileLimit
 from mqttlite.net.half_open import HalfOpen
-from mqttlite.net.link import LINGER_S, Link, format_address
+from mqttlite.net.link import LINGER_S, Link, LinkPort, format_address
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
 from mqttlite.net.tls import Handshake
@@ -150,7 +150,7 @@ class Listener:
         """The connections it holds, handshakes included."""
         return self._open
 
-    def holds(self, link: Link) -> bool:
+    def holds(self, link: LinkPort) -> bool:
         """Whether it let this link in, and the link is still there."""
         return link in self._links
 
@@ -208,7 +208,7 @@ class Listener:
             )
         return True
 
-    def note_connect(self, link: Link) -> None:
+    def note_connect(self, link: LinkPort) -> None:
         """The client of a link has sent CONNECT: the connection is no longer half-open."""
         self._half_open.discard(link)
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from mqttlite.core.message import Delivery
 from mqttlite.core.session import Session
-from mqttlite.core.shares import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
+from mqttlite.core.shared_subscription import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5, V311
 from mqttlite.wire.packets import Ack, Connack, Publish, SubscriptionRequest, Unsubscribe, Will
@@ -32,7 +32,7 @@ def unfinished(session: Session) -> list[Delivery]:
     """QoS 1 messages of shared subscriptions that the client has not acknowledged."""
     sent = [*session.inflight.by_id().values(), *session.window.resend.values()]
     deliveries = [*[each.delivery for each in sent if each.delivery is not None], *session.queue.deliveries]
-    return [delivery for delivery in deliveries if delivery.share and delivery.qos == 1]
+    return [delivery for delivery in deliveries if delivery.origin is not None]
 
 
 # ---------------------------------------------------------------------- what is retained
@@ -274,7 +274,7 @@ class Groups(RuleBasedStateMachine):
         found: dict[Copy, str] = {}
         for session in self.world.broker.sessions.values():
             for delivery in unfinished(session):
-                copy = (delivery.share, delivery.message.payload)
+                copy = (delivery.origin.name, delivery.message.payload)
                 assert copy not in found, "two have the same message"
                 found[copy] = session.client_id
         return found

@@ -14,17 +14,17 @@ python
 \tffffffff81a8b84d tcp_sendmsg ([kernel.kallsyms])
 \tffffffff816b98aa ksys_write ([kernel.kallsyms])
 \t           f838f __GI___libc_write (/usr/lib/libc.so.6)
-\t           80e5f CPyDef_link___Link___write (/home/x/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
-\t           ea679 CPyDef_loop_driver___LoopDriver___run (/home/x/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
+\t           80e5f CPyDef_link___Link___write (/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
+\t           ea679 CPyDef_loop_driver___LoopDriver___run (/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
 \t          12a2f6 uv_run (/home/x/uvloop/loop.cpython-311-x86_64-linux-gnu.so)
 
 python
 \t           f8000 _PyObject_Malloc (inlined)
 \t           f8000 PyBytes_FromStringAndSize ({LIBPYTHON})
-\t           80e5f CPyDef_packet_handler___PacketHandler___publish_in_place (/home/x/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
+\t           80e5f CPyDef_packet_handler___PacketHandler___publish_in_place (/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
 
 python
-\t           80e5f CPyDef_packet_handler___PacketHandler___publish_in_place (/home/x/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
+\t           80e5f CPyDef_packet_handler___PacketHandler___publish_in_place (/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
 """
 TOLD = {
     ("loop_driver.LoopDriver.run", "link.Link.write", "kernel: write"): 1,

@@ -6,10 +6,11 @@ import tracemalloc
 import pytest
 
 from mqttlite.core.acknowledgements import Acknowledgements
-from mqttlite.core.effects import Outbox
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.session import QUEUED, Session
+from mqttlite.core.outbox import Outbox
+from mqttlite.core.session import Session
+from mqttlite.core.tally import QUEUED
 from mqttlite.store.memory import LOAD_BATCH
 from mqttlite.wire.blocks import PUBACKS, counted
 from mqttlite.wire.constants import V311

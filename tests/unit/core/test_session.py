@@ -15,7 +15,7 @@ from mqttlite.core.changes import (
     Sent,
     Settled,
 )
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     DISCONNECT,
     DROP_NEWEST,
@@ -25,6 +25,7 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import EXPIRED, NACKED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.session import DROPPED, Session

@@ -105,7 +105,7 @@ def test_a_session_with_many_messages_lets_them_go_in_parts_and_counts_each() ->
     feed_connect(world, "big")
     assert world.session("big").queued == 0
     assert parts(world) >= 1
-    assert world.broker.router.drops == {SESSION_EXPIRED: MESSAGES + 2}
+    assert world.broker.router.drops.by_reason == {SESSION_EXPIRED: MESSAGES + 2}
     assert recorder.drops["big", SESSION_EXPIRED] == MESSAGES + 2
     assert [recorder.of(trace)[-1] for trace in (1, 2)] == [("dropped", "big", SESSION_EXPIRED)] * 2
 
@@ -123,7 +123,7 @@ def test_what_a_group_is_owed_reaches_another_member_in_the_end() -> None:
     world.publish("t", "new", 1)
     parts(world)
     assert sorted(other.payloads()) == sorted([*[f"{number}" for number in range(2_000)], "new"])
-    assert world.broker.router.drops == {SESSION_EXPIRED: 1}
+    assert world.broker.router.drops.by_reason == {SESSION_EXPIRED: 1}
     assert world.broker.shared_subscriptions == 1
 
 
