@@ -15,8 +15,8 @@ from typing import Final, Self
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.connection import Connection
-from mqttlite.core.effects import Authenticate
 from mqttlite.core.ports import Store
+from mqttlite.core.question import Authenticate, Question
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import Link, about
@@ -422,7 +422,9 @@ class Broker:
         self._passwords.append(passwords)
         return AuthChain(passwords, passwords)
 
-    def _on_question(self, link: Link, question: Authenticate) -> None:
+    def _on_question(self, question: Question) -> None:
+        assert isinstance(question, Authenticate)
+        link = self._loop_driver.links[question.number]
         auth_chains = [auth_chain for listener, auth_chain in self._auth_chains.items() if listener.holds(link)]
         if auth_chains:  # else the link is gone
             task = asyncio.get_running_loop().create_task(self._authenticate(link, auth_chains[0], question))
@@ -445,7 +447,7 @@ class Broker:
         verdict = await auth_chain.verdict(question, credentials)
         if not self._running:
             return  # the connection has had its last word
-        self._core.answer(question.number, verdict, asyncio.get_running_loop().time())
+        self._core.answer(question.id, verdict, asyncio.get_running_loop().time())
         self._loop_driver.wake()
 
     def _on_connected(self, link: Link) -> None:

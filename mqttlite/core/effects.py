@@ -10,30 +10,11 @@ from typing import Final, final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ONCE_SEEN, Limits
+from mqttlite.core.question import Question
 from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, count
 from mqttlite.core.tracer import BACKPRESSURE, NO_SAMPLES, NOT_TRACED, Tracer
 from mqttlite.wire.constants import V5
 from mqttlite.wire.expiry import with_time_left
-
-
-@final
-class Authenticate:
-    """A question: may this client in? `Broker.answer` takes the verdict; until then the connection waits.
-
-    With a `method` (else it is empty) the question is what to say to `data`; one that `begins` is the first of its
-    exchange, at CONNECT, or when a client that is in authenticates itself again and goes on meanwhile.
-    """
-
-    __slots__ = ("begins", "client_id", "data", "method", "number", "password", "username")
-
-    def __init__(self, number: int, client_id: str, username: str | None, password: bytes | None) -> None:
-        self.number: Final = number
-        self.client_id: Final = client_id
-        self.username: Final = username
-        self.password: Final = password
-        self.method = ""
-        self.data: bytes | None = None
-        self.begins = True
 
 
 @final
@@ -67,7 +48,7 @@ class Effects:
         """Outboxes with frames to write."""
         self.changes: list[Change] = []
         """To be made durable before those dirty outboxes that say `awaits_commit` are written."""
-        self.questions: list[Authenticate] = []
+        self.questions: list[Question] = []
         self.connected: list[int] = []
         """Connections whose CONNECT was accepted."""
         self.closed: list[int] = []
@@ -78,7 +59,7 @@ class Effects:
         """Connections of which more has come than was looked at: `Broker.feed` is to be given no bytes for them once
         the others had their turn, until they are not in here again. What comes meanwhile is kept behind that."""
         self.work = 0
-        """What the chunk cost that is being looked at, as in `CHUNK_WORK`."""
+        """What this iteration of the loop cost until now, as in `ITERATION_WORK`; the loop driver sets it back to 0."""
         self.overflowed: list[int] = []
         """Connections that reached a limit whose policy is to disconnect; seen to before the turn leaves the core."""
         self.pending_bytes = 0

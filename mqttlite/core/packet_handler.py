@@ -17,7 +17,6 @@ from mqttlite.core.reasons import SCHEMA_INVALID
 from mqttlite.core.router import REFUSED, Router
 from mqttlite.core.routes import Route, Routes
 from mqttlite.core.session import Session
-from mqttlite.core.subscribe import Subscriptions
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -27,7 +26,7 @@ from mqttlite.wire.constants import (
     V5,
 )
 from mqttlite.wire.decode import decode
-from mqttlite.wire.encode import PINGRESP_FRAME, encode, encode_ack
+from mqttlite.wire.encode import PINGRESP_FRAME, encode_ack
 from mqttlite.wire.errors import (
     MalformedPacket,
     ProtocolError,
@@ -39,10 +38,6 @@ from mqttlite.wire.packets import (
     Packet,
     Pingreq,
     Publish,
-    Suback,
-    Subscribe,
-    Unsuback,
-    Unsubscribe,
 )
 from mqttlite.wire.plain import NOT_PLAIN, expiry_if_plain
 from mqttlite.wire.properties import NONE, Properties
@@ -58,7 +53,6 @@ class PacketHandler:
         "_messages",
         "_router",
         "_routes",
-        "_subscriptions",
     )
 
     def __init__(
@@ -73,7 +67,6 @@ class PacketHandler:
         self._router: Final = publisher
         self._effects: Final = effects
         self._limits: Final = limits
-        self._subscriptions: Final = Subscriptions(routes, publisher, effects, limits)
         self._message_id_prefix: Final = message_id_prefix
         self._messages = 0
 
@@ -172,7 +165,7 @@ class PacketHandler:
         return 0
 
     def take(self, connection: Connection, session: Session, packet: Packet) -> None:
-        """Handle any packet of a connected client that does not end its connection."""
+        """Handle a PUBLISH, an acknowledgement or a PINGREQ of a connected client."""
         outbox = connection.outbox
         if isinstance(packet, Publish):
             self._on_publish(connection, packet)
@@ -185,24 +178,6 @@ class PacketHandler:
                 self._on_pubrel(connection, session, packet.packet_id)
             else:
                 session.on_pubcomp(packet.packet_id)
-        elif isinstance(packet, Subscribe):
-            codes, retained = self._subscriptions.subscribe(
-                session, packet, connection.version, connection.peer.capabilities
-            )
-            outbox.awaits_commit = outbox.awaits_commit or session.durable
-            # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]; it explains nothing [MQTT-3.9.2-1] [MQTT-3.9.2-2]
-            frame = encode(Suback(packet.packet_id, codes), connection.version)
-            connection.check_size(frame, "SUBACK")
-            outbox.answer(frame)
-            if retained:
-                session.deliver_retained(retained)
-        elif isinstance(packet, Unsubscribe):
-            codes = self._subscriptions.unsubscribe(session, packet.topic_filters)
-            outbox.awaits_commit = outbox.awaits_commit or session.durable
-            # [MQTT-3.10.4-4] [MQTT-3.10.4-5]; it explains nothing [MQTT-3.11.2-1] [MQTT-3.11.2-2]
-            frame = encode(Unsuback(packet.packet_id, codes), connection.version)
-            connection.check_size(frame, "UNSUBACK")
-            outbox.answer(frame)
         else:
             assert isinstance(packet, Pingreq), "other packets are not welcome"
             outbox.answer(PINGRESP_FRAME)  # [MQTT-3.12.4-1]

@@ -12,8 +12,10 @@ from typing import Final, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
-from mqttlite.core.effects import Authenticate, Effects, Outbox
+from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.ports import Store
+from mqttlite.core.question import Question
 from mqttlite.net.link import Link, LinkDriver, about
 
 RETRY_COMMIT_S: Final = 1.0
@@ -45,7 +47,7 @@ class LoopDriver(LinkDriver):
         *,
         on_connected: Callable[[Link], None],
         on_closed: Callable[[Link], None],
-        on_question: Callable[[Link, Authenticate], None],
+        on_question: Callable[[Question], None],
     ) -> None:
         super().__init__()
         self.broker: Final = broker
@@ -98,6 +100,7 @@ class LoopDriver(LinkDriver):
         else:
             self._bytes_meanwhile += effects.pending_bytes
         effects.pending_bytes = 0
+        effects.work = 0
         dirty, effects.dirty = effects.dirty, []
         committing = self._commit is not None or self._stopped
         in_time = self._commits_begun > begun
@@ -124,7 +127,7 @@ class LoopDriver(LinkDriver):
         if effects.questions:
             questions, effects.questions = effects.questions, []
             for question in questions:
-                self._on_question(links[question.number], question)
+                self._on_question(question)
         if effects.closed:
             self._closing += effects.closed
             effects.closed.clear()
@@ -145,7 +148,9 @@ class LoopDriver(LinkDriver):
 
     def _go_on(self) -> None:
         deferred, self._deferred = self._deferred, {}
-        for link in deferred.values():
+        effects = self.broker.effects
+        while deferred and effects.work < ITERATION_WORK:
+            link = deferred.pop(next(iter(deferred)))
             if link in self._stalled:
                 continue  # it goes on when it is
             try:
@@ -158,6 +163,10 @@ class LoopDriver(LinkDriver):
                     link.go_on()  # which is its end
             if not link.connection.deferred and link not in self._stalled:
                 link.resume_reading()
+        if deferred:  # they are the first next time
+            if not self._deferred:
+                self._loop.call_soon(self._go_on)
+            self._deferred = {**deferred, **self._deferred}
 
     def hold_up(self, link: Link) -> None:
         if not link.gone and link not in self._stalled:

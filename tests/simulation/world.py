@@ -377,7 +377,7 @@ class World:
         """Commit, write, close; as often as there is something to do."""
         self._notice_closed()
         self._effects()
-        while self.broker.effects.backlogged:
+        while self.broker.effects.backlogged or len(self.broker.jobs):
             self.broker.tick(self.now)
             self._notice_closed()
             self._effects()
@@ -393,6 +393,7 @@ class World:
             effects.changes.clear()
         dirty, effects.dirty = effects.dirty, []
         effects.pending_bytes = 0
+        effects.work = 0
         for outbox in dirty:
             outbox.awaits_commit = False
             self._write(outbox)
@@ -622,7 +623,9 @@ class World:
         self.now = now
         self.reference.pass_time(now)
         due = self.broker.tick(now)
-        assert due is None or due > now or self.broker.effects.backlogged, f"due at {due}, and it is {now}"
+        assert due is None or due > now or self.broker.effects.backlogged or len(self.broker.jobs), (
+            f"due at {due}, and it is {now}"
+        )
         self._settle()
         for call in self.calls.values():
             line = call.line
