@@ -309,9 +309,10 @@ class Broker:
 
     def _run_deadlines(self, now: float) -> None:
         """Let the deadlines act that are due, in their order; the rest is still due next time."""
-        while has_budget(self.effects):
+        effects = self.effects
+        while effects.work < ITERATION_WORK:
             deadline = self._deadlines.pop(now)
             if deadline is None:
                 return
-            self.effects.work += DEADLINE_WORK
+            effects.work += DEADLINE_WORK
             deadline.on_due()
