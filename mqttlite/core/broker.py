@@ -11,6 +11,7 @@ from typing import Final, final
 from mqttlite.core import connect
 from mqttlite.core.admission import EXCHANGE, Admission
 from mqttlite.core.authentication import Verdict
+from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import (
     AUTHENTICATING,
@@ -22,11 +23,15 @@ from mqttlite.core.connection import (
     Peer,
 )
 from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
+from mqttlite.core.fan_out import FanOut
+from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import (
     BYTES_PER_WORK_UNIT,
     CHUNK_WORK,
     DEADLINES_PER_ITERATION,
+    FILL_BYTES,
     ITERATION_BYTES,
     KEEP_ALIVE_FACTOR,
     LONG_PACKET_BYTES,
@@ -38,12 +43,16 @@ from mqttlite.core.message import Message
 from mqttlite.core.packet_handler import PacketHandler
 from mqttlite.core.reasons import CloseReason, close_reason_of
 from mqttlite.core.restore import restore
+from mqttlite.core.retained_store import RetainedStore
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import SESSION_EXPIRY, WILL_DELAY, Sessions
+from mqttlite.core.sink import Sink
+from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.core.traffic import Traffic
+from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.constants import (
     CONNECT,
     DEFAULT_RECEIVE_MAXIMUM,
@@ -88,8 +97,17 @@ class Broker:
         self._deadlines: Final = Deadlines()
         self._admission: Final = Admission(self.effects, self._deadlines, limits)
         cache_bytes = limits.max_route_cache_bytes
-        self._routes: Final = Routes(sessions, cache_bytes, share_policies or {}, self.effects)
-        self.router: Final = Router(self._routes, self.effects, limits)
+        self._authorizer: Authorizer = DefaultRules()
+        self._jobs: Final = Jobs(self.effects)
+        self._routes: Final = Routes(sessions, cache_bytes, share_policies or {}, self._authorizer, self.effects)
+        self.router: Final = Router(
+            self._routes,
+            RetainedStore(self.effects, limits),
+            Drops(self.effects),
+            self._authorizer,
+            self.effects,
+            self._jobs,
+        )
         self.sessions: Final = Sessions(sessions, self._routes, self.router, self._deadlines, self.effects, limits)
         self._packet_handler: Final = PacketHandler(self._routes, self.router, self.effects, limits, client_id_prefix)
         self._online: Final[dict[str, Connection]] = {}
@@ -97,7 +115,6 @@ class Broker:
         self.opened = 0
         """Connections that were ever opened."""
         self._server_reference = ""
-        self._analysts: frozenset[str] = frozenset()
 
     def restore(self, changes: list[Change], now: float) -> None:
         """Begin with what a store kept. Before the first input."""
@@ -105,9 +122,28 @@ class Broker:
         if self.effects.tracer is not None:
             self._routes.observe(self._routes.traffic)
 
-    def permit_analytics(self, names: frozenset[str]) -> None:
-        """Let users or clients of these names publish below `$SYS/analytics` from their next connection on."""
-        self._analysts = names
+    def authorize(self, authorizer: Authorizer) -> None:
+        """Ask another authorizer from now on, also for clients that are connected.
+
+        Costs a look at each connection, and the routes are made anew.
+        """
+        self._authorizer = authorizer
+        self.router.authorize(authorizer)
+        self._routes.authorize(authorizer)
+        for connection in self._online.values():
+            if connection.session is not None:
+                connection.session.role = authorizer.role_of(connection.client_id, connection.username)
+
+    def bind(self, topic_filter: bytes, sink: Sink) -> None:
+        """Hand every message that a topic filter matches to a sink, until `unbind`.
+
+        Raises `TopicFilterInvalid`, and `ValueError` for a sink that has this filter already.
+        """
+        self._routes.bind(topic_filter, sink)
+
+    def unbind(self, topic_filter: bytes, sink: Sink) -> None:
+        """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
+        self._routes.unbind(topic_filter, sink)
 
     def watch(self, tracer: Tracer | None) -> None:
         """Tell somebody from now on what happens here; None: nobody. Before the first input, or between two.
@@ -172,19 +208,27 @@ class Broker:
             self._cut_overflowed()
 
     def publish(
-        self, topic: bytes, payload: bytes, qos: int, retain: bool, now: float, properties: Properties = NONE
-    ) -> int:
-        """Publish from inside: a 5.0 reason code, 0x10 where nobody subscribes, 0x97 where somebody's queue is full.
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        now: float,
+        properties: Properties = NONE,
+        source: Source = THE_PROGRAM,
+    ) -> FanOut:
+        """Publish from inside. The code of the tally is that of PUBACK; it is final once the fan-out is done.
 
         Raises `TopicNameInvalid`.
         """
         self.effects.now = now
         expiry = properties.message_expiry_interval
         message = Message(topic, payload, qos, retain, properties, 0.0 if expiry is None else now + expiry)
-        code = self.router.publish(message, self._routes.find_own(topic), None)
+        check_is_served(topic)
+        fan_out = self.router.publish(message, self._routes.find(topic), source)
         if self.effects.overflowed:
             self._cut_overflowed()
-        return code
+        return fan_out
 
     def answer(self, number: int, verdict: Verdict, now: float) -> None:
         """The verdict on an `Authenticate` question; harmless when the connection is gone."""
@@ -206,6 +250,7 @@ class Broker:
         """Do what is due; return when to come back, None for not before something happens."""
         effects = self.effects
         effects.now = now
+        self._jobs.run()
         backlogged, effects.backlogged = effects.backlogged, []
         for at, number in enumerate(backlogged):
             if effects.pending_bytes >= ITERATION_BYTES:
@@ -216,7 +261,10 @@ class Broker:
             connection = self.connections.get(number)
             if connection is not None and connection.session is not None:
                 connection.outbox.backlogged = False
-                connection.session.fill()
+                if connection.outbox.draining:
+                    self._drain(connection)
+                else:
+                    connection.session.fill()
         for _ in range(DEADLINES_PER_ITERATION):
             deadline = self._deadlines.pop(now)
             if deadline is None:
@@ -238,26 +286,41 @@ class Broker:
         return self.effects.now if self.effects.backlogged else self._deadlines.next_at()
 
     def block(self, connection: Connection, now: float) -> None:
-        """The link takes no more bytes for now."""
+        """The link takes no bytes from now on."""
         self.effects.now = now
-        if connection.state != CLOSED and not connection.outbox.blocked:
-            connection.outbox.block()
+        if connection.state == CLOSED:
+            return
+        begins = not connection.outbox.blocked
+        connection.outbox.block()
+        if begins:
             connection.blocked_at = now
             connection.backpressure_count += 1
             if self.effects.tracer is not None:
                 self.effects.tracer.on_blocked(connection.number)
 
     def unblock(self, connection: Connection, now: float) -> None:
-        """The link takes bytes again."""
+        """The link takes bytes again. A long backlog leaves in parts, and the back-pressure ends with the last one."""
         self.effects.now = now
         if connection.state != CLOSED and connection.outbox.blocked:
-            duration_s = now - connection.blocked_at
-            connection.backpressure_s += duration_s
-            if self.effects.tracer is not None:
-                self.effects.tracer.on_unblocked(connection.number, duration_s, connection.outbox.waiting_bytes)
-            connection.outbox.unblock()
-            if connection.session is not None:
-                connection.session.fill()
+            self._drain(connection)
+
+    def _drain(self, connection: Connection) -> None:
+        """Move the next part of a backlog, as far as the iteration has room for it."""
+        effects = self.effects
+        outbox = connection.outbox
+        waiting = outbox.waiting_bytes
+        effects.pending_bytes += outbox.drain(FILL_BYTES if effects.pending_bytes < ITERATION_BYTES else 0)
+        if outbox.draining:
+            if not outbox.backlogged:
+                outbox.backlogged = True
+                effects.backlogged.append(outbox.number)
+            return
+        duration_s = effects.now - connection.blocked_at
+        connection.backpressure_s += duration_s
+        if effects.tracer is not None:
+            effects.tracer.on_unblocked(connection.number, duration_s, waiting)
+        if connection.session is not None:
+            connection.session.fill()
 
     def send_away(self, connection: Connection, server_reference: str, now: float) -> None:
         """Close a connection with 0x9C and the server to use instead, or with 0x8B where none is named."""
@@ -422,7 +485,7 @@ class Broker:
         client_id = connection.client_id
         connection.session = session
         self._online[client_id] = connection
-        session.analyses = connection.username in self._analysts or client_id in self._analysts
+        session.role = self._authorizer.role_of(client_id, connection.username)
         connection.outbox.version = connection.version
         connection.outbox.client_id = client_id
         if self.effects.tracer is not None:
@@ -470,7 +533,7 @@ class Broker:
         if connection.state == CONNECTED:
             interval = KEEP_ALIVE_FACTOR * connection.keep_alive_s
             due = connection.last_heard + interval
-            if connection.unread:
+            if connection.hold_reasons:
                 due = now + interval
             if due > now:
                 self._deadlines.again(deadline, due)

@@ -56,9 +56,13 @@ def expiry_interval(packet: Connect, limits: Limits) -> int:
 
 
 def keep_alive(packet: Connect, limits: Limits) -> int:
-    """The keep-alive in force, in seconds: the client's, or ours where that is shorter [MQTT-3.2.2-21]."""
+    """The keep-alive in force, in seconds: the client's, or the server's where that is shorter [MQTT-3.2.2-21].
+
+    CONNACK tells a 5.0 client the server's. It cannot tell an older client, which is cut off after it all the same:
+    with a keep-alive of 0 it would keep its session's connection open for good.
+    """
     ours = limits.server_keep_alive_s  # 0 where the client's is always in force [MQTT-3.2.2-22]
-    if packet.version == V5 and ours and (packet.keep_alive == 0 or packet.keep_alive > ours):
+    if ours and (packet.keep_alive == 0 or packet.keep_alive > ours):
         return ours
     return packet.keep_alive
 

@@ -8,9 +8,10 @@ from typing import Final, final
 from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
 from mqttlite.core.message import NO_PROPERTIES
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
 from mqttlite.wire.constants import (
@@ -34,6 +35,9 @@ AWAITING_CONNECT: Final = 0
 AUTHENTICATING: Final = 1
 CONNECTED: Final = 2
 CLOSED: Final = 3
+
+NOTHING: Final = 0
+A_FAN_OUT: Final = 2
 
 STATE_NAMES: Final = ("awaiting CONNECT", "authenticating", "connected", "closed")
 
@@ -77,7 +81,6 @@ class Connection:
         "aliases",
         "backpressure_count",
         "backpressure_s",
-        "block",
         "blocked_at",
         "bytes_received",
         "clean_start",
@@ -92,6 +95,7 @@ class Connection:
         "ended_at",
         "exchange",
         "framer",
+        "hold_reasons",
         "inflight_high_water",
         "keep_alive_s",
         "last_heard",
@@ -101,6 +105,7 @@ class Connection:
         "peer",
         "problem_information",
         "queue_high_water",
+        "raw",
         "reason_code",
         "received_qos0",
         "received_qos1",
@@ -112,9 +117,9 @@ class Connection:
         "session_present",
         "state",
         "subscriptions",
-        "unread",
         "username",
         "version",
+        "waits_for",
         "will_published",
     )
 
@@ -127,6 +132,7 @@ class Connection:
         self.version = 0
         """`V31`, `V311` or `V5` once CONNECT has said so."""
         self.session: Session | None = None
+        self.waits_for = NOTHING
         self.connect: Connect | None = None
         """The CONNECT that waits for an answer."""
         self.exchange: Exchange | None = None
@@ -141,13 +147,13 @@ class Connection:
         """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
-        self.block = NO_PROPERTIES
+        self.raw = NO_PROPERTIES
         """What its latest message had, if that is short and may be passed on as it is: the next may have the same."""
         self.deadline: Deadline | None = None
         self.deferred = False
         """Whether packets wait that have come, and are to be looked at when the others had their turn."""
-        self.unread = False
-        """Whether the link is not read just now: then silence is not the client's."""
+        self.hold_reasons = 0
+        """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence is not the client's fault."""
         self.opened_at: Final = now
         self.last_heard = now
         """When the client last sent a packet, or was let in, or was listened to again; by the shell's clock."""

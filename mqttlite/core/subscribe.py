@@ -21,6 +21,7 @@ from mqttlite.wire.errors import ProtocolError
 from mqttlite.wire.packets import Subscribe, SubscriptionRequest
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
+_NOT_AUTHORIZED: Final = 0x87
 _QUOTA_EXCEEDED: Final = 0x97
 _NO_SUBSCRIPTION_EXISTED: Final = 0x11
 
@@ -101,6 +102,8 @@ class Subscriptions:
         return bytes(codes)
 
     def _refusal(self, session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> int:
+        if not self._routes.authorizer.may_subscribe(session.role, request.topic_filter):
+            return _NOT_AUTHORIZED
         known = request.topic_filter in session.subscriptions
         if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
             return _QUOTA_EXCEEDED
@@ -129,7 +132,7 @@ class Subscriptions:
         if not wants_retained:
             return None
         identifiers = (identifier,) if identifier else ()
-        return self._router.retained_for(topic_filter, request.qos, identifiers, at_once)
+        return self._router.retained.replay(topic_filter, request.qos, identifiers, at_once)
 
 
 def _number(session: Session) -> int:

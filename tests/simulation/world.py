@@ -13,8 +13,8 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.changes import SaveRetained
 from mqttlite.core.connection import CLOSED, CONNECTED, Connection, Peer
 from mqttlite.core.deadlines import SLACK
-from mqttlite.core.effects import Outbox
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, OVERFLOW_POLICIES, Limits
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import QUEUE_FULL, CloseReason
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
@@ -335,7 +335,7 @@ class World:
                 dropped += session.drops.get(QUEUE_FULL, 0)
         for number in self.broker.effects.closed:
             dropped += self.calls[number].connection.drops.get(QUEUE_FULL, 0)
-        return dropped + self.broker.router.drops.get(QUEUE_FULL, 0)
+        return dropped + self.broker.router.drops.by_reason.get(QUEUE_FULL, 0)
 
     # ------------------------------------------------------------------ what the shell does
 
@@ -638,7 +638,7 @@ class World:
         self.tell(f"{payload!r} is published inside, QoS {qos} to {topic!r}")
         self.reference.publish(topic, payload, qos, False, 0.0, "inside", 0)
         before = self._queue_full()
-        code = self.broker.publish(topic, payload, qos, False, self.now)
+        code = self.broker.publish(topic, payload, qos, False, self.now).tally.code
         if code == 0x97:
             assert self._queue_full() > before
         else:
@@ -885,7 +885,7 @@ class World:
         assert not broker._routes._groups
         assert len(broker._deadlines) <= SLACK
         assert not any(not deadline.cancelled for _, _, deadline in broker._deadlines._heap)
-        assert broker.router._retained_bytes == 0
+        assert broker.router.retained.size_bytes == 0
 
 
 def live(seed: int, steps: int = 200, tracer: Recorder | None = None) -> dict[tuple[int, int], bytearray]:

@@ -6,12 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import MEMBERS_ASKED, Limits
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.shares import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN, SHARE_POLICIES, Share
+from mqttlite.core.shared_subscription import (
+    HASH_KEY,
+    HASH_TOPIC,
+    LEAST_INFLIGHT,
+    ROUND_ROBIN,
+    SHARE_POLICIES,
+    SharedSubscription,
+)
 from mqttlite.core.subscription import Subscription
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Subscribe, SubscriptionRequest, Unsubscribe
@@ -277,7 +286,7 @@ def test_by_ordering_key_a_key_stays_with_one_member() -> None:
 
 def test_a_share_without_members_is_no_more() -> None:
     sessions: dict[str, Session] = {}
-    routes = Routes(sessions, 1000, {}, Effects())
+    routes = Routes(sessions, 1000, {}, DefaultRules(), Effects())
     assert routes.share(b"$share/a/b") is None
 
 
@@ -290,14 +299,14 @@ def sessions_of(count: int) -> list[Session]:
     return sessions
 
 
-def share_of(sessions: list[Session], policy: str) -> Share:
-    share = Share(b"$share/g/t", policy)
+def share_of(sessions: list[Session], policy: str) -> SharedSubscription:
+    share = SharedSubscription(b"$share/g/t", policy)
     for session in sessions:
         share.add(session, Subscription(session.client_id, share.name, 1))
     return share
 
 
-def send_to(share: Share, topic: bytes) -> str:
+def send_to(share: SharedSubscription, topic: bytes) -> str:
     """Whom a message goes to first."""
     return share.first(Message(topic, b"")).session.client_id
 
