@@ -190,6 +190,10 @@ SENDING_BYTES: Final = 200
 `ITERATION_BYTES`, for
 it takes as long as to send so many: so a pass holds some thousands, which are some milliseconds."""
 
+MAX_CLIENT_ID_CHARACTERS: Final = 1_024
+"""Characters in a client identifier, which is in many tables and log lines. A `str` takes four bytes for each character
+if one of them is an emoji: 65,535 bytes would take 262 kB. The standard asks for 23 [MQTT-3.1.3-5]."""
+
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
 

@@ -82,6 +82,6 @@ ELSEWHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
 
 NOT_APPLICABLE: Final[dict[int, dict[str, str]]] = {
     V311: {"7.0.0-1": "the broker makes no connections to other servers"},
-    V5: {"3.1.3-8": "no client identifier is refused"},
+    V5: {},
 }
 """Statements with a condition that is never met here, and why."""

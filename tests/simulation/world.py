@@ -902,7 +902,8 @@ class World:
         assert len(broker.sessions) == 0
         tree = broker._routes._tree
         assert (tree._exact, tree._several, tree._wild) == ({}, {}, 0)
-        assert tree._root.is_empty()
+        root = tree._root
+        assert (root.child, root.children, root.plus, root.here, root.below) == (None,) * 5
         assert not broker._routes._shares
         assert not broker._routes._groups
         assert len(broker._deadlines) <= SLACK
