@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from mqttlite import event_hub
+from mqttlite.admin import Admin
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.authorizer import DefaultRules
@@ -91,6 +92,7 @@ class Assembly:
         self.snapshots: Final = Snapshots(
             self.core, lambda: list(self.loop_driver.links.values()), self.counters, loop.time
         )
+        self.admin: Final = Admin(self.core, self.loop_driver.links, self.loop_driver.run, loop.time, self._wall.at)
         self._publish_queue: Final = PublishQueue(self.core, self.loop_driver.wake, loop.time)
         self.monitor: Final = (
             None

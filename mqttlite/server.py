@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from mqttlite import event_hub
+from mqttlite.admin import Admin
 from mqttlite.assembly import Assembly, tls_context
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
@@ -93,6 +94,11 @@ class Broker:
     def port(self) -> int:
         """The real port of the first listener."""
         return self.listeners[0].port
+
+    @property
+    def admin(self) -> Admin:
+        """Lists and disconnects clients, ends sessions, removes retained messages; once `start` has run."""
+        return self._assembly.admin
 
     @property
     def dataset(self) -> Dataset | None:

@@ -290,6 +290,29 @@ class Broker:
         if self.effects.overflowed:
             self._closing.end_overflowed()
 
+    def kick(self, client_id: str, now: float) -> bool:
+        """Close the connection of a client with 0x98; false if it has none."""
+        self.effects.now = now
+        connection = self._online.get(client_id)
+        if connection is None:
+            return False
+        detail = "an administrator closed the connection"
+        self._end(connection, CloseReason.ADMINISTRATIVE, ReasonCode.ADMINISTRATIVE_ACTION, detail)
+        if self.effects.overflowed:  # by its will
+            self._cut_overflowed()
+        return True
+
+    def end_session(self, client_id: str, now: float) -> bool:
+        """Close the connection of a client with 0x98 and end its session; false if it has neither."""
+        kicked = self.kick(client_id, now)
+        session = self.sessions.get(client_id)
+        if session is None:
+            return kicked
+        self.sessions.end(session)
+        if self.effects.overflowed:  # by a will that was delayed
+            self._cut_overflowed()
+        return True
+
     def shut_down(self, now: float) -> None:
         """Close every connection with 0x8B and finish all jobs; sessions and retained messages stay."""
         self.effects.now = now
