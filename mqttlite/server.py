@@ -17,6 +17,7 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.core.connection import Connection
 from mqttlite.core.effects import Authenticate
 from mqttlite.core.ports import Store
+from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import LinkPort, about
@@ -107,6 +108,7 @@ class Broker:
         self.monitor: Monitor | None = None
         """Serves metrics, health and status where the config says so."""
         self._questions: Final[dict[int, asyncio.Task[None]]] = {}
+        self._subscriptions: Final = LocalSubscriptions()
         self._stop: asyncio.Task[None] | None = None
         self._running = False
         self._not_ready = ""
@@ -270,6 +272,7 @@ class Broker:
                 listener.abort()
             try:
                 async with asyncio.timeout(_ABORT_S):
+                    await self._subscriptions.abort()
                     for listener in self.listeners:
                         await listener.emptied()
             except TimeoutError:
@@ -299,6 +302,7 @@ class Broker:
         await self._loop_driver.settled()
         for listener in self.listeners:
             await listener.emptied()
+        await self._subscriptions.emptied()
         if questions:
             await asyncio.wait(questions)
 
@@ -340,6 +344,20 @@ class Broker:
             self._loop_driver.run()
             await asyncio.sleep(0)  # a program that only publishes leaves the others their turn
         return code
+
+    def subscribe(
+        self, topic_filter: str, callback: Callback | None = None, *, qos: int = 0, receive_maximum: int = 100
+    ) -> LocalSubscription:
+        """Subscribe from inside the program: iterate over the result, or let it call back for each message.
+
+        `receive_maximum` is how many messages of QoS 1 and 2 may be unacknowledged; see docs/howto/embed.md. Raises
+        `TopicFilterInvalid` for a filter that is none, `ValueError` for a QoS or a maximum that is none,
+        `ConnectionRefusedError` when there are too many sessions, and `RuntimeError` if the broker does not run.
+        """
+        if not self._running:
+            raise RuntimeError("the broker does not run")
+        subscription = LocalSubscription(self._core, self._loop_driver, topic_filter, qos, receive_maximum)
+        return self._subscriptions.begin(subscription, callback)
 
     # ------------------------------------------------------------------ what the rooms tell each other
 

@@ -29,7 +29,8 @@ BELOW: Final[dict[str, set[str]]] = {
     "config": ADAPTER_PACKAGES | set(GROUND),
     "build": set(),
     "monitor": ADAPTER_PACKAGES | set(GROUND) | {"build", "config"},
-    "server": ADAPTER_PACKAGES | set(GROUND) | {"config", "monitor"},
+    "local_subscription": {"client", "net"} | set(GROUND),
+    "server": ADAPTER_PACKAGES | set(GROUND) | {"config", "local_subscription", "monitor"},
     "cli": ADAPTER_PACKAGES | set(GROUND) | {"build", "client", "config", "server"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names
