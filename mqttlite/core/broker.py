@@ -297,9 +297,9 @@ class Broker:
         if connection is None:
             return False
         detail = "an administrator closed the connection"
-        self._end(connection, CloseReason.ADMINISTRATIVE, ReasonCode.ADMINISTRATIVE_ACTION, detail)
+        self._closing.end(connection, CloseReason.ADMINISTRATIVE, ReasonCode.ADMINISTRATIVE_ACTION, detail)
         if self.effects.overflowed:  # by its will
-            self._cut_overflowed()
+            self._closing.end_overflowed()
         return True
 
     def end_session(self, client_id: str, now: float) -> bool:
@@ -310,7 +310,7 @@ class Broker:
             return kicked
         self.sessions.end(session)
         if self.effects.overflowed:  # by a will that was delayed
-            self._cut_overflowed()
+            self._closing.end_overflowed()
         return True
 
     def shut_down(self, now: float) -> None:

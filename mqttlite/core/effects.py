@@ -49,3 +49,18 @@ class Effects(OutboxEffects):
         to 0 at the end of each iteration."""
         self.pending_bytes = 0
         """About how many bytes the dirty outboxes hold. Bytes that several outboxes share count once for each."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to carry out, as after a PUBACK that lets nothing else go."""
+        return not (
+            self.dirty
+            or self.changes
+            or self.questions
+            or self.connected
+            or self.closed
+            or self.backlogged
+            or self.deferred
+            or self.work
+            or self.pending_bytes
+        )
