@@ -101,7 +101,7 @@ class Monitor(EventListener):
         await self._http.start("metrics")
         if not (self._host.startswith("127.") or self._host in ("localhost", "::1")):
             _log.warning(
-                "metrics, health and status on %s are open to the network: whoever reaches them sees who is connected",
+                "metrics, health and status on %s are open to the network: they show which clients are connected",
                 ", ".join(self.addresses),
             )
         self._lag.start()

@@ -19,7 +19,7 @@ from mqttlite.core.limits import (
 from mqttlite.core.message import Message
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.topics.names import is_own
-from mqttlite.topics.retained import RetainedMessages
+from mqttlite.topics.retained import RetainedMessages, Search
 
 
 @final
@@ -97,7 +97,7 @@ class RetainedStore:
 
         With `at_once` as many are looked at now as this loop iteration has room for; the session looks for the rest.
         """
-        replay = RetainedReplay(self._kept(topic_filter).search(topic_filter), qos, identifiers)
+        replay = RetainedReplay(self.search(topic_filter), qos, identifiers)
         search = replay.search
         if not at_once:
             return replay
@@ -110,6 +110,10 @@ class RetainedStore:
                 else:
                     replay.put(message)
         return replay
+
+    def search(self, topic_filter: bytes) -> Search[Message]:
+        """The messages that a filter matches, expired ones among them."""
+        return self._kept(topic_filter).search(topic_filter)
 
     def _kept(self, topic: bytes) -> RetainedMessages[Message]:
         """Where the messages of a topic, or of a filter, are."""

@@ -7,8 +7,7 @@ Invariant: each message that waited is handed to another member of its shared su
 from typing import Final, final
 
 from mqttlite.core.effects import Effects
-from mqttlite.core.jobs import Job
-from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.core.jobs import Job, has_budget
 from mqttlite.core.message import Delivery
 from mqttlite.core.reasons import SESSION_EXPIRED, count
 from mqttlite.core.router import Router
@@ -43,26 +42,26 @@ class SessionEnd(Job):
         effects = self._effects
         session = self._session
         while session.subscriptions:
-            if effects.work >= ITERATION_WORK:
-                return False
             topic_filter, subscription = session.subscriptions.popitem()
             self._routes.remove_ended(subscription)
             effects.work += _REMOVAL_WORK + topic_filter.count(b"/")
+            if not has_budget(effects):
+                return False
         if not self._is_out_of_the_tree:
             self._is_out_of_the_tree = True
             self._routes.end_ended(session)
         return True
 
     def _empty_queue(self) -> bool:
-        effects = self._effects
-        while effects.work < ITERATION_WORK:
-            delivery = self._session.take_waiting()
-            if delivery is None:
-                self._tell_lost()
-                return True
+        delivery = self._session.take_waiting()
+        while delivery is not None:
             self._let_go(delivery)
-            effects.work += _MESSAGE_WORK
-        return False
+            self._effects.work += _MESSAGE_WORK
+            if not has_budget(self._effects):
+                return False
+            delivery = self._session.take_waiting()
+        self._tell_lost()
+        return True
 
     def _let_go(self, delivery: Delivery) -> None:
         """A message may go back to where it came from; one of QoS 2 goes to nobody else [MQTT-4.8.2-5]."""

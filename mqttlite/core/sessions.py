@@ -6,7 +6,7 @@ Invariant: a session without a connection has an expiry deadline, or never expir
 from typing import Final, final
 
 from mqttlite.core.changes import EndSession, RemoveWill, SaveSession, SaveWill
-from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import Limits
@@ -17,25 +17,33 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.session_end import SessionEnd
 from mqttlite.core.subscription import Subscription
+from mqttlite.core.wills import Wills
 from mqttlite.wire.constants import NEVER_EXPIRES, V5
 from mqttlite.wire.errors import QuotaExceeded
 from mqttlite.wire.packets import Will
 from mqttlite.wire.properties import NONE, Properties
 
-SESSION_EXPIRY: Final = 1
-WILL_DELAY: Final = 2
-"""Kinds of deadlines; 0 is a connection's."""
-
 
 @final
 class Sessions:
-    __slots__ = ("_by_client_id", "_deadlines", "_effects", "_jobs", "_limits", "_router", "_routes", "expired")
+    __slots__ = (
+        "_by_client_id",
+        "_deadlines",
+        "_effects",
+        "_jobs",
+        "_limits",
+        "_router",
+        "_routes",
+        "_wills",
+        "expired",
+    )
 
     def __init__(
         self,
         by_client_id: dict[str, Session],
         routes: Routes,
         publisher: Router,
+        wills: Wills,
         deadlines: Deadlines,
         jobs: Jobs,
         effects: Effects,
@@ -44,6 +52,7 @@ class Sessions:
         self._by_client_id: Final = by_client_id
         self._routes: Final = routes
         self._router: Final = publisher
+        self._wills: Final = wills
         self._deadlines: Final = deadlines
         self._jobs: Final = jobs
         self._effects: Final = effects
@@ -118,7 +127,8 @@ class Sessions:
             delay = min(will.properties.will_delay_interval or 0, session.expiry_interval)
             if delay:
                 session.will = will
-                session.will_delay = self._deadlines.add(now + delay, WILL_DELAY, client_id=session.client_id)
+                session.will_delay = WillDelay(self, session.client_id)
+                self._deadlines.arm(session.will_delay, now + delay)
                 self._effects.record(SaveWill(session.client_id, will, now + delay))
             else:
                 self._publish_will(session, will)
@@ -126,7 +136,8 @@ class Sessions:
             self.end(session)
         elif session.expiry_interval < NEVER_EXPIRES:
             expires_at = now + session.expiry_interval
-            session.expiry = self._deadlines.add(expires_at, SESSION_EXPIRY, client_id=session.client_id)
+            session.expiry = SessionExpiry(self, session.client_id)
+            self._deadlines.arm(session.expiry, expires_at)
             self._save(session, expires_at)
 
     def restore(self, saved: SaveSession, now: float) -> None:
@@ -135,14 +146,15 @@ class Sessions:
         session.username = saved.username
         session.version = saved.version
         if saved.expiry_interval < NEVER_EXPIRES:
-            at = saved.expires_at or now + saved.expiry_interval
-            session.expiry = self._deadlines.add(at, SESSION_EXPIRY, client_id=saved.client_id)
+            session.expiry = SessionExpiry(self, saved.client_id)
+            self._deadlines.arm(session.expiry, saved.expires_at or now + saved.expiry_interval)
 
     def restore_will(self, saved: SaveWill) -> None:
         """Put back a will that waits for its delay; one that was due meanwhile is published at the next `tick`."""
         session = self._by_client_id[saved.client_id]
         session.will = saved.will
-        session.will_delay = self._deadlines.add(saved.due_at, WILL_DELAY, client_id=saved.client_id)
+        session.will_delay = WillDelay(self, saved.client_id)
+        self._deadlines.arm(session.will_delay, saved.due_at)
 
     def restore_subscription(self, subscription: Subscription) -> None:
         self._by_client_id[subscription.client_id].subscriptions[subscription.topic_filter] = subscription
@@ -182,8 +194,7 @@ class Sessions:
         session.will_delay = None
         assert session.will is not None
         will, session.will = session.will, None
-        self._effects.record(RemoveWill(client_id))
-        self._publish_will(session, will)
+        self._publish_will(session, will, was_saved=True)
 
     def on_expiry(self, client_id: str) -> None:
         """A session's expiry interval is over [MQTT-4.1.0-2]."""
@@ -205,7 +216,7 @@ class Sessions:
             self._deadlines.cancel(session.will_delay)
             session.will_delay = None
 
-    def _publish_will(self, session: Session, will: Will) -> None:
+    def _publish_will(self, session: Session, will: Will, was_saved: bool = False) -> None:
         properties = will.properties
         expires_at = 0.0
         if properties is not NONE:
@@ -220,4 +231,34 @@ class Sessions:
             )
         # [MQTT-3.1.2-14] [MQTT-3.1.2-15] [3.1.1 MQTT-3.1.2-9]
         message = Message(will.topic, will.payload, will.qos, will.retain, properties, expires_at)
-        self._router.publish(message, self._routes.find(will.topic), session)
+        self._wills.publish(message, session, was_saved)
+
+
+@final
+class SessionExpiry(Deadline):
+    """When a session ends whose client stays away."""
+
+    __slots__ = ("_client_id", "_sessions")
+
+    def __init__(self, sessions: Sessions, client_id: str) -> None:
+        super().__init__()
+        self._sessions: Final = sessions
+        self._client_id: Final = client_id
+
+    def on_due(self) -> None:
+        self._sessions.on_expiry(self._client_id)
+
+
+@final
+class WillDelay(Deadline):
+    """When a will is published whose client stays away."""
+
+    __slots__ = ("_client_id", "_sessions")
+
+    def __init__(self, sessions: Sessions, client_id: str) -> None:
+        super().__init__()
+        self._sessions: Final = sessions
+        self._client_id: Final = client_id
+
+    def on_due(self) -> None:
+        self._sessions.on_will_delay(self._client_id)

@@ -1,7 +1,7 @@
-"""The writer of the dataset: rows of any table go in on the event loop, one thread brings them to files.
+"""The writer of the dataset: the event loop puts rows of any table into queues, one thread writes them to files.
 
-Here live the queue, its limits, and the order in which the thread does things. What a row means is not known here;
-`docs/reference/telemetry.md` is the contract, and readers know only that.
+Here are the queue, its limits, and the order of the thread's work. `docs/reference/telemetry.md` says what a row means;
+it is the contract, and readers know only that.
 
 Invariant: `write` neither blocks nor raises, and memory is bounded by `max_pending_rows` of each table plus one batch,
 whatever the disk does; where clients have a row each, by as many more as there were clients at once. What does not fit
@@ -27,7 +27,7 @@ import msgspec
 from mqttlite.telemetry import parquet
 from mqttlite.telemetry.journal import Journal, Opened, recover
 from mqttlite.telemetry.options import Options
-from mqttlite.telemetry.parts import Disk, Parts, adopt
+from mqttlite.telemetry.parts import Disk, Parts, recover_files
 from mqttlite.telemetry.retention import Retention
 from mqttlite.telemetry.tables import TABLES, TIME_COLUMNS, Row, SessionRow
 
@@ -36,10 +36,10 @@ BATCH_ROWS: Final = 512
 memory a second time while the disk is away, and to hold the interpreter's lock for a millisecond at most."""
 
 GATHER_S: Final = 0.02
-"""How long the thread lets rows gather once there is one: it wakes fifty times a second, however many rows come."""
+"""How long the thread lets rows gather: it wakes fifty times a second at most, however many rows come."""
 
 SWEEP_S: Final = 60.0
-"""How often the files are looked through for those that need not be kept, at most."""
+"""How often, at most, files that need not be kept are looked for."""
 
 _OF_EACH_CLIENT: Final = ("sessions", "events", "activity")
 """Tables that get a row for each client where all of them leave at once, as when the broker stops."""
@@ -56,8 +56,8 @@ Item = tuple[str, Row] | Opened | int
 _Line = TypeVar("_Line", bound=Row | Opened)
 
 
-class _Chore:
-    """Something that takes long, and is done in steps between the batches; after an error, from its beginning."""
+class _BackgroundTask:
+    """Long work that is done in steps between the batches; an error starts it again."""
 
     def __init__(self, name: str, begin: Callable[[], Iterator[object]]) -> None:
         self.name: Final = name
@@ -124,14 +124,14 @@ class Dataset:
         self._lost: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
         self.written_rows: Final = dict.fromkeys(TABLES, 0)
         self.disk_errors = 0
-        self.adopted_files = 0
+        self.recovered_files = 0
         self.recovered_sessions = 0
-        self._unstruck = False
+        self._has_unclosed = False
         self._touch_at = 0.0
         self._sweep_at = 0.0
-        self._told = 0
-        self._chores: Final = deque([_Chore("what other runs left", self._tidy_up)])
-        self._chores_at = 0.0
+        self._reported = 0
+        self._background: Final = deque([_BackgroundTask("what other runs left", self._tidy_up)])
+        self._retry_at = 0.0
         self._thread: Final = threading.Thread(target=self._run, name="mqttlite-telemetry", daemon=True)
         self._thread.start()
 
@@ -196,11 +196,11 @@ class Dataset:
             self._store(self._next_batch())
             self._look_around()
             self._do_a_step()
-        self._finish_chores()
+        self._finish_background()
         while batch := self._take([]):
             self._store(batch)
             self._look_around()
-            self._finish_chores()
+            self._finish_background()
         self._end()
 
     def _next_batch(self) -> list[Item]:
@@ -209,7 +209,7 @@ class Dataset:
             first = self._queue.get(timeout=max(0.0, self._due_at() - self._clock()))
         except queue.Empty:
             return []
-        if not self._chores and self._queue.qsize() < BATCH_ROWS:
+        if not self._background and self._queue.qsize() < BATCH_ROWS:
             self._closing.wait(GATHER_S)
         return self._take([] if first is None else [first])
 
@@ -226,12 +226,12 @@ class Dataset:
 
     def _due_at(self) -> float:
         due = [due_at for parts in self._parts.values() if (due_at := parts.due_at()) is not None]
-        return min([self._touch_at, *due, *([self._chores_at] if self._chores else [])])
+        return min([self._touch_at, *due, *([self._retry_at] if self._background else [])])
 
     # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _store(self, batch: Iterable[Item]) -> None:
-        """Bring a batch to disk: what began, the rows, and then what they strike out."""
+        """Write a batch to disk: the sessions that began, the rows, and then the sessions that these close."""
         begun: list[Opened] = []
         ended: list[int] = []
         rows: dict[str, list[Row]] = {}
@@ -249,7 +249,7 @@ class Dataset:
                 ended += [row.connection_id for row in of_table if isinstance(row, SessionRow)]
             self._done[table] += len(of_table)
         if ended and not self._persist(_JOURNAL, lambda: self._journal.end(ended)):
-            self._unstruck = True
+            self._has_unclosed = True
 
     def _enter(self, begun: list[Opened]) -> None:
         lines, kept = self._encode(_JOURNAL, begun)
@@ -331,30 +331,30 @@ class Dataset:
             due_at = parts.due_at()
             if due_at is not None and due_at <= now:
                 parts.complete()
-                self._chores.append(_Chore(f"{parts.table} files", parts.publish))
+                self._background.append(_BackgroundTask(f"{parts.table} files", parts.publish))
         if self._touch_at <= now:
             self._touch_at = now + self.options.interval_s
             self._try(_JOURNAL, self._journal.touch)
-            self._tell_drops()
-        if self._journal.is_long and not any(chore.name == _LONG_JOURNAL for chore in self._chores):
-            self._chores.append(_Chore(_LONG_JOURNAL, self._compact))
+            self._report_drops()
+        if self._journal.is_long and not any(task.name == _LONG_JOURNAL for task in self._background):
+            self._background.append(_BackgroundTask(_LONG_JOURNAL, self._compact))
         if self._retention.is_limited and self._sweep_at <= now:
             self._sweep_at = now + SWEEP_S
-            self._chores.append(_Chore("retention", lambda: self._retention.sweep(time.time())))
+            self._background.append(_BackgroundTask("retention", lambda: self._retention.sweep(time.time())))
 
     def _do_a_step(self) -> None:
-        if not self._chores or self._chores_at > self._clock():
+        if not self._background or self._retry_at > self._clock():
             return
-        chore = self._chores.popleft()
+        task = self._background.popleft()
         try:
-            if chore.is_done():
-                self._succeeded(chore.name)
+            if task.is_done():
+                self._succeeded(task.name)
             else:
-                self._chores.appendleft(chore)
+                self._background.appendleft(task)
         except OSError as error:
-            self._failed(chore.name, error)
-            self._chores.append(chore)
-            self._chores_at = self._clock() + self.options.retry_after_s
+            self._failed(task.name, error)
+            self._background.append(task)
+            self._retry_at = self._clock() + self.options.retry_after_s
 
     def _compact(self) -> Iterator[None]:
         self._journal.compact()
@@ -365,31 +365,31 @@ class Dataset:
         for count in recover(self._directory, self._disk, self._as_parquet):
             self.recovered_sessions += count
             yield
-        for count in adopt(self._directory, self._disk, self._as_parquet):
-            self.adopted_files += count
+        for count in recover_files(self._directory, self._disk, self._as_parquet):
+            self.recovered_files += count
             yield
 
-    def _tell_drops(self) -> None:
+    def _report_drops(self) -> None:
         dropped = self._dropped()
-        if dropped > self._told:
+        if dropped > self._reported:
             tables = {table: count for table, count in self.dropped_rows.items() if count}
-            _log.warning("%d rows of telemetry were dropped; since the start: %s", dropped - self._told, tables)
-            self._told = dropped
+            _log.warning("%d rows of telemetry were dropped; since the start: %s", dropped - self._reported, tables)
+            self._reported = dropped
 
     def _end(self) -> None:
         """Publish what is open, and leave to the next broker what does not work."""
         for parts in self._parts.values():
             # Rows of sessions that the journal still has must stay where the next broker looks for them.
-            if parts.table != "sessions" or not self._unstruck:
+            if parts.table != "sessions" or not self._has_unclosed:
                 while parts.has_files and self._try(f"{parts.table} files", partial(_publish, parts)):
                     pass
             parts.close()
         self._try("end of the journal", self._journal.close)
 
-    def _finish_chores(self) -> None:
-        while self._chores:
-            chore = self._chores.popleft()
-            self._try(chore.name, chore.finish)
+    def _finish_background(self) -> None:
+        while self._background:
+            task = self._background.popleft()
+            self._try(task.name, task.finish)
 
 
 def _publish(parts: Parts) -> None:

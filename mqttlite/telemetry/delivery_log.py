@@ -1,4 +1,4 @@
-"""The delivery log: what became of the messages that were followed last, for each receiver, and the answer to *why*.
+"""The delivery log: the outcomes of the messages that were traced last, for each receiver, and the answer to *why*.
 
 Nothing is timed here, see `tracing`; nothing is worded, see `why`. Invariant: it holds `entries` outcomes and
 `max_bytes` at most; the oldest leave first, and an answer says how far back it goes.
@@ -21,10 +21,10 @@ from mqttlite.wire.errors import TopicFilterInvalid
 ENTRY_BYTES: Final = 900
 """What an outcome takes in memory beside the names in it, measured."""
 
-MESSAGES_TOLD: Final = 20
-"""Messages of one answer, the latest: more than anybody reads."""
+MAX_ANSWERED: Final = 20
+"""Messages in one answer, the latest: more than a person reads."""
 
-RECEIVERS_TOLD: Final = 20
+MAX_RECEIVERS: Final = 20
 """Receivers of each of them."""
 
 SHORT_ID: Final = 4
@@ -37,11 +37,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Which messages the delivery log knows, and how many."""
 
     topics: tuple[str, ...] = ()
-    """Filters: every message of these topics is followed, one by one. That has its price where there are many."""
+    """Filters: every message of these topics is traced, which costs time for each of them."""
     clients: tuple[str, ...] = ()
-    """Client identifiers: every message from them and to them is followed."""
+    """Client identifiers: every message from them and to them is traced."""
     sampled: bool = True
-    """Whether messages that are followed by chance are entered as well."""
+    """Whether sampled messages are entered as well."""
     entries: int = 10_000
     """Messages, counted once for each receiver."""
     max_bytes: int = 16 * 1_048_576
@@ -60,7 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class DeliveryLog:
-    """`mean_distance` says that one message in so many is followed by chance."""
+    """One message in `mean_distance()` is sampled."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class DeliveryLog:
         return client_id in self._clients
 
     def enter(self, delivery: DeliveryOutcome) -> None:
-        """Something is known of a message and a receiver; what becomes of them is seen in the fate itself."""
+        """Keep the outcome of a message for a receiver; it changes until the delivery ends."""
         message = delivery.message
         if not message.is_chosen and not self.options.sampled and delivery.receiver not in self._clients:
             return
@@ -130,14 +130,14 @@ class DeliveryLog:
             if of_client:
                 sentences = self._words(of_client, client)
             else:
-                sentences = [self._not_for(message, client) for message in found[-MESSAGES_TOLD:]]
+                sentences = [self._not_for(message, client) for message in found[-MAX_ANSWERED:]]
             meant, found = of_client or found, of_client
         else:
             sentences = self._words(found, None)
             meant = found
-        left_out = len(meant) - MESSAGES_TOLD
+        left_out = len(meant) - MAX_ANSWERED
         if left_out > 0:
-            sentences.insert(0, f"The latest {MESSAGES_TOLD} of {len(meant)} messages:")
+            sentences.insert(0, f"The latest {MAX_ANSWERED} of {len(meant)} messages:")
         return {
             "target": target,
             "client": client,
@@ -145,10 +145,10 @@ class DeliveryLog:
             "sentences": sentences or [about, *self._advice(target, client)],
             "entries": [
                 self._entry(delivery)
-                for message in found[-MESSAGES_TOLD:]
-                for delivery in _told(message, client)[:RECEIVERS_TOLD]
+                for message in found[-MAX_ANSWERED:]
+                for delivery in _deliveries_to(message, client)[:MAX_RECEIVERS]
             ],
-            "followed": {
+            "traced": {
                 "topics": list(self.options.topics),
                 "clients": list(self.options.clients),
                 "sampled": self.options.sampled,
@@ -184,13 +184,13 @@ class DeliveryLog:
     def _words(self, messages: list[Traced], client: str | None) -> list[str]:
         now = self._stopwatch()
         sentences = []
-        for message in messages[-MESSAGES_TOLD:]:
+        for message in messages[-MAX_ANSWERED:]:
             at = self._wall.at(message.at)
             began = head(message, self._id_of(message.trace), at)
-            told = _told(message, client)
-            sentences += [f"{began}: {delivery_in_words(delivery, at, now)}" for delivery in told[:RECEIVERS_TOLD]]
-            if len(told) > RECEIVERS_TOLD:
-                sentences.append(f"{began}: and {len(told) - RECEIVERS_TOLD} other receivers")
+            told = _deliveries_to(message, client)
+            sentences += [f"{began}: {delivery_in_words(delivery, at, now)}" for delivery in told[:MAX_RECEIVERS]]
+            if len(told) > MAX_RECEIVERS:
+                sentences.append(f"{began}: and {len(told) - MAX_RECEIVERS} other receivers")
         return sentences
 
     def _not_for(self, message: Traced, client: str) -> str:
@@ -203,7 +203,7 @@ class DeliveryLog:
         )
 
     def _advice(self, target: str, client: str | None) -> list[str]:
-        """What is followed, how far back the delivery log goes, and what to configure."""
+        """What is traced, how far back the delivery log goes, and what to configure."""
         chosen = []
         if self.options.topics:
             chosen.append(f"the topics {', '.join(self.options.topics)}")
@@ -213,7 +213,7 @@ class DeliveryLog:
             one_in = self._one_in()
             chosen.append("all others too while there are so few" if one_in == 1 else f"one in {one_in} of all others")
         said = [
-            f"Followed are {'; '.join(chosen)}.",
+            f"Traced are {'; '.join(chosen)}.",
             f"The delivery log goes back to {clock(self._since())}"
             + (
                 f" and holds {len(self)} outcomes; [delivery_log] entries and max_bytes limit it."
@@ -227,7 +227,7 @@ class DeliveryLog:
             wanted = f"topics = [{msgspec.json.encode(target).decode()}]"
             if client is not None:
                 wanted += f" or clients = [{msgspec.json.encode(client).decode()}]"
-            said.append(f"To have every message of it followed, put {wanted} below [delivery_log] and start again.")
+            said.append(f"To have every message of it traced, put {wanted} below [delivery_log] and start again.")
         return said
 
     # ------------------------------------------------------------------ inside
@@ -288,7 +288,7 @@ def _messages(deliveries: Iterable[DeliveryOutcome]) -> list[Traced]:
     return list(dict.fromkeys(delivery.message for delivery in deliveries))
 
 
-def _told(message: Traced, client: str | None) -> list[DeliveryOutcome]:
+def _deliveries_to(message: Traced, client: str | None) -> list[DeliveryOutcome]:
     """Those that a question for a client is about; all where it published the message itself."""
     deliveries = list(message.deliveries.values())
     if client is None or message.publisher == client:

@@ -1,6 +1,6 @@
 """What happens, as rows of `events`.
 
-Invariant: an event is told when it happens, with all that is known of its connection, and of other things nothing.
+Invariant: a row is written when the event happens, with all that is known of its connection and nothing else.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _ENDS: Final = {CloseReason.TAKEN_OVER: "taken_over", CloseReason.KEEP_ALIVE_TIM
 """Ends that are events of their own."""
 
 _OF_A_CLIENT: Final = (CloseReason.CLIENT_DISCONNECTED_WITH_WILL,)
-"""Ends whose details are the client's own words."""
+"""Close reasons whose details are the client's own text."""
 
 
 class Events:
@@ -47,19 +47,21 @@ class Events:
     def started(self, limits: Limits, max_connections: int) -> None:
         """A run begins."""
         numbers = {name: int(limit) for name, limit in asdict(limits).items() if isinstance(limit, (int, float))}
-        self._tell("broker_started", None, self._started, numbers={**numbers, "max_connections": max_connections})
+        self._write_event(
+            "broker_started", None, self._started, numbers={**numbers, "max_connections": max_connections}
+        )
 
     def stopped(self) -> None:
         """It ends in good order."""
         now = self._clock()
-        self._tell("broker_stopped", None, now, duration_s=now - self._started)
+        self._write_event("broker_stopped", None, now, duration_s=now - self._started)
 
     def clock_jumped(self, jumped_s: float) -> None:
-        self._tell("clock_jumped", None, self._clock(), duration_s=jumped_s)
+        self._write_event("clock_jumped", None, self._clock(), duration_s=jumped_s)
 
     def connected(self, link: Link) -> None:
         connection = link.connection
-        self._tell(
+        self._write_event(
             "connected",
             link,
             connection.connected_at,
@@ -74,7 +76,7 @@ class Events:
     def ended(self, link: Link) -> None:
         """An accepted connection is over."""
         connection = link.connection
-        self._tell(
+        self._write_event(
             _ENDS.get(connection.close_reason, "disconnected"),
             link,
             connection.ended_at,
@@ -87,7 +89,7 @@ class Events:
     def refused(self, link: Link) -> None:
         """A connection was never accepted."""
         connection = link.connection
-        self._tell(
+        self._write_event(
             "refused",
             link,
             connection.ended_at,
@@ -97,7 +99,7 @@ class Events:
         )
 
     def subscribed(self, number: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
-        self._tell(
+        self._write_event(
             "subscribed",
             self._links.get(number),
             self._clock(),
@@ -109,13 +111,13 @@ class Events:
 
     def unsubscribed(self, number: int, topic_filter: bytes) -> None:
         name = self._names.topic(topic_filter.decode(errors="replace"))
-        self._tell("unsubscribed", self._links.get(number), self._clock(), topic_filter=name)
+        self._write_event("unsubscribed", self._links.get(number), self._clock(), topic_filter=name)
 
     def backpressure_began(self, number: int) -> None:
-        self._tell("backpressure_began", self._links.get(number), self._clock())
+        self._write_event("backpressure_began", self._links.get(number), self._clock())
 
     def backpressure_ended(self, number: int, duration_s: float, waiting_bytes: int) -> None:
-        self._tell(
+        self._write_event(
             "backpressure_ended",
             self._links.get(number),
             self._clock(),
@@ -125,7 +127,7 @@ class Events:
 
     def drop_burst(self, client_id: str, number: int, reason: str, messages: int, detail: str) -> None:
         """`number` is that of the client's connection, or 0."""
-        self._tell(
+        self._write_event(
             "drop_burst",
             self._links.get(number),
             self._clock(),
@@ -135,7 +137,7 @@ class Events:
             numbers={"messages": messages},
         )
 
-    def _tell(
+    def _write_event(
         self,
         event: str,
         link: Link | None,
@@ -178,5 +180,5 @@ class Events:
 
     def _detail(self, connection: Connection) -> str | None:
         if connection.close_reason in _OF_A_CLIENT:
-            return self._names.said(connection.close_detail) or None
+            return self._names.quotation(connection.close_detail) or None
         return self._names.sentence(connection.close_detail) or None

@@ -1,4 +1,4 @@
-"""What is summed up over an interval and written at its end: traffic, activity, latency and drops.
+"""Sums over an interval, written at its end: traffic, activity, latency and drops.
 
 Invariants: whatever is counted is in one row of one interval; what many rows take is done in slices, between which the
 loop goes on; an interval has `MAX_DROPS` rows of drops at most, and of topics as many as the configuration allows.
@@ -16,7 +16,7 @@ from mqttlite.telemetry.tables import ActivityRow, DropRow, LatencyRow, Row, Tra
 from mqttlite.telemetry.wall import Wall
 
 SLICE: Final = 50
-"""Rows to make, or connections to look at, in one pass of the loop: less than half a millisecond."""
+"""Rows to make, or connections to look at, in one loop iteration: less than half a millisecond."""
 
 MAX_DROPS: Final = 10_000
 """Receivers and topics whose drops are counted apart in one interval, by reason; for the rest there is one row for each
@@ -27,7 +27,7 @@ REST: Final = b"#"
 _T = TypeVar("_T")
 
 Write = Callable[[str, Row], None]
-"""Takes a row of a table, and neither waits nor raises."""
+"""Takes a row of a table; neither waits nor raises."""
 
 
 class _Reading:
@@ -46,7 +46,7 @@ class _Reading:
 
 
 class Intervals:
-    """`links` are all connections that `on_closed` was not told of. Times are the broker's seconds."""
+    """`links` are all connections before their `on_closed`. Times are the broker's seconds."""
 
     def __init__(
         self,

@@ -77,7 +77,7 @@ class Journal:
         self._path: Final = journal_of(directory, broker_id)
         self._file: Growing | None = None
         self._open: Final[set[int]] = set()
-        self._struck = 0
+        self._closed = 0
 
     def __len__(self) -> int:
         """Sessions that are open."""
@@ -96,7 +96,7 @@ class Journal:
         if self._file is not None and known:
             self._file.append(b"".join(b"%d\n" % number for number in known))
             self._open.difference_update(known)
-            self._struck += len(known)
+            self._closed += len(known)
 
     def touch(self) -> None:
         """Say that the broker lives."""
@@ -106,7 +106,7 @@ class Journal:
     @property
     def is_long(self) -> bool:
         """Whether most of it is of sessions that ended."""
-        return self._struck > max(SLACK_LINES, len(self._open))
+        return self._closed > max(SLACK_LINES, len(self._open))
 
     def compact(self) -> None:
         """Write it anew, without the sessions that ended."""
@@ -126,7 +126,7 @@ class Journal:
         # Locked before it had the name: nobody could take it for a dead broker's.
         self._file.close()
         self._file, file.path = file, self._path
-        self._struck = 0
+        self._closed = 0
 
     def close(self) -> None:
         """Remove it if no session is open; else the next broker that starts writes the rows of those that are."""
@@ -167,7 +167,7 @@ def _entries(path: Path) -> Iterator[tuple[bytes, int]]:
                     yield line, _opened.decode(line).connection_id
 
 
-def _struck_out(path: Path) -> set[int]:
+def _closed_in(path: Path) -> set[int]:
     with open(path, "rb") as lines:
         return {int(line) for line in lines if line.endswith(b"\n") and line[:-1].isdigit()}
 
@@ -200,7 +200,7 @@ def _recover_one(path: Path, disk: Disk, as_parquet: bool) -> Iterator[int]:
             return
         hours = hours_of(directory, "sessions")
         if not _was_recovered(hours, broker_id):
-            closed = _struck_out(path) | _in_open_files(hours, broker_id)
+            closed = _closed_in(path) | _in_open_files(hours, broker_id)
             yield 0
             last_sign = datetime.fromtimestamp(os.fstat(fd).st_mtime_ns / 1e9, UTC)
             left = (line for line, number in _entries(path) if number not in closed)

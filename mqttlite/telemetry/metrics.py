@@ -195,7 +195,7 @@ def _held(report: Report) -> Iterator[Metric]:
     if report.oldest_unacknowledged_s is not None:
         yield _gauge(
             "mqttlite_oldest_unacknowledged_seconds",
-            "For how long the oldest of the followed messages that are not acknowledged has been with its client.",
+            "For how long the oldest of the traced messages that are not acknowledged has been with its client.",
             _only(report.oldest_unacknowledged_s),
         )
 
@@ -218,7 +218,7 @@ def _timing(report: Report) -> Iterator[Metric]:
     if report.latency:
         yield _histogram(
             "mqttlite_message_latency_seconds",
-            "How long followed messages took in each stage.",
+            "How long traced messages took in each stage.",
             [({"stage": stage}, histogram) for stage, histogram in report.latency.items()],
         )
 
@@ -257,7 +257,7 @@ def _process() -> Iterator[Metric]:
     try:
         virtual, resident = Path("/proc/self/statm").read_bytes().split()[:2]
         begun_ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
-    except OSError:  # clients have all files that may be open; the other figures are worth all the more
+    except OSError:  # clients have all files that may be open; the other metrics matter all the more
         return
     yield _gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", _only(int(virtual) * page))
     yield _gauge("process_resident_memory_bytes", "Resident memory size in bytes.", _only(int(resident) * page))

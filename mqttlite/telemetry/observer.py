@@ -1,7 +1,7 @@
-"""Who watches the core: it hears what happens, and makes rows of the dataset and entries of the delivery log of it.
+"""The observer: makes rows of the dataset and entries of the delivery log of what happens in the core.
 
-What is done every interval is in `intervals`, what becomes of single messages in `tracing`. Invariants: nothing here
-holds up the loop for more than about half a millisecond, waits, or raises; and all that is kept has a limit.
+`intervals` does what is due every interval, `tracing` records single messages. Invariants: nothing here holds up the
+loop for more than about half a millisecond, waits, or raises; and everything that is kept has a limit.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from mqttlite.telemetry.why import clock as time_of_day
 from mqttlite.telemetry.why import duration
 
 _TICK_S: Final = 1.0
-"""How often the clock is looked at, and whether fewer messages come than a distance was made for."""
+"""How often the observer checks the wall's clock, and adapts the sampling to the rate of messages."""
 
 _PAUSE_S: Final = 0.02
 """How long to rest between two slices at most. What an interval takes is spread over half of the next, if it must be:
@@ -38,14 +38,14 @@ BATCH: Final = 256
 """Samples that are handed over together, each second at least: the writer's thread wakes for a row, and to wake costs
 more than to write one."""
 
-_STANDS: Final = (QUEUE_FULL, BUFFER_FULL, OFFLINE, BACKPRESSURE, WINDOW_FULL)
-"""Why a message is dropped or waits because of how its receiver is doing."""
+_STATE_REASONS: Final = (QUEUE_FULL, BUFFER_FULL, OFFLINE, BACKPRESSURE, WINDOW_FULL)
+"""Why a message is dropped or waits because of the state of its receiver."""
 
 
 class Observer(Listener, TraceListener):
     """Fulfils `MessageTracing`. With `options` and `write` it makes rows, with `delivery_log_options` a delivery log.
 
-    `links` are all connections, until `on_closed` was told of them; `clock` shows the broker's seconds.
+    `links` are all open connections; `clock` shows the broker's seconds.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Observer(Listener, TraceListener):
         if options is None and delivery_log_options is not None and not delivery_log_options.sampled:
             per_s = 0
         self._sampler: Final = Sampler(per_s, stopwatch(), seed)
-        self._message_tracer: Final = MessageTracer(self, stopwatch, self._standing)
+        self._message_tracer: Final = MessageTracer(self, stopwatch, self._receiver_state)
         self._events: Events | None = None
         self._intervals: Intervals | None = None
         if options is not None and write is not None:
@@ -98,7 +98,7 @@ class Observer(Listener, TraceListener):
                 mean_distance=lambda: self._sampler.mean,
             )
         self.latency: Final = {stage: Histogram() for stage in STAGES}
-        """Of all followed messages since the start, by stage."""
+        """Of all traced messages since the start, by stage."""
         self.drops: Final[dict[str, int]] = {}
         """All messages that were dropped since the start, by reason."""
         self._trace = 0
@@ -155,7 +155,7 @@ class Observer(Listener, TraceListener):
             await asyncio.sleep(max(0.0, min(_PAUSE_S, (end - self._clock()) / (left + 1))))
 
     def tick(self) -> None:
-        """To be done every second or so."""
+        """Adapt the sampling, write samples, check the clock; due about every second."""
         effects = self._core.effects
         effects.until_sample = self._sampler.hurry(effects.until_sample, self._stopwatch())
         self._write_samples()
@@ -163,25 +163,25 @@ class Observer(Listener, TraceListener):
         if jumped_s and self._events is not None:
             self._events.clock_jumped(jumped_s)
 
-    # ------------------------------------------------------------------ what there is to know
+    # ------------------------------------------------------------------ what it knows
 
     @property
     def one_in(self) -> float:
-        """One message in so many is followed now, of those that nobody chose."""
+        """One message in so many is sampled now."""
         return self._sampler.mean
 
     @property
     def traced(self) -> int:
-        """Messages that are followed and have not come to their end."""
+        """Messages that are traced and still have open deliveries."""
         return len(self._message_tracer)
 
     @property
-    def let_go(self) -> int:
-        """Receivers of whom it is not known what became of a message, for too many were followed."""
-        return self._message_tracer.let_go
+    def evicted(self) -> int:
+        """Receivers whose outcome is unknown because too many messages were traced."""
+        return self._message_tracer.evicted
 
     def oldest_unacknowledged_s(self) -> float:
-        """For how long the oldest message has waited for its receiver's acknowledgement, of those that are followed."""
+        """For how long the oldest message has waited for its receiver's acknowledgement, of those that are traced."""
         return self._message_tracer.oldest_unacknowledged_s()
 
     # ------------------------------------------------------------------ connections
@@ -205,7 +205,7 @@ class Observer(Listener, TraceListener):
         if self._intervals is not None:
             self._intervals.on_closed(link, self._clock())
 
-    # ------------------------------------------------------------------ what the core asks and tells
+    # ------------------------------------------------------------------ questions and reports of the core
 
     def traces_topic(self, topic: bytes) -> bool:
         return self.delivery_log is not None and self.delivery_log.traces_topic(topic)
@@ -241,7 +241,7 @@ class Observer(Listener, TraceListener):
         self._message_tracer.on_sent(trace, receiver, connection, qos)
 
     def on_written(self, connection: int) -> None:
-        """The outbox of a connection, with messages in it that are followed, was handed to its socket."""
+        """The outbox of a connection, with messages in it that are traced, was handed to its socket."""
         self._message_tracer.on_written(connection)
 
     def on_acknowledged(self, trace: int, receiver: str) -> None:
@@ -274,7 +274,7 @@ class Observer(Listener, TraceListener):
         if self._events is not None:
             self._events.backpressure_ended(connection, duration_s, waiting_bytes)
 
-    # ------------------------------------------------------------------ what is found out of single messages
+    # ------------------------------------------------------------------ what `tracing` finds of single messages
 
     def on_stage(self, message: Traced, stage: str, qos: int, seconds: float) -> None:
         if message.stands_for:
@@ -327,10 +327,10 @@ class Observer(Listener, TraceListener):
         session = self._core.sessions.get(client_id)
         return 0 if session is None or session.outbox is None else session.outbox.number
 
-    def _standing(self, client_id: str, what: str) -> str:
-        """How a receiver is doing just now, as far as messages wait or are dropped because of it."""
+    def _receiver_state(self, client_id: str, what: str) -> str:
+        """The receiver's state in words, if messages wait or are dropped because of it."""
         session = self._core.sessions.get(client_id)
-        if self.delivery_log is None or session is None or what not in _STANDS:
+        if self.delivery_log is None or session is None or what not in _STATE_REASONS:
             return ""
         outbox = session.outbox
         if outbox is None:

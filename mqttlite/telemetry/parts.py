@@ -246,7 +246,7 @@ def is_growing(name: str) -> bool:
     return name.startswith(".part-") and name.endswith(".jsonl.open")
 
 
-def adopt(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[int]:
+def recover_files(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[int]:
     """Finish the files that dead brokers left open, in steps, each of which says how many it finished.
 
     Files in use are left alone, and sessions of which there is still a journal: who recovers it reads them first.
@@ -257,7 +257,7 @@ def adopt(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[int]:
                 if table == "sessions" and journal_of(directory, run_of(name)).exists():
                     continue
                 try:
-                    yield from _adopt_one(folder / name, disk, table, as_parquet)
+                    yield from _recover_file(folder / name, disk, table, as_parquet)
                 except FileNotFoundError:
                     pass  # another broker was faster
                 except OSError as error:
@@ -269,7 +269,7 @@ def journal_of(directory: Path, broker_id: str) -> Path:
     return directory / f".journal-{broker_id}"
 
 
-def _adopt_one(path: Path, disk: Disk, table: str, as_parquet: bool) -> Iterator[int]:
+def _recover_file(path: Path, disk: Disk, table: str, as_parquet: bool) -> Iterator[int]:
     fd = os.open(path, os.O_RDWR)
     try:
         # The second question matters: its writer may have published and closed the file after we opened it.

@@ -1,4 +1,4 @@
-"""Names that are not told: keyed hashes in the place of client ids, user names, addresses and topics.
+"""Keyed hashes in the place of client ids, user names, addresses and topics.
 
 Invariant: the same name has the same pseudonym under the same key, and without the key nobody can try names out.
 """
@@ -65,7 +65,7 @@ class Pseudonyms:
         """A sentence of the broker's, without what it quotes if anything is to be hidden: it may quote names."""
         return _QUOTED.sub("…", text) if self._hides else text
 
-    def said(self, text: str) -> str:
+    def quotation(self, text: str) -> str:
         """A sentence of a client's, which may hold any name; nothing is left of it if anything is to be hidden."""
         return "" if self._hides else text
 

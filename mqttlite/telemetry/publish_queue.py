@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from mqttlite.core.broker import Broker
+from mqttlite.core.source import THE_BROKER
 
 SLICE_S: Final = 0.004
 """How long the queue publishes in one loop iteration, after its first message. What it published is written in the same
@@ -80,4 +81,4 @@ class PublishQueue:
 
     def _publish_oldest(self) -> None:
         message = self._messages.popleft()
-        self._core.publish(message.topic, message.payload, 0, message.retain, self._now())
+        self._core.publish(message.topic, message.payload, 0, message.retain, self._now(), source=THE_BROKER)

@@ -58,6 +58,6 @@ class Report:
     """By table of the telemetry dataset."""
     rows_dropped: Mapping[str, int] = field(default_factory=dict)
     latency: Mapping[str, Histogram] = field(default_factory=dict)
-    """By stage, of the messages that were followed."""
+    """By stage, of the messages that were traced."""
     oldest_unacknowledged_s: float | None = None
-    """None where no message is followed."""
+    """None where no message is traced."""

@@ -48,7 +48,7 @@ def session_row(
     """The row of an ended connection; `opened` is made of it when it has ended, too."""
     outbox = connection.outbox
     reason = connection.close_reason
-    tell = pseudonyms.said if reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL else pseudonyms.sentence
+    tell = pseudonyms.quotation if reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL else pseudonyms.sentence
     late_s = connection.ended_at - connection.last_heard - KEEP_ALIVE_FACTOR * connection.keep_alive_s
     return SessionRow(
         broker_id=broker_id,

@@ -1,8 +1,8 @@
-"""Which messages are followed for the dataset: all while there are few, and one in so many when there are more.
+"""Which messages are traced for the dataset: all while there are few, one in N when there are more.
 
 The core counts messages down and asks for the next distance when it follows one. Distances are drawn at random, so that
-nothing that repeats itself hides from them. Invariants: in the long run about `per_s` are followed each second; what
-the followed ones stand for adds up to all that passed.
+periodic traffic does not hide from them. Invariants: in the long run about `per_s` are traced each second; what
+the traced ones stand for adds up to all that passed.
 """
 
 import random
@@ -12,23 +12,23 @@ from typing import Final
 from mqttlite.core.tracer import NO_SAMPLES
 
 PER_S: Final = 200
-"""Messages to follow each second unless the configuration says otherwise: some milliseconds of work."""
+"""Messages to trace each second unless the configuration says otherwise: some milliseconds of work."""
 
 RECEIVERS: Final = 10
 """A message for more receivers takes as many times as much work, and counts as so many messages."""
 
 _WINDOW_S: Final = 0.95
-"""How often it is considered anew how many pass: whoever calls each second finds a window over."""
+"""How often the rate of messages is measured anew: a call each second finds a window over."""
 
 _GRACE: Final = 1.25
 """How many times its share a window may take before the distances double: chance alone is no burst."""
 
 _STEP: Final = 0.05
-"""What of a window's share may be taken at each doubled distance, so that a burst is followed a little all along."""
+"""What of a window's share may be taken at each doubled distance, so that a burst is traced a little all along."""
 
 
 class Sampler:
-    """`seed` is for tests; `now` is in seconds of any clock that only goes forward. With `per_s` 0 none is followed."""
+    """`seed` is for tests; `now` is in seconds of any clock that only goes forward. With `per_s` 0 none is traced."""
 
     def __init__(self, per_s: float, now: float, seed: int | None = None) -> None:
         self._per_s: Final = per_s
@@ -40,23 +40,23 @@ class Sampler:
         self._chosen_distance = 1
         self._chosen_passed = 0
         self._passed = 0
-        self._followed = 0
+        self._traced = 0
         self._cost = 0.0
         self._allowed = per_s * _GRACE
         self.mean = 1.0
-        """One message in so many is followed now."""
+        """One message in so many is traced now."""
 
     def begin(self) -> int:
-        """How many messages to let pass until the first is followed, itself among them."""
+        """How many messages to let pass until the first is traced, itself among them."""
         self._distance = self._draw()
         return self._distance
 
     def next(self, now: float) -> int:
-        """One is to be followed: how many to let pass until the next."""
+        """One is to be traced: how many to let pass until the next."""
         self._pass(self._distance)
         self._weights.append(self._unweighed)
         self._unweighed = 0
-        self._follow(now)
+        self._note_traced(now)
         self._distance = self._draw()
         return self._distance
 
@@ -65,19 +65,18 @@ class Sampler:
         return self._weights.popleft() if self._weights else 0
 
     def choose(self, now: float) -> int:
-        """A message passes that somebody follows for himself: how many such it stands for in the dataset; 0: it is not
-        for that."""
+        """A message passes that the configuration chose: how many messages it stands for in the dataset, or 0."""
         self._passed += 1
         self._chosen_passed += 1
         if self._per_s == 0 or self._chosen_passed < self._chosen_distance:
             return 0
-        self._follow(now)
+        self._note_traced(now)
         weight, self._chosen_passed = self._chosen_passed, 0
         self._chosen_distance = self._draw()
         return weight
 
     def spend(self, receivers: int) -> None:
-        """The message that is followed is for so many."""
+        """The message that is traced is for so many."""
         if receivers > RECEIVERS:
             self._cost += receivers / RECEIVERS - 1.0
 
@@ -100,24 +99,24 @@ class Sampler:
         self._passed += messages
         self._unweighed += messages
 
-    def _follow(self, now: float) -> None:
-        self._followed += 1
+    def _note_traced(self, now: float) -> None:
+        self._traced += 1
         self._cost += 1.0
         self._consider(now)
 
     def _consider(self, now: float) -> None:
         elapsed_s = now - self._began
         if elapsed_s >= _WINDOW_S:
-            each = self._cost / self._followed if self._followed else 1.0
+            each = self._cost / self._traced if self._traced else 1.0
             self.mean = max(1.0, self._passed * each / (max(1.0, self._per_s) * elapsed_s))
-            self._began, self._passed, self._followed, self._cost = now, 0, 0, 0.0
+            self._began, self._passed, self._traced, self._cost = now, 0, 0, 0.0
             self._allowed = self._per_s * _GRACE
         elif self._cost > self._allowed:
             self.mean *= 2.0
             self._allowed += self._per_s * _STEP
 
     def _draw(self) -> int:
-        """1 where all are followed, else anything from 1 to nearly twice the mean."""
+        """1 where all are traced, else anything from 1 to nearly twice the mean."""
         if self._per_s == 0:
             return NO_SAMPLES
         if self.mean <= 1.0:

@@ -156,7 +156,7 @@ class DropRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A followed message and one of its receivers."""
+    """A traced message and one of its receivers."""
 
     schema_version: Int = SCHEMA_VERSION
     broker_id: str

@@ -1,9 +1,11 @@
-"""The messages that are followed, each with what became of it for each of its receivers.
+"""The messages that are traced, each with the outcome of its delivery to each receiver.
 
-What the core tells of them arrives here, is timed, and goes on to whoever makes rows, histograms or answers of it.
-Invariants: there are `MAX_MESSAGES` and `MAX_DELIVERIES` at most, beyond which the oldest are let go as unfinished; of
+The core's reports about them arrive here, are timed, and go on to a `TraceListener`, which makes rows, histograms or
+answers of them.
+Invariants: there are `MAX_MESSAGES` and `MAX_DELIVERIES` at most, beyond which the oldest are evicted as unfinished; of
 a
-message that was let go nothing more is heard. A receiver that gets two copies, by itself and in a group, is one fate.
+message that was evicted nothing more is recorded. A receiver that gets two copies, by itself and in a group, has one
+outcome.
 """
 
 from collections.abc import Callable
@@ -12,10 +14,10 @@ from typing import Final
 from mqttlite.core.tracer import OFFLINE
 
 MAX_MESSAGES: Final = 5_000
-"""Messages that are followed at once: those of 25 seconds where nobody acknowledges, and some megabytes."""
+"""Messages that are traced at once: those of 25 seconds if no receiver acknowledges, and some megabytes."""
 
 MAX_DELIVERIES: Final = 20_000
-"""Their receivers, all together: a message for more is followed to so many of them."""
+"""Their receivers, all together: a message for more is traced to this many of them."""
 
 SENT: Final = "sent"
 ACKNOWLEDGED: Final = "acknowledged"
@@ -62,11 +64,11 @@ class Traced:
         self.stands_for = 0
         """So many messages, in the dataset; 0 where it is not for the dataset."""
         self.is_chosen = False
-        """Followed for its topic, its publisher or a receiver, and not by chance."""
+        """Traced for its topic, its publisher or a receiver, and not by chance."""
 
 
 class DeliveryOutcome:
-    """What became of a message for a receiver (None: it reached nobody). Times are the stopwatch's."""
+    """The outcome of a message for a receiver (None: it had no receiver). Times are the stopwatch's."""
 
     __slots__ = (
         "acknowledged",
@@ -131,21 +133,21 @@ class TraceListener:
 
 
 class MessageTracer:
-    """The table of them. `stopwatch` shows seconds; `standing` says in words how a receiver is doing just then."""
+    """The table of traced messages. `stopwatch` shows seconds; `receiver_state` describes a receiver in words."""
 
     def __init__(
-        self, listener: TraceListener, stopwatch: Callable[[], float], standing: Callable[[str, str], str]
+        self, listener: TraceListener, stopwatch: Callable[[], float], receiver_state: Callable[[str, str], str]
     ) -> None:
         self._listener: Final = listener
         self._stopwatch: Final = stopwatch
-        self._standing: Final = standing
+        self._receiver_state: Final = receiver_state
         self._messages: Final[dict[int, Traced]] = {}
         self._deliveries = 0
         self._unwritten: Final[dict[int, dict[DeliveryOutcome, None]]] = {}
         self._unacknowledged: Final[dict[DeliveryOutcome, None]] = {}
         self._waits_for: Final[dict[str, dict[DeliveryOutcome, None]]] = {}
-        self.let_go = 0
-        """Receivers of whom, for want of room, it is not known what became of a message for them."""
+        self.evicted = 0
+        """Receivers whose outcome is unknown because too many messages were traced."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -163,12 +165,12 @@ class MessageTracer:
             return delivery.written
         return None
 
-    # ------------------------------------------------------------------ what the core tells
+    # ------------------------------------------------------------------ reports of the core
 
     def begin(self, message: Traced) -> None:
         self._messages[message.trace] = message
         while len(self._messages) > MAX_MESSAGES:
-            self._let_oldest_go()
+            self._evict_oldest()
 
     def on_routed(self, trace: int, receivers: int) -> None:
         message = self._messages.get(trace)
@@ -190,7 +192,7 @@ class MessageTracer:
         else:
             delivery.why, delivery.waiting, delivery.limit = why, waiting, limit
             delivery.queued = self._stopwatch()
-            delivery.cause = self._standing(receiver, why)
+            delivery.cause = self._receiver_state(receiver, why)
 
     def on_sent(self, trace: int, receiver: str, connection: int, qos: int) -> None:
         delivery = self._delivery(trace, receiver)
@@ -247,7 +249,7 @@ class MessageTracer:
             return
         delivery.reason, delivery.detail = reason, detail
         if receiver is not None:
-            delivery.end_cause = self._standing(receiver, reason)
+            delivery.end_cause = self._receiver_state(receiver, reason)
         self._end(delivery, DROPPED, self._stopwatch())
 
     def on_gone(self, connection: int) -> None:
@@ -257,15 +259,15 @@ class MessageTracer:
                 self._end(delivery, UNFINISHED, self._stopwatch())
 
     def end_some(self, messages: int) -> bool:
-        """Nothing more will be told: let so many messages go; whether there are more."""
+        """The core reports nothing more: evict this many messages; whether there are more."""
         for _ in range(min(messages, len(self._messages))):
-            self._let_oldest_go()
+            self._evict_oldest()
         return bool(self._messages)
 
     # ------------------------------------------------------------------ inside
 
     def _delivery(self, trace: int, receiver: str | None) -> DeliveryOutcome | None:
-        """What is known of a message and a receiver; None where the message is not followed any more."""
+        """The outcome of a message for a receiver; None if the message is no longer traced."""
         message = self._messages.get(trace)
         if message is None:
             return None
@@ -273,7 +275,7 @@ class MessageTracer:
         if delivery is not None:
             return delivery
         while self._deliveries >= MAX_DELIVERIES and next(iter(self._messages)) != trace:
-            self._let_oldest_go()
+            self._evict_oldest()
         if self._deliveries >= MAX_DELIVERIES:
             return None
         delivery = message.deliveries[receiver] = DeliveryOutcome(message, receiver)
@@ -283,7 +285,7 @@ class MessageTracer:
         return delivery
 
     def _copied(self, delivery: DeliveryOutcome) -> None:
-        """A receiver gets the message once more: that is not followed."""
+        """A receiver gets the message once more: the second copy is not traced."""
         message = delivery.message
         message.receivers -= 1
         self._forget_if_over(message)
@@ -306,7 +308,7 @@ class MessageTracer:
         self._forget_if_over(message)
 
     def _forget_if_over(self, message: Traced) -> None:
-        """A message without receivers has one fate all the same."""
+        """A message without receivers has one outcome all the same."""
         if message.open == 0 and (
             None in message.deliveries
             or (message.routed is not None and 0 < message.receivers <= len(message.deliveries))
@@ -317,15 +319,15 @@ class MessageTracer:
         if self._messages.pop(message.trace, None) is not None:
             self._deliveries -= len(message.deliveries)
 
-    def _let_oldest_go(self) -> None:
+    def _evict_oldest(self) -> None:
         trace = next(iter(self._messages))
         message = self._messages[trace]
         if not message.deliveries:
             self._delivery(trace, None)
-        self.let_go += max(0, message.receivers - len(message.deliveries))
+        self.evicted += max(0, message.receivers - len(message.deliveries))
         self._forget(message)
         now = self._stopwatch()
         for delivery in list(message.deliveries.values()):
             if delivery.ended is None:
-                self.let_go += 1
+                self.evicted += 1
                 self._end(delivery, UNFINISHED, now)

@@ -1,4 +1,4 @@
-"""What time it is on the wall when the broker's clock shows so many seconds.
+"""Converts seconds of the broker's clock to UTC time.
 
 Invariant: all times of one run come from one offset, so that their differences are real durations; it changes only when
 the wall's clock jumped, and then once.
@@ -30,7 +30,7 @@ class Wall:
         self.offset = timedelta(seconds=wall_clock() - now)
 
     def at(self, now: float) -> datetime:
-        """The time, in UTC, at which the broker's clock shows so many seconds."""
+        """The UTC time of a second of the broker's clock."""
         return datetime.fromtimestamp(now, UTC) + self.offset
 
     def check(self) -> float:

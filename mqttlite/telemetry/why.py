@@ -1,4 +1,4 @@
-"""What became of a message, in a sentence: what happened, for how long, by which rule and because of what.
+"""The outcome of a message in a sentence: what happened, for how long, by which rule and why.
 
 Nothing is looked up here. Invariant: each drop reason of docs/reference/telemetry.md has its words.
 """
@@ -112,10 +112,10 @@ def _acknowledged(delivery: DeliveryOutcome) -> str:
 
 def _unfinished(delivery: DeliveryOutcome) -> str:
     if delivery.receiver is None:
-        return "lost sight of before it reached anybody: too many others were followed"
+        return "lost sight of before it reached anybody: too many others were traced"
     if delivery.sent is not None and delivery.qos == 0:
         return f"sent to {delivery.receiver}, whose connection ended before its socket took it"
-    return f"for {delivery.receiver}: lost sight of, for too many others were followed"
+    return f"for {delivery.receiver}: lost sight of, for too many others were traced"
 
 
 def _why(delivery: DeliveryOutcome) -> str:

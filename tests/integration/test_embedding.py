@@ -315,3 +315,12 @@ async def test_an_exception_in_a_listener_costs_nobody_a_message(rig: Rig, caplo
     assert await neighbour.message() == ("a", b"on")
     assert len([line for line in caplog.messages if "a listener to events failed" in line]) == 6
     assert toy.heard == other.heard
+
+
+async def test_a_program_lists_and_disconnects_clients(rig: Rig) -> None:
+    broker = await rig.broker()
+    device = await rig.device(broker.port, "device")
+    (entry,) = (await broker.admin.clients()).entries
+    assert (entry.client_id, entry.peer) == ("device", device.address)
+    assert broker.admin.kick("device")
+    assert await device.goodbye() == 0x98

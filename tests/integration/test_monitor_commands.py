@@ -291,9 +291,9 @@ async def test_why_asks_a_real_delivery_log(rig: Rig) -> None:
 async def test_why_of_what_nobody_knows_is_exit_code_1(rig: Rig) -> None:
     broker = await watched(rig)
     assert broker.monitor is not None
-    broker.monitor.why = delivery_log(known=False, sentences=["Nothing is known.", "Follow it."])
+    broker.monitor.why = delivery_log(known=False, sentences=["Nothing is known.", "Trace it."])
     result = await run("why", "t", "--url", url(broker))
-    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Nothing is known.\nFollow it.\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Nothing is known.\nTrace it.\n")
 
 
 async def test_why_without_a_delivery_log_says_how_to_keep_one(rig: Rig) -> None:

@@ -182,7 +182,7 @@ async def test_a_flood_is_counted_whole_and_followed_in_part(rig: Rig, tmp_path:
     assert sum(row["messages_sent"] for row in read(tmp_path, "activity")) == messages
     samples = read(tmp_path, "samples")
     assert 200 <= len(samples) < messages // 5
-    # A message is followed when the distance that was drawn for it is over: what is left of the last is in none.
+    # A message is traced when the distance that was drawn for it is over: what is left of the last is in none.
     assert 0.5 * messages < sum(row["one_in"] for row in samples) <= messages
 
 

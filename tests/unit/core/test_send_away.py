@@ -66,3 +66,22 @@ def test_a_will_that_overflows_another_client_cuts_that_one_in_the_same_turn() -
     assert not reader.closed
     send_away(second, "")
     assert reader.closed
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_will_that_overflows_another_client_cuts_that_one_when_its_client_is_kicked(ended: bool) -> None:
+    from mqttlite.core.limits import Limits
+    from mqttlite.wire.packets import Will
+
+    world = World(Limits(max_outbox_messages=1, on_overflow="disconnect"))
+    reader = world.connect("reader")
+    reader.subscribe("will")
+    reader.block()
+    delayed = Will(b"will", b"gone", properties=Properties(will_delay_interval=10))
+    for name in ("first", "second"):
+        world.connect(name, will=delayed if ended else Will(b"will", b"gone"), expiry=100)
+        assert not reader.closed
+        assert (world.broker.end_session if ended else world.broker.kick)(name, world.now)
+        world.settle()
+    assert reader.closed
+    assert not world.broker.kick("first", world.now)

@@ -16,8 +16,8 @@ class Scenario(TraceListener):
         self.now = 1_000.0
         self.stages: list[tuple[str, int, float]] = []
         self.ends: list[tuple[str | None, str, str]] = []
-        self.standing = ""
-        self.message_tracer = MessageTracer(self, lambda: self.now, lambda _client_id, _what: self.standing)
+        self.receiver_state = ""
+        self.message_tracer = MessageTracer(self, lambda: self.now, lambda _client_id, _what: self.receiver_state)
         self.delivery_log = DeliveryLog(
             Options(**options),
             "5f2c0123456789ab",

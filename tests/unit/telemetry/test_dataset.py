@@ -15,7 +15,7 @@ import pytest
 
 from mqttlite.telemetry import dataset as dataset_module
 from mqttlite.telemetry.dataset import Dataset
-from mqttlite.telemetry.parts import Disk, Parts, adopt
+from mqttlite.telemetry.parts import Disk, Parts, recover_files
 from mqttlite.telemetry.tables import SessionRow
 from tests.support.dataset import (
     ENDED_AT,
@@ -293,7 +293,7 @@ def test_a_defect_in_what_is_done_beside_costs_no_row(
         yield 0
         raise RuntimeError("never thought of")
 
-    monkeypatch.setattr(dataset_module, "adopt", defective)
+    monkeypatch.setattr(dataset_module, "recover_files", defective)
     dataset = Dataset(options(tmp_path), "b1")
     until(lambda: "what other runs left is given up" in caplog.text)
     dataset.write("sessions", row(1))
@@ -327,7 +327,7 @@ def test_a_dead_brokers_file_is_published_without_its_torn_line(tmp_path: Path, 
     assert dataset.close(5)
     assert orphan.with_name("part-dead-000007.jsonl").read_bytes() == kept
     assert left_open(tmp_path) == []
-    assert dataset.adopted_files == 1
+    assert dataset.recovered_files == 1
 
 
 @pytest.mark.parametrize("content", [b"", b'{"torn'])
@@ -343,7 +343,7 @@ def test_the_file_of_a_living_broker_is_left_alone(tmp_path: Path) -> None:
     until(lambda: first.written_rows["sessions"] == 1)
     second = Dataset(options(tmp_path), "b2")
     assert second.close(5)
-    assert second.adopted_files == 0
+    assert second.recovered_files == 0
     first.write("sessions", row(2))
     assert first.close(5)
     assert numbers(tmp_path) == [1, 2]
@@ -356,7 +356,7 @@ def test_a_file_published_while_we_looked_at_it_is_left_alone(tmp_path: Path, mo
         orphan.rename(orphan.with_name("part-dead-000007.jsonl"))
 
     monkeypatch.setattr(fcntl, "flock", publish_then_lock)
-    assert sum(adopt(tmp_path, Disk(), False)) == 0
+    assert sum(recover_files(tmp_path, Disk(), False)) == 0
     assert published(tmp_path)[0].read_bytes() == b"{}\n{torn"
 
 
@@ -379,7 +379,7 @@ def test_one_file_that_cannot_be_finished_does_not_stop_the_others(
     leave_open(tmp_path, b"{}\n", ".part-dead-000001.jsonl.open")
     leave_open(tmp_path, b"{}\n", ".part-dead-000002.jsonl.open")
     with caplog.at_level(logging.WARNING, "mqttlite.telemetry"):
-        assert sum(adopt(tmp_path, FailingDisk(lambda call: call == 1), False)) == 1
+        assert sum(recover_files(tmp_path, FailingDisk(lambda call: call == 1), False)) == 1
     assert "part-dead-000001" in caplog.text
     assert [path.name for path in published(tmp_path)] == ["part-dead-000002.jsonl"]
 
@@ -388,5 +388,5 @@ def test_no_descriptor_is_left_behind(tmp_path: Path) -> None:
     before = len(os.listdir("/dev/fd"))
     leave_open(tmp_path, b"{}\n")
     run_on(tmp_path / "new", FailingDisk(lambda call: call < 40 and call % 3 == 1))
-    sum(adopt(tmp_path, Disk(), False))
+    sum(recover_files(tmp_path, Disk(), False))
     assert len(os.listdir("/dev/fd")) == before

@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from mqttlite.telemetry.delivery_log import ENTRY_BYTES, MESSAGES_TOLD, RECEIVERS_TOLD, Options
+from mqttlite.telemetry.delivery_log import ENTRY_BYTES, MAX_ANSWERED, MAX_RECEIVERS, Options
 from mqttlite.telemetry.why import REASONS, WAITS, duration
 from tests.unit.telemetry.scenario import Scenario
 
@@ -45,7 +45,7 @@ def test_a_message_that_was_delivered_and_acknowledged() -> None:
 
 def test_a_message_that_waited_before_it_was_delivered() -> None:
     scenario = Scenario()
-    scenario.standing = "20 of 20 were unacknowledged since 12:03:11.000"
+    scenario.receiver_state = "20 of 20 were unacknowledged since 12:03:11.000"
     trace = scenario.publish()
     scenario.message_tracer.on_queued(trace, "c7", "window_full", 4, 1_000)
     scenario.wait(4.1)
@@ -93,7 +93,7 @@ def test_a_message_that_was_dropped_from_a_full_queue() -> None:
     trace = scenario.publish()
     scenario.message_tracer.on_queued(trace, "c7", "window_full", 1_000, 1_000)
     scenario.wait(4.1)
-    scenario.standing = "20 of 20 were unacknowledged since 12:03:11.000"
+    scenario.receiver_state = "20 of 20 were unacknowledged since 12:03:11.000"
     scenario.message_tracer.on_dropped(trace, "c7", "queue_full", "1000/1000")
     assert told(scenario) == (
         "queued for c7 4.1 s, then dropped: queue_full (1000/1000), because 20 of 20 were unacknowledged since"
@@ -148,11 +148,11 @@ def test_messages_that_were_lost_sight_of() -> None:
     scenario = Scenario()
     scenario.message_tracer.on_queued(scenario.publish(), "c7", "offline", 1, 9)
     scenario.message_tracer.end_some(9)
-    assert told(scenario) == "for c7: lost sight of, for too many others were followed"
+    assert told(scenario) == "for c7: lost sight of, for too many others were traced"
     scenario = Scenario()
     scenario.publish()
     scenario.message_tracer.end_some(9)
-    assert told(scenario) == "lost sight of before it reached anybody: too many others were followed"
+    assert told(scenario) == "lost sight of before it reached anybody: too many others were traced"
 
 
 def test_a_reason_without_words_is_told_as_it_is() -> None:
@@ -217,9 +217,9 @@ def test_what_is_not_followed_is_told_with_what_to_configure() -> None:
     scenario = Scenario(topics=("plant/7/#", "lab"), clients=("c7",))
     assert scenario.why("plant/9/temp", "c9") == [
         "Nothing is known of any message on plant/9/temp.",
-        "Followed are the topics plant/7/#, lab; the messages from and to c7; one in 12 of all others.",
+        "Traced are the topics plant/7/#, lab; the messages from and to c7; one in 12 of all others.",
         "The delivery log goes back to 12:03:14.201.",
-        'To have every message of it followed, put topics = ["plant/9/temp"] or clients = ["c9"] below [delivery_log]'
+        'To have every message of it traced, put topics = ["plant/9/temp"] or clients = ["c9"] below [delivery_log]'
         " and start again.",
     ]
     assert not scenario.delivery_log.why("plant/9/temp")["known"]
@@ -229,7 +229,7 @@ def test_of_what_is_followed_nothing_is_to_be_configured() -> None:
     scenario = Scenario(topics=("plant/#",), sampled=False)
     assert scenario.why("plant/9") == [
         "Nothing is known of any message on plant/9.",
-        "Followed are the topics plant/#.",
+        "Traced are the topics plant/#.",
         "The delivery log goes back to 12:03:14.201.",
     ]
     assert len(Scenario(clients=("c7",)).why("x", "c7")) == 3
@@ -262,11 +262,11 @@ def test_what_is_no_target_is_told_so_and_not_to_be_configured(target: str) -> N
 
 def test_of_many_messages_that_were_not_for_a_client_the_latest_are_told() -> None:
     scenario = Scenario()
-    for _ in range(MESSAGES_TOLD + 5):
+    for _ in range(MAX_ANSWERED + 5):
         scenario.message_tracer.on_queued(scenario.publish(), "c7", "offline", 1, 9)
     first, *rest = scenario.why(client="c9")
-    assert first == f"The latest {MESSAGES_TOLD} of {MESSAGES_TOLD + 5} messages:"
-    assert len(rest) == MESSAGES_TOLD
+    assert first == f"The latest {MAX_ANSWERED} of {MAX_ANSWERED + 5} messages:"
+    assert len(rest) == MAX_ANSWERED
     assert all("was not for c9" in sentence for sentence in rest)
 
 
@@ -300,15 +300,15 @@ def test_it_holds_so_many_bytes(beyond: int) -> None:
 
 def test_an_answer_tells_the_latest_messages_and_some_of_their_receivers() -> None:
     scenario = Scenario()
-    for _ in range(MESSAGES_TOLD + 5):
-        trace = scenario.publish(receivers=RECEIVERS_TOLD + 2)
-        for number in range(RECEIVERS_TOLD + 2):
+    for _ in range(MAX_ANSWERED + 5):
+        trace = scenario.publish(receivers=MAX_RECEIVERS + 2)
+        for number in range(MAX_RECEIVERS + 2):
             scenario.message_tracer.on_queued(trace, f"c{number}", "offline", 1, 9)
     answer = scenario.delivery_log.why("plant/7/temp")
-    assert answer["sentences"][0] == f"The latest {MESSAGES_TOLD} of {MESSAGES_TOLD + 5} messages:"
+    assert answer["sentences"][0] == f"The latest {MAX_ANSWERED} of {MAX_ANSWERED + 5} messages:"
     assert answer["sentences"][-1].endswith(": and 2 other receivers")
-    assert len(answer["sentences"]) == 1 + MESSAGES_TOLD * (RECEIVERS_TOLD + 1)
-    assert len(answer["entries"]) == MESSAGES_TOLD * RECEIVERS_TOLD
+    assert len(answer["sentences"]) == 1 + MAX_ANSWERED * (MAX_RECEIVERS + 1)
+    assert len(answer["entries"]) == MAX_ANSWERED * MAX_RECEIVERS
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def begin(journal: Journal, *sessions: int) -> None:
 
 def entered(folder: Path, broker_id: str = "b1") -> list[int]:
     path = folder / f".journal-{broker_id}"
-    struck = journal_module._struck_out(path)
+    struck = journal_module._closed_in(path)
     return [number for _, number in journal_module._entries(path) if number not in struck]
 
 

@@ -440,7 +440,7 @@ async def test_what_is_not_finished_when_the_broker_stops_is_written_as_that() -
             publisher.publish("x", qos=1)
         assert world.observer.traced == 3 * SLICE
     assert Counter(some(world.table("samples"), "receiver", "outcome")) == {("away", "unfinished"): 3 * SLICE}
-    assert world.observer.let_go == 3 * SLICE
+    assert world.observer.evicted == 3 * SLICE
     publisher.publish("x", qos=1)
     assert len(world.table("samples")) == 3 * SLICE, "nobody watches any more"
 
@@ -519,7 +519,7 @@ async def test_the_delivery_log_says_why_a_queue_was_full_and_since_when() -> No
 
 
 async def test_the_delivery_log_says_no_more_than_it_knows() -> None:
-    """What fills the window may be messages that are not followed, and others may wait though there is room."""
+    """What fills the window may be messages that are not traced, and others may wait though there is room."""
     delivery_log = DeliveryLogOptions(topics=("x",), sampled=False)
     async with watched(Limits(max_inflight=2), delivery_log=delivery_log, dataset=False) as world:
         receiver, publisher = world.connect("c7", auto_ack=False), world.connect("c3")

@@ -24,7 +24,7 @@ def test_names_that_are_not_to_be_hidden_are_left_as_they_are() -> None:
     assert nobody.client_id("c") == nobody.username("c") == nobody.topic("c") == "c"
     assert nobody.address("10.0.0.1:5000") == "10.0.0.1:5000"
     assert nobody.sentence("not to 'x'") == "not to 'x'"
-    assert nobody.said("bye") == "bye"
+    assert nobody.quotation("bye") == "bye"
     some = Pseudonyms(("usernames",), KEY)
     assert (some.client_id("c"), some.topic("a/b"), some.address("h:1")) == ("c", "a/b", "h:1")
     assert some.username("c") == f"u-{digest('u-c')}"
@@ -84,7 +84,7 @@ def test_a_sentence_loses_what_it_quotes(sentence: str, left: str) -> None:
 
 
 def test_of_what_a_client_says_nothing_is_left() -> None:
-    assert ALL.said("I am zoë") == ""
+    assert ALL.quotation("I am zoë") == ""
 
 
 def test_no_more_pseudonyms_are_kept_than_the_limit_says() -> None:

@@ -1,4 +1,4 @@
-"""How many messages are followed, and what they stand for."""
+"""How many messages are traced, and what they stand for."""
 
 import pytest
 
@@ -17,7 +17,7 @@ class Core:
         self.weights: list[int] = []
 
     def run(self, messages: int, receivers: int = 1) -> int:
-        """How many of the run are followed."""
+        """How many of the run are traced."""
         self.messages += messages
         self.left -= messages
         traced = 0
@@ -30,7 +30,7 @@ class Core:
         return traced
 
     def second(self, runs: int, length: int = 1, receivers: int = 1) -> int:
-        """So many runs in a second, evenly; how many messages are followed."""
+        """So many runs in a second, evenly; how many messages are traced."""
         traced = 0
         for _ in range(runs):
             self.now += 1.0 / runs
@@ -99,7 +99,7 @@ def test_messages_for_many_receivers_are_followed_more_seldom() -> None:
 
 
 def test_what_repeats_itself_does_not_hide() -> None:
-    """Every tenth message is of a kind: as many of the followed are."""
+    """Every tenth message is of a kind: as many of the traced are."""
     core = Core(200)
     kinds = [0] * 10
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""What becomes of messages that are followed, and in what time."""
+"""What becomes of messages that are traced, and in what time."""
 
 import pytest
 
@@ -150,7 +150,7 @@ def test_the_oldest_message_is_let_go_when_there_are_too_many(beyond: int, monke
         scenario.message_tracer.on_queued(trace, "c7", "offline", 1, 10)
     assert len(scenario.message_tracer) == min(5, 5 + beyond)
     assert scenario.ends == [(None, "unfinished", "")] * max(0, beyond)
-    assert scenario.message_tracer.let_go == max(0, beyond)
+    assert scenario.message_tracer.evicted == max(0, beyond)
     for trace in traces:
         scenario.message_tracer.on_acknowledged(trace, "c7")  # of the one that was let go nothing more is heard
     assert scenario.ends.count(("c7", "acknowledged", "")) == min(5, 5 + beyond)
@@ -165,9 +165,9 @@ def test_receivers_are_limited_in_the_same_way(beyond: int, monkeypatch: pytest.
         scenario.message_tracer.on_queued(old, receiver, "offline", 1, 10)
     for number in range(2 + beyond):
         scenario.message_tracer.on_queued(new, f"c{number}", "offline", 1, 10)
-    let_go = 2 if beyond > 0 else 0
-    assert scenario.message_tracer.let_go == let_go
-    assert scenario.ends == [("a", "unfinished", ""), ("b", "unfinished", "")][:let_go]
+    evicted = 2 if beyond > 0 else 0
+    assert scenario.message_tracer.evicted == evicted
+    assert scenario.ends == [("a", "unfinished", ""), ("b", "unfinished", "")][:evicted]
 
 
 def test_of_a_message_for_more_receivers_than_there_is_room_for_the_first_are_followed(
@@ -184,7 +184,7 @@ def test_of_a_message_for_more_receivers_than_there_is_room_for_the_first_are_fo
     assert [receiver for receiver, _, _ in scenario.ends] == ["c0", "c1", "c2"]
     scenario.message_tracer.end_some(1)
     assert len(scenario.message_tracer) == 0
-    assert scenario.message_tracer.let_go == 2
+    assert scenario.message_tracer.evicted == 2
 
 
 def test_at_the_end_all_are_let_go_some_at_a_time() -> None:
@@ -198,7 +198,7 @@ def test_at_the_end_all_are_let_go_some_at_a_time() -> None:
 
 
 def test_of_messages_that_nobody_began_to_follow_nothing_is_heard() -> None:
-    """They were followed for an observer that is gone."""
+    """They were traced for an observer that is gone."""
     scenario = Scenario()
     scenario.message_tracer.on_routed(7, 1)
     scenario.message_tracer.on_queued(7, "c7", "offline", 1, 10)

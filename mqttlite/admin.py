@@ -1,0 +1,256 @@
+"""What an operator does with clients, sessions and retained messages: list, look at, disconnect, end, remove.
+
+HTTP and commands are made on top of it. Invariant: a call holds up the loop for one slice of its work at a time, and
+its answer has a bounded size; a page's cursor is a name, so that nothing is kept here between two calls.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Generic, TypeVar
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.message import Message
+from mqttlite.core.session import Session
+from mqttlite.event_hub import Link
+from mqttlite.topics.names import check_filter
+from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES
+
+SLICE: Final = 500
+"""Sessions or retained messages to look at in one loop iteration: about half a millisecond."""
+
+REMOVE_SLICE: Final = 20
+"""Retained messages to remove in one loop iteration: subscribers are told of each."""
+
+MAX_PAGE: Final = 1_000
+"""Entries of one page: some hundred kilobytes of JSON."""
+
+MAX_SUBSCRIPTIONS: Final = 1_000
+"""Subscriptions that the details of a client name: a session may have 100,000."""
+
+MAX_REMOVED: Final = 10_000
+"""Retained messages that one call removes: some seconds beside other work."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some of many entries, in the order of their names."""
+
+    entries: list[T]
+    cursor: str
+    """Where the next page begins; empty on the last one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientEntry:
+    """A client with a session. The fields of the connection are None while it is not connected."""
+
+    client_id: str
+    connected: bool
+    connection_id: int | None
+    username: str | None
+    peer: str | None
+    listener: str | None
+    protocol_version: str | None
+    connected_at: datetime | None
+    subscriptions: int
+    queued: int
+    inflight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientDetails:
+    """All that an operator can know of one client."""
+
+    entry: ClientEntry
+    session_expiry_s: int | None
+    """None: never."""
+    keep_alive_s: int | None
+    transport: str | None
+    tls_version: str | None
+    bytes_received: int
+    bytes_sent: int
+    blocked: bool
+    """Whether its socket takes no bytes now."""
+    outbox_bytes: int
+    queued_bytes: int
+    drops: Mapping[str, int]
+    """Since the client connected, or of its offline session, by reason."""
+    topic_filters: Mapping[str, int]
+    """The QoS of its subscriptions, of the first `MAX_SUBSCRIPTIONS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedEntry:
+    """A retained message, without its payload."""
+
+    topic: str
+    qos: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """`messages` were removed, or would be in a dry run; call again unless `complete`."""
+
+    messages: int
+    complete: bool
+
+
+class Admin:
+    """`links` are the open connections, `run` carries out what the core wants done, `now` gives the broker's seconds
+    and `wall` the UTC time of one of them."""
+
+    def __init__(
+        self,
+        core: Broker,
+        links: Mapping[int, Link],
+        run: Callable[[], None],
+        now: Callable[[], float],
+        wall: Callable[[float], datetime],
+    ) -> None:
+        self._core: Final = core
+        self._links: Final = links
+        self._run: Final = run
+        self._now: Final = now
+        self._wall: Final = wall
+
+    # ------------------------------------------------------------------ clients
+
+    async def clients(self, cursor: str = "", limit: int = 100) -> Page[ClientEntry]:
+        """Clients with a session, connected or not, from the cursor on: `limit` of them, `MAX_PAGE` at most.
+
+        Sorts all identifiers after the cursor, slice by slice: some 50 ms for 100,000 sessions.
+        """
+        sessions = self._core.sessions.values()
+        slices = (sessions[start : start + SLICE] for start in range(0, len(sessions), SLICE))
+        names, next_cursor = await _lowest(
+            (([session.client_id for session in some]) for some in slices), cursor, limit
+        )
+        found = [session for session in map(self._core.sessions.get, names) if session is not None]
+        return Page([self._entry(session) for session in found], next_cursor)
+
+    def client(self, client_id: str) -> ClientDetails | None:
+        """The details of one client; None without a session of that name."""
+        session = self._core.sessions.get(client_id)
+        if session is None:
+            return None
+        link = self._link_of(session)
+        outbox = session.outbox
+        expiry = session.expiry_interval
+        drops = dict(session.drops)
+        for reason, messages in {} if outbox is None else outbox.drops.items():
+            drops[reason] = drops.get(reason, 0) + messages
+        filters: dict[str, int] = {}
+        for subscription in session.subscriptions.values():
+            if len(filters) >= MAX_SUBSCRIPTIONS:
+                break
+            filters[subscription.topic_filter.decode(errors="replace")] = subscription.qos
+        return ClientDetails(
+            entry=self._entry(session),
+            session_expiry_s=None if expiry == NEVER_EXPIRES else expiry,
+            keep_alive_s=None if link is None else link.connection.keep_alive_s,
+            transport=None if link is None else link.transport,
+            tls_version=None if link is None else link.tls_version,
+            bytes_received=0 if link is None else link.connection.bytes_received,
+            bytes_sent=0 if outbox is None else outbox.bytes_sent,
+            blocked=outbox is not None and outbox.blocked,
+            outbox_bytes=0 if link is None else link.connection.outbox.waiting_bytes + link.unsent_bytes,
+            queued_bytes=session.queued_bytes,
+            drops=drops,
+            topic_filters=filters,
+        )
+
+    def kick(self, client_id: str) -> bool:
+        """Close the client's connection (0x98); its session stays. False: it is not connected."""
+        kicked = self._core.kick(client_id, self._now())
+        self._run()
+        return kicked
+
+    def end_session(self, client_id: str) -> bool:
+        """Close the client's connection (0x98) and forget its session. False: it has none."""
+        ended = self._core.end_session(client_id, self._now())
+        self._run()
+        return ended
+
+    def _entry(self, session: Session) -> ClientEntry:
+        link = self._link_of(session)
+        connection = None if link is None else link.connection
+        return ClientEntry(
+            client_id=session.client_id,
+            connected=session.outbox is not None,
+            connection_id=None if session.outbox is None else session.outbox.number,
+            username=None if connection is None else connection.username,
+            peer=None if link is None else link.address,
+            listener=None if link is None else link.listener,
+            protocol_version=None if connection is None else VERSION_NAMES[connection.version],
+            connected_at=None if connection is None else self._wall(connection.connected_at),
+            subscriptions=len(session.subscriptions),
+            queued=session.queued,
+            inflight=len(session.inflight) + len(session.released),
+        )
+
+    def _link_of(self, session: Session) -> Link | None:
+        return None if session.outbox is None else self._links.get(session.outbox.number)
+
+    # ------------------------------------------------------------------ retained messages
+
+    async def retained(self, topic_filter: str, cursor: str = "", limit: int = 100) -> Page[RetainedEntry]:
+        """The retained messages that a filter matches, from the cursor on: `limit` of them, `MAX_PAGE` at most.
+
+        Raises `TopicFilterInvalid`.
+        """
+        found: dict[str, Message] = {}
+
+        def slices() -> Iterable[list[str]]:
+            search = self._core.router.retained.search(_checked(topic_filter))
+            while len(search):
+                some = {message.topic.decode(): message for message in search.take(SLICE)}
+                found.update(some)
+                yield list(some)
+
+        names, next_cursor = await _lowest(slices(), cursor, limit)
+        entries = [
+            RetainedEntry(topic=name, qos=found[name].qos, payload_bytes=len(found[name].payload)) for name in names
+        ]
+        return Page(entries, next_cursor)
+
+    async def remove_retained(self, topic_filter: str, *, dry_run: bool) -> Removal:
+        """Remove the retained messages that a filter matches, `MAX_REMOVED` at most; a dry run only counts them.
+
+        Subscribers get the empty message with which a client would remove them. Raises `TopicFilterInvalid`.
+        """
+        search = self._core.router.retained.search(_checked(topic_filter))
+        removed = 0
+        while len(search):
+            for message in search.take(min(REMOVE_SLICE, MAX_REMOVED - removed)):
+                removed += 1
+                if not dry_run:
+                    self._core.publish(message.topic, b"", 0, True, self._now())
+            if not dry_run:
+                self._run()
+            if removed >= MAX_REMOVED:
+                break
+            await asyncio.sleep(0)
+        return Removal(removed, not len(search))
+
+
+def _checked(topic_filter: str) -> bytes:
+    """Raises `TopicFilterInvalid`."""
+    checked = topic_filter.encode()
+    check_filter(checked)
+    return checked
+
+
+async def _lowest(slices: Iterable[list[str]], cursor: str, limit: int) -> tuple[list[str], str]:
+    """The lowest names that are at least the cursor, and the cursor of the next page."""
+    limit = max(1, min(limit, MAX_PAGE))
+    lowest: list[str] = []
+    for names in slices:
+        lowest = heapq.nsmallest(limit + 1, [*lowest, *(name for name in names if name >= cursor)])
+        await asyncio.sleep(0)
+    return lowest[:limit], lowest[limit] if len(lowest) > limit else ""

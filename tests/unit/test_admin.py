@@ -1,0 +1,202 @@
+"""What an operator does with clients, sessions and retained messages, on a core without sockets."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from mqttlite import admin
+from mqttlite.admin import Admin, Removal
+from mqttlite.core.limits import Limits
+from mqttlite.core.reasons import CloseReason
+from mqttlite.wire.errors import TopicFilterInvalid
+from mqttlite.wire.packets import Disconnect
+from tests.support.core_driver import Client, World
+from tests.unit.telemetry.watched import Link
+
+
+class Administered(World):
+    """A world with an admin, whose links are those of open connections."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__(limits)
+        self.links: dict[int, Link] = {}
+        self.admin = Admin(
+            self.broker, self.links, self.settle, lambda: self.now, lambda at: datetime.fromtimestamp(at, UTC)
+        )
+
+    def join(self, client_id: str, **options: object) -> Client:
+        client = self.connect(client_id, **options)  # type: ignore[arg-type]
+        self.links[client.connection.number] = Link(client.connection, unsent_bytes=3)
+        return client
+
+    def retain(self, *topics: str) -> None:
+        for topic in topics:
+            self.publish(topic, "x", 1, retain=True)
+
+
+@pytest.fixture
+def world() -> Administered:
+    return Administered()
+
+
+# ── clients ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def names(world: Administered, limit: int) -> list[list[str]]:
+    """The identifiers on each page."""
+    pages = [await world.admin.clients(limit=limit)]
+    while pages[-1].cursor:
+        pages.append(await world.admin.clients(pages[-1].cursor, limit))
+    return [[each.client_id for each in page.entries] for page in pages]
+
+
+async def test_without_sessions_there_is_one_empty_page(world: Administered) -> None:
+    assert await names(world, 10) == [[]]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+async def test_each_client_is_on_one_page_in_the_order_of_the_names(
+    world: Administered, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "SLICE", 2)
+    for name in ("d", "a", "c", "b"):
+        world.join(name)
+    expected = ["a", "b", "c", "d"]
+    assert await names(world, limit) == [expected[start : start + limit] for start in range(0, 4, limit)]
+
+
+@pytest.mark.parametrize(("limit", "length"), [(0, 1), (-5, 1), (1, 1), (3, 3), (4, 3)])
+async def test_a_page_has_a_limit(
+    world: Administered, limit: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "MAX_PAGE", 3)
+    for name in "abcde":
+        world.join(name)
+    assert len((await world.admin.clients(limit=limit)).entries) == length
+
+
+async def test_a_client_that_ends_between_two_pages_costs_no_other_its_place(world: Administered) -> None:
+    for name in "abcd":
+        world.join(name)
+    first = await world.admin.clients(limit=2)
+    assert first.cursor == "c"
+    world.admin.end_session("c")
+    assert [each.client_id for each in (await world.admin.clients(first.cursor, 2)).entries] == ["d"]
+
+
+async def test_an_entry_tells_who_is_connected_and_what_waits(world: Administered) -> None:
+    world.join("here", username="anna", password=b"x")
+    offline = world.join("offline", expiry=100)
+    offline.subscribe("t", qos=1)
+    offline.lose()
+    world.publish("t", "x", 1)
+    here, away = (await world.admin.clients()).entries
+    assert (here.client_id, here.connected, here.username, here.peer) == ("here", True, "anna", "192.0.2.7:1234")
+    assert (here.protocol_version, here.connected_at) == ("5.0", datetime.fromtimestamp(world.now, UTC))
+    assert (away.client_id, away.connected, away.peer, away.connection_id) == ("offline", False, None, None)
+    assert (away.subscriptions, away.queued) == (1, 1)
+
+
+def test_details_name_the_subscriptions_and_what_the_connection_did(
+    world: Administered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "MAX_SUBSCRIPTIONS", 2)
+    client = world.join("c", expiry=100, keep_alive=30)
+    client.subscribe("a", "$share/g/b", "c", qos=1)
+    client.block()
+    found = world.admin.client("c")
+    assert found is not None
+    assert found.topic_filters == {"a": 1, "$share/g/b": 1}
+    assert (found.entry.subscriptions, found.session_expiry_s, found.keep_alive_s) == (3, 100, 30)
+    assert (found.bytes_received, found.blocked) == (client.connection.bytes_received, True)
+    assert found.outbox_bytes == 3
+    client.lose()
+    offline = world.admin.client("c")
+    assert offline is not None
+    assert (offline.keep_alive_s, offline.bytes_received, offline.blocked) == (None, 0, False)
+
+
+def test_details_count_drops(world: Administered) -> None:
+    client = world.join("c", expiry=0xFFFFFFFF)
+    client.subscribe("t")
+    client.lose()
+    world.publish("t", "x")
+    found = world.admin.client("c")
+    assert found is not None
+    assert (found.drops, found.session_expiry_s) == ({"qos0_offline": 1}, None)
+    assert world.admin.client("nobody") is None
+
+
+def test_a_kicked_client_is_told_and_keeps_its_session(world: Administered) -> None:
+    client = world.join("c", expiry=100)
+    assert world.admin.kick("c")
+    (packet,) = client.received()
+    assert isinstance(packet, Disconnect)
+    assert (packet.reason_code, packet.properties.reason_string) == (0x98, "an administrator closed the connection")
+    assert client.connection.close_reason == CloseReason.ADMINISTRATIVE
+    assert world.connect("c", clean_start=False).connection.session_present
+    assert not world.admin.kick("nobody")
+
+
+@pytest.mark.parametrize("expiry", [0, 100])
+@pytest.mark.parametrize("connected", [True, False])
+def test_an_ended_session_is_gone_whether_its_client_is_connected_or_not(
+    world: Administered, connected: bool, expiry: int
+) -> None:
+    client = world.join("c", expiry=expiry)
+    client.subscribe("t", qos=1)
+    if not connected:
+        client.lose()
+    assert world.admin.end_session("c") is (connected or expiry > 0)
+    assert world.admin.client("c") is None
+    assert world.broker.subscriptions == 0
+    assert not world.connect("c", clean_start=False).connection.session_present
+
+
+# ── retained messages ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_retained_messages_are_listed_by_filter_and_page(
+    world: Administered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "SLICE", 1)
+    world.retain("a/2", "a/1", "b", "a/3")
+    first = await world.admin.retained("a/+", limit=2)
+    assert [(each.topic, each.qos, each.payload_bytes) for each in first.entries] == [("a/1", 1, 1), ("a/2", 1, 1)]
+    second = await world.admin.retained("a/+", first.cursor, 2)
+    assert ([each.topic for each in second.entries], second.cursor) == (["a/3"], "")
+
+
+async def test_a_dry_run_counts_and_removes_nothing(world: Administered) -> None:
+    world.retain("a/1", "a/2", "b")
+    assert await world.admin.remove_retained("a/#", dry_run=True) == Removal(2, True)
+    assert len((await world.admin.retained("#")).entries) == 3
+
+
+async def test_what_is_removed_is_gone_and_subscribers_are_told(world: Administered) -> None:
+    world.retain("a/1", "a/2", "b")
+    watcher = world.join("watcher")
+    watcher.subscribe("a/#")
+    watcher.messages()
+    assert await world.admin.remove_retained("a/#", dry_run=False) == Removal(2, True)
+    assert [each.topic for each in (await world.admin.retained("#")).entries] == ["b"]
+    assert watcher.messages() == [("a/1", ""), ("a/2", "")]
+
+
+@pytest.mark.parametrize(("messages", "complete"), [(3, True), (4, True), (5, False)])
+async def test_one_call_removes_no_more_than_its_limit(
+    world: Administered, messages: int, complete: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "MAX_REMOVED", 4)
+    monkeypatch.setattr(admin, "REMOVE_SLICE", 3)
+    world.retain(*(f"a/{number}" for number in range(messages)))
+    assert await world.admin.remove_retained("#", dry_run=False) == Removal(min(4, messages), complete)
+    assert len((await world.admin.retained("#")).entries) == max(0, messages - 4)
+
+
+@pytest.mark.parametrize("topic_filter", ["", "a/#/b", "a+"])
+async def test_a_filter_that_is_none_is_an_error(world: Administered, topic_filter: str) -> None:
+    with pytest.raises(TopicFilterInvalid):
+        await world.admin.retained(topic_filter)
+    with pytest.raises(TopicFilterInvalid):
+        await world.admin.remove_retained(topic_filter, dry_run=True)
