@@ -70,10 +70,10 @@ class Broker:
         self._deadlines: Final = deadlines
         self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, effects)
         self.router: Final = Router(self._routes, effects, limits)
-        wills = Wills(self._routes, self.router, jobs, effects)
-        self.sessions: Final = Sessions(sessions, self._routes, self.router, wills, deadlines, effects, limits)
+        self._wills: Final = Wills(self._routes, self.router, deadlines, jobs, effects)
+        self.sessions: Final = Sessions(sessions, self._routes, self.router, self._wills, deadlines, effects, limits)
         self._closing: Final = Closing(
-            connections, online, self.sessions, self.questions, deadlines, jobs, effects, limits
+            connections, online, self.sessions, self._wills, self.questions, deadlines, jobs, effects, limits
         )
         self._connecting: Final = Connecting(
             connections,
@@ -233,6 +233,7 @@ class Broker:
             connection.outbox.block()
             connection.blocked_at = now
             connection.backpressure_count += 1
+            self._wills.on_blocked(connection.number)
             if self.effects.tracer is not None:
                 self.effects.tracer.on_blocked(connection.number)
 
@@ -245,6 +246,7 @@ class Broker:
             if self.effects.tracer is not None:
                 self.effects.tracer.on_unblocked(connection.number, duration_s, connection.outbox.waiting_bytes)
             connection.outbox.unblock()
+            self._wills.on_unblocked(connection.number)
             if connection.session is not None:
                 connection.session.fill()
 
@@ -263,6 +265,7 @@ class Broker:
         for connection in list(self.connections.values()):
             detail = "the server shuts down"
             self._closing.end(connection, CloseReason.SERVER_SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN, detail)
+        self._wills.release()
         self.jobs.finish()
         self.effects.overflowed.clear()
 

@@ -17,6 +17,7 @@ from mqttlite.core.questions import Questions
 from mqttlite.core.reasons import CloseReason, close_reason_of
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
+from mqttlite.core.wills import Wills
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError, ProtocolError
@@ -39,6 +40,7 @@ class Closing:
         "_online",
         "_questions",
         "_sessions",
+        "_wills",
         "server_reference",
     )
 
@@ -47,6 +49,7 @@ class Closing:
         connections: dict[int, Connection],
         online: dict[str, Connection],
         sessions: Sessions,
+        wills: Wills,
         questions: Questions,
         deadlines: Deadlines,
         jobs: Jobs,
@@ -56,6 +59,7 @@ class Closing:
         self._connections: Final = connections
         self._online: Final = online
         self._sessions: Final = sessions
+        self._wills: Final = wills
         self._questions: Final = questions
         self._deadlines: Final = deadlines
         self._jobs: Final = jobs
@@ -148,6 +152,7 @@ class Closing:
                 outbox.unblock()  # nothing more follows: the messages that wait may leave before DISCONNECT
             else:
                 outbox.give_up()
+            self._wills.on_unblocked(connection.number)
         by_client = reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL
         if was_connected and connection.version == V5 and code >= 0x80 and not by_client:  # [MQTT-4.13.2-1]
             outbox.answer(self._disconnect_frame(connection, code, detail))

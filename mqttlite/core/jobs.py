@@ -24,16 +24,18 @@ class Job:
 
 @final
 class Jobs:
-    """The jobs that wait to continue."""
+    """The jobs that have not ended."""
 
-    __slots__ = ("_effects", "_waiting")
+    __slots__ = ("_effects", "_running", "_waiting")
 
     def __init__(self, effects: Effects) -> None:
         self._effects: Final = effects
         self._waiting: Final[deque[Job]] = deque()
+        self._running: Job | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        """How many jobs have not ended, with the one that `run` is at."""
+        return len(self._waiting) + (self._running is not None)
 
     def start(self, job: Job) -> bool:
         """Do what the budget allows of a job now, and the rest later; whether it is done."""
@@ -51,8 +53,12 @@ class Jobs:
         for _ in range(len(self._waiting)):
             if not has_budget(self._effects):
                 return
-            job = self._waiting.popleft()
-            if not job.step():
+            job = self._running = self._waiting.popleft()
+            try:
+                is_done = job.step()
+            finally:
+                self._running = None
+            if not is_done:
                 self._waiting.append(job)
 
     def finish(self) -> None:
