@@ -14,11 +14,13 @@ from mqttlite.core.connecting import Connecting
 from mqttlite.core.connection import CLOSED, NOTHING, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.effects import Effects
-from mqttlite.core.jobs import Jobs, has_budget
+from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import (
     CHUNK_BYTES_PER_WORK_UNIT,
     DEADLINE_WORK,
+    FILL_BYTES,
     FILL_BYTES_PER_WORK_UNIT,
+    ITERATION_BYTES,
     ITERATION_WORK,
     LEAST_SHARE,
     LONG_PACKET_BYTES,
@@ -296,19 +298,25 @@ class Broker:
         self.effects.work = min(self.effects.work, ITERATION_WORK - LEAST_SHARE)
 
     def _fill_backlogged(self) -> None:
-        """Send more from the sessions with a backlog, one after another; the rest is first next time."""
+        """Send more from the sessions with a backlog, one after another; the rest is first next time.
+
+        However much waits to be written for others, they have room for `FILL_BYTES`.
+        """
         effects = self.effects
         backlogged, effects.backlogged = effects.backlogged, []
+        others_bytes = max(0, effects.pending_bytes - ITERATION_BYTES + FILL_BYTES)
+        effects.pending_bytes -= others_bytes
         for at, number in enumerate(backlogged):
-            if not has_budget(effects):
+            if effects.work >= ITERATION_WORK or effects.pending_bytes >= ITERATION_BYTES:
                 effects.backlogged = backlogged[at:] + effects.backlogged
-                return
+                break
             connection = self.connections.get(number)
             if connection is not None and connection.session is not None:
                 connection.outbox.backlogged = False
                 pending_bytes = effects.pending_bytes
                 connection.session.fill()
                 effects.work += (effects.pending_bytes - pending_bytes) // FILL_BYTES_PER_WORK_UNIT
+        effects.pending_bytes += others_bytes
 
     def _run_deadlines(self, now: float) -> None:
         """Let the deadlines act that are due, in their order; the rest is still due next time."""

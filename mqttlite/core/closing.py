@@ -11,8 +11,8 @@ from mqttlite.core import connect
 from mqttlite.core.connection import CLOSED, CONNECTED, ITS_END, NOTHING, Connection
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.effects import Effects
-from mqttlite.core.jobs import Job, Jobs, has_budget
-from mqttlite.core.limits import CLOSE_WORK, Limits
+from mqttlite.core.jobs import Job, Jobs
+from mqttlite.core.limits import CLOSE_WORK, ITERATION_WORK, Limits
 from mqttlite.core.questions import Questions
 from mqttlite.core.reasons import CloseReason, close_reason_of
 from mqttlite.core.session import Session
@@ -87,7 +87,7 @@ class Closing:
         """The link is gone: end the connection now if the budget has room, else after those lost before it."""
         if connection.state == CLOSED:
             return
-        if not self._lost and has_budget(self._effects):
+        if not self._lost and self._effects.work < ITERATION_WORK:
             self.end(connection, CloseReason.CONNECTION_LOST, 0, detail)
             return
         connection.waits_for = ITS_END
@@ -101,7 +101,7 @@ class Closing:
         while self._lost:
             connection, detail = self._lost.popleft()
             self.end(connection, CloseReason.CONNECTION_LOST, 0, detail)
-            if self._lost and not has_budget(self._effects):
+            if self._lost and self._effects.work >= ITERATION_WORK:
                 return False
         return True
 

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import ITERATION_BYTES, ITERATION_WORK
+from mqttlite.core.limits import ITERATION_WORK
 
 
 class Job:
@@ -50,8 +50,9 @@ class Jobs:
 
     def run(self) -> None:
         """Continue the jobs, one step each, until the budget of this iteration is used up."""
+        effects = self._effects
         for _ in range(len(self._waiting)):
-            if not has_budget(self._effects):
+            if effects.work >= ITERATION_WORK:
                 return
             job = self._running = self._waiting.popleft()
             try:
@@ -67,8 +68,3 @@ class Jobs:
         while self._waiting:
             effects.work = effects.pending_bytes = 0
             self.run()
-
-
-def has_budget(effects: Effects) -> bool:
-    """Whether this iteration has room for more work and for more bytes to write."""
-    return effects.work < ITERATION_WORK and effects.pending_bytes < ITERATION_BYTES
