@@ -126,7 +126,7 @@ def _by_known_topics(sizes: Sequence[int]) -> Iterator[Growth]:
     for size in sizes:
         world = World()
         for number in range(size):
-            world.broker.router.restore(Message(b"state/%d" % number, PAYLOAD, 0, True))
+            world.broker.router.retained.restore(Message(b"state/%d" % number, PAYLOAD, 0, True))
         writer, other = world.connect("writer"), world.connect("other")
         frame = encode(Publish(b"state/7", PAYLOAD, retain=True), V5)
         retained.append(_quickest(partial(_effects, world, writer, frame), times=20))

@@ -27,6 +27,14 @@ class ConfigError(ValueError):
     """A config that cannot be used; the text says which file, where in it, what is wrong and what would be right."""
 
 
+MIN_HALF_OPEN: Final = 64
+"""The least of the default bound: as many devices may connect at once to a small listener."""
+
+MAX_HALF_OPEN: Final = 10_000
+"""The default bound on half-open connections: each costs about 50 KB in a TLS handshake, and a processor completes no
+more handshakes than this within `handshake_timeout_s`."""
+
+
 class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where to listen. Port 0 lets the system choose."""
 
@@ -44,6 +52,9 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Only the proxies it names may connect, and say of each connection whose it is (PROXY protocol)."""
     max_connections: int = 50_000
     """One more is closed at once: bounds what clients that only connect can cost."""
+    max_half_open: int | None = None
+    """Connections whose clients have yet to send CONNECT; for one more, the oldest of them is closed. Absent: a quarter
+    of `max_connections`, at least 64 and at most 10,000."""
     handshake_timeout_s: float = 10.0
     """How long each may take of what comes before MQTT, half-open connections end here: a proxy's header, a TLS
     handshake, a request for a WebSocket."""
@@ -65,8 +76,16 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError("proxy_protocol.trusted is empty: nobody could connect")
         if self.max_connections < 1:
             raise ValueError(f"max_connections is {self.max_connections}: 1 at least")
+        if self.max_half_open is not None and self.max_half_open < 1:
+            raise ValueError(f"max_half_open is {self.max_half_open}: 1 at least")
         if not 0.001 <= self.handshake_timeout_s < math.inf:
             raise ValueError(f"handshake_timeout_s is {self.handshake_timeout_s:g}: 0.001 at least, and finite")
+
+    def half_open_limit(self) -> int:
+        """`max_half_open`, or what stands for it where it is absent."""
+        if self.max_half_open is not None:
+            return self.max_half_open
+        return min(max(self.max_connections // 4, MIN_HALF_OPEN), MAX_HALF_OPEN)
 
     def title(self) -> str:
         """Its name, or one like `tcp-1883`, `wss-8884` or `unix-mqttlite.sock` where it has none."""

@@ -1,7 +1,7 @@
-"""The hall of those who look on: gathers the figures of a running broker from its rooms, and serves them over HTTP.
+"""Serves the state of a running broker over HTTP, on a port of its own.
 
 `/metrics` for Prometheus, `/status` for `mqttlite top`, `/healthz` and `/readyz` for supervisors, `/why` for people.
-Invariant: however many ask, one census is under way at most, and the loop is held up for a slice of it at a time.
+Invariant: however many ask, one snapshot is under way at most, and it holds up the loop for one slice at a time.
 """
 
 import asyncio
@@ -15,43 +15,37 @@ import msgspec
 
 from mqttlite.build import is_compiled, version
 from mqttlite.config import Config
-from mqttlite.core.broker import Broker as Core
+from mqttlite.event_hub import STORE_FAILING
+from mqttlite.event_hub import Listener as EventListener
 from mqttlite.net.http import JSON, HttpServer, Options, Request, Response, sentence
-from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
-from mqttlite.net.loop_driver import LoopDriver
-from mqttlite.telemetry.counters import Totals
 from mqttlite.telemetry.dataset import Dataset
-from mqttlite.telemetry.figures import Build, Figures, ListenerFigures
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.log import lines_dropped
-from mqttlite.telemetry.snapshot import Comings, Snapshot
+from mqttlite.telemetry.report import Build, ListenerState, Report
+from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 from mqttlite.telemetry.status import status
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 
 FRESH_S: Final = 0.5
-"""Figures that are so young are told again: many who ask cost no more than one."""
-
-INTERVAL_S: Final = 1.0
-"""The least time between two censuses of which rates are made."""
+"""A snapshot that is younger serves again: many who ask cost no more than one."""
 
 _NO_LIBRARY: Final = "they need prometheus-client: pip install 'mqttlite[metrics]'"
 
-_GROWING: Final = ("messages_received", "messages_sent", "bytes_received", "bytes_sent")
-
+_ALARMS: Final = {STORE_FAILING: "the store fails, and what is to be kept waits until it recovers"}
+"""Alarms during which the broker is not ready, in words."""
 
 _log = logging.getLogger("mqttlite.telemetry")
 
 
-class Monitor:
-    """`options` say where to listen, `not_ready` says in a sentence why no clients may come in, or nothing."""
+class Monitor(EventListener):
+    """`options` say where to listen, `not_ready` says in a sentence why no clients may connect, or nothing."""
 
     def __init__(
         self,
         options: Options,
         config: Config,
-        core: Core,
-        loop_driver: LoopDriver,
+        snapshots: Snapshots,
         listeners: list[Listener],
         store: TimedStore,
         broker_id: str,
@@ -60,12 +54,11 @@ class Monitor:
         self.why: Callable[[str, str | None], dict[str, Any]] | None = None
         """Answers `/why`; None where no delivery log is kept."""
         self.latency: Callable[[], Mapping[str, Histogram]] = dict
-        """By stage, of the messages that were followed since the start."""
+        """By stage, of the messages that were traced since the start."""
         self.oldest_unacknowledged_s: Callable[[], float] | None = None
         self.dataset: Dataset | None = None
         """None where no telemetry is written."""
-        self._core: Final = core
-        self._loop_driver: Final = loop_driver
+        self._snapshots: Final = snapshots
         self._listeners: Final = listeners
         self._store: Final = store
         self._broker_id: Final = broker_id
@@ -75,17 +68,12 @@ class Monitor:
         ]
         self._build: Final = Build(version=version(), compiled=is_compiled(), python=platform.python_version())
         self._exposition: Final = _exposition()
-        self._comings: Final = Comings()
         self._lag: Final = LoopLag()
         self._started_at: Final = time.monotonic()
-        self._told = Totals()
-        self._former: Snapshot | None = None
-        """The one that rates are measured from."""
-        self._latest: Snapshot | None = None
-        self._figures: Figures | None = None
-        self._written: tuple[Figures, bytes] | None = None
-        """The latest figures as metrics."""
-        self._gathering: asyncio.Task[Figures] | None = None
+        self._alarms: Final[dict[str, None]] = {}
+        self._report: Report | None = None
+        self._metrics_text: tuple[Report, bytes] | None = None
+        """The latest report as metrics."""
         self._host: Final = options.host
         self._http: Final = HttpServer(options.host, options.port, self._answer)
         self._answers: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
@@ -121,30 +109,23 @@ class Monitor:
     async def stop(self) -> None:
         self._lag.stop()
         await self._http.stop()
-        if self._gathering is not None:
-            self._gathering.cancel()
-            await asyncio.wait([self._gathering])
 
     def on_certificate(self, number: int, file: str) -> None:
         """A listener uses another certificate from now on."""
         self._certificates[number] = _ends_at(file)
 
-    def on_connected(self, link: Link) -> None:
-        """A client was accepted."""
-        self._comings.on_connected(link)
+    def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
+        if active:
+            self._alarms[alarm] = None
+        else:
+            self._alarms.pop(alarm, None)
 
-    def on_closed(self, link: Link) -> None:
-        """A connection is over."""
-        self._comings.on_closed(link)
-
-    async def figures(self) -> Figures:
-        """What there is to tell, not older than `FRESH_S`."""
-        figures, latest = self._figures, self._latest
-        if figures is not None and latest is not None and time.monotonic() - latest.at < FRESH_S:
-            return figures
-        if self._gathering is None:
-            self._gathering = asyncio.get_running_loop().create_task(self._gather())
-        return await asyncio.shield(self._gathering)  # who hangs up does not take it from the others
+    async def report(self) -> Report:
+        """The state of the broker, not older than `FRESH_S`."""
+        snapshot = await self._snapshots.take(FRESH_S)
+        if self._report is None or self._report.snapshot is not snapshot:
+            self._report = self._make_report(snapshot)
+        return self._report
 
     # ------------------------------------------------------------------ answers
 
@@ -158,17 +139,18 @@ class Monitor:
         if self._exposition is None:
             return sentence(501, f"There are no metrics: {_NO_LIBRARY}.")
         content_type, exposition = self._exposition
-        figures = await self.figures()
-        if self._written is None or self._written[0] is not figures:
+        report = await self.report()
+        text = self._metrics_text
+        if text is None or text[0] is not report:
             pieces: list[bytes] = []
-            for piece in exposition(figures):
+            for piece in exposition(report):
                 pieces.append(piece)
                 await asyncio.sleep(0)
-            self._written = figures, b"".join(pieces)
-        return Response(200, self._written[1], content_type)
+            text = self._metrics_text = report, b"".join(pieces)
+        return Response(200, text[1], content_type)
 
     async def _status(self, _request: Request) -> Response:
-        return Response(200, status(await self.figures()), JSON)
+        return Response(200, status(await self.report()), JSON)
 
     async def _healthz(self, _request: Request) -> Response:
         return sentence(200, "The broker is alive.")
@@ -191,78 +173,35 @@ class Monitor:
 
     def _reason(self) -> str:
         reason = self._not_ready()
-        if not reason and self._store.failing:
-            reason = "the store fails, and what is to be kept waits until it recovers"
+        for alarm in self._alarms:
+            reason = reason or _ALARMS.get(alarm, "")
         return reason
 
-    # ------------------------------------------------------------------ figures
-
-    async def _gather(self) -> Figures:
-        try:
-            now = time.monotonic()
-            latest = self._latest
-            if latest is not None and now - latest.at >= INTERVAL_S:
-                self._former = latest
-            former = self._former
-            links = list(self._loop_driver.links.values())
-            snapshot = Snapshot(
-                self._core, links, self._comings.ended, now, None if former is None else former.moved_bytes
-            )
-            while not snapshot.step():
-                await asyncio.sleep(0)
-            snapshot.totals.keep_up_with(self._told)
-            self._told, self._latest = snapshot.totals, snapshot
-            self._figures = self._figures_of(snapshot, former)
-            return self._figures
-        finally:
-            self._gathering = None
-
-    def _figures_of(self, snapshot: Snapshot, former: Snapshot | None) -> Figures:
-        core, comings = self._core, self._comings
-        before = Totals() if former is None else former.totals
-        return Figures(
+    def _make_report(self, snapshot: Snapshot) -> Report:
+        return Report(
             build=self._build,
             broker_id=self._broker_id,
             uptime_s=time.monotonic() - self._started_at,
             not_ready=self._reason(),
-            totals=snapshot.totals,
-            opened=core.opened,
-            sessions_expired=core.sessions.expired,
-            connected=dict(comings.connected),
-            disconnected=dict(comings.disconnected),
-            refused=dict(comings.refused),
+            snapshot=snapshot,
             listeners=[
-                ListenerFigures(
+                ListenerState(
                     name=listener.name,
                     transport=listener.transport,
                     addresses=listener.addresses,
                     connections=listener.open,
                     turned_away=listener.turned_away,
+                    half_open_closed=listener.half_open_closed,
                     failed_handshakes=listener.failed_handshakes,
                     certificate_ends_at=self._certificates[number],
                 )
                 for number, listener in enumerate(self._listeners)
             ],
-            connections=snapshot.connections,
-            blocked=snapshot.blocked,
-            online=core.online,
-            sessions=len(core.sessions),
-            subscriptions=core.subscriptions,
-            shared_subscriptions=core.shared_subscriptions,
-            retained=core.router.retained,
-            retained_bytes=core.router.retained_bytes,
-            queued=snapshot.queued,
-            queued_bytes=snapshot.queued_bytes,
-            inflight=snapshot.inflight,
-            outbox_bytes=snapshot.outbox_bytes,
-            rankings=snapshot.rankings,
-            interval_s=snapshot.at - (self._started_at if former is None else former.at),
-            grown={name: getattr(snapshot.totals, name) - getattr(before, name) for name in _GROWING},
             lag=self._lag.histogram,
             recent_lag=self._lag.recent(),
             commits=self._store.histogram,
             commit_failures=self._store.failures,
-            store_failing=self._store.failing,
+            store_failing=STORE_FAILING in self._alarms,
             rows_written={} if self.dataset is None else dict(self.dataset.written_rows),
             rows_dropped={} if self.dataset is None else self.dataset.dropped_rows,
             latency=self.latency(),
@@ -271,10 +210,10 @@ class Monitor:
         )
 
 
-def _exposition() -> tuple[str, Callable[[Figures], Iterator[bytes]]] | None:
-    """What makes `/metrics`, and its content type; None where the library is not installed.
+def _exposition() -> tuple[str, Callable[[Report], Iterator[bytes]]] | None:
+    """The formatter of `/metrics` and its content type; None where the library is not installed.
 
-    Imported before anybody asks: it takes a tenth of a second, in which a loop would stand still.
+    Imported at the start: the import takes a tenth of a second, and would hold up the loop later.
     """
     try:
         from mqttlite.telemetry.metrics import CONTENT_TYPE, exposition
@@ -284,7 +223,7 @@ def _exposition() -> tuple[str, Callable[[Figures], Iterator[bytes]]] | None:
 
 
 def _ends_at(file: str) -> float:
-    """When a certificate is out of date, in seconds since 1970."""
+    """When a certificate expires, in seconds since 1970."""
     from mqttlite.security.certificates import ends_at
 
     return ends_at(file).timestamp()

@@ -24,12 +24,14 @@ GROUND: Final = {"wire": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
 ADAPTER_PACKAGES: Final = {"net", "store", "security", "gateway", "telemetry", "delivery", "testing"}
 BELOW: Final[dict[str, set[str]]] = {
     **GROUND,
-    **{room: set(GROUND) for room in ADAPTER_PACKAGES},
+    "event_hub": set(GROUND),
+    **{room: {*GROUND, "event_hub"} for room in ADAPTER_PACKAGES},
     "client": {"wire"},
     "config": ADAPTER_PACKAGES | set(GROUND),
     "build": set(),
-    "monitor": ADAPTER_PACKAGES | set(GROUND) | {"build", "config"},
-    "server": ADAPTER_PACKAGES | set(GROUND) | {"config", "monitor"},
+    "monitor": ADAPTER_PACKAGES | set(GROUND) | {"build", "config", "event_hub"},
+    "assembly": ADAPTER_PACKAGES | set(GROUND) | {"config", "event_hub", "monitor"},
+    "server": ADAPTER_PACKAGES | set(GROUND) | {"assembly", "config", "event_hub", "monitor"},
     "cli": ADAPTER_PACKAGES | set(GROUND) | {"build", "client", "config", "server"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names

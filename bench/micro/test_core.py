@@ -138,7 +138,7 @@ def test_retain(benchmark: BenchmarkFixture, note: Note, size: int) -> None:
     """One more must not cost more for those that are kept."""
     world = World()
     for number in range(size):
-        world.broker.router.restore(Message(b"state/%d" % number, PAYLOAD, 0, True))
+        world.broker.router.retained.restore(Message(b"state/%d" % number, PAYLOAD, 0, True))
     writer = world.connect("writer")
     frame = encode(Publish(b"state/7", PAYLOAD, retain=True), V5)
 

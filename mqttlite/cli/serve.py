@@ -104,7 +104,9 @@ def command(
     lines = LogQueue(log_format == "json" or (log_format == "auto" and not sys.stderr.isatty()))
     lines.addFilter(Calm())
     logging.basicConfig(level=log_level.upper(), handlers=[lines])
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line names them, nor
+    logging._srcfile = None  # the place in the code ("Optimization" in the logging howto)
+    setattr(logging, "logAsyncioTasks", False)  # noqa: B010 unknown to Python 3.11
     try:
         config = Config() if config_path is None else load_config(config_path)
         source = None if config_path is None else _Source(config_path, config)

@@ -8,12 +8,15 @@ The inputs are `open feed close · publish · answer tick`, with `block` and `un
 from typing import Final, final
 
 from mqttlite.core.admission import Admission
+from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.core.changes import Change
 from mqttlite.core.closing import Closing
 from mqttlite.core.connecting import Connecting
 from mqttlite.core.connection import CLOSED, NOTHING, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
+from mqttlite.core.fan_out import FanOut
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import (
     CHUNK_BYTES_PER_WORK_UNIT,
@@ -24,6 +27,7 @@ from mqttlite.core.limits import (
     ITERATION_WORK,
     LEAST_SHARE,
     LONG_PACKET_BYTES,
+    MAX_PENDING_BYTES,
     Limits,
 )
 from mqttlite.core.message import Message
@@ -32,14 +36,18 @@ from mqttlite.core.packet_loop import PacketLoop
 from mqttlite.core.questions import Questions
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.restore import restore
+from mqttlite.core.retained_store import RetainedStore
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
+from mqttlite.core.sink import Sink
+from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.core.traffic import Traffic
 from mqttlite.core.wills import Wills
+from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.errors import PeerError, QuotaExceeded
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
@@ -70,8 +78,9 @@ class Broker:
         """Connections that were ever opened."""
         self._online: Final = online
         self._deadlines: Final = deadlines
-        self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, effects)
-        self.router: Final = Router(self._routes, effects, limits)
+        rules = DefaultRules()
+        self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, rules, effects)
+        self.router: Final = Router(self._routes, RetainedStore(effects, limits), Drops(effects), rules, effects, jobs)
         self._wills: Final = Wills(self._routes, self.router, deadlines, jobs, effects)
         self.sessions: Final = Sessions(sessions, self._routes, self.router, self._wills, deadlines, effects, limits)
         self._closing: Final = Closing(
@@ -104,9 +113,27 @@ class Broker:
         if self.effects.tracer is not None:
             self._routes.observe(self._routes.traffic)
 
-    def permit_analytics(self, names: frozenset[str]) -> None:
-        """Let users or clients of these names publish below `$SYS/analytics` from their next connection on."""
-        self._connecting.analysts = names
+    def authorize(self, authorizer: Authorizer) -> None:
+        """Ask another authorizer from now on, also for clients that are connected.
+
+        It looks at each connection and drops all cached routes.
+        """
+        self.router.authorize(authorizer)
+        self._routes.authorize(authorizer)
+        for connection in self._online.values():
+            if connection.session is not None:
+                connection.session.role = authorizer.role_of(connection.client_id, connection.username)
+
+    def bind(self, topic_filter: bytes, sink: Sink) -> None:
+        """Hand every message that a topic filter matches to a sink, until `unbind`.
+
+        Raises `TopicFilterInvalid`, and `ValueError` for a sink that has this filter already.
+        """
+        self._routes.bind(topic_filter, sink)
+
+    def unbind(self, topic_filter: bytes, sink: Sink) -> None:
+        """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
+        self._routes.unbind(topic_filter, sink)
 
     def watch(self, tracer: Tracer | None) -> None:
         """Tell a tracer from now on what happens; None: no tracer. Call it between two inputs.
@@ -151,7 +178,7 @@ class Broker:
                 return
             if connection.waits_for != NOTHING:
                 return  # the job that it waits for defers it again
-            if effects.work >= ITERATION_WORK:
+            if effects.work >= ITERATION_WORK or effects.pending_bytes > MAX_PENDING_BYTES:
                 effects.deferred.append(connection.number)
                 return
             connection.deferred = False
@@ -181,19 +208,27 @@ class Broker:
             self._closing.end_overflowed()
 
     def publish(
-        self, topic: bytes, payload: bytes, qos: int, retain: bool, now: float, properties: Properties = NONE
-    ) -> int:
-        """Publish from inside: a 5.0 reason code, 0x10 where nobody subscribes, 0x97 where somebody's queue is full.
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        now: float,
+        properties: Properties = NONE,
+        source: Source = THE_PROGRAM,
+    ) -> FanOut:
+        """Publish from inside. The code of the tally is that of PUBACK, and final once the fan-out is done.
 
-        Raises `TopicNameInvalid`.
+        Raises `TopicNameInvalid`, also for a namespace that the broker does not serve.
         """
         self.effects.now = now
         expiry = properties.message_expiry_interval
         message = Message(topic, payload, qos, retain, properties, 0.0 if expiry is None else now + expiry)
-        code = self.router.publish(message, self._routes.find_own(topic), None)
+        check_is_served(topic)
+        fan_out = self.router.publish(message, self._routes.find(topic), source)
         if self.effects.overflowed:
             self._closing.end_overflowed()
-        return code
+        return fan_out
 
     def answer(self, question_id: int, answer: object, now: float) -> None:
         """The answer to a question of `Effects.questions`; harmless when nobody waits for it any more."""
@@ -229,10 +264,13 @@ class Broker:
         return self._deadlines.next_at()
 
     def block(self, connection: Connection, now: float) -> None:
-        """The link takes no more bytes for now."""
+        """The link takes no bytes from now on."""
         self.effects.now = now
-        if connection.state != CLOSED and not connection.outbox.blocked:
-            connection.outbox.block()
+        if connection.state == CLOSED:
+            return
+        begins = not connection.outbox.blocked
+        connection.outbox.block()
+        if begins:
             connection.blocked_at = now
             connection.backpressure_count += 1
             self._wills.on_blocked(connection.number)
@@ -240,17 +278,10 @@ class Broker:
                 self.effects.tracer.on_blocked(connection.number)
 
     def unblock(self, connection: Connection, now: float) -> None:
-        """The link takes bytes again."""
+        """The link takes bytes again. A long backlog leaves in parts, and the back-pressure ends with the last one."""
         self.effects.now = now
         if connection.state != CLOSED and connection.outbox.blocked:
-            duration_s = now - connection.blocked_at
-            connection.backpressure_s += duration_s
-            if self.effects.tracer is not None:
-                self.effects.tracer.on_unblocked(connection.number, duration_s, connection.outbox.waiting_bytes)
-            connection.outbox.unblock()
-            self._wills.on_unblocked(connection.number)
-            if connection.session is not None:
-                connection.session.fill()
+            self._drain(connection)
 
     def send_away(self, connection: Connection, server_reference: str, now: float) -> None:
         """Close a connection with 0x9C and the server to use instead, or with 0x8B where none is named."""
@@ -314,9 +345,31 @@ class Broker:
             if connection is not None and connection.session is not None:
                 connection.outbox.backlogged = False
                 pending_bytes = effects.pending_bytes
-                connection.session.fill()
+                if connection.outbox.draining:
+                    self._drain(connection)
+                else:
+                    connection.session.fill()
                 effects.work += (effects.pending_bytes - pending_bytes) // FILL_BYTES_PER_WORK_UNIT
         effects.pending_bytes += others_bytes
+
+    def _drain(self, connection: Connection) -> None:
+        """Move the next part of a backlog, as far as the iteration has room for it."""
+        effects = self.effects
+        outbox = connection.outbox
+        waiting = outbox.waiting_bytes
+        effects.pending_bytes += outbox.drain(FILL_BYTES if effects.pending_bytes < ITERATION_BYTES else 0)
+        if outbox.draining:
+            if not outbox.backlogged:
+                outbox.backlogged = True
+                effects.backlogged.append(outbox.number)
+            return
+        self._wills.on_unblocked(connection.number)
+        duration_s = effects.now - connection.blocked_at
+        connection.backpressure_s += duration_s
+        if effects.tracer is not None:
+            effects.tracer.on_unblocked(connection.number, duration_s, waiting)
+        if connection.session is not None:
+            connection.session.fill()
 
     def _run_deadlines(self, now: float) -> None:
         """Let the deadlines act that are due, in their order; the rest is still due next time."""

@@ -6,7 +6,8 @@ Invariant: whatever a CONNACK withholds is refused when it is used, with the rea
 from dataclasses import dataclass
 from typing import Final
 
-from mqttlite.topics.names import has_wildcard, split_share
+from mqttlite.topics.names import has_wildcard
+from mqttlite.topics.namespaces import SHARED, ParsedTopic
 from mqttlite.wire.errors import (
     PayloadFormatInvalid,
     QosNotSupported,
@@ -14,9 +15,10 @@ from mqttlite.wire.errors import (
     ServerMoved,
     UseAnotherServer,
 )
-from mqttlite.wire.packets import Connect, SubscriptionRequest
+from mqttlite.wire.packets import Connect
 from mqttlite.wire.properties import Properties
 
+_TOPIC_FILTER_INVALID: Final = 0x8F
 _SHARED_NOT_SUPPORTED: Final = 0x9E
 _IDENTIFIERS_NOT_SUPPORTED: Final = 0xA1
 _WILDCARDS_NOT_SUPPORTED: Final = 0xA2
@@ -86,13 +88,14 @@ def payload_is_valid(capabilities: Capabilities, payload: bytes, properties: Pro
     return True
 
 
-def refuse_subscription(capabilities: Capabilities, request: SubscriptionRequest, identifier: int) -> int:
+def refuse_subscription(capabilities: Capabilities, parsed: ParsedTopic, identifier: int) -> int:
     """The reason code for a subscription that the listener does not offer; 0 for one that it does."""
-    shared = split_share(request.topic_filter)
-    if shared is not None and not capabilities.shared_subscriptions_available:
+    if parsed.refusal:
+        return _TOPIC_FILTER_INVALID
+    if parsed.namespace == SHARED and not capabilities.shared_subscriptions_available:
         return _SHARED_NOT_SUPPORTED
     if identifier and not capabilities.subscription_identifiers_available:
         return _IDENTIFIERS_NOT_SUPPORTED
-    if not capabilities.wildcards_available and has_wildcard(request.topic_filter):
+    if not capabilities.wildcards_available and has_wildcard(parsed.rest):
         return _WILDCARDS_NOT_SUPPORTED  # [3.1.1 MQTT-3.8.3-2]
     return 0

@@ -6,6 +6,7 @@ from mqttlite.core.capabilities import check_connect
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.limits import Limits
 from mqttlite.topics.names import check_name, is_own
+from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import (
@@ -41,6 +42,7 @@ def check(packet: Connect, peer: Peer) -> None:
         check_name(packet.will.topic)
         if is_own(packet.will.topic):
             raise NotAuthorized("the will's topic is $SYS or below, where clients may not publish")
+        check_is_served(packet.will.topic)
         check_response_topic(packet.will.properties)
 
 
@@ -54,9 +56,13 @@ def expiry_interval(packet: Connect, limits: Limits) -> int:
 
 
 def keep_alive(packet: Connect, limits: Limits) -> int:
-    """The keep-alive in force, in seconds: the client's, or ours where that is shorter [MQTT-3.2.2-21]."""
+    """The keep-alive in force, in seconds: the client's, or the server's where that is shorter [MQTT-3.2.2-21].
+
+    CONNACK tells a 5.0 client the server's. It cannot tell an older client, which is cut off after it all the same:
+    with a keep-alive of 0 it would keep its session's connection open for good.
+    """
     ours = limits.server_keep_alive_s  # 0 where the client's is always in force [MQTT-3.2.2-22]
-    if packet.version == V5 and ours and (packet.keep_alive == 0 or packet.keep_alive > ours):
+    if ours and (packet.keep_alive == 0 or packet.keep_alive > ours):
         return ours
     return packet.keep_alive
 

@@ -35,7 +35,6 @@ class Connecting:
         "_online",
         "_routes",
         "_sessions",
-        "analysts",
     )
 
     def __init__(
@@ -59,8 +58,6 @@ class Connecting:
         self._effects: Final = effects
         self._limits: Final = limits
         self._client_id_prefix: Final = client_id_prefix
-        self.analysts: frozenset[str] = frozenset()
-        """Users or clients that may publish below `$SYS/analytics`."""
 
     def await_connect(self, connection: Connection) -> None:
         """A connection has opened: it has `connect_timeout_s` for its CONNECT."""
@@ -124,7 +121,7 @@ class Connecting:
         if connection.state == CONNECTED:
             interval = KEEP_ALIVE_FACTOR * connection.keep_alive_s
             due = connection.last_heard + interval
-            if connection.unread or connection.deferred:
+            if connection.hold_reasons or connection.deferred:
                 due = now + interval
             if due > now:
                 self._deadlines.arm(deadline, due)
@@ -141,7 +138,7 @@ class Connecting:
         client_id = connection.client_id
         connection.session = session
         self._online[client_id] = connection
-        session.analyses = connection.username in self.analysts or client_id in self.analysts
+        session.role = self._routes.authorizer.role_of(client_id, connection.username)
         connection.outbox.version = connection.version
         connection.outbox.client_id = client_id
         if self._effects.tracer is not None:

@@ -9,9 +9,10 @@ from typing import Final, final
 from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
 from mqttlite.core.message import NO_PROPERTIES
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
 from mqttlite.wire.constants import (
@@ -42,10 +43,17 @@ NOTHING: Final = 0
 AN_ANSWER: Final = 1
 ITS_FILTERS: Final = 2
 ITS_END: Final = 3
-"""What a connection waits for: the answer to a question, the end of a long SUBSCRIBE or UNSUBSCRIBE, or, when its link
-is gone, room in the budget for its end. It handles no packet meanwhile."""
+A_FAN_OUT: Final = 4
+"""What a connection waits for: the answer to a question, the end of a long SUBSCRIBE or UNSUBSCRIBE, the end of the
+fan-out of its message, or, when its link is gone, room in the budget for its end. It handles no packet meanwhile."""
 
-WAITS_FOR_NAMES: Final = ("", ", waits for an answer", ", waits for its filters", ", waits for its end")
+WAITS_FOR_NAMES: Final = (
+    "",
+    ", waits for an answer",
+    ", waits for its filters",
+    ", waits for its end",
+    ", waits for a fan-out",
+)
 
 WELCOME: Final[dict[int, frozenset[int]]] = {
     AWAITING_CONNECT: frozenset({CONNECT}),
@@ -87,7 +95,6 @@ class Connection:
         "aliases",
         "backpressure_count",
         "backpressure_s",
-        "block",
         "blocked_at",
         "bytes_received",
         "clean_start",
@@ -102,6 +109,7 @@ class Connection:
         "ended_at",
         "exchange",
         "framer",
+        "hold_reasons",
         "inflight_high_water",
         "keep_alive_s",
         "last_heard",
@@ -112,6 +120,7 @@ class Connection:
         "problem_information",
         "question_id",
         "queue_high_water",
+        "raw",
         "reason_code",
         "received_qos0",
         "received_qos1",
@@ -123,7 +132,6 @@ class Connection:
         "session_present",
         "state",
         "subscriptions",
-        "unread",
         "username",
         "version",
         "waits_for",
@@ -156,15 +164,15 @@ class Connection:
         """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
-        self.block = NO_PROPERTIES
+        self.raw = NO_PROPERTIES
         """The properties of its latest message, if they are short and may be forwarded as they are: the next message
         often has the same."""
         self.deadline: Deadline | None = None
         self.deferred = False
         """Whether the framer keeps whole packets: until the next iteration of the loop, or while it `waits_for` its
         filters."""
-        self.unread = False
-        """Whether the link is not read at the moment: then the client is not to blame for its silence."""
+        self.hold_reasons = 0
+        """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence is not the client's fault."""
         self.opened_at: Final = now
         self.last_heard = now
         """When the client last sent a packet, or was accepted, or its link was read again; by the loop's clock."""

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.core.limits import ITERATION_BYTES, ITERATION_WORK
 
 
 class Job:
@@ -18,7 +18,10 @@ class Job:
     __slots__ = ()
 
     def step(self) -> bool:
-        """Do a part, until the work budget is used up, and at least one unit of it; whether all is done."""
+        """Do a part, until the work budget is used up; whether all is done.
+
+        A step does something, unless it waits until fewer bytes wait to be written.
+        """
         raise NotImplementedError
 
 
@@ -68,3 +71,8 @@ class Jobs:
         while self._waiting:
             effects.work = effects.pending_bytes = 0
             self.run()
+
+
+def has_budget(effects: Effects) -> bool:
+    """Whether this iteration has room for more work and for more bytes to write: for jobs that write many."""
+    return effects.work < ITERATION_WORK and effects.pending_bytes < ITERATION_BYTES

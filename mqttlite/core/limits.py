@@ -54,7 +54,8 @@ class Limits:
     connect_timeout_s: float = 10.0
     """From the connection's opening to its whole CONNECT, and its authentication: half-open connections end here."""
     server_keep_alive_s: int = 0
-    """Longest keep-alive; a 5.0 client that asks for more, or for none, is told this one. 0: what the client asks."""
+    """Longest keep-alive, for clients that ask for more or for none. CONNACK tells 5.0 clients; older clients that are
+    silent for longer are cut off without having been told. 0: what the client asks."""
     max_session_expiry_s: int = 0xFFFF_FFFF
     """Longest time a session outlives its connection; 0xFFFFFFFF is for good."""
 
@@ -154,6 +155,12 @@ INLINE_FILTERS_BYTES: Final = 2_048
 MAX_OPEN_QUESTIONS: Final = 65_536
 """Questions that wait for an answer, one for each connection that authenticates: when the authenticator hangs, more
 clients than this are told to come again (0x89)."""
+
+DELIVERY_WORK: Final = 4
+"""What it costs to hand a message to one session or sink."""
+
+OUTBOXES_PER_WORK_UNIT: Final = 4
+"""Outboxes that take the bytes of a QoS 0 message as they came."""
 
 PACKET_WORK: Final = 4
 ROUTE_WORK: Final = 8

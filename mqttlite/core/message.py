@@ -5,7 +5,7 @@ Invariant: all three are shared by all their receivers; what differs per receive
 elsewhere. A message that is followed has a trace, which those who find it retained do not see.
 """
 
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.wire.blocks import numbered
@@ -13,10 +13,10 @@ from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.encode import publish_parts
 from mqttlite.wire.plain import NO_EXPIRY
 from mqttlite.wire.primitives import Cursor
-from mqttlite.wire.properties import NONE, Properties, decode_properties
+from mqttlite.wire.properties import NONE, Properties, decode_properties, encode_properties
 
 UNCOUNTED_BYTES: Final = 3_000
-"""What properties may take in memory without being counted: a block, of `MAX_RAW_PROPERTIES_BYTES` bytes, never holds
+"""What properties may take in memory without being counted: a raw, of `MAX_RAW_PROPERTIES_BYTES` bytes, never holds
 more."""
 
 
@@ -66,10 +66,10 @@ class Message:
     __slots__ = (
         "_properties",
         "_size",
-        "block",
         "expires_at",
         "payload",
         "qos",
+        "raw",
         "retain",
         "superseded",
         "topic",
@@ -84,7 +84,7 @@ class Message:
         retain: bool = False,
         properties: Properties = NONE,
         expires_at: float = 0.0,
-        block: RawProperties | None = None,
+        raw: RawProperties | None = None,
     ) -> None:
         self.topic: Final = topic
         self.payload: Final = payload
@@ -92,7 +92,7 @@ class Message:
         self.retain: Final = retain
         self._properties: Final = properties
         self.expires_at: Final = expires_at
-        self.block: Final = block
+        self.raw: Final = raw
         size = len(topic) + len(payload)
         self._size: Final = size if properties is NONE else size + max(0, properties.size() - UNCOUNTED_BYTES)
         self.superseded = False
@@ -103,17 +103,17 @@ class Message:
     @property
     def properties(self) -> Properties:
         """Never changed: other messages may have the same."""
-        return self._properties if self.block is None else self.block.properties
+        return self._properties if self.raw is None else self.raw.properties
 
     def expiry_s(self) -> int:
         """Message Expiry Interval as it came, or `NO_EXPIRY`."""
-        if self.block is not None:
-            return self.block.expiry_s
+        if self.raw is not None:
+            return self.raw.expiry_s
         interval = self._properties.message_expiry_interval
         return NO_EXPIRY if interval is None else interval
 
     def size(self) -> int:
-        """What it is counted as where bytes are limited: the same with a block as with the properties that it holds."""
+        """What it is counted as where bytes are limited: the same with a raw as with the properties that it holds."""
         return self._size
 
     def expired(self, now: float) -> bool:
@@ -121,24 +121,41 @@ class Message:
 
     def untraced(self) -> "Message":
         """The same message, which nobody follows."""
-        return Message(self.topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.block)
+        return Message(self.topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
+
+
+class Origin(Protocol):
+    """Learns what became of a delivery that it handed to a session."""
+
+    def settled(self, delivery: "Delivery", reason_code: int) -> None:
+        """The receiver acknowledged it: with a reason code from 0x80 on it refused the message."""
+        ...
+
+    def returned(self, delivery: "Delivery") -> bool:
+        """The session ended before the receiver acknowledged it; whether another receiver gets it now."""
+        ...
 
 
 @final
 class Delivery:
     """A message in the shape in which some receivers get it: QoS, retain flag, subscription identifiers."""
 
-    __slots__ = ("_head3", "_head5", "_left_s", "_tail3", "_tail5", "identifiers", "message", "qos", "retain", "share")
+    __slots__ = ("_head3", "_head5", "_left_s", "_tail3", "_tail5", "identifiers", "message", "origin", "qos", "retain")
 
     def __init__(
-        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...] = (), share: bytes = b""
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...] = (),
+        origin: Origin | None = None,
     ) -> None:
         self.message: Final = message
         self.qos: Final = qos
         self.retain: Final = retain
         self.identifiers: Final = identifiers
-        self.share: Final = share
-        """The shared subscription that chose its receiver; empty for all others."""
+        self.origin: Final = origin
+        """Who wants to know what becomes of it, such as the shared subscription that chose its receiver."""
         self._head3 = b""
         self._tail3 = b""
         self._head5 = b""
@@ -168,9 +185,9 @@ class Delivery:
 
     def _parts5(self, remaining_s: int) -> tuple[bytes, bytes]:
         message = self.message
-        block = message.block
-        if block is not None and not self.identifiers and remaining_s == block.expiry_s:
-            return publish_parts(message.topic, message.payload, self.qos, self.retain, NONE, V5, block=block.data)
+        raw = message.raw
+        if raw is not None and not self.identifiers and remaining_s == raw.expiry_s:
+            return publish_parts(message.topic, message.payload, self.qos, self.retain, NONE, V5, block=raw.data)
         properties = message.properties
         if self.identifiers or remaining_s != NO_EXPIRY:
             properties = Properties(
@@ -180,7 +197,7 @@ class Delivery:
                 response_topic=properties.response_topic,
                 correlation_data=properties.correlation_data,
                 user_properties=properties.user_properties,
-                subscription_identifiers=list(self.identifiers),
+                subscription_identifiers=list(self.identifiers) or properties.subscription_identifiers,
             )
         return publish_parts(message.topic, message.payload, self.qos, self.retain, properties, V5)
 
@@ -192,17 +209,18 @@ NO_TRACES: Final[list[int]] = []
 
 @final
 class PublishBatch:
-    """Messages of one QoS, 1 or 2, topic, size and properties, without RETAIN, one behind the other as they came."""
+    """Messages of one QoS, topic, size and properties, without RETAIN, one behind the other as they came."""
 
     __slots__ = (
         "_deliveries",
         "_forms",
-        "block",
+        "_identified",
         "count",
         "data",
         "expires_at",
         "head",
         "qos",
+        "raw",
         "size",
         "topic",
         "traces",
@@ -217,7 +235,7 @@ class PublishBatch:
         head: int,
         qos: int,
         version: int,
-        block: RawProperties = NO_PROPERTIES,
+        raw: RawProperties = NO_PROPERTIES,
         expires_at: float = 0.0,
     ) -> None:
         self.topic: Final = topic
@@ -229,9 +247,10 @@ class PublishBatch:
         self.qos: Final = qos
         self.count: Final = len(data) // size
         self.version: Final = version
-        self.block: Final = block
+        self.raw: Final = raw
         self.expires_at: Final = expires_at
         self._forms: dict[tuple[bool, int], PublishBatch] | None = None
+        self._identified: dict[tuple[int, ...], PublishBatch] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
         self.traces = NO_TRACES
         """Of the first messages, which are followed; set before anybody asks for one of them."""
@@ -246,18 +265,43 @@ class PublishBatch:
             self._deliveries = [None] * (3 * self.count)
         delivery = self._deliveries[3 * at + qos]
         if delivery is None:
-            start = at * self.size
-            payload = self.data[start + self.head : start + self.size]
-            message = Message(self.topic, payload, self.qos, False, NONE, self.expires_at, self.block)
+            message = Message(self.topic, self.payload(at), self.qos, False, NONE, self.expires_at, self.raw)
             if at < len(self.traces):
                 message.trace = self.traces[at]
             delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
         return delivery
 
-    def behind(self, messages: int) -> "PublishBatch":
-        """All but the first so many messages; there are more."""
-        data = self.data[messages * self.size :]
-        return PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.block, self.expires_at)
+    def payload(self, at: int) -> bytes:
+        """That of one of the messages."""
+        start = at * self.size
+        return self.data[start + self.head : start + self.size]
+
+    def untraced(self) -> "PublishBatch":
+        """The messages behind those that are traced; there are some."""
+        traced = len(self.traces)
+        if traced == 0:
+            return self
+        data = self.data[traced * self.size :]
+        return PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
+
+    def every(self, start: int, step: int) -> "PublishBatch":
+        """Every `step`th message from that position on."""
+        data = b"".join([self.data[at * self.size : (at + 1) * self.size] for at in range(start, self.count, step)])
+        return PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
+
+    def identified(self, identifiers: tuple[int, ...]) -> "PublishBatch":
+        """The same messages of QoS 0 with these subscription identifiers, as 5.0 packets."""
+        if self._identified is None:
+            self._identified = {}
+        batch = self._identified.get(identifiers)
+        if batch is None:
+            properties = _with_identifiers(self.raw.properties, identifiers)
+            raw = RawProperties(encode_properties(properties, PUBLISH), self.raw.expiry_s)
+            packets, head = reframed(self.topic, self.data, self.size, self.head, 0, V5, raw)
+            size = len(packets) // self.count
+            batch = PublishBatch(self.topic, packets, size, head, 0, V5, raw, self.expires_at)
+            self._identified[identifiers] = batch
+        return batch
 
     def frames(self, version: int, qos: int, first: int, count: int) -> bytes:
         """The first `count` messages as packets of that version and QoS, with identifiers from `first` on."""
@@ -267,7 +311,7 @@ class PublishBatch:
             return packets
         id_at = form.head - 2
         if version == V5:
-            id_at -= len(self.block.data)
+            id_at -= len(self.raw.data)
         return numbered(packets, form.size, id_at, first)
 
     def _form(self, version: int, qos: int) -> "PublishBatch":
@@ -276,13 +320,33 @@ class PublishBatch:
             self._forms = {}
         form = self._forms.get((version == V5, qos))
         if form is None:
-            payload_bytes = self.size - self.head
-            first = self.data[self.head : self.size]
-            head, tail = publish_parts(self.topic, first, qos, False, NONE, version, block=self.block.data)
-            head += (b"\0\0" if qos else b"") + tail[: len(tail) - payload_bytes]
-            packets = b"".join(
-                [head + self.data[at + self.head : at + self.size] for at in range(0, len(self.data), self.size)]
-            )
-            form = PublishBatch(self.topic, packets, len(head) + payload_bytes, len(head), qos, version, self.block)
+            packets, head = reframed(self.topic, self.data, self.size, self.head, qos, version, self.raw)
+            form = PublishBatch(self.topic, packets, len(packets) // self.count, head, qos, version, self.raw)
             self._forms[version == V5, qos] = form
         return form
+
+
+def reframed(
+    topic: bytes, data: bytes, size: int, head: int, qos: int, version: int, raw: RawProperties
+) -> tuple[bytes, int]:
+    """Messages of one topic, size and properties as packets of that version and QoS, and where their payload begins.
+
+    `data` holds packets of `size` bytes, with the payload `head` bytes in. Packet identifiers are 0.
+    """
+    payload_bytes = size - head
+    prefix, tail = publish_parts(topic, data[head:size], qos, False, NONE, version, block=raw.data)
+    prefix += (b"\0\0" if qos else b"") + tail[: len(tail) - payload_bytes]
+    packets = b"".join([prefix + data[at + head : at + size] for at in range(0, len(data), size)])
+    return packets, len(prefix)
+
+
+def _with_identifiers(properties: Properties, identifiers: tuple[int, ...]) -> Properties:
+    return Properties(
+        payload_format_indicator=properties.payload_format_indicator,
+        message_expiry_interval=properties.message_expiry_interval,
+        content_type=properties.content_type,
+        response_topic=properties.response_topic,
+        correlation_data=properties.correlation_data,
+        user_properties=properties.user_properties,
+        subscription_identifiers=list(identifiers),
+    )

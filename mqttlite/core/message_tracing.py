@@ -8,8 +8,9 @@ from typing import Final, final
 
 from mqttlite.core.effects import Effects
 from mqttlite.core.message import NO_TRACES
-from mqttlite.core.routes import Observed, Route, Routes
-from mqttlite.core.session import Session
+from mqttlite.core.route import Observed, Route
+from mqttlite.core.routes import Routes
+from mqttlite.core.source import Source
 from mqttlite.core.traffic import TopicTraffic
 
 
@@ -21,7 +22,7 @@ class MessageTracing:
         self._routes: Final = routes
         self._effects: Final = effects
 
-    def start_tracing(
+    def begin(
         self,
         observed: Observed,
         route: Route,
@@ -29,20 +30,23 @@ class MessageTracing:
         qos: int,
         messages: int,
         payload_bytes: int,
-        publisher: Session | None,
+        source: Source,
+        allowed: bool,
     ) -> list[int]:
         """So many messages came in together, each with so many bytes of payload: count them.
 
+        Only messages that are `allowed` have receivers.
+
         Returns the traces of those that are followed, which are the first; no list of the caller's to change.
         """
-        receivers = observed.receivers
-        if observed.has_no_local:
+        receivers = observed.receivers if allowed else 0
+        if observed.has_no_local and allowed:
             for receiver in route.receivers:
-                receivers -= receiver.for_messages_of(publisher) is None
+                receivers -= receiver.for_messages_of(source) is None
         if observed.traffic is not None:
             self._traffic_of(observed, topic).count(qos, messages, payload_bytes, receivers)
         traced = messages
-        if not observed.traced and (publisher is None or not publisher.traced):
+        if not observed.traced and not source.traced:
             effects = self._effects
             effects.until_sample -= messages
             if effects.until_sample > 0:
@@ -50,7 +54,7 @@ class MessageTracing:
             traced = self._samples()
         tracer = self._effects.tracer
         assert tracer is not None
-        client_id = None if publisher is None else publisher.client_id
+        client_id = source.client_id or None
         traces: list[int] = []
         for _ in range(traced):
             trace = tracer.on_received(topic, qos, payload_bytes, client_id)

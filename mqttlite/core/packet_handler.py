@@ -5,18 +5,23 @@ the bytes where they lie and make an object of none that needs it not. `take` is
 Invariant: both ways do the same with the same packet.
 """
 
+from functools import partial
 from typing import Final, final
 
 from mqttlite.core import connect
 from mqttlite.core.capabilities import check_publish, payload_is_valid
-from mqttlite.core.connection import Connection
+from mqttlite.core.connection import A_FAN_OUT, CLOSED, NOTHING, Connection
 from mqttlite.core.effects import Effects
+from mqttlite.core.fan_out import FanOut
 from mqttlite.core.limits import MAX_RAW_PROPERTIES_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
 from mqttlite.core.reasons import SCHEMA_INVALID
-from mqttlite.core.router import REFUSED, Router
-from mqttlite.core.routes import Route, Routes
+from mqttlite.core.route import Route
+from mqttlite.core.router import Router
+from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
+from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
+from mqttlite.topics.namespaces import parse_name
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -42,6 +47,25 @@ from mqttlite.wire.packets import (
 from mqttlite.wire.plain import NOT_PLAIN, expiry_if_plain
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
+
+
+@final
+class Receipt:
+    """Messages of QoS 1 or 2 that a client sent, and that are to be acknowledged to it."""
+
+    __slots__ = ("changes_before", "connection", "ids", "is_durable", "qos", "refusal", "session")
+
+    def __init__(self, connection: Connection, session: Session, qos: int, ids: Ids, changes_before: int) -> None:
+        self.connection: Final = connection
+        self.session: Final = session
+        self.qos: Final = qos
+        self.ids: Final = ids
+        self.changes_before: Final = changes_before
+        """How many changes there were before these messages: with more, the acknowledgement waits for a commit."""
+        self.is_durable = False
+        """Whether it waits in any case."""
+        self.refusal: str | None = None
+        """Why the broker does not serve the topic."""
 
 
 @final
@@ -82,12 +106,12 @@ class PacketHandler:
         topic_end = topic_at + (data[body] << 8 | data[body + 1])
         raw_at = topic_end if first == 0x30 else topic_end + 2
         head_end = raw_at
-        block: RawProperties | None = NO_PROPERTIES
+        raw: RawProperties | None = NO_PROPERTIES
         if connection.version == V5:
             if raw_at < stop and data[raw_at]:
-                block = self._raw_properties(connection, data, raw_at)
-            head_end += 1 if block is None else len(block.data)
-        if block is None or head_end > stop or topic_at == topic_end:
+                raw = self._raw_properties(connection, data, raw_at)
+            head_end += 1 if raw is None else len(raw.data)
+        if raw is None or head_end > stop or topic_at == topic_end:
             # Too short, without a topic, or with properties to be looked at closely: not for the short way.
             packet = decode(first, data[body:stop], connection.version)
             assert isinstance(packet, Publish)
@@ -108,7 +132,7 @@ class PacketHandler:
             connection.received_qos0 += (stop - at) // size
             session = connection.session
             assert session is not None
-            self._router.run(route, topic, data, at, stop, size, head_end - at, connection.version, session, block)
+            self._router.forward(route, topic, data, at, stop, size, head_end - at, connection.version, session, raw)
             return stop
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         qos = first >> 1 & 3
@@ -116,9 +140,9 @@ class PacketHandler:
             decode(first, data[body:stop], connection.version)  # raises
         capabilities = connection.peer.capabilities
         check_publish(capabilities, qos, False)
-        if route.shares or route.refused or (capabilities.tell_delivery and connection.version == V5):
-            expires_at = block.expires_at(self._effects.now)
-            message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, block)
+        if route.sinks or not route.is_open or (capabilities.tell_delivery and connection.version == V5):
+            expires_at = raw.expires_at(self._effects.now)
+            message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, raw)
             self._receive(connection, message, packet_id)
             return stop
         size = stop - at
@@ -137,13 +161,13 @@ class PacketHandler:
         if stop > at + size:
             ids = ids_of(data, topic_end, stop, size)
             stop = at + ids.count * size  # with a faulty one the connection ends, but not before it is its turn
-        expires_at = block.expires_at(self._effects.now)
-        run = PublishBatch(topic, data[at:stop], size, head_end - at, qos, connection.version, block, expires_at)
+        expires_at = raw.expires_at(self._effects.now)
+        batch = PublishBatch(topic, data[at:stop], size, head_end - at, qos, connection.version, raw, expires_at)
         if qos == 1 or self._may_take(connection, ids):
-            self._receive_batch(connection, run, route, ids)
+            self._receive_batch(connection, batch, route, ids)
         else:
             for number in range(ids.count):
-                self._receive(connection, run.delivery(number, qos).message, ids.get(number))
+                self._receive(connection, batch.delivery(number, qos).message, ids.get(number))
         return stop
 
     def acknowledge_in_place(self, connection: Connection, data: bytes, at: int) -> int:
@@ -184,17 +208,17 @@ class PacketHandler:
 
     def _raw_properties(self, connection: Connection, data: bytes, at: int) -> RawProperties | None:
         """The properties at `at`, mostly those of the message before; None if they are not for the short way."""
-        block = connection.block
-        if data[at : at + len(block.data)] == block.data:
-            return block
+        raw = connection.raw
+        if data[at : at + len(raw.data)] == raw.data:
+            return raw
         end = at + 1 + data[at]
         if data[at] > MAX_RAW_PROPERTIES_BYTES or end > len(data) or connection.peer.capabilities.check_payload_format:
             return None
         expiry_s = expiry_if_plain(data, at + 1, end)
         if expiry_s == NOT_PLAIN:
             return None
-        block = connection.block = RawProperties(data[at:end], expiry_s)
-        return block
+        raw = connection.raw = RawProperties(data[at:end], expiry_s)
+        return raw
 
     def _on_publish(self, connection: Connection, packet: Publish) -> None:
         topic = packet.topic
@@ -219,10 +243,12 @@ class PacketHandler:
             self._receive(connection, message, packet.packet_id, valid)
         elif not valid:
             connection.received_qos0 += 1
-            self._router.drop(SCHEMA_INVALID, 1, topic)
+            self._router.drops.add(SCHEMA_INVALID, 1, topic)
         else:
             connection.received_qos0 += 1
-            self._router.publish(message, self._routes.find(topic), connection.session)
+            session = connection.session
+            assert session is not None
+            self._router.publish(message, self._routes.find(topic), session)
 
     def _unalias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
         if alias > self._limits.topic_alias_maximum:
@@ -257,21 +283,58 @@ class PacketHandler:
                 raise ReceiveMaximumExceeded(
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
+        receipt = Receipt(connection, session, message.qos, Ids(packet_id), before)
+        if route.is_reserved:
+            receipt.refusal = parse_name(message.topic).refusal
         if valid:
-            code = self._router.publish(message, route, session)
+            self._settle(receipt, self._router.publish(message, route, session))
         else:
-            code = int(ReasonCode.PAYLOAD_FORMAT_INVALID)
-            self._router.drop(SCHEMA_INVALID, 1, message.topic)
-        if message.qos == 2 and (code < 0x80 or connection.version != V5):  # [MQTT-4.3.3-9]
-            session.take_received(packet_id)
-        if len(changes) > before:
-            outbox.awaits_commit = True
-        outbox.send(self._ack(connection, answer, packet_id, code, self._router.outcomes if valid else None))
+            self._router.drops.add(SCHEMA_INVALID, 1, message.topic)
+            self._acknowledge(receipt, Tally(int(ReasonCode.PAYLOAD_FORMAT_INVALID)))
 
-    def _ack(self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int] | None) -> bytes:
-        if outcomes is not None and connection.version == V5 and connection.peer.capabilities.tell_delivery:
-            return self._detailed_ack(connection, answer, packet_id, code, outcomes)
-        return encode_ack(answer, packet_id, connection.version, code)
+    def _settle(self, receipt: Receipt, fan_out: FanOut) -> None:
+        """Acknowledge messages once all receivers had theirs; until then the connection's next packets wait."""
+        if fan_out.done:
+            self._acknowledge(receipt, fan_out.tally)
+            return
+        receipt.connection.waits_for = A_FAN_OUT
+        receipt.connection.deferred = True
+        fan_out.on_done = partial(self._on_fan_out, receipt, fan_out.tally)
+
+    def _on_fan_out(self, receipt: Receipt, tally: Tally) -> None:
+        connection = receipt.connection
+        receipt.is_durable = True  # of what the earlier parts changed, some may not be committed yet
+        if connection.state != CLOSED:
+            connection.waits_for = NOTHING
+            self._effects.deferred.append(connection.number)
+        self._acknowledge(receipt, tally)
+
+    def _acknowledge(self, receipt: Receipt, tally: Tally) -> None:
+        """PUBACK or PUBREC for the messages of a receipt, with the codes of the tally."""
+        connection, session, ids = receipt.connection, receipt.session, receipt.ids
+        outbox = connection.outbox
+        code, rejected = tally.code, tally.rejected
+        if connection.version != V5:
+            code = 0
+            rejected = {}
+        if receipt.qos == 2 and code < 0x80:  # [MQTT-4.3.3-9]
+            if not rejected:
+                session.take_received(ids.first, ids.count)
+            else:
+                for number in range(ids.count):
+                    if number not in rejected:
+                        session.take_received(ids.get(number))
+        if receipt.is_durable or len(self._effects.changes) > receipt.changes_before:
+            outbox.awaits_commit = True
+        if connection.state == CLOSED:
+            return
+        reason = receipt.refusal
+        tells = connection.peer.capabilities.tell_delivery
+        if ids.count == 1 and connection.version == V5 and (tells or reason is not None):
+            answer = PUBACK if receipt.qos == 1 else PUBREC
+            outbox.send(self._detailed_ack(connection, answer, ids.first, code, reason, tally if tells else None))
+        else:
+            outbox.send(_acks_of_batch(receipt.qos, ids, code, rejected))
 
     def _may_take(self, connection: Connection, ids: Ids) -> bool:
         """Whether these QoS 2 identifiers are counted up, none is taken, and the client may use all."""
@@ -283,50 +346,44 @@ class PacketHandler:
             and (connection.version != V5 or len(session.received) + ids.count <= self._limits.receive_maximum)
         )
 
-    def _receive_batch(self, connection: Connection, run: PublishBatch, route: Route, ids: Ids) -> None:
+    def _receive_batch(self, connection: Connection, batch: PublishBatch, route: Route, ids: Ids) -> None:
         """As `_receive`, for messages with those identifiers, which at QoS 2 the client may use."""
         session = connection.session
         assert session is not None
-        outbox = connection.outbox
-        changes = self._effects.changes
-        before = len(changes)
-        refused: dict[int, None] = {}
-        code = self._router.publish_batch(run, route, session, refused)
-        if connection.version != V5:
-            code = 0
-            refused = {}
-        if run.qos == 1:
-            connection.received_qos1 += run.count
+        if batch.qos == 1:
+            connection.received_qos1 += batch.count
         else:
-            connection.received_qos2 += run.count
-            if not refused:
-                session.take_received(ids.first, ids.count)
-            else:
-                for number in range(ids.count):
-                    if number not in refused:
-                        session.take_received(ids.first + number)
-        if len(changes) > before:
-            outbox.awaits_commit = True
-        outbox.send(_acks_of_batch(run.qos, ids, code, refused))
+            connection.received_qos2 += batch.count
+        receipt = Receipt(connection, session, batch.qos, ids, len(self._effects.changes))
+        self._settle(receipt, self._router.publish_batch(batch, route, session))
 
     def _detailed_ack(
-        self, connection: Connection, answer: int, packet_id: int, code: int, outcomes: list[int]
+        self,
+        connection: Connection,
+        answer: int,
+        packet_id: int,
+        code: int,
+        reason: str | None,
+        tally: Tally | None,
     ) -> bytes:
-        """An acknowledgement that says what became of the message, where the client wants to know and has room.
+        """An acknowledgement with a reason string, or with the outcomes for receivers as user properties, where the
+        client wants to know and has room.
 
         No other acknowledgement explains itself [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
         [MQTT-3.7.2-2] [MQTT-3.7.2-3].
         """
-        self._messages += 1
-        dropped, queued, sent = outcomes
-        details = [
-            ("message-id", f"{self._message_id_prefix}{self._messages:x}"),
-            ("delivered-to", str(sent)),
-            ("queued-for", str(queued)),
-            ("dropped-for", str(dropped)),
-        ]
+        details: list[tuple[str, str]] = []
+        if tally is not None:
+            self._messages += 1
+            details = [
+                ("message-id", f"{self._message_id_prefix}{self._messages:x}"),
+                ("delivered-to", str(tally.sent)),
+                ("queued-for", str(tally.queued)),
+                ("dropped-for", str(tally.dropped_for)),
+            ]
         if connection.problem_information:  # [MQTT-3.1.2-29]
-            frame = encode_ack(answer, packet_id, V5, code, Properties(user_properties=details))
+            properties = Properties(reason_string=reason, user_properties=details)
+            frame = encode_ack(answer, packet_id, V5, code, properties)
             if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
                 return frame
         return encode_ack(answer, packet_id, V5, code)
@@ -351,13 +408,16 @@ class PacketHandler:
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
 
 
-def _acks_of_batch(qos: int, ids: Ids, code: int, refused: dict[int, None]) -> bytes:
-    """The acknowledgements of messages that came together: all with one reason code, but for those `refused`."""
-    if code == 0 and not refused and ids.counted:
+def _acks_of_batch(qos: int, ids: Ids, code: int, rejected: dict[int, None]) -> bytes:
+    """The acknowledgements of messages that came together: all with one reason code, but for those `rejected`."""
+    if code == 0 and not rejected and ids.counted:
         return counted(PUBACKS if qos == 1 else PUBRECS, ids.first, ids.count)
     answer = PUBACK if qos == 1 else PUBREC
-    if not refused:
+    if not rejected:
         return ids.acknowledged(answer, code)
     return b"".join(
-        [encode_ack(answer, ids.get(number), V5, REFUSED if number in refused else code) for number in range(ids.count)]
+        [
+            encode_ack(answer, ids.get(number), V5, QUOTA_EXCEEDED if number in rejected else code)
+            for number in range(ids.count)
+        ]
     )

@@ -1,4 +1,7 @@
-"""Why a connection ended and why a message was dropped: two closed lists, the same in telemetry, metrics and logs."""
+"""Why a connection ended, why a message was dropped and why a link is not read: closed lists.
+
+The first two are the same in telemetry, metrics and logs.
+"""
 
 from enum import StrEnum
 from typing import Final
@@ -46,6 +49,19 @@ def close_reason_of(error: PeerError) -> CloseReason:
     if isinstance(error, QuotaExceeded | ServerBusy):
         return CloseReason.QUOTA_EXCEEDED
     return CloseReason.PROTOCOL_ERROR
+
+
+class HoldReason:
+    """Why a link is not read: bits of a mask. Reading goes on when no bit is left."""
+
+    COMMIT: Final = 1
+    """A commit takes too long, and the client waits for it or adds to the next one. The link is not written either."""
+    DEFERRED: Final = 2
+    """Many bytes arrived that are not handled yet, because they cost more than one iteration of the loop allows."""
+    UNWRITTEN: Final = 4
+    """The client published more than one iteration of the loop can write to the receivers."""
+    LOCAL: Final = 8
+    """A local link has no socket to read: its program may be silent for as long as it likes."""
 
 
 # Why a message was dropped. Plain strings: they are counted where messages pass.

@@ -14,11 +14,11 @@ from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 
 
-def restore(changes: list[Change], sessions: Sessions, publisher: Router, now: float) -> None:
+def restore(changes: list[Change], sessions: Sessions, router: Router, now: float) -> None:
     """Make the state that `Store.load` describes. A session that was connected to the end expires from `now` on."""
     for change in changes:
         if isinstance(change, SaveRetained):
-            publisher.restore(change.message)
+            router.retained.restore(change.message)
         elif isinstance(change, SaveSession):
             sessions.restore(change.client_id, change.expiry_interval, change.expires_at, now)
         elif isinstance(change, SaveSubscription):

@@ -1,4 +1,4 @@
-"""Who gets what is published to a topic: the subscription tree, and before it a cache keyed by the topic's raw bytes.
+"""Who gets what is published to a topic: the tree of bindings, and before it a cache keyed by the topic's raw bytes.
 
 A cached route means: the name is valid, the tree is walked. Invariant: a cached route is what the tree would say now.
 So a change of subscriptions or of a session's connection drops at once the routes of the topics that its filter
@@ -7,162 +7,31 @@ matches. Where too many cached topics would have to be compared with the filter,
 
 from typing import Final, final
 
-from mqttlite.core.effects import NO_OUTBOXES, Effects, Outbox
+from mqttlite.core.authorizer import Authorizer
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     COMPARED_PER_ITERATION,
     ROUTE_WORK,
     STEPS_PER_WORK_UNIT,
     TOPICS_COMPARED,
 )
+from mqttlite.core.route import Observed, Receiver, Route
 from mqttlite.core.session import Session
-from mqttlite.core.shares import ROUND_ROBIN, Share
-from mqttlite.core.subscription import Subscription
-from mqttlite.core.traffic import TopicTraffic, Traffic
+from mqttlite.core.shared_subscription import ROUND_ROBIN, SharedSubscription
+from mqttlite.core.sink import Sink
+from mqttlite.core.subscription import Binding, RoutePlan, SinkBinding, Subscription
+from mqttlite.core.traffic import Traffic
 from mqttlite.topics.known import KnownTopics
-from mqttlite.topics.names import check_name, has_wildcard, is_own, matches, split_share
+from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own, matches
+from mqttlite.topics.namespaces import parse_name
 from mqttlite.topics.tree import SubscriptionTree
-from mqttlite.wire.constants import V5
 
 _TOPIC_BYTES: Final = 200
 _LEVEL_BYTES: Final = 100
-_ROUTE_BYTES: Final = 150
-_RECEIVER_BYTES: Final = 150
-_IDENTIFIER_BYTES: Final = 40
-"""About what a cached topic and each further level of it take, its route, each receiver in that, and each subscription
-identifier; for `max_route_cache_bytes`."""
+"""About what a cached topic takes beside its route, and each further level of it; for `max_route_cache_bytes`."""
 
 _SEARCH_COST: Final = 4
 """Comparisons that it costs to find the cached topics to compare with a filter."""
-
-_NO_RECEIVERS: Final[list["Receiver"]] = []
-_NO_SHARES: Final[list[Share]] = []
-"""Never added to, as `NO_OUTBOXES`."""
-
-
-@final
-class Receiver:
-    """One session that a topic reaches: its overlapping subscriptions made one, so that it gets one copy (§3.3.4)."""
-
-    __slots__ = ("has_no_local", "identifiers", "own", "qos", "retain_as_published", "session")
-
-    def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
-        self.session: Final = session
-        self.qos = 0
-        self.retain_as_published = False
-        self.has_no_local = False
-        identifiers: list[int] = []
-        for subscription in subscriptions:
-            self.qos = max(self.qos, subscription.qos)  # [MQTT-3.3.4-2]
-            self.retain_as_published |= subscription.retain_as_published
-            self.has_no_local |= subscription.no_local
-            if subscription.identifier:
-                identifiers.append(subscription.identifier)  # [MQTT-3.3.4-3] [MQTT-3.3.4-4]
-        self.identifiers: Final = tuple(identifiers)
-        self.own: Receiver | None = None
-        """What the session gets of its own messages, where a No Local subscription is among them [MQTT-3.8.3-3]."""
-        if self.has_no_local:
-            others = [subscription for subscription in subscriptions if not subscription.no_local]
-            if others:
-                self.own = Receiver(session, others)
-
-    def for_messages_of(self, publisher: Session | None) -> "Receiver | None":
-        """This receiver, or what it is for messages that its own session published; None: it gets none of them."""
-        return self.own if self.has_no_local and self.session is publisher else self
-
-
-@final
-class Observed:
-    """What a route of which something is to be known has beside its receivers."""
-
-    __slots__ = ("has_no_local", "receivers", "traced", "traffic")
-
-    def __init__(
-        self, receivers: list[Receiver], shares: list[Share], traced: bool, traffic: TopicTraffic | None
-    ) -> None:
-        self.traced: Final = traced
-        """Whether every message is, for its topic or for somebody who gets it."""
-        self.traffic = traffic
-        """Where its messages are counted, until the next harvest."""
-        self.receivers: Final = len(receivers) + len(shares)
-        """Sessions that a message is for, one for each group."""
-        self.has_no_local = False
-        """Whether it is for fewer when one of these published it."""
-        for receiver in receivers:
-            self.has_no_local |= receiver.has_no_local
-
-
-@final
-class Route:
-    """The delivery plan of one topic, its receivers grouped by what a QoS 0 copy for them looks like."""
-
-    __slots__ = (
-        "aliased",
-        "observed",
-        "others",
-        "plain3",
-        "plain5",
-        "receivers",
-        "refused",
-        "shares",
-        "size",
-        "special",
-    )
-
-    def __init__(self, receivers: list[Receiver], shares: list[Share], refused: bool = False) -> None:
-        # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
-        self.observed: Observed | None = None
-        """What is to be known of its messages; None: nothing."""
-        self.plain3 = NO_OUTBOXES
-        """Connected 3.1.1 clients: the frame alone decides."""
-        self.plain5 = NO_OUTBOXES
-        """Connected 5.0 clients without subscription identifiers or a Maximum Packet Size."""
-        self.special = bool(shares)
-        """Whether others are among its receivers than connected clients that get the frame as it is, or that of
-        their version."""
-        self.refused: Final = refused
-        """Clients may not publish here; such a route has no receivers, so that only who finds none needs to ask."""
-        self.receivers: Final = receivers
-        self.shares: Final = shares
-        """Groups of which one member gets a copy."""
-        self.aliased = NO_OUTBOXES
-        """As `plain5`, but they take topic aliases."""
-        self.others = _NO_RECEIVERS
-        """Those that must be looked at one by one."""
-        size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(shares))
-        for receiver in receivers:
-            size += _IDENTIFIER_BYTES * len(receiver.identifiers)
-            if receiver.own is not None:
-                size += _RECEIVER_BYTES + _IDENTIFIER_BYTES * len(receiver.own.identifiers)
-            outbox = receiver.session.outbox
-            if outbox is None or receiver.identifiers or receiver.has_no_local or outbox.max_packet_bytes:
-                if self.others is _NO_RECEIVERS:
-                    self.others = []
-                self.others.append(receiver)
-            elif outbox.topic_alias_maximum:
-                self.aliased = _with(self.aliased, receiver.session, outbox)
-            elif outbox.version == V5:
-                self.plain5 = _with(self.plain5, receiver.session, outbox)
-            else:
-                self.plain3 = _with(self.plain3, receiver.session, outbox)
-        self.size: Final = size
-        if self.others or self.aliased:
-            self.special = True
-
-
-def _with(outboxes: list[Outbox], session: Session, outbox: Outbox) -> list[Outbox]:
-    """The outboxes and that of a session.
-
-    Most topics have one receiver, and most receivers many topics: where all share a list it is in the processor's
-    cache.
-    """
-    if not outboxes:
-        if not session.alone:
-            session.alone = [outbox]
-        return session.alone
-    if len(outboxes) == 1:
-        return [outboxes[0], outbox]
-    outboxes.append(outbox)
-    return outboxes
 
 
 @final
@@ -171,6 +40,8 @@ class Routes:
     `Route` when it is made, and must then be forgotten by `forget` when it changes."""
 
     __slots__ = (
+        "_bound",
+        "_cached_bytes",
         "_cached_bytes",
         "_compared",
         "_compared_at",
@@ -183,6 +54,7 @@ class Routes:
         "_sessions",
         "_shares",
         "_tree",
+        "authorizer",
         "cache",
         "shared_subscriptions",
         "subscriptions",
@@ -194,15 +66,18 @@ class Routes:
         sessions: dict[str, Session],
         max_cache_bytes: int,
         share_policies: dict[str, str],
+        authorizer: Authorizer,
         effects: Effects,
     ) -> None:
         self._effects: Final = effects
+        self.authorizer = authorizer
         self._sessions: Final = sessions
         self._max_bytes: Final = max_cache_bytes
         self._policies: Final = share_policies
-        self._tree: Final[SubscriptionTree[Subscription | Share]] = SubscriptionTree()
-        self._shares: Final[dict[bytes, Share]] = {}
+        self._tree: Final[SubscriptionTree[Binding]] = SubscriptionTree()
+        self._shares: Final[dict[bytes, SharedSubscription]] = {}
         self._groups: Final[dict[str, int]] = {}
+        self._bound: Final[dict[tuple[bytes, int], SinkBinding]] = {}
         self.cache: Final[dict[bytes, Route | None]] = {}
         """None: the route was dropped, and the index still has the topic."""
         self._known: Final = KnownTopics(TOPICS_COMPARED)
@@ -214,6 +89,29 @@ class Routes:
         self.traffic: Traffic | None = None
         """Where messages are counted by topic; set by `observe`."""
         self._observes = False
+
+    def authorize(self, authorizer: Authorizer) -> None:
+        """Ask another authorizer from now on; all routes are made anew."""
+        self.authorizer = authorizer
+        self._clear()
+
+    def bind(self, topic_filter: bytes, sink: Sink) -> None:
+        """Hand every message that a topic filter matches to a sink, until `unbind`.
+
+        Raises `TopicFilterInvalid`, and `ValueError` for a sink that has this filter already.
+        """
+        check_filter(topic_filter)
+        key = (topic_filter, id(sink))
+        if key in self._bound:
+            raise ValueError(f"{topic_filter!r} is bound to this sink already")
+        binding = self._bound[key] = SinkBinding(sink)
+        self._tree.add(topic_filter, binding)
+        self.forget(topic_filter)
+
+    def unbind(self, topic_filter: bytes, sink: Sink) -> None:
+        """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
+        self._tree.remove(topic_filter, self._bound.pop((topic_filter, id(sink))))
+        self.forget(topic_filter)
 
     def observe(self, traffic: Traffic | None) -> None:
         """Messages are counted there from now on; and `Effects.tracer` is another: all routes are made anew."""
@@ -231,42 +129,48 @@ class Routes:
             return
         session.traced = traced
         if session.client_id in self._groups:
-            for topic_filter in session.subscriptions:
-                share = self._shares.get(topic_filter)
+            for name, subscription in session.subscriptions.items():
+                share = self._shares.get(name)
                 if share is not None:
-                    self._trace_share(share, session)
+                    self._trace_share(share, session, subscription.filter)
 
     def cached(self, topic: bytes) -> Route | None:
         """The route of a client's message, if it is cached."""
         return self.cache.get(topic)
 
     def find(self, topic: bytes) -> Route:
-        """The route of a client's message. Raises `TopicNameInvalid` for a name that breaks the rules."""
+        """The route of a topic. Raises `TopicNameInvalid` for a name that breaks the rules.
+
+        Those of `$SYS` topics are not cached: there are as many as clients come and go, and each has few messages.
+        """
         cached = self.cache.get(topic)
         if cached is not None:
             return cached
         if topic not in self.cache:
             check_name(topic)
-        if is_own(topic):
-            route = Route(_NO_RECEIVERS, _NO_SHARES, True)
-            if self._observes:
-                route.observed = Observed(_NO_RECEIVERS, _NO_SHARES, self._is_traced(topic, route), None)
+        if topic.startswith(b"$") and parse_name(topic).refusal:
+            route = Route([], [], is_open=False, is_reserved=True)
         else:
-            route = self._make(topic)
-            if self._observes:
-                traffic = None if self.traffic is None else self.traffic.of(topic)
-                route.observed = Observed(route.receivers, route.shares, self._is_traced(topic, route), traffic)
-        self._remember(topic, route)
+            route = self.make(topic)
+        if not is_own(topic):
+            self._remember(topic, route)
         return route
 
-    def find_own(self, topic: bytes) -> Route:
-        """The route of a message of the broker's own, which may go to `$SYS`; raises as `find` does."""
-        if not is_own(topic):
-            return self.find(topic)
-        check_name(topic)
-        route = self._make(topic)
-        if self._observes and self._is_traced(topic, route):  # else nobody wants to know of it
-            route.observed = Observed(route.receivers, route.shares, True, None)
+    def make(self, topic: bytes) -> Route:
+        """What the tree says now of a valid topic name."""
+        plan = RoutePlan()
+        matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
+        self._effects.work += ROUTE_WORK + (self._tree.steps + len(matching)) // STEPS_PER_WORK_UNIT
+        for binding in matching:
+            binding.join(plan)
+        receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
+        route = Route(receivers, plan.sinks, self.authorizer.is_open(topic))
+        if self._observes:
+            own = is_own(topic)
+            traced = self._is_traced(topic, route, plan)
+            traffic = None if self.traffic is None or own else self.traffic.of(topic)
+            if traced or not own:  # else nobody wants to know of it
+                route.observed = Observed(receivers, plan.sinks, traced, traffic)
         return route
 
     def reaches(self, topic: bytes) -> bool:
@@ -277,12 +181,11 @@ class Routes:
     def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
         """Enter a subscription in the place of an earlier one of the same session and filter, if there was one."""
         topic_filter = subscription.topic_filter
-        shared = split_share(topic_filter)
-        if shared is not None:
+        if subscription.share_name:
             if replaced is None:
                 self.shared_subscriptions += 1
                 self._groups[subscription.client_id] = self._groups.get(subscription.client_id, 0) + 1
-            self._add_to_share(subscription, *shared)
+            self._add_to_share(subscription)
             return
         self.subscriptions += replaced is None
         if replaced is not None:
@@ -292,9 +195,8 @@ class Routes:
 
     def remove(self, subscription: Subscription) -> None:
         """Take out a subscription that was entered."""
-        shared = split_share(subscription.topic_filter)
-        if shared is not None:
-            self._remove_from_share(subscription, shared[1])
+        if subscription.share_name:
+            self._remove_from_share(subscription)
             return
         self._remove(subscription)
         self.forget(subscription.topic_filter)
@@ -302,9 +204,8 @@ class Routes:
     def remove_all(self, session: Session) -> None:
         """Take out all subscriptions of a session that ends."""
         for subscription in session.subscriptions.values():
-            shared = split_share(subscription.topic_filter)
-            if shared is not None:
-                self._remove_from_share(subscription, shared[1])
+            if subscription.share_name:
+                self._remove_from_share(subscription)
             else:
                 self._remove(subscription)
         self.forget_session(session)
@@ -317,7 +218,7 @@ class Routes:
         """How many shared subscriptions it has."""
         return self._groups.get(session.client_id, 0)
 
-    def share(self, name: bytes) -> Share | None:
+    def share(self, name: bytes) -> SharedSubscription | None:
         """The shared subscription of that name, `$share/group/filter`, while it has members."""
         return self._shares.get(name)
 
@@ -348,20 +249,23 @@ class Routes:
                 self._drop(topic)
         self._compared += len(topics) + _SEARCH_COST
 
-    def _add_to_share(self, subscription: Subscription, group: bytes, topic_filter: bytes) -> None:
-        name = subscription.topic_filter
+    def _add_to_share(self, subscription: Subscription) -> None:
+        name, topic_filter = subscription.topic_filter, subscription.filter
         share = self._shares.get(name)
         if share is None:
             default = self._policies.get("*", ROUND_ROBIN)
-            share = self._shares[name] = Share(name, self._policies.get(group.decode(), default))
+            share = self._shares[name] = SharedSubscription(
+                name, self._policies.get(subscription.share_name.decode(), default)
+            )
             self._tree.add(topic_filter, share)
             self.forget(topic_filter)
         session = self._sessions[subscription.client_id]
         share.add(session, subscription)
         if session.traced:
-            self._trace_share(share, session)
+            self._trace_share(share, session, topic_filter)
 
-    def _remove_from_share(self, subscription: Subscription, topic_filter: bytes) -> None:
+    def _remove_from_share(self, subscription: Subscription) -> None:
+        topic_filter = subscription.filter
         self.shared_subscriptions -= 1
         groups = self._groups.pop(subscription.client_id) - 1
         if groups:
@@ -375,44 +279,23 @@ class Routes:
             self._tree.remove(topic_filter, share)
             self.forget(topic_filter)
 
-    def _trace_share(self, share: Share, session: Session) -> None:
+    def _trace_share(self, share: SharedSubscription, session: Session, topic_filter: bytes) -> None:
         """A member is followed, or is so no longer."""
         if session.traced:
             share.traced[session.client_id] = None
         else:
             share.traced.pop(session.client_id, None)
-        shared = split_share(share.name)
-        assert shared is not None
-        self.forget(shared[1])
+        self.forget(topic_filter)
 
-    def _is_traced(self, topic: bytes, route: Route) -> bool:
-        """Whether each message of that topic is followed, whoever publishes it."""
+    def _is_traced(self, topic: bytes, route: Route, plan: RoutePlan) -> bool:
+        """Whether each message of that topic is traced, from any publisher."""
         tracer = self._effects.tracer
         if tracer is None:
             return False
-        traced = tracer.traces_topic(topic)
+        traced = plan.traced or tracer.traces_topic(topic)
         for receiver in route.receivers:
             traced = traced or receiver.session.traced
-        for share in route.shares:
-            traced = traced or len(share.traced) > 0
         return traced
-
-    def _make(self, topic: bytes) -> Route:
-        by_client: dict[str, list[Subscription]] = {}
-        shares = _NO_SHARES
-        matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
-        self._effects.work += ROUTE_WORK + (self._tree.steps + len(matching)) // STEPS_PER_WORK_UNIT
-        for found in matching:
-            if isinstance(found, Share):
-                if shares is _NO_SHARES:
-                    shares = []
-                shares.append(found)
-            elif found.client_id in by_client:
-                by_client[found.client_id].append(found)
-            else:
-                by_client[found.client_id] = [found]
-        receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in by_client.items()]
-        return Route(receivers, shares)
 
     def _remember(self, topic: bytes, route: Route) -> None:
         is_known = topic in self.cache

@@ -16,7 +16,7 @@ from mqttlite.core.changes import (
     SettleMessage,
 )
 from mqttlite.core.deadlines import Deadline
-from mqttlite.core.effects import NO_OUTBOXES, Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.inflight import Inflight
 from mqttlite.core.limits import (
     DISCONNECT,
@@ -28,21 +28,19 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, count
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
+from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.subscription import Subscription
+from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, counted
 from mqttlite.wire.constants import PUBREL, V5
 from mqttlite.wire.encode import encode_ack, put_topic_alias
 from mqttlite.wire.errors import ProtocolError
 from mqttlite.wire.packets import Will
-
-DROPPED: Final = 0
-QUEUED: Final = 1
-SENT: Final = 2
-"""What became of a message for a session. Sent is: on its way to the socket."""
 
 _ALIAS_BYTES: Final = 8
 """The most that an alias adds to a packet: three bytes, two lengths that may grow, and its packet identifier."""
@@ -56,7 +54,7 @@ _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 
 
 @final
-class Session:
+class Session(Source):
     __slots__ = (
         "_effects",
         "_known",
@@ -69,8 +67,6 @@ class Session:
         "_unused_ids",
         "_window",
         "alone",
-        "analyses",
-        "client_id",
         "drops",
         "expiry",
         "expiry_interval",
@@ -82,14 +78,13 @@ class Session:
         "received",
         "released",
         "subscriptions",
-        "traced",
         "watchers",
         "will",
         "will_delay",
     )
 
     def __init__(self, client_id: str, expiry_interval: int, effects: Effects, limits: Limits) -> None:
-        self.client_id: Final = client_id
+        super().__init__(CLIENT, client_id)
         self._effects: Final = effects
         self._limits: Final = limits
         self.expiry_interval = expiry_interval
@@ -98,10 +93,6 @@ class Session:
         """Where to send; None while the client is away."""
         self.alone = NO_OUTBOXES
         """A list of nothing but that, once a route needs it; routes share it, and change it not."""
-        self.traced = False
-        """Whether all messages from and to the client are; set by `Routes.start_tracing`."""
-        self.analyses = False
-        """Whether the client may publish below `$SYS/analytics`."""
         self.subscriptions: dict[bytes, Subscription] = {}
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
@@ -270,13 +261,13 @@ class Session:
         waiting = [self._queued[packet_id].message for packet_id in self._pending]
         return [message for message in waiting if message.trace]
 
-    def unfinished_shares(self) -> list[Delivery]:
+    def with_origin(self) -> list[Delivery]:
         """QoS 1 messages from shared subscriptions that the client has not acknowledged, oldest first.
 
         Not those of QoS 2, which may go to nobody else [MQTT-4.8.2-5].
         """
         unfinished = [*self.inflight.by_id().values(), *[self._queued[packet_id] for packet_id in self._pending]]
-        return [delivery for delivery in unfinished if delivery.share and delivery.qos == 1]
+        return [delivery for delivery in unfinished if delivery.origin is not None]
 
     def deliver_qos0(self, delivery: Delivery) -> int:
         """Send a QoS 0 message, or count why not; `SENT` or `DROPPED`."""

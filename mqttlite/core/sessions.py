@@ -142,15 +142,16 @@ class Sessions:
         self._routes.remove_all(session)
         session.subscriptions.clear()
         del self._by_client_id[session.client_id]
-        drops = self._router.drops
+        drops = self._router.drops.by_reason
         for reason, messages in session.drops.items():
             count(drops, reason, messages)
         if session.durable:
             self._effects.changes.append(EndSession(session.client_id))
         lost = session.queued
         passed_on: dict[int, None] = {}
-        for delivery in session.unfinished_shares():
-            if self._router.redispatch(delivery):
+        for delivery in session.with_origin():
+            assert delivery.origin is not None
+            if not delivery.message.expired(self._effects.now) and delivery.origin.returned(delivery):
                 passed_on[delivery.message.trace] = None
                 lost -= 1
         if lost:

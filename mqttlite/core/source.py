@@ -1,31 +1,32 @@
-"""Who published a message: a client, the broker itself, or the program that embeds it.
+"""Who published a message: a client's session, the broker itself, or the program that embeds it.
 
-Invariant: each session has one `Source` for its lifetime, so that No Local compares identities.
+Invariant: a publisher is compared by identity, which is what No Local asks for [MQTT-3.8.3-3].
 """
 
-from typing import Final, final
+from typing import Final
 
 CLIENT: Final = 0
 BROKER: Final = 1
 PROGRAM: Final = 2
 
 
-@final
 class Source:
-    """A publisher. `role` is what the `Authorizer` calls a client's identity; the broker and the program need none."""
+    """A publisher. A session is one; the broker and the program are the two below."""
 
     __slots__ = ("client_id", "kind", "role", "traced")
 
-    def __init__(self, kind: int, client_id: str | None = None) -> None:
+    def __init__(self, kind: int, client_id: str) -> None:
         self.kind: Final = kind
         self.client_id: Final = client_id
+        """Empty for a publisher that is no client."""
         self.role = 0
+        """What the `Authorizer` calls a client's identity; the others may publish everywhere."""
         self.traced = False
-        """Whether every message from this client is traced."""
+        """Whether every message from and to this client is traced."""
 
 
-THE_BROKER: Final = Source(BROKER)
+THE_BROKER: Final = Source(BROKER, "")
 """Publishes `$SYS` topics."""
 
-THE_PROGRAM: Final = Source(PROGRAM)
+THE_PROGRAM: Final = Source(PROGRAM, "")
 """Publishes what a program hands to `Broker.publish`."""

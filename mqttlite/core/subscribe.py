@@ -20,19 +20,39 @@ from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
-from mqttlite.topics.names import check_filter, split_share
+from mqttlite.topics.names import check_filter
+from mqttlite.topics.namespaces import SHARED, ParsedTopic, parse_filter
 from mqttlite.wire.constants import SUBSCRIBE, V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError, ProtocolError
 from mqttlite.wire.filters import FilterReader
 from mqttlite.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
+from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
+_NOT_AUTHORIZED: Final = 0x87
 _QUOTA_EXCEEDED: Final = 0x97
 _NO_SUBSCRIPTION_EXISTED: Final = 0x11
 
 _RETAIN_IF_NEW: Final = 1
 _RETAIN_NEVER: Final = 2
+
+
+@final
+class Outcome:
+    """What the filters of one SUBSCRIBE or UNSUBSCRIBE came to, as far as they were handled."""
+
+    __slots__ = ("codes", "reason", "retained", "waiting")
+
+    def __init__(self, waiting: int) -> None:
+        self.codes: Final = bytearray()
+        """One reason code for each filter."""
+        self.retained: Final[list[RetainedReplay]] = []
+        """What the session gets after the answer."""
+        self.waiting = waiting
+        """How many retained messages wait for the session."""
+        self.reason = ""
+        """Why the broker does not serve the first filter that it does not serve."""
 
 
 @final
@@ -58,26 +78,24 @@ class Subscriptions:
         `PacketTooLarge` when the client does not accept the SUBACK.
         """
         for request in packet.requests:
-            check(request)
+            parse(request)
         identifiers = packet.properties.subscription_identifiers
-        codes = bytearray()
-        retained: list[RetainedReplay] = []
-        identifier = identifiers[0] if identifiers else 0
-        self.subscribe(connection, session, packet.requests, identifier, codes, retained, session.retained_waiting)
-        self.answer(connection, session, SUBSCRIBE, packet.packet_id, bytes(codes))
-        if retained:
-            session.deliver_retained(retained)
+        outcome = Outcome(session.retained_waiting)
+        self.subscribe(connection, session, packet.requests, identifiers[0] if identifiers else 0, outcome)
+        self.answer(connection, session, SUBSCRIBE, packet.packet_id, outcome)
+        if outcome.retained:
+            session.deliver_retained(outcome.retained)
 
     def on_unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe) -> None:
         """Handle a short UNSUBSCRIBE. Raises as `on_subscribe` does."""
         for topic_filter in packet.topic_filters:
             check_filter(topic_filter)
-            split_share(topic_filter)
-        codes = bytearray()
+            parse_filter(topic_filter)
+        outcome = Outcome(0)
         for topic_filter in packet.topic_filters:
-            codes.append(self.unsubscribe(session, topic_filter))
-        self._effects.work += FILTER_WORK * len(codes)
-        self.answer(connection, session, 0, packet.packet_id, bytes(codes))
+            outcome.codes.append(self.unsubscribe(session, topic_filter))
+        self._effects.work += FILTER_WORK * len(outcome.codes)
+        self.answer(connection, session, 0, packet.packet_id, outcome)
 
     def start(self, connection: Connection, session: Session, first: int, body: bytes) -> None:
         """Begin with a long SUBSCRIBE or UNSUBSCRIBE. Raises a `PeerError` for what stands before its filters."""
@@ -92,34 +110,32 @@ class Subscriptions:
         session: Session,
         requests: Sequence[SubscriptionRequest],
         identifier: int,
-        codes: bytearray,
-        retained: list[RetainedReplay],
-        waiting: int,
-    ) -> int:
-        """Subscribe to filters that were checked; adds to the SUBACK's `codes`, and to what is `retained` for them.
+        outcome: Outcome,
+    ) -> None:
+        """Subscribe to filters that were checked, and add what comes of it to the outcome.
 
-        `waiting` is how many retained messages wait for the session; returns how many do then.
         The filters are handled one by one, and so are their codes [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.9.3-1].
         """
         capabilities = connection.peer.capabilities
         tracer = self._effects.tracer
         for request in requests:
             existing = tracer is not None and request.topic_filter in session.subscriptions
-            code = refuse_subscription(capabilities, request, identifier)
-            code = code or self._refusal(session, request)
+            parts = parse_filter(request.topic_filter)
+            code = refuse_subscription(capabilities, parts, identifier)
+            code = code or self._refusal(session, request, parts)
+            outcome.reason = outcome.reason or parts.refusal
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
-                replay = self._subscribe(session, request, identifier, waiting < RETAINED_WAITING)
-                if replay is not None and (waiting or len(replay)):  # an empty one may take the place of another
-                    retained.append(replay)
-                    waiting += len(replay)
+                replay = self._subscribe(session, request, parts, identifier, outcome.waiting < RETAINED_WAITING)
+                if replay is not None and (outcome.waiting or len(replay)):  # an empty one may replace another
+                    outcome.retained.append(replay)
+                    outcome.waiting += len(replay)
             if tracer is not None:
                 tracer.on_subscribed(connection.number, request.topic_filter, request.qos, code, existing)
             if code >= SUBACK_FAILURE and connection.version != V5:
                 code = SUBACK_FAILURE
-            codes.append(code)
+            outcome.codes.append(code)
         self._effects.work += FILTER_WORK * len(requests)
-        return waiting
 
     def unsubscribe(self, session: Session, topic_filter: bytes) -> int:
         """End a subscription: its code in the UNSUBACK [MQTT-3.10.4-6] [MQTT-3.11.3-1].
@@ -138,34 +154,38 @@ class Subscriptions:
             self._effects.changes.append(RemoveSubscription(session.client_id, topic_filter))
         return 0
 
-    def answer(self, connection: Connection, session: Session, packet_type: int, packet_id: int, codes: bytes) -> None:
+    def answer(
+        self, connection: Connection, session: Session, packet_type: int, packet_id: int, outcome: Outcome
+    ) -> None:
         """Send the SUBACK or UNSUBACK, which waits for the commit of a durable session.
 
-        Neither explains itself [MQTT-3.9.2-1] [MQTT-3.9.2-2] [MQTT-3.11.2-1] [MQTT-3.11.2-2]. Raises `PacketTooLarge`.
+        UNSUBACK does not explain itself [MQTT-3.11.2-1] [MQTT-3.11.2-2]. Raises `PacketTooLarge`.
         """
         outbox = connection.outbox
         outbox.awaits_commit = outbox.awaits_commit or session.durable
         if packet_type == SUBSCRIBE:  # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
-            frame = encode(Suback(packet_id, codes), connection.version)
+            frame = _suback(connection, packet_id, bytes(outcome.codes), outcome.reason)
             connection.check_size(frame, "SUBACK")
         else:  # [MQTT-3.10.4-4] [MQTT-3.10.4-5]
-            frame = encode(Unsuback(packet_id, codes), connection.version)
+            frame = encode(Unsuback(packet_id, bytes(outcome.codes)), connection.version)
             connection.check_size(frame, "UNSUBACK")
         outbox.answer(frame)
 
-    def _refusal(self, session: Session, request: SubscriptionRequest) -> int:
+    def _refusal(self, session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> int:
+        if not self._routes.authorizer.may_subscribe(session.role, request.topic_filter):
+            return _NOT_AUTHORIZED
         known = request.topic_filter in session.subscriptions
         if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
             return _QUOTA_EXCEEDED
-        if not known and split_share(request.topic_filter) is not None:
+        if not known and parts.namespace == SHARED:
             return _QUOTA_EXCEEDED if self._routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
         return 0
 
     def _subscribe(
-        self, session: Session, request: SubscriptionRequest, identifier: int, at_once: bool
+        self, session: Session, request: SubscriptionRequest, parts: ParsedTopic, identifier: int, at_once: bool
     ) -> RetainedReplay | None:
         topic_filter = request.topic_filter
-        wants_retained = _wants_retained(session, request)
+        wants_retained = _wants_retained(session, request, parts)
         replaced = session.subscriptions.get(topic_filter)
         subscription = Subscription(
             session.client_id,
@@ -182,7 +202,7 @@ class Subscriptions:
         if not wants_retained:
             return None
         identifiers = (identifier,) if identifier else ()
-        return self._router.retained_for(topic_filter, request.qos, identifiers, at_once)
+        return self._router.retained.replay(topic_filter, request.qos, identifiers, at_once)
 
 
 @final
@@ -191,17 +211,15 @@ class _LongPacket(Job):
 
     __slots__ = (
         "_closing",
-        "_codes",
         "_connection",
         "_delivered",
         "_effects",
         "_identifier",
         "_is_checked",
+        "_outcome",
         "_reader",
-        "_retained",
         "_session",
         "_subscriptions",
-        "_waiting",
     )
 
     def __init__(
@@ -221,10 +239,8 @@ class _LongPacket(Job):
         self._reader: Final = reader
         identifiers = reader.properties.subscription_identifiers
         self._identifier: Final = identifiers[0] if identifiers else 0
-        self._codes: Final = bytearray()
-        self._retained: Final[list[RetainedReplay]] = []
+        self._outcome: Final = Outcome(session.retained_waiting)
         self._delivered = 0
-        self._waiting = session.retained_waiting
         self._is_checked = False
 
     def step(self) -> bool:
@@ -249,7 +265,7 @@ class _LongPacket(Job):
         if not self._is_checked:
             requests = reader.take(FILTERS_PER_STEP)
             for request in requests:
-                check(request)
+                parse(request)
             self._effects.work += FILTER_WORK * len(requests)
             if reader.has_ended():
                 self._is_checked = True
@@ -258,45 +274,50 @@ class _LongPacket(Job):
         if not reader.has_ended():
             self._handle(reader.take(FILTERS_PER_STEP))
             if reader.has_ended():
-                codes = bytes(self._codes)
                 subscriptions, session = self._subscriptions, self._session
-                subscriptions.answer(self._connection, session, reader.packet_type, reader.packet_id, codes)
-                return not self._retained
+                subscriptions.answer(self._connection, session, reader.packet_type, reader.packet_id, self._outcome)
+                return not self._outcome.retained
             return False
-        replays = self._retained[self._delivered : self._delivered + FILTERS_PER_STEP]
+        replays = self._outcome.retained[self._delivered : self._delivered + FILTERS_PER_STEP]
         self._session.deliver_retained(replays)
         self._effects.work += FILTER_WORK * len(replays)
         self._delivered += len(replays)
-        return self._delivered == len(self._retained)
+        return self._delivered == len(self._outcome.retained)
 
     def _handle(self, requests: list[SubscriptionRequest]) -> None:
         if self._reader.packet_type == SUBSCRIBE:
-            self._waiting = self._subscriptions.subscribe(
-                self._connection,
-                self._session,
-                requests,
-                self._identifier,
-                self._codes,
-                self._retained,
-                self._waiting,
-            )
+            self._subscriptions.subscribe(self._connection, self._session, requests, self._identifier, self._outcome)
             return
         for request in requests:
-            self._codes.append(self._subscriptions.unsubscribe(self._session, request.topic_filter))
+            self._outcome.codes.append(self._subscriptions.unsubscribe(self._session, request.topic_filter))
         self._effects.work += FILTER_WORK * len(requests)
 
 
-def _wants_retained(session: Session, request: SubscriptionRequest) -> bool:
+def _wants_retained(session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> bool:
     """Whether a subscription is to be sent what is retained."""
-    if split_share(request.topic_filter) is not None:
+    if parts.namespace == SHARED:
         return False  # the retained messages of a group would have no one receiver (5.0 §4.8.2)
     if request.retain_handling == _RETAIN_IF_NEW:  # [MQTT-3.3.1-10]
         return request.topic_filter not in session.subscriptions
     return request.retain_handling != _RETAIN_NEVER  # [MQTT-3.3.1-11]
 
 
-def check(request: SubscriptionRequest) -> None:
+def parse(request: SubscriptionRequest) -> ParsedTopic:
     """Raises `TopicFilterInvalid`, or `ProtocolError` for No Local on a shared subscription [MQTT-3.8.3-4]."""
     check_filter(request.topic_filter)
-    if split_share(request.topic_filter) is not None and request.no_local:
+    parts = parse_filter(request.topic_filter)
+    if parts.namespace == SHARED and request.no_local:
         raise ProtocolError("No Local on a shared subscription [MQTT-3.8.3-4]")
+    return parts
+
+
+def _suback(connection: Connection, packet_id: int, codes: bytes, reason: str) -> bytes:
+    """The SUBACK [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6], without user properties [MQTT-3.9.2-2].
+
+    It has the reason string if there is one, the client wants it [MQTT-3.1.2-29] and has room [MQTT-3.9.2-1].
+    """
+    if reason and connection.version == V5 and connection.problem_information:
+        frame = encode(Suback(packet_id, codes, Properties(reason_string=reason)), V5)
+        if not 0 < connection.outbox.max_packet_bytes < len(frame):
+            return frame
+    return encode(Suback(packet_id, codes), connection.version)

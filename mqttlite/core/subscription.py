@@ -1,20 +1,68 @@
-"""A subscription as it was made: who, which filter, with which options (5.0 §3.8.3.1)."""
+"""What stands in the tree of topic filters: a `Binding`. A `Subscription` is the one of a session (5.0 §3.8.3.1)."""
 
 from typing import Final, final
+
+from mqttlite.core.sink import Sink
+from mqttlite.topics.namespaces import SHARED, parse_filter
 
 _NO_LOCAL: Final = 4
 _RETAIN_AS_PUBLISHED: Final = 8
 _IDENTIFIER_SHIFT: Final = 4
 
 
+NO_SINKS: Final[list[Sink]] = []
+"""Never added to: it stands for the sinks of the many topics that have none."""
+
+
+class Binding:
+    """Connects a topic filter with a receiver."""
+
+    __slots__ = ()
+
+    def join(self, plan: "RoutePlan") -> None:
+        """Add the receiver to the plan of a topic that the filter matches."""
+        raise NotImplementedError
+
+
 @final
-class Subscription:
+class RoutePlan:
+    """The bindings that match one topic, sorted into subscriptions by client, and sinks."""
+
+    __slots__ = ("by_client", "sinks", "traced")
+
+    def __init__(self) -> None:
+        self.by_client: Final[dict[str, list[Subscription]]] = {}
+        self.sinks = NO_SINKS
+        self.traced = False
+        """Whether a sink wants every message traced."""
+
+    def add_sink(self, sink: Sink) -> None:
+        if self.sinks is NO_SINKS:
+            self.sinks = []
+        self.sinks.append(sink)
+
+
+@final
+class SinkBinding(Binding):
+    """The binding of a sink that is added with `Routes.bind`."""
+
+    __slots__ = ("sink",)
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink: Final = sink
+
+    def join(self, plan: RoutePlan) -> None:
+        plan.add_sink(self.sink)
+
+
+@final
+class Subscription(Binding):
     """Compared by identity: subscribing again makes another. `identifier` is 0 where none was given.
 
     There may be millions: all that is small is in one number.
     """
 
-    __slots__ = ("_options", "client_id", "topic_filter")
+    __slots__ = ("_options", "client_id", "share_name", "topic_filter")
 
     def __init__(
         self,
@@ -33,6 +81,21 @@ class Subscription:
         if retain_as_published:
             options |= _RETAIN_AS_PUBLISHED
         self._options: Final = options
+        parsed = parse_filter(topic_filter)
+        self.share_name: Final = parsed.name if parsed.namespace == SHARED else b""
+        """Of a shared subscription; empty for any other."""
+
+    @property
+    def filter(self) -> bytes:
+        """The filter that topic names are compared with: of a shared subscription what is behind its share name."""
+        return self.topic_filter[len(b"$share//") + len(self.share_name) :] if self.share_name else self.topic_filter
+
+    def join(self, plan: RoutePlan) -> None:
+        subscriptions = plan.by_client.get(self.client_id)
+        if subscriptions is None:
+            plan.by_client[self.client_id] = [self]
+        else:
+            subscriptions.append(self)
 
     @property
     def qos(self) -> int:

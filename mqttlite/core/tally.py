@@ -7,6 +7,7 @@ from mqttlite.core.reasons import QUEUE_FULL
 SUCCESS: Final = 0x00
 NO_MATCHING_SUBSCRIBERS: Final = 0x10
 NOT_AUTHORIZED_CODE: Final = 0x87
+TOPIC_NAME_INVALID: Final = 0x90
 QUOTA_EXCEEDED: Final = 0x97
 
 DROPPED: Final = 0
@@ -39,21 +40,19 @@ class Tally:
         """Receivers by the reason why they do not get it."""
         self.rejected: dict[int, None] = _NONE_REJECTED
 
-    def count(self, outcome: int, qos: int, reason: str = QUEUE_FULL) -> None:
-        """One receiver more, which gets the message at this QoS."""
+    def count(self, outcome: int, reason: str = QUEUE_FULL) -> None:
+        """One receiver more; the reason is why it does not get the message."""
         if outcome == SENT:
             self.sent += 1
         elif outcome == QUEUED:
             self.queued += 1
         else:
             self.drop(reason)
-            if qos:
-                self.code = QUOTA_EXCEEDED
 
-    def drop(self, reason: str) -> None:
+    def drop(self, reason: str, messages: int = 1) -> None:
         if self.dropped is _NONE_DROPPED:
             self.dropped = {}
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        self.dropped[reason] = self.dropped.get(reason, 0) + messages
 
     def reject(self, position: int) -> None:
         """A receiver's queue was full for the message at this position of a batch."""

@@ -9,8 +9,8 @@ from typing import Final, final
 
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
-from mqttlite.core.jobs import Job, Jobs
-from mqttlite.core.limits import ITERATION_BYTES, ITERATION_WORK, WILL_PATIENCE_S, WILL_WORK
+from mqttlite.core.jobs import Job, Jobs, has_budget
+from mqttlite.core.limits import WILL_PATIENCE_S, WILL_WORK
 from mqttlite.core.message import Message
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
@@ -44,7 +44,7 @@ class Wills(Job):
             return
         if not len(self._jobs):
             self._blocked.clear()
-        if self._has_budget():
+        if has_budget(self._effects):
             self.step()
         else:
             self._jobs.queue(self)
@@ -59,7 +59,7 @@ class Wills(Job):
             message, session = self._due.popleft()
             self._effects.work += WILL_WORK
             self._router.publish(message, self._routes.find(message.topic), session)
-            if self._due and not self._has_budget():
+            if self._due and not has_budget(self._effects):
                 return False
         return True
 
@@ -85,9 +85,6 @@ class Wills(Job):
         self._held_until = None
         self._blocked.clear()
         self._jobs.queue(self)
-
-    def _has_budget(self) -> bool:
-        return self._effects.work < ITERATION_WORK and self._effects.pending_bytes < ITERATION_BYTES
 
 
 @final

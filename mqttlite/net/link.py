@@ -1,7 +1,7 @@
-"""One socket of the broker: bytes in to the core, bytes out from it. A link grows no `if` about MQTT.
+"""One end of a connection: a `Link` moves bytes between a socket and the core. It knows nothing about MQTT.
 
-Invariant: `connection` is handed back to the core with every input, and the core hears exactly once that it is gone.
-This module and `loop_driver` are compiled with the ground floor (docs/design/008).
+Invariant: a link hands its `connection` back to the core with every input, and tells the core exactly once that the
+socket is gone. This module and `loop_driver` are compiled together with the core (docs/design/008).
 """
 
 import asyncio
@@ -11,19 +11,28 @@ from collections.abc import Callable
 from typing import Final, cast, final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import Connection
+from mqttlite.core.connection import AWAITING_CONNECT, Connection
+from mqttlite.core.reasons import HoldReason
 
 ITERATION_BYTES: Final = 1_048_576
-"""When about so much waits to be written it is written at once, not after the pass: bounds what one pass piles up."""
+"""When about that many bytes wait to be written the link writes them at once and not at the end of the iteration: this
+bounds what piles up in one iteration."""
 
 MAX_DEFERRED_BYTES: Final = 1_048_576
-"""What may come in while packets wait to be looked at, before nothing more is read. Not nothing: what a client that
-leaves has sent would be lost, in the kernel when it leaves without reading our answers, in a layer that is paused when
-that ends."""
+"""How many bytes may arrive while packets wait to be handled, before the link is not read any more. It is not 0: the
+last packets of a client that leaves would be lost, in the kernel if the client leaves without reading our answers, or
+in a paused layer below us when that ends."""
 
 LONG_BYTES: Final = 131_072
-"""The same when so much waits for each of those it is for: more would save few writes, and be in no processor's cache
-any more when it is written."""
+"""The same as `ITERATION_BYTES` where that much waits for each receiver: waiting longer would save few writes, and the
+bytes would not be in the processor's cache any more when they are written."""
+
+UNWRITTEN_BYTES: Final = 8 * 1_048_576
+"""What may stay unwritten after a link's bytes were handled, if those made up more than `ITERATION_BYTES` of it. With
+more, the link is not read until the receivers have their bytes: some milliseconds of writes."""
+
+MAX_UNWRITTEN_BYTES: Final = 64 * 1_048_576
+"""The same for every link that adds to it, however little: bounds the memory that many small publishers take."""
 
 WRITE_BUFFER_BYTES: Final = 262_144
 """What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again."""
@@ -33,52 +42,147 @@ LINGER_S: Final = 5.0
 
 
 class LinkDriver(ABC):
-    """What a link needs of the `LoopDriver` that empties its outbox."""
+    """What a link needs of the `LoopDriver` that writes its outbox."""
 
     def __init__(self) -> None:
-        self.links: Final[dict[int, Link]] = {}
-        """Where a link enters itself under its connection's number."""
+        self.links: Final[dict[int, LinkPort]] = {}
+        """All links by the number of their connection. Each link enters itself."""
         self.is_stalled = False
-        """Whether a commit takes so long that whoever makes more changes is to wait for it."""
+        """Whether a commit takes so long that a link which makes more changes must wait for it."""
 
     @abstractmethod
-    def hold_up(self, link: "Link") -> None:
-        """Let a link wait for that commit: it sends what nobody acknowledges, and must be kept."""
+    def hold_for_commit(self, link: "LinkPort") -> None:
+        """Hold a link until that commit is done: the client makes changes which wait in memory."""
+
+    @abstractmethod
+    def hold_for_writes(self, link: "LinkPort") -> None:
+        """Hold a link until most of what waits for other links is written: its client publishes too much."""
 
     @abstractmethod
     def wake(self) -> None:
-        """Something came in: run once when this pass of the loop is over."""
+        """Run when this iteration of the loop has read all links: something came in."""
 
     @abstractmethod
     def run(self) -> None:
-        """Do everything in the turn now."""
+        """Carry out the effects now, as far as this iteration allows."""
 
 
-@final
-class Link:
-    """Made by a listener for each connection that it accepts. An `asyncio.Protocol` by its methods: a class that is
-    compiled cannot inherit from one that is not."""
+class LinkPort(ABC):
+    """One end of a connection, as the loop driver and the telemetry know it: a socket, or a program in this process."""
 
     __slots__ = (
         "_broker",
-        "_full",
-        "_held",
-        "_linger",
         "_loop",
         "_loop_driver",
-        "_lost_by",
-        "_on_lost",
-        "_on_made",
-        "_transport",
+        "_paused",
         "address",
         "connection",
         "gone",
         "listener",
-        "made",
         "tls_cipher",
         "tls_version",
         "transport",
     )
+
+    def __init__(self, listener: str, transport: str, broker: Broker, loop_driver: LinkDriver) -> None:
+        self.listener: Final = listener
+        self.transport: Final = transport
+        self._broker: Final = broker
+        self._loop_driver: Final = loop_driver
+        self._loop: Final = asyncio.get_running_loop()
+        self.connection: Connection
+        self.address = ""
+        """The client's address. The listener sets it where the socket does not know it, behind a proxy."""
+        self.tls_version: str | None = None
+        self.tls_cipher: str | None = None
+        self.gone = False
+        self._paused = False
+        """Whether the receiving end takes no bytes."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Take frames for the client. Harmless when it is gone."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Close when the client has its last bytes."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Close at once; harmless when it is closed."""
+
+    @property
+    @abstractmethod
+    def unsent_bytes(self) -> int:
+        """What was written and has not left yet."""
+
+    @abstractmethod
+    def _pause_reading(self) -> None:
+        """Read nothing until `_resume_reading`."""
+
+    @abstractmethod
+    def _resume_reading(self) -> None:
+        """Read again; harmless when it is gone."""
+
+    def rest(self) -> None:
+        """Stop reading if much of what arrived is not handled yet."""
+        if self.connection.framer.kept_bytes > MAX_DEFERRED_BYTES:
+            self.hold(HoldReason.DEFERRED)
+
+    def go_on(self) -> None:
+        """Handle more of what arrived."""
+        self._broker.feed(self.connection, b"", self._loop.time())
+        self._loop_driver.wake()
+
+    # ------------------------------------------------------------------ holding
+
+    def hold(self, reason: int) -> None:
+        """Do not read until `release` has taken back this reason and all others.
+
+        With `HoldReason.COMMIT` the link is not written either, as if the socket took nothing.
+        """
+        connection = self.connection
+        if not connection.hold_reasons:
+            self._pause_reading()
+        connection.hold_reasons |= reason
+        if reason == HoldReason.COMMIT:
+            self._broker.block(connection, self._loop.time())
+
+    def release(self, reason: int) -> None:
+        """Take back one reason of `hold`; harmless when the link is gone, or not held for it."""
+        connection = self.connection
+        if not connection.hold_reasons & reason:
+            return
+        connection.hold_reasons &= ~reason
+        now = self._loop.time()
+        if connection.deferred and not connection.hold_reasons & ~HoldReason.DEFERRED:
+            self._broker.effects.deferred.append(connection.number)
+            self._loop_driver.wake()
+        if not connection.hold_reasons:
+            connection.last_heard = now  # the client may have spoken meanwhile
+            self._resume_reading()
+        if reason == HoldReason.COMMIT and not self.gone and not self._paused:
+            self._broker.unblock(connection, now)
+
+    def pause_writing(self) -> None:
+        """The receiving end takes no bytes: the core keeps them."""
+        self._paused = True
+        self._broker.block(self.connection, self._loop.time())
+
+    def resume_writing(self) -> None:
+        """The opposite of `pause_writing`."""
+        self._paused = False
+        if not self.connection.hold_reasons & HoldReason.COMMIT:
+            self._broker.unblock(self.connection, self._loop.time())
+            self._loop_driver.wake()
+
+
+@final
+class Link(LinkPort):
+    """A listener makes one for each connection that it accepts. It has the methods of an `asyncio.Protocol` and does
+    not inherit from it: a compiled class cannot inherit from one that is not."""
+
+    __slots__ = ("_linger", "_lost_by", "_on_lost", "_on_made", "_transport", "made")
 
     def __init__(
         self,
@@ -89,23 +193,11 @@ class Link:
         on_made: "Callable[[Link], Connection]",
         on_lost: "Callable[[Link], None]",
     ) -> None:
-        self.listener: Final = listener
-        self.transport: Final = transport
-        self._broker: Final = broker
-        self._loop_driver: Final = loop_driver
+        super().__init__(listener, transport, broker, loop_driver)
         self._on_made: Final = on_made
         self._on_lost: Final = on_lost
-        self._loop: Final = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self.connection: Connection
-        self.address = ""
-        """The client's; said beforehand where the socket does not know it, for there is a proxy in front of us."""
-        self.tls_version: str | None = None
-        self.tls_cipher: str | None = None
         self.made = False
-        self.gone = False
-        self._full = False
-        self._held = False
         self._linger: asyncio.TimerHandle | None = None
         self._lost_by = ""
 
@@ -134,48 +226,38 @@ class Link:
         loop_driver = self._loop_driver
         effects = self._broker.effects
         changes = len(effects.changes)
+        pending = effects.pending_bytes
         self._broker.feed(self.connection, data, self._loop.time())
         if loop_driver.is_stalled and len(effects.changes) > changes:
-            loop_driver.hold_up(self)
+            loop_driver.hold_for_commit(self)
         if self.connection.deferred:
             self.rest()
         waiting = effects.pending_bytes
         is_long = 0 < LONG_BYTES * len(effects.dirty) < waiting
         if is_long or waiting > ITERATION_BYTES:
             loop_driver.run()
+            added = waiting - pending
+            left = effects.pending_bytes
+            if (left > UNWRITTEN_BYTES and added > ITERATION_BYTES) or (left > MAX_UNWRITTEN_BYTES and added > 0):
+                loop_driver.hold_for_writes(self)
         else:
             loop_driver.wake()
 
-    def pause_writing(self) -> None:
-        self._full = True
-        self._broker.block(self.connection, self._loop.time())
-
-    def resume_writing(self) -> None:
-        self._full = False
-        if not self._held:
-            self._broker.unblock(self.connection, self._loop.time())
-            self._loop_driver.wake()
-
-    def rest(self) -> None:
-        """Read no more if much of what came is yet to be looked at."""
-        if self.connection.framer.kept_bytes > MAX_DEFERRED_BYTES:
-            self.pause_reading()
-
     def go_on(self) -> None:
-        """Look at more of what came. Once that is all, a connection that was lost meanwhile is over."""
+        """Handle more of what arrived. After the last of it, a connection whose socket is gone ends."""
         self.data_received(b"")
         if self.gone and not self.connection.deferred:
             self._end()
 
     def eof_received(self) -> None:
-        """The client sends no more: the transport closes, as for every protocol that does not ask it to stay."""
+        """The client sends no more. The transport closes, because this returns nothing true."""
 
     def connection_lost(self, error: Exception | None) -> None:
         self.gone = True
         if self._linger is not None:
             self._linger.cancel()
         self._lost_by = str(error) if error is not None else ""
-        if not self.connection.deferred:  # else it sent more than was looked at, and maybe goodbye
+        if not self.connection.deferred:  # else some of its packets wait, and a DISCONNECT may be among them
             self._end()
 
     def _end(self) -> None:
@@ -184,50 +266,28 @@ class Link:
         self._on_lost(self)
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to the socket; what it does not take comes back as `pause_writing`. Harmless when it is gone."""
+        """Hand bytes to the socket. When it takes no more the transport calls `pause_writing`."""
         if not self.gone:
             self._transport.write(data)
 
-    def hold(self) -> None:
-        """Neither read nor written to until `release`, as if the socket took nothing."""
-        self._held = True
-        self.pause_reading()
-        self._broker.block(self.connection, self._loop.time())
-
-    def release(self) -> None:
-        """The opposite of `hold`; harmless when the link is gone."""
-        self._held = False
-        self.resume_reading()  # what it sent meanwhile is yet to be read
-        if not self.gone and not self._full:
-            self._broker.unblock(self.connection, self._loop.time())
-
-    def pause_reading(self) -> None:
-        """Read nothing until `resume_reading`; what it is to be sent is written."""
-        self.connection.unread = True
+    def _pause_reading(self) -> None:
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
-    def resume_reading(self) -> None:
-        """The opposite of `pause_reading`; harmless when the link is gone."""
-        if self.connection.deferred:  # there is something to be looked at before
-            self._broker.effects.deferred.append(self.connection.number)
-            self._loop_driver.wake()
-            return
-        self.connection.unread = False
-        self.connection.last_heard = self._loop.time()
+    def _resume_reading(self) -> None:
         if not self.gone and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def finish(self) -> None:
         """Close once the last bytes are sent and the client closes its end, or after `LINGER_S`.
 
-        To close a socket with bytes unread is to reset it, and the client could lose our last word, which says why.
+        Closing a socket with unread bytes resets it, and the client could lose the DISCONNECT that tells it why.
         """
         if self.gone:
             return
         transport = self._transport
         if self.connection.said_goodbye and transport.can_write_eof() and transport.get_write_buffer_size() == 0:
-            transport.close()  # it sends no more, and waits for no more
+            transport.close()  # the client sends nothing more and expects nothing more
             return
         self._linger = self._loop.call_later(LINGER_S, transport.abort)
         if transport.is_closing():
@@ -235,10 +295,15 @@ class Link:
         if transport.can_write_eof():
             try:
                 transport.write_eof()
-            except OSError:  # the client reset the connection, and the loop has yet to hear of it
+            except OSError:  # the client reset the connection, and the loop does not know it yet
                 transport.abort()
-        else:  # TLS: to close is to exchange farewells
+        else:  # TLS closes with an exchange of its own
             transport.close()
+
+    @property
+    def awaits_connect(self) -> bool:
+        """Whether its client is yet to send a whole CONNECT."""
+        return self.connection.state == AWAITING_CONNECT
 
     @property
     def unsent_bytes(self) -> int:
@@ -255,7 +320,7 @@ class Link:
         self._transport.abort()
 
 
-def about(link: Link) -> dict[str, dict[str, object]]:
+def about(link: LinkPort) -> dict[str, dict[str, object]]:
     """What a line of the log is about, as its `extra`."""
     connection = link.connection
     return {

@@ -2,11 +2,15 @@
 
 What a proxy says, and a TLS handshake, come before the core hears of a connection; what goes wrong there is said with
 the client's address.
-Invariant: a listener holds at most `max_connections`, handshakes included.
+A connection is half-open until its client has sent CONNECT. When there is no room, the oldest of these is closed for a
+new one, so that silent connections keep nobody out.
+Invariant: a listener holds at most `max_connections`, handshakes included, and `max_half_open` half-open ones, but for
+those that it has just closed.
 """
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import ssl
@@ -18,14 +22,20 @@ from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.file_limit import FileLimit
-from mqttlite.net.link import LINGER_S, Link, format_address
+from mqttlite.net.half_open import HalfOpen
+from mqttlite.net.link import LINGER_S, Link, LinkPort, format_address
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
+from mqttlite.net.tls import Handshake
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.net.websocket import WebSocket
 
 PARTING_S: Final = 0.5
 """How long clients may take to leave a broker that stops, once they have its last word."""
+
+HALF_OPEN_GRACE_S: Final = 1.0
+"""How long a half-open connection is safe from being closed because `max_connections` are open: a device that is quick
+enough gets through although others come all the time."""
 
 _log = logging.getLogger("mqttlite.net")
 
@@ -44,6 +54,7 @@ class Listener:
         context: ssl.SSLContext | None,
         proxies: Proxies | None,
         max_connections: int,
+        max_half_open: int,
         handshake_timeout_s: float,
         must_authenticate: bool,
         methods: frozenset[str],
@@ -64,6 +75,7 @@ class Listener:
             else {"ssl": context, "ssl_handshake_timeout": handshake_timeout_s, "ssl_shutdown_timeout": LINGER_S}
         )
         self._max_connections: Final = max_connections
+        self._half_open: Final = HalfOpen(max_half_open)
         self._handshake_timeout_s: Final = handshake_timeout_s
         self._anonymous: Final = Peer(None, must_authenticate, capabilities, methods)
         """Whoever shows no certificate."""
@@ -77,6 +89,8 @@ class Listener:
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
         self.turned_away = 0
         """Connections for which there was no room, or no open file."""
+        self.half_open_closed = 0
+        """Half-open connections that were closed to make room."""
         self.failed_handshakes = 0
         """Connections that did not get as far as MQTT: of TLS, and of proxies."""
         self._files: Final = FileLimit(name)
@@ -136,7 +150,7 @@ class Listener:
         """The connections it holds, handshakes included."""
         return self._open
 
-    def holds(self, link: Link) -> bool:
+    def holds(self, link: LinkPort) -> bool:
         """Whether it let this link in, and the link is still there."""
         return link in self._links
 
@@ -165,7 +179,9 @@ class Listener:
         """Count a new connection in, unless there are too many, or the broker stops."""
         if self._stopping:
             return False
-        if self._open >= self._max_connections:
+        if self._half_open.is_full:
+            self._close_oldest(math.inf)
+        elif self._open >= self._max_connections and not self._close_oldest(self._loop.time() - HALF_OPEN_GRACE_S):
             self.turned_away += 1
             if self.turned_away & (self.turned_away - 1) == 0:  # the 1st, 2nd, 4th, 8th …: not a line for each
                 _log.warning(
@@ -179,6 +195,22 @@ class Listener:
             return False
         self._open += 1
         return True
+
+    def _close_oldest(self, opened_by: float) -> bool:
+        """Close the oldest half-open connection for a new one, if it was there at that time of the loop's clock."""
+        if not self._half_open.close_oldest(opened_by):
+            return False
+        self.half_open_closed += 1
+        if self.half_open_closed & (self.half_open_closed - 1) == 0:  # the 1st, 2nd, 4th, 8th …: not a line for each
+            _log.warning(
+                "%s: half-open connections made room for new ones (max_half_open is %d); closed so far: %d",
+                *(self.name, self._half_open.limit, self.half_open_closed),
+            )
+        return True
+
+    def note_connect(self, link: LinkPort) -> None:
+        """The client of a link has sent CONNECT: the connection is no longer half-open."""
+        self._half_open.discard(link)
 
     def _leave(self) -> None:
         self._open -= 1
@@ -197,20 +229,24 @@ class Listener:
         identity = None if certificate is None else self._identity_of(certificate)
         if identity is not None:
             peer = Peer(identity, peer.must_authenticate, peer.capabilities, peer.methods)
+        self._half_open.add(link, link.abort, self._loop.time())
         return self._broker.open(peer, self._loop.time())
 
     def _on_upgrade(self, upgrade: WebSocket) -> None:
         self._upgrades.add(upgrade)
+        self._half_open.add(upgrade.link, upgrade.abort, self._loop.time())
         if self._stopping:  # accepted at the last moment
             self._loop.call_soon(upgrade.abort)
 
     def _on_upgraded(self, upgrade: WebSocket, is_link: bool) -> None:
         self._upgrades.discard(upgrade)
         if not is_link:
+            self._half_open.discard(upgrade.link)
             self._leave()
 
     def _on_lost(self, link: Link) -> None:
         self._links.discard(link)
+        self._half_open.discard(link)
         self._leave()
 
     def _begin_handshake(self, transport: asyncio.Transport) -> None:
@@ -230,11 +266,20 @@ class Listener:
         link = self._link()
         link.address = address
         protocol = self._spoken_to(link)
-        self._await(protocol, accepted, self._handshake(link, protocol, accepted))
+        task = self._await(protocol, accepted, self._handshake(link, protocol, accepted))
+
+        def close() -> None:
+            if protocol.made:
+                protocol.abort()
+            else:
+                task.cancel()
+
+        self._half_open.add(link, close, self._loop.time())
+        task.add_done_callback(lambda _task: None if protocol.made else self._half_open.discard(link))
 
     def _await(
         self, protocol: Link | WebSocket, accepted: socket.socket, handshake: Coroutine[None, None, None]
-    ) -> None:
+    ) -> "asyncio.Task[None]":
         """Let what comes before a connection run, and clean up if none comes of it."""
         task = self._loop.create_task(handshake)
         self._handshakes.add(task)
@@ -254,8 +299,10 @@ class Listener:
                 protocol.connection_lost(None)
 
         task.add_done_callback(end)
+        return task
 
     async def _handshake(self, link: Link, protocol: Link | WebSocket, accepted: socket.socket) -> None:
+        tls = Handshake(accepted)
         try:
             if self._proxies is not None:
                 await self._ask_proxy(link, accepted)
@@ -274,6 +321,7 @@ class Listener:
                 *(self.name, link.address, explain_handshake(error)),
                 extra=self._about(link.address),
             )
+            await tls.part(LINGER_S)
 
     def _about(self, address: str) -> dict[str, dict[str, object]]:
         """What a line of the log is about, as its `extra`, before there is a connection."""

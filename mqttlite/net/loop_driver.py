@@ -1,37 +1,52 @@
-"""Carries out what the core wants done, once for each pass of the loop: commit, write, ask, close.
+"""Carries out what the core wants done, once for each iteration of the loop: commit, write, ask, close.
 
-True on disk before true on the wire: an outbox that says so waits for the commit of the changes that came before it;
-the others do not. Invariants: one commit is under way at most, and what gathers meanwhile is the next; each outbox is
-in one place, `Effects.dirty`, `_held` or `_late`; a closed connection's link is closed after its last write.
+True on disk before true on the wire: an outbox that says so waits for the commit of the changes before it; the others
+do not wait. One iteration writes a bounded number of outboxes; the rest follow in later iterations, after the loop has
+read all links again. Invariants: at most one commit is under way, and the changes that arrive meanwhile are the next
+one; each dirty outbox is in one place, `Effects.dirty`, `_unwritten`, `_held`, `_committed` or `_late`; a closed
+connection's link is closed after its last write.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Question
-from mqttlite.net.link import Link, LinkDriver, about
+from mqttlite.core.reasons import HoldReason
+from mqttlite.net.link import LinkDriver, LinkPort, about
+
+WRITES_PER_ITERATION: Final = 256
+"""How many outboxes one iteration of the loop writes: a write takes about 20 microseconds, most of it in the kernel."""
+
+BYTES_PER_ITERATION: Final = 8 * 1_048_576
+"""How many bytes one iteration writes, for long writes cost by their length: some milliseconds."""
+
+NEW_WRITES: Final = WRITES_PER_ITERATION // 2
+"""How many of the writes are for outboxes that became dirty in this iteration while others wait for theirs: a message
+for one client passes the copies of a message for thousands."""
 
 RETRY_COMMIT_S: Final = 1.0
 """How long to wait before a failed commit is tried again: long enough not to hammer a full disk."""
 
 STALL_BYTES: Final = 16 * 1_048_576
 STALL_CHANGES: Final = 10_000
-"""What may pass through, or gather, during one commit before those who wait for it, and those who make more changes,
-are no longer read nor written to. Bounds what a slow or full disk costs in memory; a healthy one commits that much in
-some tens of milliseconds."""
+"""How many bytes may be written, or changes arrive, during one commit before the links that wait for a commit, and
+those that make more changes, are held. Bounds the memory that a slow or full disk costs; a healthy disk commits that
+much in some tens of milliseconds."""
 
 LATE_S: Final = 0.05
-"""A timer that rings so late shows that the loop, or the whole process, was held up."""
+"""A timer that fires this late shows that the loop, or the whole process, was held up."""
 
 CATCH_UP_S: Final = 0.001
-"""How long a late timer waits then: the loop reads every socket before it rings again."""
+"""How long a late timer waits then: the loop reads every socket before it fires again."""
 
 _log = logging.getLogger("mqttlite.store")
 
@@ -45,15 +60,15 @@ class LoopDriver(LinkDriver):
         broker: Broker,
         store: Store,
         *,
-        on_connected: Callable[[Link], None],
-        on_closed: Callable[[Link], None],
+        on_connected: Callable[[LinkPort], None],
+        on_closed: Callable[[LinkPort], None],
         on_question: Callable[[Question], None],
     ) -> None:
         super().__init__()
         self.broker: Final = broker
         self.on_written: Callable[[int], None] | None = None
-        """Told the number of a connection whose outbox was handed to its socket with messages in it that are followed.
-        What waits for a commit behind others is among them once these are."""
+        """Called with the number of a connection when its link took an outbox that holds traced messages. Traced
+        messages behind those that wait for a commit count as written with these."""
         self.retry_commit_s = RETRY_COMMIT_S
         self.stall_bytes = STALL_BYTES
         self.stall_changes = STALL_CHANGES
@@ -67,28 +82,53 @@ class LoopDriver(LinkDriver):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._catching_up = False
+        self._unwritten: Final[deque[Outbox]] = deque()
+        """Dirty outboxes that an iteration had no room for, in their order."""
+        self._unwritten_bytes = 0
+        """About how much those hold: what is left of `Effects.pending_bytes` after a run."""
+        self._writes_left = WRITES_PER_ITERATION
+        self._bytes_left = BYTES_PER_ITERATION
         self._uncommitted: list[Change] = []
         self._committing: list[Change] = []
         self._commit: asyncio.Task[None] | None = None
         self._commits_begun = 0
         self._held: list[tuple[Outbox, int]] = []
-        """Wait for the commit under way, with so many of their frames; those behind them came too late for it."""
+        """Outboxes that wait for the commit under way with that many of their frames; the frames behind those wait for
+        the next one."""
+        self._committed: Final[deque[tuple[Outbox, int]]] = deque()
+        """The same after that commit, until an iteration has room for them."""
         self._late: list[Outbox] = []
-        """Wait for the next commit."""
-        self._deferred: dict[int, Link] = {}
-        """Links of which more came than was looked at, by number."""
+        """Outboxes that wait for the next commit."""
+        self._deferred: dict[int, LinkPort] = {}
+        """Links with packets that are not handled yet, by number."""
         self._bytes_meanwhile = 0
-        self._stalled: dict[Link, None] = {}
-        """Links that are held up because a commit takes too long."""
+        self._waiting_for_commit: list[LinkPort] = []
+        """Links that are held because a commit takes too long."""
+        self._written = 0
+        """How many outboxes ever left `_unwritten`."""
+        self._waiting_for_writes: deque[tuple[LinkPort, int]] = deque()
+        """Links that are held because they published too much, until `_written` is that number: then all outboxes that
+        were in `_unwritten` have left it."""
         self._closing: list[int] = []
 
     def wake(self) -> None:
         if not self._woken:
             self._woken = True
-            self._loop.call_soon(self.run)
+            self._loop.call_soon(self._end_iteration)
+
+    def _end_iteration(self) -> None:
+        """The loop has read all links: carry out the effects, and then write what earlier iterations left."""
+        self._woken = False
+        self._writes_left = WRITES_PER_ITERATION
+        self._bytes_left = BYTES_PER_ITERATION
+        self.broker.effects.work = 0
+        if self._committed:
+            self._write_committed()
+        self.run()
+        if self._unwritten:
+            self._write_more()
 
     def run(self) -> None:
-        self._woken = False
         effects = self.broker.effects
         begun = self._commits_begun
         if effects.changes:
@@ -98,23 +138,13 @@ class LoopDriver(LinkDriver):
             if self._uncommitted:
                 self._begin_commit()
         else:
-            self._bytes_meanwhile += effects.pending_bytes
-        effects.pending_bytes = 0
-        effects.work = 0
-        dirty, effects.dirty = effects.dirty, []
+            self._bytes_meanwhile += effects.pending_bytes - self._unwritten_bytes
         committing = self._commit is not None or self._stopped
-        in_time = self._commits_begun > begun
-        links = self.links
-        for outbox in dirty:
-            if outbox.awaits_commit and committing:
-                self._hold(outbox, in_time)
-                continue
-            outbox.awaits_commit = False
-            link = links.get(outbox.number)
-            if link is not None:
-                link.write(outbox.take())
-                if outbox.traced:
-                    self._tell_written(outbox)
+        if effects.dirty:
+            self._write_dirty(effects, committing, self._commits_begun > begun)
+        elif not self._unwritten:
+            effects.pending_bytes = 0
+        self._unwritten_bytes = effects.pending_bytes
         gathered = len(self._uncommitted)
         if committing and (self._bytes_meanwhile > self.stall_bytes or gathered > self.stall_changes):
             self._stall()
@@ -123,7 +153,7 @@ class LoopDriver(LinkDriver):
         if effects.connected:
             connected, effects.connected = effects.connected, []
             for number in connected:
-                self._tell(self._on_connected, links[number])
+                self._tell(self._on_connected, self.links[number])
         if effects.questions:
             questions, effects.questions = effects.questions, []
             for question in questions:
@@ -135,8 +165,98 @@ class LoopDriver(LinkDriver):
             self._close_links()
         self._arm()
 
+    # ------------------------------------------------------------------ writing
+
+    def _write_dirty(self, effects: Effects, committing: bool, in_time: bool) -> None:
+        """Write the outboxes that became dirty, as far as this iteration has room for them.
+
+        `in_time` says that the commit under way holds all changes up to now.
+        """
+        dirty, effects.dirty = effects.dirty, []
+        links = self.links
+        unwritten = self._unwritten
+        before = len(unwritten)
+        writes_kept = WRITES_PER_ITERATION - NEW_WRITES if before else 0
+        writes_left = self._writes_left
+        bytes_left = self._bytes_left
+        for outbox in dirty:
+            if outbox.awaits_commit and committing:
+                self._hold(outbox, in_time)
+                continue
+            outbox.awaits_commit = False
+            if writes_left <= writes_kept or bytes_left <= 0:
+                unwritten.append(outbox)
+                continue
+            link = links.get(outbox.number)
+            if link is not None:
+                data = outbox.take()
+                writes_left -= 1
+                bytes_left -= len(data)
+                link.write(data)
+                if outbox.traced:
+                    self._tell_written(outbox)
+        self._writes_left = writes_left
+        self._bytes_left = bytes_left
+        if unwritten:
+            effects.pending_bytes = effects.pending_bytes * len(unwritten) // (before + len(dirty))
+            self.wake()
+        else:
+            effects.pending_bytes = 0
+
+    def _write_committed(self) -> None:
+        """Write what waited for a commit, as far as this iteration has room for it."""
+        committed = self._committed
+        while committed and self._writes_left > 0 and self._bytes_left > 0:
+            outbox, frames = committed.popleft()
+            link = self.links.get(outbox.number)
+            if link is not None and not link.gone:
+                data = outbox.take_first(frames)
+                self._writes_left -= 1
+                self._bytes_left -= len(data)
+                link.write(data)
+                if outbox.traced:
+                    self._tell_written(outbox)
+                if outbox.dirty:
+                    self.broker.effects.dirty.append(outbox)
+        if committed:
+            self.wake()
+
+    def _write_more(self) -> None:
+        """Write the outboxes that earlier iterations had no room for, as far as this one has."""
+        effects = self.broker.effects
+        unwritten = self._unwritten
+        before = len(unwritten)
+        while unwritten and self._writes_left > 0 and self._bytes_left > 0:
+            outbox = unwritten.popleft()
+            self._written += 1
+            if outbox.awaits_commit and (self._commit is not None or self._stopped):
+                self._hold(outbox, False)  # since it was put there it got frames that wait for a commit
+                continue
+            outbox.awaits_commit = False
+            link = self.links.get(outbox.number)
+            if link is not None:
+                data = outbox.take()
+                self._writes_left -= 1
+                self._bytes_left -= len(data)
+                link.write(data)
+                if outbox.traced:
+                    self._tell_written(outbox)
+        effects.pending_bytes = effects.pending_bytes * len(unwritten) // before
+        self._unwritten_bytes = effects.pending_bytes
+        if unwritten or self._closing:
+            self.wake()
+        while self._waiting_for_writes and self._waiting_for_writes[0][1] <= self._written:
+            self._waiting_for_writes.popleft()[0].release(HoldReason.UNWRITTEN)
+
+    def hold_for_writes(self, link: LinkPort) -> None:
+        if not link.gone and not link.connection.hold_reasons & HoldReason.UNWRITTEN:
+            link.hold(HoldReason.UNWRITTEN)
+            self._waiting_for_writes.append((link, self._written + len(self._unwritten)))
+
+    # ------------------------------------------------------------------ links that sent much
+
     def _defer_links(self, effects: Effects) -> None:
-        """Go on with those of whom more came than one chunk may cost when the loop has read all others."""
+        """Go on with links that sent more than one iteration may handle when the loop has read all others."""
         if not self._deferred:
             self._loop.call_soon(self._go_on)
         for number in effects.deferred:
@@ -151,37 +271,34 @@ class LoopDriver(LinkDriver):
         effects = self.broker.effects
         while deferred and effects.work < ITERATION_WORK:
             link = deferred.pop(next(iter(deferred)))
-            if link in self._stalled:
-                continue  # it goes on when it is
+            if link.connection.hold_reasons & ~HoldReason.DEFERRED:
+                continue  # it goes on when it is released
             try:
                 link.go_on()
-            except Exception:  # whatever is wrong with this one, the others are to go on
-                _log.exception("%s: what it sent could not be looked at", link.address, extra=about(link))
-                self.broker.close(link.connection, self._loop.time(), "what it sent could not be looked at")
+            except Exception:  # whatever is wrong with this client, the others go on
+                _log.exception("%s: what it sent could not be handled", link.address, extra=about(link))
+                self.broker.close(link.connection, self._loop.time(), "what it sent could not be handled")
                 link.abort()
                 if link.gone:
-                    link.go_on()  # which is its end
-            if not link.connection.deferred and link not in self._stalled:
-                link.resume_reading()
+                    link.go_on()  # which ends it
+            if not link.connection.deferred:
+                link.release(HoldReason.DEFERRED)
         if deferred:  # they are the first next time
             if not self._deferred:
                 self._loop.call_soon(self._go_on)
             self._deferred = {**deferred, **self._deferred}
 
-    def hold_up(self, link: Link) -> None:
-        if not link.gone and link not in self._stalled:
-            link.hold()
-            self._stalled[link] = None
+    # ------------------------------------------------------------------ waiting for it
 
     async def settled(self) -> None:
-        """Wait until everything up to now is committed, and handed to the links."""
+        """Wait until everything up to now is committed. What waited for that is written, or is in `_unwritten`."""
         self.run()
         last = self._commits_begun + bool(self._uncommitted)
         while self._commit is not None and self._commits_begun <= last and not self._stopped:
             await asyncio.wait([self._commit])
 
     async def stop(self) -> None:
-        """No timer rings any more, and nothing more is committed."""
+        """Stop the timer, and commit nothing more."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -195,7 +312,7 @@ class LoopDriver(LinkDriver):
     # ------------------------------------------------------------------ closing
 
     def _close_links(self) -> None:
-        """Close the links whose connections ended, but for those with a last word that waits for a commit."""
+        """Close the links whose connections ended, but for those with frames that are not written yet."""
         numbers, self._closing = self._closing, []
         for number in numbers:
             link = self.links[number]
@@ -204,7 +321,7 @@ class LoopDriver(LinkDriver):
                 self._closing.append(number)
                 continue
             del self.links[number]
-            if outbox.chunks and not link.gone:  # blocked until now: the last word follows what the link still holds
+            if outbox.chunks and not link.gone:  # blocked until now: DISCONNECT follows what the link still holds
                 link.write(outbox.take())
                 if outbox.traced:
                     self._tell_written(outbox)
@@ -212,22 +329,22 @@ class LoopDriver(LinkDriver):
             self._tell(self._on_closed, link)
 
     def _tell_written(self, outbox: Outbox) -> None:
-        """Messages were written that are followed."""
-        outbox.traced = outbox.dirty  # there may be others in what is left
+        """Report that traced messages were written."""
+        outbox.traced = outbox.dirty  # what is left may hold others
         if self.on_written is not None:
             self.on_written(outbox.number)
 
-    def _tell(self, callback: Callable[[Link], None], link: Link) -> None:
+    def _tell(self, callback: Callable[[LinkPort], None], link: LinkPort) -> None:
         try:
             callback(link)
-        except Exception:  # a log line or a telemetry row may be lost for it, but nobody's messages
-            _log.exception("%s: what is told of its connection failed", link.address, extra=about(link))
+        except Exception:  # a log line or a telemetry row may be lost, but no message
+            _log.exception("%s: a report about its connection failed", link.address, extra=about(link))
 
     # ------------------------------------------------------------------ time
 
     def _on_timer(self) -> None:
         if self._loop.time() - self._timer_at > LATE_S and not self._catching_up:
-            # Clients are not silent that nobody listened to: what they sent meanwhile is yet to be read.
+            # The loop did not listen, so clients may not be silent: first it reads what they sent meanwhile.
             self._catching_up = True
             self._timer = self._loop.call_later(CATCH_UP_S, self._on_timer)
             return
@@ -239,7 +356,7 @@ class LoopDriver(LinkDriver):
             self.run()
 
     def _arm(self) -> None:
-        """Let the one timer ring when the core has something due."""
+        """Let the one timer fire when the core has something due."""
         at = self.broker.due_at()
         if at is not None and not self._stopped and (self._timer is None or at < self._timer_at):
             if self._timer is not None:
@@ -250,7 +367,7 @@ class LoopDriver(LinkDriver):
     # ------------------------------------------------------------------ commits
 
     def _begin_commit(self) -> None:
-        """Commit what has gathered. A store that is done at once costs no task."""
+        """Commit the changes that arrived. A store that is done at once costs no task."""
         if self._stopped:
             return
         changes, self._uncommitted = self._uncommitted, []
@@ -267,7 +384,7 @@ class LoopDriver(LinkDriver):
             self._commit = self._loop.create_task(self._see_through(under_way, failure))
 
     async def _see_through(self, under_way: Awaitable[None] | None, failure: Exception | None) -> None:
-        """Await a commit, for as many attempts as it takes; then let go what waited for it."""
+        """Await a commit, in as many attempts as it takes; then write what waited for it."""
         changes = self._committing
         attempts = 1
         while True:
@@ -276,7 +393,7 @@ class LoopDriver(LinkDriver):
                     if under_way is not None:
                         await under_way
                     break
-                except Exception as error:  # whatever a store raises: the changes are still ours to keep
+                except Exception as error:  # whatever a store raises, the changes must not be lost
                     failure = error
             if attempts & (attempts - 1) == 0:  # the 1st, 2nd, 4th, 8th …: a disk may be full for hours
                 detail = failure if isinstance(failure, OSError) else repr(failure)
@@ -296,45 +413,43 @@ class LoopDriver(LinkDriver):
         self.run()
 
     def _hold(self, outbox: Outbox, in_time: bool) -> None:
-        """Let an outbox wait: for the commit under way if that holds all its changes, else for the next."""
+        """Let an outbox wait: for the commit under way if that holds all its changes, else for the next one."""
         if in_time:
-            outbox.awaits_commit = False  # unless more changes come
+            outbox.awaits_commit = False  # until it gets frames with more changes
             self._held.append((outbox, len(outbox.chunks)))
         else:
             self._late.append(outbox)
         if self.is_stalled:
-            self._hold_up(outbox)
+            self._hold_link(outbox)
 
     def _release(self) -> None:
-        """A commit is done: write what waited for it; the rest is for the run that follows."""
-        held, self._held = self._held, []
-        late, self._late = self._late, []
-        dirty = self.broker.effects.dirty
-        for outbox, frames in held:
-            link = self.links.get(outbox.number)
-            if link is not None and not link.gone:
-                link.write(outbox.take_first(frames))
-                if outbox.traced:
-                    self._tell_written(outbox)
-                if outbox.dirty:
-                    dirty.append(outbox)
-        dirty += late
+        """A commit is done: write what waited for it; the run that follows sees to the rest."""
+        self._committed.extend(self._held)
+        self._held.clear()
+        self._write_committed()
+        self.broker.effects.dirty += self._late
+        self._late.clear()
         if self.is_stalled:
             self.is_stalled = False
-            stalled, self._stalled = self._stalled, {}
-            for link in stalled:
-                link.release()
+            released, self._waiting_for_commit = self._waiting_for_commit, []
+            for stalled in released:
+                stalled.release(HoldReason.COMMIT)
 
     def _stall(self) -> None:
-        """The commit takes long: hold up everyone who waits for it, and who will."""
+        """The commit takes long: hold all links that wait for it or for the next one."""
         if not self.is_stalled:
             self.is_stalled = True
             for outbox, _frames in self._held:
-                self._hold_up(outbox)
+                self._hold_link(outbox)
             for outbox in self._late:
-                self._hold_up(outbox)
+                self._hold_link(outbox)
 
-    def _hold_up(self, outbox: Outbox) -> None:
+    def _hold_link(self, outbox: Outbox) -> None:
         link = self.links.get(outbox.number)
         if link is not None:
-            self.hold_up(link)
+            self.hold_for_commit(link)
+
+    def hold_for_commit(self, link: LinkPort) -> None:
+        if not link.gone and not link.connection.hold_reasons & HoldReason.COMMIT:
+            link.hold(HoldReason.COMMIT)
+            self._waiting_for_commit.append(link)

@@ -2,8 +2,10 @@
 
 What the HTTP request must say lives in `upgrade`. The link knows nothing of it: a `WebSocket` is its socket's protocol,
 a `FrameTransport` its transport. A frame's boundary is no packet's boundary [MQTT-6.0.0-2]: payloads are handed on as
-they come, so a frame of any length costs no memory here, and what is too long is for the core to say.
-Invariant: after our Close frame nothing is written, and nothing that comes is read but the client's.
+they come, so a frame of any length costs no memory here, and what is too long is for the core to say. Towards clients
+each packet has a frame of its own, for some clients read only the first of several.
+Invariants: after our Close frame nothing is written, and nothing that comes is read but the client's; one loop
+iteration decodes at most `PART_FRAMES` frames of a connection.
 """
 
 import asyncio
@@ -16,8 +18,20 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessag
 from wsproto.frame_protocol import CloseReason as Code
 
 from mqttlite.core.reasons import CloseReason
-from mqttlite.net.link import LINGER_S, Link, format_address
+from mqttlite.net.link import LINGER_S, MAX_DEFERRED_BYTES, Link, format_address
 from mqttlite.net.upgrade import HEAD_BYTES, Options, Refused, upgrade
+from mqttlite.wire.framer import packet_size
+
+PART_FRAMES: Final = 256
+"""How many frames of a connection are decoded before the loop serves the others: empty frames take some 6 µs each, so
+this bounds the part to about 2 ms."""
+
+MAX_EARLY_FRAMES: Final = 1_024
+"""How many frames may come before CONNECT. Clients send CONNECT in one frame; one that cuts it into a frame for each
+byte still fits, and a client that only sends empty frames is closed after a few milliseconds of work."""
+
+_SHORT_HEADERS: Final = tuple(bytes((0x82, length)) for length in range(126))
+"""The headers of unmasked binary frames that are shorter than 126 bytes (RFC 6455 §5.2)."""
 
 _CODES: Final = {
     CloseReason.CLIENT_DISCONNECTED: Code.NORMAL_CLOSURE,
@@ -47,7 +61,7 @@ class WebSocket(asyncio.Protocol):
     ) -> None:
         self.made = False
         self.gone = False
-        self._link: Final = link
+        self.link: Final = link
         self._user: Link | asyncio.Protocol = link
         self._options: Final = options
         self._timeout_s: Final = timeout_s
@@ -61,6 +75,18 @@ class WebSocket(asyncio.Protocol):
         self._deaf = False
         """What still comes is of no interest."""
         self._full = False
+        self._early_frames = 0
+        """Frames that came before CONNECT."""
+        self._is_deferred = False
+        """Whether frames wait to be decoded in the next loop iteration."""
+        self._deferred_bytes = 0
+        """What came while they wait."""
+        self._is_held = False
+        """Whether the socket is not read because too much came while they wait."""
+        self._is_paused = False
+        """Whether the link wants nothing to be read."""
+        self._error: Exception | None = None
+        """What ended the socket, once it is gone."""
         self._pong: bytes | None = None
         """What the latest ping said, until it is answered: earlier ones need no answer of their own."""
         self._failure: Exception | None = None
@@ -81,21 +107,26 @@ class WebSocket(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._full = True
-        if self._link.made:
+        if self.link.made:
             self._user.pause_writing()
 
     def resume_writing(self) -> None:
         self._full = False
         self._answer_ping()
-        if self._link.made:
+        if self.link.made:
             self._user.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.gone = True
-        self._deaf = True
+        self._error = error
         self._deadline.cancel()
-        if self._link.made:
-            self._user.connection_lost(self._failure or error)
+        if not self._is_deferred:  # else what the client sent before it left is decoded first
+            self._lose()
+
+    def _lose(self) -> None:
+        self._deaf = True
+        if self.link.made:
+            self._user.connection_lost(self._failure or self._error)
         else:
             self._on_ended(self, False)
 
@@ -130,7 +161,7 @@ class WebSocket(asyncio.Protocol):
         self._transport.write(response)
         self._frames = Connection(ConnectionType.SERVER)
         self._on_ended(self, True)
-        self._link.connection_made(FrameTransport(self, self._transport))
+        self.link.connection_made(FrameTransport(self, self._transport))
         if early:
             self._read_frames(self._frames, early)
 
@@ -140,39 +171,79 @@ class WebSocket(asyncio.Protocol):
         self.abort()
 
     def _warn(self, sentence: str) -> None:
-        address = self._link.address or format_address(self._transport.get_extra_info("peername"))
-        fields = {"peer": address, "listener": self._link.listener}
+        address = self.link.address or format_address(self._transport.get_extra_info("peername"))
+        fields = {"peer": address, "listener": self.link.listener}
         _log.warning(
-            "%s: WebSocket for %s refused with %s", self._link.listener, address, sentence, extra={"fields": fields}
+            "%s: WebSocket for %s refused with %s", self.link.listener, address, sentence, extra={"fields": fields}
         )
 
     # ------------------------------------------------------------------ frames in
 
     def _read_frames(self, frames: Connection, data: bytes) -> None:
         frames.receive_data(data)
+        if not self._is_deferred:
+            self._decode(frames)
+            return
+        self._deferred_bytes += len(data)
+        if self._deferred_bytes > MAX_DEFERRED_BYTES and not self._transport.is_closing():
+            self._is_held = True
+            self._transport.pause_reading()
+
+    def _decode(self, frames: Connection) -> None:
+        """Hand on what the next `PART_FRAMES` frames say; the others wait for the next loop iteration."""
         payloads: list[bytes | bytearray] = []
         end: CloseConnection | None = None
+        count = 0
         for event in frames.events():
+            count += 1
             if isinstance(event, CloseConnection):
                 end = event
                 break
-            if frames.state is not ConnectionState.OPEN:
-                continue
-            if isinstance(event, BytesMessage):
-                payloads.append(event.data)
-            elif isinstance(event, Ping):
-                self._pong = bytes(event.payload)
-            elif isinstance(event, TextMessage):
-                end = CloseConnection(Code.UNSUPPORTED_DATA, "a text frame came, and MQTT is binary [MQTT-6.0.0-1]")
+            if frames.state is ConnectionState.OPEN:
+                if isinstance(event, BytesMessage):
+                    payloads.append(event.data)
+                elif isinstance(event, Ping):
+                    self._pong = bytes(event.payload)
+                elif isinstance(event, TextMessage):
+                    end = CloseConnection(Code.UNSUPPORTED_DATA, "a text frame came, and MQTT is binary [MQTT-6.0.0-1]")
+                    break
+            if count == PART_FRAMES:
+                self._is_deferred = True
+                self._loop.call_soon(self._go_on)
                 break
-        if payloads:
-            self._user.data_received(b"".join(payloads))
+        payload = b"".join(payloads)
+        if payload:
+            self._user.data_received(payload)
         self._answer_ping()
+        if self.link.awaits_connect:
+            self._early_frames += count
+            if self._early_frames > MAX_EARLY_FRAMES and end is None:
+                end = CloseConnection(Code.POLICY_VIOLATION, f"more than {MAX_EARLY_FRAMES} frames came before CONNECT")
         if end is not None:
             self._end(frames, end)
 
+    def _go_on(self) -> None:
+        """Decode the next part. Once that is all, a socket that was lost meanwhile is over."""
+        self._is_deferred = False
+        try:
+            if not self._deaf and self._frames is not None:
+                self._decode(self._frames)
+        except Exception:  # as where a protocol fails that the loop calls itself
+            _log.exception("%s: what it sent could not be looked at", self.link.address)
+            self._deaf = True
+            self.abort()
+        if self._is_deferred:
+            return
+        self._deferred_bytes = 0
+        if self._is_held:
+            self._is_held = False
+            if not self._is_paused:
+                self.resume_reading()
+        if self.gone:
+            self._lose()
+
     def _answer_ping(self) -> None:
-        if self._pong is not None and not self._full and self._frames is not None:
+        if self._pong is not None and not self._full and not self.gone and self._frames is not None:
             pong, self._pong = self._pong, None
             if self._frames.state is ConnectionState.OPEN:
                 self._transport.write(self._frames.send(Pong(pong)))
@@ -184,7 +255,9 @@ class WebSocket(asyncio.Protocol):
         if frames.state is ConnectionState.OPEN:
             self._failure = ConnectionError(event.reason)
             self.close(event.code, event.reason or "")
-            if event.code is Code.UNSUPPORTED_DATA:
+            if self.gone:
+                self._deaf = True
+            elif event.code is Code.UNSUPPORTED_DATA:
                 self._read_frames(frames, b"")  # the client's Close may be here already
             else:  # the parser is lost, and so is the Close frame that it could have found
                 self._deaf = True
@@ -195,19 +268,21 @@ class WebSocket(asyncio.Protocol):
             if event.code not in (Code.NORMAL_CLOSURE, Code.NO_STATUS_RCVD):
                 reason = f": {event.reason}" if event.reason else ""
                 self._failure = ConnectionError(f"the client closed its WebSocket with {int(event.code)}{reason}")
-            self._transport.write(frames.send(event.response()))
+            if not self.gone:
+                self._transport.write(frames.send(event.response()))
         self._transport.close()
 
     def write(self, data: bytes) -> None:
-        """Send a binary frame, unless a Close frame was sent or came."""
+        """Send whole packets, each in a binary frame, unless a Close frame was sent or came."""
         frames = self._frames
-        if data and frames is not None and frames.state is ConnectionState.OPEN:
-            self._transport.write(frames.send(BytesMessage(data)))
+        if data and frames is not None and frames.state is ConnectionState.OPEN and not self.gone:
+            is_cut = self._user is not self.link  # a relay hands on bytes that are cut anywhere
+            self._transport.write(_header(len(data)) + data if is_cut else in_frames(data))
 
     def close(self, code: int, reason: str) -> None:
         """Send a Close frame; when the client's has come, or does not come within `LINGER_S`, the socket is closed."""
         frames = self._frames
-        if frames is not None and frames.state is ConnectionState.OPEN:
+        if frames is not None and frames.state is ConnectionState.OPEN and not self.gone:
             self._transport.write(frames.send(CloseConnection(code, reason)))
             self._deadline = self._loop.call_later(LINGER_S, self._transport.abort)
 
@@ -217,8 +292,19 @@ class WebSocket(asyncio.Protocol):
 
     def finish(self) -> None:
         """Close because the core has ended the connection."""
-        reason = self._link.connection.close_reason
+        reason = self.link.connection.close_reason
         self.close(_CODES.get(reason, Code.POLICY_VIOLATION), str(reason))
+
+    def pause_reading(self) -> None:
+        """Read nothing until `resume_reading`."""
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """The opposite of `pause_reading`; the socket is read again once no frames wait that fill the buffer."""
+        self._is_paused = False
+        if not self._is_held and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing() or self._frames is None or self._frames.state is not ConnectionState.OPEN
@@ -236,8 +322,33 @@ class WebSocket(asyncio.Protocol):
             self._transport.close()
 
 
+def in_frames(packets: bytes) -> bytes:
+    """Whole packets, one after another, as unmasked binary frames with a packet in each."""
+    end = len(packets)
+    size = packet_size(packets, 0)
+    if size == end:
+        return _header(end) + packets
+    pieces: list[bytes] = []
+    at = 0
+    while at < end:
+        size = packet_size(packets, at)
+        assert size, "only whole packets are written"
+        pieces.append(_header(size))
+        pieces.append(packets[at : at + size])
+        at += size
+    return b"".join(pieces)
+
+
+def _header(length: int) -> bytes:
+    if length < 126:
+        return _SHORT_HEADERS[length]
+    if length < 65_536:
+        return b"\x82\x7e" + length.to_bytes(2, "big")
+    return b"\x82\x7f" + length.to_bytes(8, "big")
+
+
 class FrameTransport(asyncio.Transport):
-    """What a link takes for its transport: each write becomes one frame."""
+    """What a link takes for its transport: each packet that it writes becomes one frame."""
 
     __slots__ = ("_socket", "_web")
 
@@ -265,10 +376,10 @@ class FrameTransport(asyncio.Transport):
         self._socket.abort()
 
     def pause_reading(self) -> None:
-        self._socket.pause_reading()
+        self._web.pause_reading()
 
     def resume_reading(self) -> None:
-        self._socket.resume_reading()
+        self._web.resume_reading()
 
     def get_write_buffer_size(self) -> int:
         return self._socket.get_write_buffer_size()

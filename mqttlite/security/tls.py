@@ -31,13 +31,16 @@ class TlsOptions:
     min_version: Literal["1.2", "1.3"] = "1.2"
 
 
-def server_context(options: TlsOptions) -> ssl.SSLContext:
-    """The context of a listener. Session tickets stay on: a device that reconnects skips half of the handshake."""
+def server_context(options: TlsOptions, kind: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:
+    """The context of a listener, of the class `kind`.
+
+    Session tickets stay on: a device that reconnects skips half of the handshake.
+    """
     if options.require_client_cert and options.ca_file is None:
         raise TlsConfigError(
             "ca_file", "Client certificates are required, but no CA file says which ones to trust. Set ca_file."
         )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = kind(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if options.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
     context.num_tickets = 1  # a device keeps one to come back with, and each is a twentieth of a handshake's work
     context.options |= ssl.OP_NO_RENEGOTIATION  # a client could make us do the dear half of a handshake for ever

@@ -1,7 +1,7 @@
-"""What the broker has done so far and holds now, summed up. Who publishes it, and under which names, is not known here.
+"""Sums over connections: what they counted, and how many came and went since the start.
 
-Nothing is counted for it where messages pass: connections and sessions count for themselves, and a `Survey` reads
-them, a slice at a time. Invariant: a connection is counted once, while it is there or among those that ended.
+Messages cost nothing here: connections and sessions count for themselves, and a snapshot adds them up. Invariant:
+a connection is counted once, while it is open or among those that ended.
 """
 
 from typing import Final
@@ -9,17 +9,21 @@ from typing import Final
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection
 from mqttlite.core.reasons import count
-from mqttlite.core.session import Session
+from mqttlite.event_hub import Link, Listener
+from mqttlite.wire.constants import VERSION_NAMES
 
-SLICE: Final = 100
-"""Connections and sessions to look at in one pass of the loop: less than half a millisecond."""
+NO_VERSION: Final = "none"
+"""The protocol version of a connection that has not sent its CONNECT yet."""
+
+Kind = tuple[str, str, str]
+"""Listener, transport and protocol version of a connection."""
 
 _ACK_BYTES: Final = 4
 """An acknowledgement, where it has no reason code."""
 
 
 class Totals:
-    """Sums over connections. A PUBLISH is a message; a packet is anything."""
+    """A PUBLISH is a message; a packet is anything."""
 
     __slots__ = (
         "bytes_received",
@@ -69,19 +73,18 @@ class Totals:
         copied.drops = dict(self.drops)
         return copied
 
-    def keep_up_with(self, former: "Totals") -> None:
-        """Fall behind nothing that was said before: a connection may end between two slices of a survey, and a client
-        come back with what it missed."""
+    def raise_to(self, previous: "Totals") -> None:
+        """Let no counter fall below an earlier value: a connection may end between two slices of a snapshot."""
         for name in Totals.__slots__:
             if name != "drops":
-                setattr(self, name, max(getattr(self, name), getattr(former, name)))
-        for reason, messages in former.drops.items():
+                setattr(self, name, max(getattr(self, name), getattr(previous, name)))
+        for reason, messages in previous.drops.items():
             self.drops[reason] = max(messages, self.drops.get(reason, 0))
 
     def add(self, connection: Connection) -> None:
         """Add what a connection has counted.
 
-        Acknowledgements are not: each message of QoS 1 stands for one, each of QoS 2 for three.
+        Connections do not count acknowledgements: each message of QoS 1 stands for one, each of QoS 2 for three.
         """
         outbox = connection.outbox
         received = connection.received_qos0 + connection.received_qos1 + connection.received_qos2
@@ -116,31 +119,39 @@ class Totals:
             count(self.drops, reason, messages)
 
 
-class Survey:
-    """One look at everything: call `step` until it says that all was seen."""
+class ConnectionCounters(Listener):
+    """How many connections came and went since the start, by kind and reason."""
 
-    def __init__(self, core: Broker, connections: list[Connection], ended: Totals) -> None:
-        self.totals: Final = ended.copy()
-        self.totals.add_drops(core.router.drops)
-        self.inflight = 0
-        self.queued = 0
-        self.queued_bytes = 0
-        self._connections: Final = connections
-        self._sessions: Final = core.sessions.values()
-        self._at = 0
+    def __init__(self, core: Broker) -> None:
+        self._core: Final = core
+        self.ended: Final = Totals()
+        """The sums over connections that are over."""
+        self.connected: Final[dict[Kind, int]] = {}
+        """Clients that were accepted."""
+        self.disconnected: Final[dict[str, int]] = {}
+        """Accepted connections that ended, by close reason."""
+        self.refused: Final[dict[tuple[str, str], int]] = {}
+        """Connections that ended before they were accepted, by listener and close reason."""
+        self.most_online = 0
+        """The most clients that were connected at once."""
 
-    def step(self) -> bool:
-        """Look at the next of them; True when there are no more."""
-        start, self._at = self._at, self._at + SLICE
-        for connection in self._connections[start : self._at]:
-            self.totals.add(connection)
-        for session in self._sessions[start : self._at]:
-            self._add_session(session)
-        return self._at >= max(len(self._connections), len(self._sessions))
+    def on_connected(self, link: Link) -> None:
+        kind = kind_of(link)
+        self.connected[kind] = self.connected.get(kind, 0) + 1
+        self.most_online = max(self.most_online, self._core.online)
 
-    def _add_session(self, session: Session) -> None:
-        self.inflight += len(session.inflight) + len(session.released)
-        self.queued += session.queued
-        self.queued_bytes += session.queued_bytes
-        if session.outbox is None:  # else its connection tells what was dropped
-            self.totals.add_drops(session.drops)
+    def on_refused(self, link: Link) -> None:
+        self.ended.add(link.connection)
+        refused = link.listener, str(link.connection.close_reason)
+        self.refused[refused] = self.refused.get(refused, 0) + 1
+
+    def on_closed(self, link: Link) -> None:
+        self.ended.add(link.connection)
+        reason = str(link.connection.close_reason)
+        self.disconnected[reason] = self.disconnected.get(reason, 0) + 1
+
+
+def kind_of(link: Link) -> Kind:
+    """Listener, transport, and `3.1`, `3.1.1`, `5.0` or `NO_VERSION`."""
+    version = link.connection.version
+    return link.listener, link.transport, VERSION_NAMES[version] if version else NO_VERSION

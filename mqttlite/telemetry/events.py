@@ -10,7 +10,8 @@ from typing import Final
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
-from mqttlite.telemetry.intervals import Link, Write
+from mqttlite.event_hub import Link
+from mqttlite.telemetry.intervals import Write
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.tables import EventRow
 from mqttlite.telemetry.wall import Wall

@@ -6,10 +6,10 @@ loop goes on; an interval has `MAX_DROPS` rows of drops at most, and of topics a
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sized
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from mqttlite.core.connection import Connection
 from mqttlite.core.traffic import TopicTraffic, Traffic
+from mqttlite.event_hub import Link
 from mqttlite.telemetry.histograms import Histogram, Histograms, Key, Labels
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.tables import ActivityRow, DropRow, LatencyRow, Row, TrafficRow
@@ -28,19 +28,6 @@ _T = TypeVar("_T")
 
 Write = Callable[[str, Row], None]
 """Takes a row of a table, and neither waits nor raises."""
-
-
-class Link(Protocol):
-    """What the rooms know of a connection that the core does not."""
-
-    @property
-    def connection(self) -> Connection: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def listener(self) -> str: ...
-    @property
-    def transport(self) -> str: ...
 
 
 class _Reading:

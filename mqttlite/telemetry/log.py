@@ -1,4 +1,4 @@
-"""The log: text for people or JSON for programs, written by a thread so that nobody who reads it can stop the broker.
+"""The log: text for people or JSON for programs, formatted and written by a thread.
 
 A line's subject is passed beside its words, `extra={"fields": {"client_id": …}}`. Invariants: the event loop never
 waits for the reader of the log; at most `QUEUE_LINES` lines wait; of warnings of one kind at most `LINES_PER_S` are
@@ -24,12 +24,15 @@ from pythonjsonlogger.msgspec import MsgspecFormatter
 LINES_PER_S: Final = 100
 """Warnings and errors of one kind: more than anybody reads, and 1 GB a day at the worst."""
 
+MAX_KINDS: Final = 1_000
+"""Kinds of warnings that are counted apart; our own are some tens. The rest of a logger's count as one kind."""
+
 MAX_CHARACTERS: Final = 1_000
 """Of a message, and of each of its fields: a client chooses its identifier, and may choose one of 65 535."""
 
 QUEUE_LINES: Final = 10_000
-"""Lines that wait to be written: those of 5,000 clients that come and go while the reader pauses, 3 MB of ordinary
-lines and 40 MB of the longest."""
+"""Lines that wait to be written: those of 5,000 clients that connect and disconnect while the reader pauses, 15 MB of
+ordinary records and 60 MB of the longest."""
 
 FLUSH_S: Final = 1.0
 """How long the end of the program waits for a reader of the log that does not read."""
@@ -41,6 +44,10 @@ thread has to give it the interpreter."""
 BATCH_LINES: Final = 1_000
 """Lines that leave in one piece at most."""
 
+YIELD_LINES: Final = 16
+"""Lines to format before the thread gives the interpreter back, a fraction of a millisecond: else it would keep it from
+the loop for the interpreter's switch interval, 5 ms."""
+
 _WAIT_MS: Final = 100
 """How often a thread that waits for the reader looks whether the program ends."""
 
@@ -48,8 +55,11 @@ _LINE: Final = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 def shortened(text: str) -> str:
-    """The text, or its first `MAX_CHARACTERS` and its length."""
-    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text)} characters)"
+    """The text; of a long one the beginning and its length, `MAX_CHARACTERS` in all."""
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    ending = f"… ({len(text)} characters)"
+    return text[: MAX_CHARACTERS - len(ending)] + ending
 
 
 class TextFormatter(logging.Formatter):
@@ -94,9 +104,12 @@ def _utc(second: int) -> str:
 
 
 class LogQueue(QueueHandler):
-    """Formats a record on the thread that logs it, and queues the line for `LogWriter`; a full queue drops it."""
+    """Queues records for `LogWriter`, which formats them; a full queue drops them.
 
-    queue: SimpleQueue[str | None]
+    The values of a record must not change after the call: they are text, numbers and exceptions.
+    """
+
+    queue: SimpleQueue[logging.LogRecord | None]
 
     def __init__(self, as_json: bool = False) -> None:
         super().__init__(SimpleQueue())
@@ -104,8 +117,23 @@ class LogQueue(QueueHandler):
         self.dropped = 0
         """Lines that met a full queue."""
 
-    def prepare(self, record: logging.LogRecord) -> str:
-        return self.format(record)
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """What is queued: no traceback, which would keep its frames alive, and no long text."""
+        if record.exc_info:
+            assert self.formatter is not None, "set by the constructor"
+            record.exc_text = self.formatter.formatException(record.exc_info)
+            record.exc_info = None
+        arguments = record.args
+        if type(arguments) is tuple:
+            for each in arguments:
+                if type(each) is str and len(each) > MAX_CHARACTERS:
+                    record.msg, record.args = shortened(record.getMessage()), None
+                    break
+        fields: dict[str, object] = getattr(record, "fields", {})
+        for name, value in fields.items():
+            if type(value) is str and len(value) > MAX_CHARACTERS:
+                fields[name] = shortened(value)
+        return record
 
     def enqueue(self, record: Any) -> None:
         if self.queue.qsize() < QUEUE_LINES:  # exact: the handler's lock is held
@@ -118,7 +146,7 @@ class LogWriter(QueueListener):
     """Writes the lines of a `LogQueue` on a thread of its own. `stop` takes `FLUSH_S` at most where the system can say
     whether a write would block, so not on Windows."""
 
-    queue: SimpleQueue[str | None]
+    queue: SimpleQueue[logging.LogRecord | None]
 
     def __init__(self, lines: LogQueue, stream: TextIO) -> None:
         super().__init__(lines.queue)
@@ -127,6 +155,7 @@ class LogWriter(QueueListener):
         self._file, self._poll = _pollable(stream)
         self._batch: Final[list[str]] = []
         self._reported = 0
+        self._formatted = 0
         self._ending: Final = threading.Event()
         self._ends_at = math.inf
 
@@ -136,19 +165,25 @@ class LogWriter(QueueListener):
         self.queue.put_nowait(None)
 
     def dequeue(self, block: bool) -> Any:
-        line = None
+        record = None
         if len(self._batch) < BATCH_LINES:
             with contextlib.suppress(Empty):
-                line = self.queue.get_nowait()
-        if line is None:  # the queue is empty, the batch full, or the program ends
+                record = self.queue.get_nowait()
+        if record is None:  # the queue is empty, the batch full, or the program ends
             self._write_batch()
             if not self._ending.is_set() or not self.queue.empty():
-                line = self.queue.get(block)
+                record = self.queue.get(block)
                 self._ending.wait(COLLECT_S)
-        return line
+        return record
 
     def handle(self, record: Any) -> None:
-        self._batch.append(record)
+        try:
+            self._batch.append(self._lines.format(record))
+        except Exception:
+            self._lines.handleError(record)
+        self._formatted += 1
+        if self._formatted % YIELD_LINES == 0:
+            time.sleep(0)
 
     def _write_batch(self) -> None:
         self._write(self._batch)
@@ -213,20 +248,22 @@ def _queues() -> list[LogQueue]:
 
 
 class Calm(logging.Filter):
-    """For a handler. A kind is the place in the code that a line comes from; lines below a warning are all let through,
-    for they are about clients that were let in."""
+    """For a handler. Lines of one kind have the same logger and the same words around their values; lines below a
+    warning are all written, for they are about clients that were accepted."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: Final[dict[tuple[str, int], _Kind]] = {}
+        self._kinds: Final[dict[tuple[str, str], _Kind]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
             return True
-        place = record.pathname, record.lineno
-        kind = self._kinds.get(place)
+        key = record.name, str(record.msg)
+        kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[place] = _Kind()
+            if len(self._kinds) >= MAX_KINDS:
+                key = record.name, ""
+            kind = self._kinds.setdefault(key, _Kind())
         if record.created >= kind.until or record.created < kind.until - 1:  # the clock may have been set back
             kind.until = record.created + 1
             kind.lines = 0

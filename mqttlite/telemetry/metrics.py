@@ -1,7 +1,6 @@
-"""The figures of a broker as Prometheus' metrics. docs/reference/metrics.md lists them; a test compares.
+"""A report in the text format of Prometheus. docs/reference/metrics.md lists the metrics; a test compares.
 
-How they are gathered is not known here. Invariant: no label has a value that a client chooses, so that nobody can fill
-a Prometheus by connecting.
+Invariant: no label has a value that a client chooses, so that no client can fill a Prometheus by connecting.
 """
 
 import os
@@ -20,8 +19,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from mqttlite.telemetry.figures import Figures
 from mqttlite.telemetry.histograms import Histogram, bounds_of
+from mqttlite.telemetry.report import Report
 
 if sys.platform != "win32":
     import resource
@@ -29,25 +28,25 @@ if sys.platform != "win32":
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 BOUNDS_US: Final = tuple(1 << exponent for exponent in range(4, 26))
-"""Upper bounds of the buckets, from 16 µs to 34 s, each twice the one before: where our own buckets have bounds too, so
-that nothing is guessed."""
+"""Upper bounds of the buckets, from 16 µs to 34 s, each twice the one before. Our own buckets have bounds there too, so
+that no count is interpolated."""
 
 PIECE: Final = 30
-"""Samples that are written in one pass of the loop: less than half a millisecond."""
+"""Samples that are formatted in one loop iteration: less than half a millisecond."""
 
 _Labels = Mapping[str, str]
 _Values = Sequence[tuple[_Labels, float]]
 _NO_LABELS: Final[_Labels] = {}
 
 
-def exposition(figures: Figures) -> Iterator[bytes]:
-    """All metrics in the text format of Prometheus, piece by piece, so that others get their turn between."""
-    for family in families(figures):
+def exposition(report: Report) -> Iterator[bytes]:
+    """All metrics in the text format of Prometheus, piece by piece, so that the loop can go on in between."""
+    for family in families(report):
         for start in range(0, max(1, len(family.samples)), PIECE):
             part = Metric(family.name, family.documentation, family.type)
             part.samples = family.samples[start : start + PIECE]
             text = generate_latest(_One(part))
-            yield text if start == 0 else text.split(b"\n", 2)[2]  # whose help and type were said before
+            yield text if start == 0 else text.split(b"\n", 2)[2]  # help and type stand before the first piece
 
 
 class _One(Collector):
@@ -58,28 +57,28 @@ class _One(Collector):
         yield self._family
 
 
-def families(figures: Figures) -> Iterator[Metric]:
+def families(report: Report) -> Iterator[Metric]:
     """Each metric."""
-    build = figures.build
+    build = report.build
     yield _gauge(
         "mqttlite_build_info",
         "What runs: always 1.",
         [({"version": build.version, "compiled": str(build.compiled).lower(), "python": build.python}, 1)],
     )
-    yield _gauge("mqttlite_uptime_seconds", "Time since the broker started.", _only(figures.uptime_s))
+    yield _gauge("mqttlite_uptime_seconds", "Time since the broker started.", _only(report.uptime_s))
     yield _gauge(
-        "mqttlite_ready", "1 while clients may come in, 0 while it starts or stops.", _only(not figures.not_ready)
+        "mqttlite_ready", "1 while clients may come in, 0 while it starts or stops.", _only(not report.not_ready)
     )
-    yield from _messages(figures)
-    yield from _connections(figures)
-    yield from _held(figures)
-    yield from _timing(figures)
-    yield from _telemetry(figures)
+    yield from _messages(report)
+    yield from _connections(report)
+    yield from _held(report)
+    yield from _timing(report)
+    yield from _telemetry(report)
     yield from _process()
 
 
-def _messages(figures: Figures) -> Iterator[Metric]:
-    totals = figures.totals
+def _messages(report: Report) -> Iterator[Metric]:
+    totals = report.snapshot.totals
     received = totals.received_qos0, totals.received_qos1, totals.received_qos2
     sent = totals.sent_qos0, totals.sent_qos1, totals.sent_qos2
     yield _counter(
@@ -109,136 +108,145 @@ def _messages(figures: Figures) -> Iterator[Metric]:
     )
 
 
-def _connections(figures: Figures) -> Iterator[Metric]:
+def _connections(report: Report) -> Iterator[Metric]:
+    snapshot = report.snapshot
     yield _gauge(
         "mqttlite_connections",
         "Open connections; their protocol is none until their CONNECT has come.",
-        [(_kind(*kind), count) for kind, count in sorted(figures.connections.items())],
+        [(_kind(*kind), count) for kind, count in sorted(snapshot.connections.items())],
     )
-    yield _counter("mqttlite_connections_opened", "Connections that were ever opened.", _only(figures.opened))
+    yield _counter("mqttlite_connections_opened", "Connections that were ever opened.", _only(snapshot.opened))
     yield _counter(
         "mqttlite_connects",
         "Clients that were accepted.",
-        [(_kind(*kind), count) for kind, count in sorted(figures.connected.items())],
+        [(_kind(*kind), count) for kind, count in sorted(snapshot.connected.items())],
     )
     yield _counter(
         "mqttlite_disconnects",
         "Accepted connections that ended, by close reason.",
-        [({"reason": reason}, count) for reason, count in sorted(figures.disconnected.items())],
+        [({"reason": reason}, count) for reason, count in sorted(snapshot.disconnected.items())],
     )
     yield _counter(
         "mqttlite_connections_refused",
         "Connections that ended before they were accepted, by close reason.",
         [
             ({"listener": listener, "reason": reason}, count)
-            for (listener, reason), count in sorted(figures.refused.items())
+            for (listener, reason), count in sorted(snapshot.refused.items())
         ],
     )
     yield _counter(
         "mqttlite_connections_turned_away",
         "Connections closed at once, for there were max_connections, or no open files left for it.",
-        [({"listener": each.name}, each.turned_away) for each in figures.listeners],
+        [({"listener": each.name}, each.turned_away) for each in report.listeners],
+    )
+    yield _counter(
+        "mqttlite_half_open_connections_closed",
+        "Connections closed before their CONNECT came, to make room for others.",
+        [({"listener": each.name}, each.half_open_closed) for each in report.listeners],
     )
     yield _counter(
         "mqttlite_handshakes_failed",
         "Handshakes of TLS, and headers of proxies, that failed.",
-        [({"listener": each.name}, each.failed_handshakes) for each in figures.listeners],
+        [({"listener": each.name}, each.failed_handshakes) for each in report.listeners],
     )
     yield _gauge(
         "mqttlite_tls_certificate_not_after_timestamp_seconds",
         "When a listener's certificate is out of date, in seconds since 1970.",
         [
             ({"listener": each.name}, each.certificate_ends_at)
-            for each in figures.listeners
+            for each in report.listeners
             if each.certificate_ends_at is not None
         ],
     )
 
 
-def _held(figures: Figures) -> Iterator[Metric]:
+def _held(report: Report) -> Iterator[Metric]:
+    snapshot = report.snapshot
     yield _gauge(
         "mqttlite_sessions",
         "Sessions, with their client connected or away.",
-        [({"state": "connected"}, figures.online), ({"state": "away"}, figures.sessions - figures.online)],
+        [({"state": "connected"}, snapshot.online), ({"state": "away"}, snapshot.sessions - snapshot.online)],
     )
     yield _counter(
-        "mqttlite_sessions_expired", "Sessions that ended while their client was away.", _only(figures.sessions_expired)
+        "mqttlite_sessions_expired",
+        "Sessions that ended while their client was away.",
+        _only(snapshot.sessions_expired),
     )
     yield _gauge(
         "mqttlite_subscriptions",
         "Subscriptions of all sessions.",
-        [({"kind": "plain"}, figures.subscriptions), ({"kind": "shared"}, figures.shared_subscriptions)],
+        [({"kind": "plain"}, snapshot.subscriptions), ({"kind": "shared"}, snapshot.shared_subscriptions)],
     )
-    yield _gauge("mqttlite_retained_messages", "Retained messages.", _only(figures.retained))
-    yield _gauge("mqttlite_retained_bytes", "Their topics and payloads.", _only(figures.retained_bytes))
-    yield _gauge("mqttlite_queued_messages", "Messages that wait in sessions' queues.", _only(figures.queued))
-    yield _gauge("mqttlite_queued_bytes", "Their topics and payloads.", _only(figures.queued_bytes))
+    yield _gauge("mqttlite_retained_messages", "Retained messages.", _only(snapshot.retained))
+    yield _gauge("mqttlite_retained_bytes", "Their topics and payloads.", _only(snapshot.retained_bytes))
+    yield _gauge("mqttlite_queued_messages", "Messages that wait in sessions' queues.", _only(snapshot.queued))
+    yield _gauge("mqttlite_queued_bytes", "Their topics and payloads.", _only(snapshot.queued_bytes))
     yield _gauge(
         "mqttlite_inflight_messages",
         "QoS 1 and 2 messages to clients that are not acknowledged to the end.",
-        _only(figures.inflight),
+        _only(snapshot.inflight),
     )
     yield _gauge(
-        "mqttlite_outbox_bytes", "Bytes that wait for clients whose sockets take none.", _only(figures.outbox_bytes)
+        "mqttlite_outbox_bytes", "Bytes that wait for clients whose sockets take none.", _only(snapshot.outbox_bytes)
     )
     yield _gauge(
-        "mqttlite_connections_blocked", "Connections whose sockets take no bytes for now.", _only(figures.blocked)
+        "mqttlite_connections_blocked", "Connections whose sockets take no bytes for now.", _only(snapshot.blocked)
     )
-    if figures.oldest_unacknowledged_s is not None:
+    if report.oldest_unacknowledged_s is not None:
         yield _gauge(
             "mqttlite_oldest_unacknowledged_seconds",
             "For how long the oldest of the followed messages that are not acknowledged has been with its client.",
-            _only(figures.oldest_unacknowledged_s),
+            _only(report.oldest_unacknowledged_s),
         )
 
 
-def _timing(figures: Figures) -> Iterator[Metric]:
+def _timing(report: Report) -> Iterator[Metric]:
     yield _histogram(
         "mqttlite_event_loop_lag_seconds",
         "How late the event loop came to a timer, looked at ten times a second.",
-        [({}, figures.lag)],
+        [({}, report.lag)],
     )
     yield _histogram(
         "mqttlite_store_commit_duration_seconds",
         "How long a commit took to be durable (fsync where the store has one).",
-        [({}, figures.commits)],
+        [({}, report.commits)],
     )
     yield _counter(
-        "mqttlite_store_commit_failures", "Commits that failed; each is tried again.", _only(figures.commit_failures)
+        "mqttlite_store_commit_failures", "Commits that failed; each is tried again.", _only(report.commit_failures)
     )
-    yield _gauge("mqttlite_store_failing", "1 while the latest commit failed, else 0.", _only(figures.store_failing))
-    if figures.latency:
+    yield _gauge("mqttlite_store_failing", "1 while the latest commit failed, else 0.", _only(report.store_failing))
+    if report.latency:
         yield _histogram(
             "mqttlite_message_latency_seconds",
             "How long followed messages took in each stage.",
-            [({"stage": stage}, histogram) for stage, histogram in figures.latency.items()],
+            [({"stage": stage}, histogram) for stage, histogram in report.latency.items()],
         )
 
 
-def _telemetry(figures: Figures) -> Iterator[Metric]:
+def _telemetry(report: Report) -> Iterator[Metric]:
     yield _counter(
         "mqttlite_log_lines_dropped",
         "Lines of the log that were dropped, for nobody read them in time.",
-        _only(figures.log_lines_dropped),
+        _only(report.log_lines_dropped),
     )
-    if figures.rows_written:
+    if report.rows_written:
         yield _counter(
             "mqttlite_telemetry_rows_written",
             "Rows of the dataset that are in files.",
-            [({"table": table}, rows) for table, rows in figures.rows_written.items()],
+            [({"table": table}, rows) for table, rows in report.rows_written.items()],
         )
         yield _counter(
             "mqttlite_telemetry_rows_dropped",
             "Rows of the dataset that were dropped, for the disk was too slow or failed.",
-            [({"table": table}, rows) for table, rows in figures.rows_dropped.items()],
+            [({"table": table}, rows) for table, rows in report.rows_dropped.items()],
         )
 
 
 def _process() -> Iterator[Metric]:
-    """What prometheus-client's collector tells of a process, under the same names, for those of Linux.
+    """The metrics of prometheus-client's process collector, under the same names.
 
-    That one lists /proc/self/fd, which takes 23 ms with 20 000 clients and holds the loop up so long; here the kernel
-    is asked for the number (Linux 6.2 and later say it).
+    That collector lists /proc/self/fd, which holds up the loop for 23 ms with 20 000 clients; we ask the kernel for the
+    number of files, which Linux knows from 6.2 on.
     """
     yield _counter(
         "process_cpu_seconds", "Total user and system CPU time spent in seconds.", _only(time.process_time())

@@ -12,16 +12,17 @@ from typing import Final
 from mqttlite.core.broker import Broker
 from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL, count
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
+from mqttlite.event_hub import Link, Listener
 from mqttlite.telemetry.delivery_log import DeliveryLog
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.events import Events
 from mqttlite.telemetry.histograms import STAGES, Histogram
-from mqttlite.telemetry.intervals import SLICE, Intervals, Link, Write
+from mqttlite.telemetry.intervals import SLICE, Intervals, Write
 from mqttlite.telemetry.options import Options
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.sampling import PER_S, Sampler
 from mqttlite.telemetry.tables import SampleRow
-from mqttlite.telemetry.tracing import DeliveryOutcome, Listener, MessageTracer, Traced
+from mqttlite.telemetry.tracing import DeliveryOutcome, MessageTracer, Traced, TraceListener
 from mqttlite.telemetry.wall import Wall
 from mqttlite.telemetry.why import clock as time_of_day
 from mqttlite.telemetry.why import duration
@@ -41,8 +42,8 @@ _STANDS: Final = (QUEUE_FULL, BUFFER_FULL, OFFLINE, BACKPRESSURE, WINDOW_FULL)
 """Why a message is dropped or waits because of how its receiver is doing."""
 
 
-class Observer(Listener):
-    """Fulfils `Tracer`. With `options` and `write` it makes rows, with `delivery_log_options` it has a delivery log.
+class Observer(Listener, TraceListener):
+    """Fulfils `MessageTracing`. With `options` and `write` it makes rows, with `delivery_log_options` a delivery log.
 
     `links` are all connections, until `on_closed` was told of them; `clock` shows the broker's seconds.
     """
@@ -101,6 +102,7 @@ class Observer(Listener):
         self.drops: Final[dict[str, int]] = {}
         """All messages that were dropped since the start, by reason."""
         self._trace = 0
+        self._is_sampling = False
         self._samples: list[SampleRow] = []
         self._sweep: Iterator[int] = iter(())
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,24 +110,22 @@ class Observer(Listener):
     # ------------------------------------------------------------------ from start to stop
 
     def start(self, max_connections: int) -> None:
-        """Begin to watch, on the running loop; `max_connections` of all listeners are told with the start."""
+        """Begin, on the running loop; the event of the start names the `max_connections` of all listeners."""
         if self._events is not None:
             self._events.started(self._core.limits, max_connections)
-        self._core.watch(self)
         loop = asyncio.get_running_loop()
         self._tasks.append(loop.create_task(self._tick_on()))
         if self._intervals is not None:
             self._tasks.append(loop.create_task(self._sum_up(self._intervals, self._clock() + self._interval_s)))
 
     async def stop(self) -> None:
-        """Write what is under way; once all connections are closed."""
+        """Write what is under way; once all connections are closed, and the core has another tracer, or none."""
         if not self._tasks:
             return
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        self._core.watch(None)
         while self._message_tracer.end_some(SLICE):
             await asyncio.sleep(0)
         self._write_samples()
@@ -184,22 +184,26 @@ class Observer(Listener):
         """For how long the oldest message has waited for its receiver's acknowledgement, of those that are followed."""
         return self._message_tracer.oldest_unacknowledged_s()
 
-    # ------------------------------------------------------------------ what the hall tells
+    # ------------------------------------------------------------------ connections
 
     def on_connected(self, link: Link) -> None:
         if self._events is not None:
             self._events.connected(link)
 
+    def on_refused(self, link: Link) -> None:
+        self._on_ended(link)
+        if self._events is not None:
+            self._events.refused(link)
+
     def on_closed(self, link: Link) -> None:
-        """A connection is over, accepted or not."""
+        self._on_ended(link)
+        if self._events is not None:
+            self._events.ended(link)
+
+    def _on_ended(self, link: Link) -> None:
         self._message_tracer.on_gone(link.connection.number)
         if self._intervals is not None:
             self._intervals.on_closed(link, self._clock())
-        if self._events is not None:
-            if link.connection.accepted:
-                self._events.ended(link)
-            else:
-                self._events.refused(link)
 
     # ------------------------------------------------------------------ what the core asks and tells
 
@@ -210,7 +214,8 @@ class Observer(Listener):
         return self.delivery_log is not None and self.delivery_log.traces_client(client_id)
 
     def next_sample(self) -> int:
-        if not self._tasks:  # `start` asks the core to watch
+        if not self._is_sampling:
+            self._is_sampling = True
             return self._sampler.begin()
         return self._sampler.next(self._stopwatch())
 

@@ -1,42 +1,37 @@
-"""A connection as a row of the `sessions` table. What the columns mean is in docs/reference/telemetry.md.
+"""A connection as a row of the `sessions` table. docs/reference/telemetry.md says what the columns mean.
 
-Invariant: whatever of a row may be a pseudonym has become one here.
+Invariant: every value that the options ask to pseudonymise is a pseudonym here.
 """
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Final
 
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR
 from mqttlite.core.reasons import CloseReason
+from mqttlite.event_hub import Link, Listener
+from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.journal import Opened
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.tables import SessionRow
+from mqttlite.telemetry.wall import Wall
 from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES
 
 
-def opened_session(
-    connection: Connection,
-    *,
-    listener: str,
-    transport: str,
-    peer: str,
-    tls_version: str | None,
-    tls_cipher: str | None,
-    wall: Callable[[float], datetime],
-    pseudonyms: Pseudonyms,
-) -> Opened:
-    """What is known of an accepted connection; `wall` says what time it is at some second of the broker's clock."""
+def opened_session(link: Link, *, wall: Callable[[float], datetime], pseudonyms: Pseudonyms) -> Opened:
+    """What is known of an accepted connection; `wall` gives the UTC time of a second of the broker's clock."""
+    connection = link.connection
     expiry = connection.session_expiry_s
     return Opened(
         connection_id=connection.number,
         client_id=pseudonyms.client_id(connection.client_id),
         username=pseudonyms.username(connection.username),
-        listener=listener,
-        transport=transport,
-        tls_version=tls_version,
-        tls_cipher=tls_cipher,
-        peer=pseudonyms.address(peer),
+        listener=link.listener,
+        transport=link.transport,
+        tls_version=link.tls_version,
+        tls_cipher=link.tls_cipher,
+        peer=pseudonyms.address(link.address),
         protocol_version=VERSION_NAMES[connection.version],
         clean_start=connection.clean_start,
         session_present=connection.session_present,
@@ -98,3 +93,29 @@ def session_row(
         last_heard_at=wall(connection.last_heard),
         keep_alive_late_s=max(0.0, late_s) if reason == CloseReason.KEEP_ALIVE_TIMEOUT else None,
     )
+
+
+class SessionRows(Listener):
+    """Enters each accepted connection in the dataset's journal, and writes its row when it ends."""
+
+    def __init__(self, dataset: Dataset, broker_id: str, wall: Wall, pseudonyms: Pseudonyms) -> None:
+        self._dataset: Final = dataset
+        self._broker_id: Final = broker_id
+        self._wall: Final = wall
+        self._pseudonyms: Final = pseudonyms
+
+    def on_connected(self, link: Link) -> None:
+        self._dataset.begin(self._opened(link))
+
+    def on_closed(self, link: Link) -> None:
+        row = session_row(
+            link.connection,
+            self._opened(link),
+            broker_id=self._broker_id,
+            wall=self._wall.at,
+            pseudonyms=self._pseudonyms,
+        )
+        self._dataset.write("sessions", row)
+
+    def _opened(self, link: Link) -> Opened:
+        return opened_session(link, wall=self._wall.at, pseudonyms=self._pseudonyms)

@@ -1,68 +1,39 @@
-"""One look at all connections and sessions: what they hold and did, and who of them holds and did the most.
+"""The state of the core at one moment: the one source of `$SYS`, of the metrics and of the status page.
 
-It is taken a slice at a time, so that it holds up the loop as little with a hundred thousand clients as with ten.
-Nothing is counted for it where messages pass. Invariant: what it keeps of single clients is `RANKED` of each kind, but
-for the bytes of each connection, by which the next census tells who is greedy now.
+A snapshot looks at all connections and sessions, a slice at a time, so that it holds up the loop as little with a
+hundred thousand clients as with ten. Messages cost nothing for it. Invariant: what it keeps of single clients is
+`RANKED` of each kind, and for each connection one number, by which the next snapshot ranks those that move most bytes.
 """
 
+import asyncio
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import Connection
 from mqttlite.core.session import Session
-from mqttlite.telemetry.counters import Totals
-from mqttlite.telemetry.intervals import Link
-from mqttlite.wire.constants import VERSION_NAMES
+from mqttlite.event_hub import Link
+from mqttlite.telemetry.counters import ConnectionCounters, Kind, Totals, kind_of
 
 SLICE: Final = 100
-"""Connections and sessions to look at in one pass of the loop: less than half a millisecond."""
+"""Connections and sessions to look at in one loop iteration: less than half a millisecond."""
 
 RANKED: Final = 20
-"""Clients of each ranking: as many as anybody looks at."""
+"""Clients of each ranking: as many as anybody reads."""
 
-NO_VERSION: Final = "none"
-"""The protocol version of a connection that has yet to send its CONNECT."""
+INTERVAL_S: Final = 1.0
+"""The least time between two snapshots of which rates are made."""
 
+RANKINGS: Final = ("bytes", "outbox", "queue", "drops")
+"""By bytes moved since the previous snapshot, bytes that wait, messages that wait, and messages dropped."""
 
-class Door(Link, Protocol):
-    """What a connection comes through, and how much waits in it."""
-
-    @property
-    def unsent_bytes(self) -> int: ...
-
-
-Kind = tuple[str, str, str]
-"""Listener, transport and protocol version."""
-
-
-class Ranking:
-    """Those with the highest values of one kind; who has none is not among them."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Door | None, Session | None]] = []
-        self._order = 0
-
-    def offer(self, value: int, door: Door | None, session: Session | None) -> None:
-        heap = self._heap
-        if value <= 0 or (len(heap) == RANKED and value <= heap[0][0]):
-            return
-        self._order -= 1  # of equal ones the first stays, and doors are never compared
-        if len(heap) == RANKED:
-            heapq.heapreplace(heap, (value, self._order, door, session))
-        else:
-            heapq.heappush(heap, (value, self._order, door, session))
-
-    def highest(self) -> list[tuple[int, Door | None, Session | None]]:
-        """The highest first."""
-        return [(value, door, session) for value, _, door, session in sorted(self._heap, reverse=True)]
+_RATES: Final = ("messages_received", "messages_sent", "bytes_received", "bytes_sent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """One of a ranking. Of a client that is away there is only what its session holds."""
+    """A client in a ranking. The fields of the connection are None or 0 for a client that is offline."""
 
     client_id: str
     value: int
@@ -70,7 +41,7 @@ class Ranked:
     peer: str | None
     listener: str | None
     bytes: int
-    """Received and sent since the former census, or since it connected."""
+    """Received and sent since the previous snapshot, or since it connected."""
     outbox_bytes: int
     blocked: bool
     queued: int
@@ -78,101 +49,183 @@ class Ranked:
     dropped: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Call `step` until it says that all were seen, then `rankings` once. `former` is what each connection had moved
-    at an earlier census."""
+    """Counters are since the start, and never fall from one snapshot to the next."""
+
+    at: float
+    """In the broker's seconds."""
+    totals: Totals
+    opened: int
+    """Connections."""
+    connected: Mapping[Kind, int]
+    disconnected: Mapping[str, int]
+    refused: Mapping[tuple[str, str], int]
+    sessions_expired: int
+
+    connections: Mapping[Kind, int]
+    blocked: int
+    """Connections whose sockets take no bytes now."""
+    online: int
+    most_online: int
+    sessions: int
+    subscriptions: int
+    shared_subscriptions: int
+    retained: int
+    retained_bytes: int
+    own_retained: int
+    """Retained messages of the broker's own, which `retained` leaves out."""
+    queued: int
+    queued_bytes: int
+    inflight: int
+    outbox_bytes: int
+    rankings: Mapping[str, list[Ranked]]
+
+    interval_s: float
+    """The time since the previous snapshot, from which `growth` and the ranking by bytes are measured."""
+    growth: Mapping[str, int]
+    """By how much some totals grew in that time."""
+
+
+class Ranking:
+    """The highest values of one kind; a value of 0 has no rank."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Link | None, Session | None]] = []
+        self._order = 0
+
+    def offer(self, value: int, link: Link | None, session: Session | None) -> None:
+        heap = self._heap
+        if value <= 0 or (len(heap) == RANKED and value <= heap[0][0]):
+            return
+        self._order -= 1  # of equal values the first stays, and links are never compared
+        if len(heap) == RANKED:
+            heapq.heapreplace(heap, (value, self._order, link, session))
+        else:
+            heapq.heappush(heap, (value, self._order, link, session))
+
+    def highest(self) -> list[tuple[int, Link | None, Session | None]]:
+        """The highest first."""
+        return [(value, link, session) for value, _, link, session in sorted(self._heap, reverse=True)]
+
+
+class Collection:
+    """A snapshot in the making: call `step` until it is true, then `result` once."""
 
     def __init__(
-        self, core: Broker, doors: Sequence[Door], ended: Totals, at: float, former: Mapping[int, int] | None = None
+        self,
+        core: Broker,
+        links: Sequence[Link],
+        counters: ConnectionCounters,
+        at: float,
+        previous_bytes: Mapping[int, int] | None = None,
     ) -> None:
         self.at: Final = at
-        self.totals: Final = ended.copy()
-        self.totals.add_drops(core.router.drops)
-        self.connections: Final[dict[Kind, int]] = {}
+        self.totals: Final = counters.ended.copy()
+        self.totals.add_drops(core.router.drops.by_reason)
         self.moved_bytes: Final[dict[int, int]] = {}
         """What each connection received and sent, by its number."""
-        self.blocked = 0
-        """Connections whose sockets take no bytes for now."""
-        self.outbox_bytes = 0
-        self.inflight = 0
-        self.queued = 0
-        self.queued_bytes = 0
-        self.rankings: dict[str, list[Ranked]] = {}
-        """Once all were seen. By `bytes` since `former` (or since they connected), `outbox` bytes that wait, messages
-        that wait in the `queue`, and `drops`."""
-        self._rankings: Final = {name: Ranking() for name in ("bytes", "outbox", "queue", "drops")}
-        self._former: Final = {} if former is None else former
-        self._doors: Sequence[Door] = doors
-        self._sessions = core.sessions.values()
-        self._door_of: dict[Session, Door] = {}
+        self._core: Final = core
+        self._counters: Final = counters
+        self._previous_bytes: Final = {} if previous_bytes is None else previous_bytes
+        self._links: Final = links
+        self._sessions: Final = core.sessions.values()
+        self._connections: Final[dict[Kind, int]] = {}
+        self._blocked = 0
+        self._outbox_bytes = 0
+        self._inflight = 0
+        self._queued = 0
+        self._queued_bytes = 0
+        self._rankings: Final = {name: Ranking() for name in RANKINGS}
+        self._link_of: Final[dict[Session, Link]] = {}
         self._at = 0
 
     def step(self) -> bool:
-        """Look at the next of them; True when there are no more."""
+        """Look at the next slice; whether all was seen."""
         start, self._at = self._at, self._at + SLICE
-        for door in self._doors[start : self._at]:
-            self._add_door(door)
-        for session in self._sessions[max(0, start - len(self._doors)) : max(0, self._at - len(self._doors))]:
+        links = len(self._links)
+        for link in self._links[start : self._at]:
+            self._add_link(link)
+        for session in self._sessions[max(0, start - links) : max(0, self._at - links)]:
             self._add_session(session)
-        if self._at < len(self._doors) + len(self._sessions):
-            return False
-        self._finish()
-        return True
+        return self._at >= links + len(self._sessions)
 
-    def _add_door(self, door: Door) -> None:
-        connection = door.connection
+    def result(self, interval_s: float, previous: Totals) -> Snapshot:
+        """`previous` are the totals of so many seconds before."""
+        core, counters = self._core, self._counters
+        return Snapshot(
+            at=self.at,
+            totals=self.totals,
+            opened=core.opened,
+            connected=dict(counters.connected),
+            disconnected=dict(counters.disconnected),
+            refused=dict(counters.refused),
+            sessions_expired=core.sessions.expired,
+            connections=self._connections,
+            blocked=self._blocked,
+            online=core.online,
+            most_online=max(core.online, counters.most_online),
+            sessions=len(core.sessions),
+            subscriptions=core.subscriptions,
+            shared_subscriptions=core.shared_subscriptions,
+            retained=len(core.router.retained),
+            retained_bytes=core.router.retained.size_bytes,
+            own_retained=core.router.retained.own,
+            queued=self._queued,
+            queued_bytes=self._queued_bytes,
+            inflight=self._inflight,
+            outbox_bytes=self._outbox_bytes,
+            rankings={
+                name: [self._ranked(*each) for each in ranking.highest()] for name, ranking in self._rankings.items()
+            },
+            interval_s=interval_s,
+            growth={name: getattr(self.totals, name) - getattr(previous, name) for name in _RATES},
+        )
+
+    def _add_link(self, link: Link) -> None:
+        connection = link.connection
         outbox = connection.outbox
         self.totals.add(connection)
-        kind = door.listener, door.transport, version_of(connection)
-        self.connections[kind] = self.connections.get(kind, 0) + 1
+        kind = kind_of(link)
+        self._connections[kind] = self._connections.get(kind, 0) + 1
         moved = self.moved_bytes[connection.number] = connection.bytes_received + outbox.bytes_sent
         session = connection.session
-        self._rankings["bytes"].offer(moved - self._former.get(connection.number, 0), door, session)
-        waiting = outbox.waiting_bytes + door.unsent_bytes
+        self._rankings["bytes"].offer(moved - self._previous_bytes.get(connection.number, 0), link, session)
+        waiting = outbox.waiting_bytes + link.unsent_bytes
         if waiting:
-            self.outbox_bytes += waiting
-            self._rankings["outbox"].offer(waiting, door, session)
+            self._outbox_bytes += waiting
+            self._rankings["outbox"].offer(waiting, link, session)
         if outbox.blocked:
-            self.blocked += 1
+            self._blocked += 1
         if session is not None:
             if session.queued:
-                self._door_of[session] = door
+                self._link_of[session] = link
             if session.drops or outbox.drops:
-                self._rankings["drops"].offer(_sum(session.drops) + _sum(outbox.drops), door, session)
+                self._rankings["drops"].offer(_sum(session.drops) + _sum(outbox.drops), link, session)
 
     def _add_session(self, session: Session) -> None:
-        self.inflight += len(session.inflight) + len(session.released)
+        self._inflight += len(session.inflight) + len(session.released)
         queued = session.queued
         if queued:
-            self.queued += queued
-            self.queued_bytes += session.queued_bytes
-            self._rankings["queue"].offer(queued, self._door_of.get(session), session)
-        if session.outbox is None and session.drops:  # else its connection tells what was dropped
+            self._queued += queued
+            self._queued_bytes += session.queued_bytes
+            self._rankings["queue"].offer(queued, self._link_of.get(session), session)
+        if session.outbox is None and session.drops:  # else its connection has counted them
             self.totals.add_drops(session.drops)
             self._rankings["drops"].offer(_sum(session.drops), None, session)
 
-    def _finish(self) -> None:
-        """Say who was ranked, and let go of everybody: a census may be kept for long."""
-        self.rankings = {
-            name: [self._ranked(*each) for each in ranking.highest()] for name, ranking in self._rankings.items()
-        }
-        self._rankings.clear()
-        self._door_of.clear()
-        self._doors = []
-        self._sessions = []
-
-    def _ranked(self, value: int, door: Door | None, session: Session | None) -> Ranked:
-        connection = None if door is None else door.connection
+    def _ranked(self, value: int, link: Link | None, session: Session | None) -> Ranked:
+        connection = None if link is None else link.connection
         number = None if connection is None else connection.number
         dropped = 0 if session is None else _sum(session.drops)
         return Ranked(
             client_id=session.client_id if session is not None else "" if connection is None else connection.client_id,
             value=value,
             connection_id=number,
-            peer=None if door is None else door.address,
-            listener=None if door is None else door.listener,
-            bytes=0 if number is None else self.moved_bytes[number] - self._former.get(number, 0),
-            outbox_bytes=0 if door is None else door.connection.outbox.waiting_bytes + door.unsent_bytes,
+            peer=None if link is None else link.address,
+            listener=None if link is None else link.listener,
+            bytes=0 if number is None else self.moved_bytes[number] - self._previous_bytes.get(number, 0),
+            outbox_bytes=0 if link is None else link.connection.outbox.waiting_bytes + link.unsent_bytes,
             blocked=connection is not None and connection.outbox.blocked,
             queued=0 if session is None else session.queued,
             inflight=0 if session is None else len(session.inflight) + len(session.released),
@@ -180,38 +233,70 @@ class Snapshot:
         )
 
 
-class Comings:
-    """Who came in and went, since the start."""
+class Snapshots:
+    """Takes snapshots, one at a time; `links` gives all connections whose end `counters` has not heard of, and `clock`
+    the broker's seconds."""
 
-    def __init__(self) -> None:
-        self.ended: Final = Totals()
-        """What connections counted that are over."""
-        self.connected: Final[dict[Kind, int]] = {}
-        self.disconnected: Final[dict[str, int]] = {}
-        """By close reason."""
-        self.refused: Final[dict[tuple[str, str], int]] = {}
-        """Connections that ended before they were accepted, by listener and close reason."""
+    def __init__(
+        self,
+        core: Broker,
+        links: Callable[[], Sequence[Link]],
+        counters: ConnectionCounters,
+        clock: Callable[[], float],
+    ) -> None:
+        self.latest: Snapshot | None = None
+        self._core: Final = core
+        self._links: Final = links
+        self._counters: Final = counters
+        self._clock: Final = clock
+        self._started_at: Final = clock()
+        self._latest_bytes: dict[int, int] = {}
+        self._previous: Snapshot | None = None
+        """The snapshot that growth is measured from."""
+        self._previous_bytes: dict[int, int] = {}
+        self._under_way: asyncio.Task[Snapshot] | None = None
 
-    def on_connected(self, door: Door) -> None:
-        """A client was accepted."""
-        kind = door.listener, door.transport, version_of(door.connection)
-        self.connected[kind] = self.connected.get(kind, 0) + 1
+    async def take(self, max_age_s: float = 0.0) -> Snapshot:
+        """The latest snapshot if it is younger than that, else a new one; all who ask meanwhile get the same."""
+        latest = self.latest
+        if latest is not None and self._clock() - latest.at < max_age_s:
+            return latest
+        if self._under_way is None:
+            self._under_way = asyncio.get_running_loop().create_task(self._take())
+        return await asyncio.shield(self._under_way)  # one caller's cancellation does not take it from the others
 
-    def on_closed(self, door: Door) -> None:
-        """A connection is over, and in no later census."""
-        connection = door.connection
-        self.ended.add(connection)
-        reason = str(connection.close_reason)
-        if connection.accepted:
-            self.disconnected[reason] = self.disconnected.get(reason, 0) + 1
-        else:
-            refused = door.listener, reason
-            self.refused[refused] = self.refused.get(refused, 0) + 1
+    async def stop(self) -> None:
+        """Cancel the snapshot that is under way."""
+        if self._under_way is not None:
+            self._under_way.cancel()
+            await asyncio.wait([self._under_way])
 
+    def begin(self) -> Collection:
+        """Start a snapshot; `finish` it once its last step is done."""
+        latest = self.latest
+        now = self._clock()
+        if latest is not None and now - latest.at >= INTERVAL_S:
+            self._previous, self._previous_bytes = latest, self._latest_bytes
+        return Collection(self._core, self._links(), self._counters, now, self._previous_bytes)
 
-def version_of(connection: Connection) -> str:
-    """`3.1`, `3.1.1`, `5.0`, or `NO_VERSION`."""
-    return VERSION_NAMES[connection.version] if connection.version else NO_VERSION
+    def finish(self, collection: Collection) -> Snapshot:
+        """The snapshot whose parts are collected."""
+        if self.latest is not None:
+            collection.totals.raise_to(self.latest.totals)
+        previous = self._previous
+        interval_s = collection.at - (self._started_at if previous is None else previous.at)
+        self.latest = collection.result(interval_s, Totals() if previous is None else previous.totals)
+        self._latest_bytes = collection.moved_bytes
+        return self.latest
+
+    async def _take(self) -> Snapshot:
+        try:
+            collection = self.begin()
+            while not collection.step():
+                await asyncio.sleep(0)
+            return self.finish(collection)
+        finally:
+            self._under_way = None
 
 
 def _sum(drops: Mapping[str, int]) -> int:

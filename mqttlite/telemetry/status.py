@@ -1,4 +1,4 @@
-"""The figures of a broker as one JSON object, for `mqttlite top` and for programs; docs/reference/metrics.md lists it.
+"""A report as one JSON object, for `mqttlite top` and for programs; docs/reference/metrics.md lists its keys.
 
 Invariant: its size does not grow with the number of clients.
 """
@@ -7,19 +7,20 @@ from typing import Any
 
 import msgspec
 
-from mqttlite.telemetry.figures import Figures
+from mqttlite.telemetry.report import Report
 
 
-def status(figures: Figures) -> bytes:
+def status(report: Report) -> bytes:
     """`/status`. Rates are per second, over `interval_s`."""
-    totals = figures.totals
+    snapshot = report.snapshot
+    totals = snapshot.totals
     document: dict[str, Any] = {
-        "version": figures.build.version,
-        "compiled": figures.build.compiled,
-        "python": figures.build.python,
-        "broker_id": figures.broker_id,
-        "uptime_s": round(figures.uptime_s, 3),
-        "not_ready": figures.not_ready or None,
+        "version": report.build.version,
+        "compiled": report.build.compiled,
+        "python": report.build.python,
+        "broker_id": report.broker_id,
+        "uptime_s": round(report.uptime_s, 3),
+        "not_ready": report.not_ready or None,
         "listeners": [
             {
                 "name": each.name,
@@ -27,56 +28,57 @@ def status(figures: Figures) -> bytes:
                 "addresses": each.addresses,
                 "connections": each.connections,
                 "turned_away": each.turned_away,
+                "half_open_closed": each.half_open_closed,
                 "failed_handshakes": each.failed_handshakes,
                 "certificate_ends_at": each.certificate_ends_at,
             }
-            for each in figures.listeners
+            for each in report.listeners
         ],
         "clients": {
-            "connected": figures.online,
-            "sessions": figures.sessions,
-            "blocked": figures.blocked,
-            "subscriptions": figures.subscriptions + figures.shared_subscriptions,
+            "connected": snapshot.online,
+            "sessions": snapshot.sessions,
+            "blocked": snapshot.blocked,
+            "subscriptions": snapshot.subscriptions + snapshot.shared_subscriptions,
         },
         "held": {
-            "queued_messages": figures.queued,
-            "queued_bytes": figures.queued_bytes,
-            "inflight_messages": figures.inflight,
-            "outbox_bytes": figures.outbox_bytes,
-            "retained_messages": figures.retained,
-            "retained_bytes": figures.retained_bytes,
-            "oldest_unacknowledged_s": figures.oldest_unacknowledged_s,
+            "queued_messages": snapshot.queued,
+            "queued_bytes": snapshot.queued_bytes,
+            "inflight_messages": snapshot.inflight,
+            "outbox_bytes": snapshot.outbox_bytes,
+            "retained_messages": snapshot.retained,
+            "retained_bytes": snapshot.retained_bytes,
+            "oldest_unacknowledged_s": report.oldest_unacknowledged_s,
         },
         "totals": {
             "messages_received": totals.messages_received,
             "messages_sent": totals.messages_sent,
             "bytes_received": totals.bytes_received,
             "bytes_sent": totals.bytes_sent,
-            "connections_opened": figures.opened,
-            "connects": sum(figures.connected.values()),
-            "disconnects": sum(figures.disconnected.values()),
-            "refused": sum(figures.refused.values()),
+            "connections_opened": snapshot.opened,
+            "connects": sum(snapshot.connected.values()),
+            "disconnects": sum(snapshot.disconnected.values()),
+            "refused": sum(snapshot.refused.values()),
         },
-        "interval_s": round(figures.interval_s, 3),
-        "rates": {name: round(growth / figures.interval_s, 3) for name, growth in figures.grown.items()},
+        "interval_s": round(snapshot.interval_s, 3),
+        "rates": {name: round(growth / snapshot.interval_s, 3) for name, growth in snapshot.growth.items()},
         "drops": totals.drops,
-        "disconnects": figures.disconnected,
-        "loop_lag_s": figures.recent_lag,
+        "disconnects": snapshot.disconnected,
+        "loop_lag_s": report.recent_lag,
         "store": {
-            "commits": figures.commits.messages,
-            "failures": figures.commit_failures,
-            "failing": figures.store_failing,
-            "p99_s": figures.commits.at_most(0.99) / 1e6,
+            "commits": report.commits.messages,
+            "failures": report.commit_failures,
+            "failing": report.store_failing,
+            "p99_s": report.commits.at_most(0.99) / 1e6,
         },
         "latency_s": {
             stage: {"p50": histogram.at_most(0.5) / 1e6, "p99": histogram.at_most(0.99) / 1e6}
-            for stage, histogram in figures.latency.items()
+            for stage, histogram in report.latency.items()
             if histogram.messages
         },
         "telemetry": {
-            table: {"written": rows, "dropped": figures.rows_dropped.get(table, 0)}
-            for table, rows in figures.rows_written.items()
+            table: {"written": rows, "dropped": report.rows_dropped.get(table, 0)}
+            for table, rows in report.rows_written.items()
         },
-        "top": figures.rankings,
+        "top": snapshot.rankings,
     }
     return msgspec.json.encode(document)

@@ -1,24 +1,23 @@
-"""How late the loop comes to what is due, and how long commits take: the two that everybody waits for.
+"""How late the event loop runs its timers, and how long commits take: every client waits for both.
 
-Here are clocks; what is made of the figures is said elsewhere. Invariant: neither changes what it measures by more than
-a few microseconds, and what they keep does not grow.
+Invariant: each costs a few microseconds for what it measures, and needs constant memory.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.ports import Store
 from mqttlite.telemetry.histograms import Histogram
 
-LOOK_S: Final = 0.1
-"""How often the loop's lag is looked at: ten timers a second are nothing, and a stall that anybody notices is met."""
+LAG_INTERVAL_S: Final = 0.1
+"""How often the lag is measured: ten timers a second cost nothing, and find every stall that a person would notice."""
 
 RECENT: Final = 600
-"""Looks that are remembered one by one: those of the last minute."""
+"""Measurements that are kept one by one: those of the last minute."""
 
 
 class LoopLag:
@@ -31,26 +30,26 @@ class LoopLag:
         self._due = 0.0
 
     def start(self) -> None:
-        """Begin to look, on the running loop."""
-        self._due = time.monotonic() + LOOK_S
-        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        """Begin, on the running loop."""
+        self._due = time.monotonic() + LAG_INTERVAL_S
+        self._timer = asyncio.get_running_loop().call_later(LAG_INTERVAL_S, self._measure)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     def recent(self) -> dict[str, float]:
-        """Of the last minute: the median, what one in a hundred reached, and the most, in seconds."""
-        looks = sorted(self._recent)
-        if not looks:
+        """The percentiles of the last minute, in seconds."""
+        lags = sorted(self._recent)
+        if not lags:
             return {"p50": 0.0, "p99": 0.0, "max": 0.0}
         return {
-            "p50": looks[len(looks) // 2] / 1e6,
-            "p99": looks[len(looks) * 99 // 100] / 1e6,
-            "max": looks[-1] / 1e6,
+            "p50": lags[len(lags) // 2] / 1e6,
+            "p99": lags[len(lags) * 99 // 100] / 1e6,
+            "max": lags[-1] / 1e6,
         }
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         late = max(0, round((time.monotonic() - self._due) * 1e6))
         self.histogram.note(late)
         self._recent.append(late)
@@ -58,24 +57,28 @@ class LoopLag:
 
 
 class TimedStore:
-    """A store, and how long each of its commits took; those of nothing are not counted."""
+    """A store, and how long each of its commits took; empty commits are not counted.
 
-    def __init__(self, store: Store) -> None:
+    `on_failing` hears when commits begin to fail (true, and the error) and when one succeeds again (false).
+    """
+
+    def __init__(self, store: Store, on_failing: Callable[[bool, str], None]) -> None:
         self._store: Final = store
+        self._on_failing: Final = on_failing
         self.histogram: Final = Histogram()
         self.failures = 0
         self.failing = False
-        """Whether the latest commit failed, and is yet to be tried again."""
+        """Whether the latest commit failed; the loop driver tries it again."""
 
     def commit(self, changes: list[Change]) -> Awaitable[None] | None:
         started = time.perf_counter()
         try:
             under_way = self._store.commit(changes)
-        except Exception:
-            self._on_failure()
+        except Exception as error:
+            self._on_failure(error)
             raise
         if under_way is not None:
-            return self._see_through(under_way, started)
+            return self._finish(under_way, started)
         if changes:
             self._on_success(started)
         return None
@@ -83,18 +86,22 @@ class TimedStore:
     def load(self) -> list[Change]:
         return self._store.load()
 
-    async def _see_through(self, under_way: Awaitable[None], started: float) -> None:
+    async def _finish(self, under_way: Awaitable[None], started: float) -> None:
         try:
             await under_way
-        except Exception:
-            self._on_failure()
+        except Exception as error:
+            self._on_failure(error)
             raise
         self._on_success(started)
 
     def _on_success(self, started: float) -> None:
-        self.failing = False
+        if self.failing:
+            self.failing = False
+            self._on_failing(False, "")
         self.histogram.note(round((time.perf_counter() - started) * 1e6))
 
-    def _on_failure(self) -> None:
-        self.failing = True
+    def _on_failure(self, error: Exception) -> None:
         self.failures += 1
+        if not self.failing:
+            self.failing = True
+            self._on_failing(True, str(error))

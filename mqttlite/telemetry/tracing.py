@@ -117,7 +117,7 @@ class DeliveryOutcome:
         """The same of when it was dropped."""
 
 
-class Listener:
+class TraceListener:
     """What may be made of the news; this one makes nothing. Times are the stopwatch's."""
 
     def on_stage(self, message: Traced, stage: str, qos: int, seconds: float) -> None:
@@ -133,7 +133,9 @@ class Listener:
 class MessageTracer:
     """The table of them. `stopwatch` shows seconds; `standing` says in words how a receiver is doing just then."""
 
-    def __init__(self, listener: Listener, stopwatch: Callable[[], float], standing: Callable[[str, str], str]) -> None:
+    def __init__(
+        self, listener: TraceListener, stopwatch: Callable[[], float], standing: Callable[[str, str], str]
+    ) -> None:
         self._listener: Final = listener
         self._stopwatch: Final = stopwatch
         self._standing: Final = standing

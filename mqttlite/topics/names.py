@@ -44,21 +44,6 @@ def check_filter(topic_filter: bytes) -> None:
             raise TopicFilterInvalid(f"'+' in {shown(topic_filter)} is not a whole level [MQTT-4.7.1-2]")
 
 
-def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
-    """Share name and filter of `$share/name/filter`; None for a filter that is not shared.
-
-    Raises `TopicFilterInvalid` where one of the two is missing or the name has a wildcard [MQTT-4.8.2-1].
-    """
-    if not topic_filter.startswith(b"$share/"):
-        return None
-    _share, name, *rest = topic_filter.split(b"/", 2)
-    if not name or _PLUS in name or _HASH in name:
-        raise TopicFilterInvalid(f"share name in {shown(topic_filter)} is empty or has a wildcard [MQTT-4.8.2-1]")
-    if not rest or not rest[0]:
-        raise TopicFilterInvalid(f"{shown(topic_filter)} has no filter behind its share name [MQTT-4.8.2-2]")
-    return name, rest[0]
-
-
 def is_own(topic: bytes) -> bool:
     """Whether a name, or what a filter matches, is `$SYS` or below it: there only the broker itself publishes."""
     return topic.startswith(b"$SYS") and (len(topic) == 4 or topic[4] == 47)

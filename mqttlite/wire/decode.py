@@ -126,18 +126,20 @@ def check_flags(first: int, version: int) -> None:
 def connect_version(body: bytes) -> int:
     """The protocol version that a CONNECT body asks for: `V31`, `V311` or `V5`.
 
-    Raises `UnsupportedProtocolVersion` for another name or level [MQTT-3.1.2-1] [MQTT-3.1.2-2], `MalformedPacket`
-    for a body that ends before.
+    Raises `ProtocolError` for another name [MQTT-3.1.2-1], `UnsupportedProtocolVersion` for another level
+    [MQTT-3.1.2-2], `MalformedPacket` for a body that ends before.
     """
     return _version(Cursor(body))
 
 
 def _version(cursor: Cursor) -> int:
     name, level = cursor.binary(), cursor.u8()
+    if name not in (b"MQTT", b"MQIsdp"):  # it may be another protocol's, so no CONNACK answers it
+        raise ProtocolError(f"protocol {name[:16].decode(errors='backslashreplace')!r} is not MQTT [MQTT-3.1.2-1]")
     if (name == b"MQTT" and level in (V311, V5)) or (name == b"MQIsdp" and level == V31):
         return level
     raise UnsupportedProtocolVersion(
-        f"protocol {name[:16].decode(errors='backslashreplace')!r} level {level}: "
+        f"protocol {name.decode()!r} level {level}: "
         "MQTT levels 4 (3.1.1) and 5 (5.0) and MQIsdp level 3 (3.1) are served"
     )
 

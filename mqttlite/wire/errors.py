@@ -27,7 +27,7 @@ class ProtocolError(PeerError):
 
 
 class UnsupportedProtocolVersion(PeerError):
-    """A protocol name or level we do not speak [MQTT-3.1.2-2]."""
+    """A protocol level we do not speak [MQTT-3.1.2-2]."""
 
     reason_code = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
 

@@ -31,9 +31,9 @@ CONNECT: Final = [
     ),
     Row(
         "MQTT-3.1.2-1",
-        "another protocol name than MQTT is refused",
+        "another protocol name than MQTT closes the connection without a CONNACK",
         """
-        a> 10 ~ "MQIT" VV 02 0000 {} "a" => 20 02 00 01
+        a> 10 ~ "MQIT" VV 02 0000 {} "a"
         a!
     """,
     ),
@@ -374,6 +374,22 @@ PROPERTIES_OF_CONNACK: Final = [
         a! 8d
     """,
         ONLY_5,
+        Limits(server_keep_alive_s=30),
+    ),
+    Row(
+        "3.1.1 §3.1.2.10",
+        "the server's keep-alive holds for clients that cannot be told of it",
+        """
+        a> 10 ~ "MQTT" 04 02 0078 "a" => connack 0 00
+        b> 10 ~ "MQTT" 04 02 0000 "b" => connack 0 00
+        + 44
+        a.
+        b.
+        + 2
+        a!
+        b!
+    """,
+        ONLY_3,
         Limits(server_keep_alive_s=30),
     ),
     Row(

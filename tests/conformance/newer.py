@@ -182,14 +182,29 @@ TOLD: Final = [
     ),
     Row(
         "MQTT-3.1.2-29 MQTT-3.9.2-1 MQTT-3.9.2-2 MQTT-3.11.2-1 MQTT-3.11.2-2",
-        "SUBACK and UNSUBACK have neither reason strings nor user properties, whatever happened",
+        "SUBACK and UNSUBACK have neither reason strings nor user properties for a client that asks for none",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 17 00 } "a" => connack 0 00
-        a> 82 ~ 0001 {} "t/#" 01 "u" 01 => 90 ~ 0001 00 a2 01
+        a> 82 ~ 0001 {} "t/#" 01 "$queue/q" 01 "u" 01 => 90 ~ 0001 00 a2 8f 01
         a> a2 ~ 0002 {} "t" "u" => b0 ~ 0002 00 11 00
     """,
         ONLY_5,
         capabilities=Capabilities(wildcards_available=False),
+    ),
+    Row(
+        "MQTT-3.9.2-1 MQTT-3.4.2-2 MQTT-3.5.2-2",
+        "a reserved topic is refused with a reason string where the client has room for it",
+        """
+        hello a
+        a> 82 ~ 0001 {} "$queue/q" 01 => 90 ~ 0001 { 1f "$queue/…: this broker has no queues yet" } 8f
+        a> 32 ~ "$dlq/q" 0001 {} 'x' => 40 ~ 0001 90 { 1f "$dlq/…: this broker has no dead letters yet" }
+        a> 34 ~ "$dlq/q" 0002 {} 'x' => 50 ~ 0002 90 { 1f "$dlq/…: this broker has no dead letters yet" }
+        b> 10 ~ "MQTT" 05 02 0000 { 27 00000020 } "b" => connack 0 00
+        b> 82 ~ 0001 {} "$queue/q" 01 => 90 ~ 0001 {} 8f
+        b> 32 ~ "$dlq/q" 0001 {} 'x' => 40 03 0001 90
+        b> 34 ~ "$dlq/q" 0002 {} 'x' => 50 03 0002 90
+    """,
+        ONLY_5,
     ),
     Row(
         "MQTT-3.14.2-2 MQTT-3.14.2-4",

@@ -211,7 +211,7 @@ def played(version: int, listener: int, packets: list[Packet], cuts: list[int], 
         client.connection.reason_code,
         session and (session.inflight.by_id().keys(), session.released.all(), session.received.all()),
         session and (session.quota, session.queued),
-        world.broker.router.drops,
+        world.broker.router.drops.by_reason,
         client.closed or (client.connection.received_qos0, client.connection.received_qos1),
     )
 

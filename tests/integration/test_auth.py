@@ -280,11 +280,11 @@ async def test_who_leaves_is_not_asked_about_any_more(rig: Rig) -> None:
     broker = await rig.broker(authenticator=Slow())
     device = await rig.dial(broker.port)
     device.hello("device")
-    await until(lambda: bool(broker._questions))
+    await until(lambda: bool(broker._assembly.questions))
     device.drop()
     async with asyncio.timeout(5):
         await cancelled.wait()
-    await until(lambda: not broker._questions)
+    await until(lambda: not broker._assembly.questions)
 
 
 async def test_a_program_brings_a_method_of_its_own(rig: Rig) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.changes import SaveMessage
+from mqttlite.core.reasons import HoldReason
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import (
@@ -334,7 +335,7 @@ async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_r
         await other.ping()
     await until(lambda: broker._loop_driver.is_stalled)
     publisher.publish("kept", b"the last that is read", retain=True)
-    await until(lambda: len(broker._loop_driver._stalled) == 1)
+    await until(lambda: any(each.hold_reasons & HoldReason.COMMIT for each in broker._core.connections.values()))
     gathered = len(broker._loop_driver._uncommitted)
     for number in range(200):
         publisher.publish("kept", b"%d" % number, retain=True)

@@ -8,7 +8,7 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.limits import Limits
-from mqttlite.net.link import Link
+from mqttlite.event_hub import Link, Listener
 from mqttlite.security.authenticator import Credentials
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
@@ -192,7 +192,7 @@ async def test_packets_before_a_refusal_are_nobodys(rig: Rig) -> None:
     device.publish("a", b"r", retain=True)
     assert (await device.expect(Connack)).reason_code == 0x86
     await device.goodbye()
-    assert len(broker._core.router._retained) == 0
+    assert len(broker._core.router.retained) == 0
 
 
 async def test_too_much_before_connack_ends_the_connection(rig: Rig) -> None:
@@ -227,7 +227,7 @@ async def test_an_answer_for_a_client_that_left_is_harmless(rig: Rig) -> None:
     device.drop()
     await until(lambda: not broker._core.connections)
     answer.set()
-    await until(lambda: not broker._questions)
+    await until(lambda: not broker._assembly.questions)
     assert len(broker._core.sessions) == 0
 
 
@@ -252,7 +252,7 @@ async def test_a_stop_ends_questions_too_even_one_that_will_not_be_cancelled(rig
         await broker.stop()
     assert await device.goodbye() is None
     release.set()
-    await until(lambda: not broker._questions)
+    await until(lambda: not broker._assembly.questions)
 
 
 def test_a_config_and_a_port_are_one_too_many() -> None:
@@ -260,18 +260,51 @@ def test_a_config_and_a_port_are_one_too_many() -> None:
         Broker(Config(), port=1883)
 
 
-async def test_an_exception_in_what_is_told_of_a_connection_costs_nobody_a_message(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.ERROR)
+class Toy(Listener):
+    """Remembers what it hears of clients, and fails for all but one of them."""
 
-    def fail(_broker: Broker, link: Link) -> None:
-        if link.connection.client_id != "neighbour":
+    def __init__(self, spared: str = "") -> None:
+        self.heard: list[str] = []
+        self._spared = spared
+
+    def on_connected(self, link: Link) -> None:
+        self._hear("connected", link)
+
+    def on_closed(self, link: Link) -> None:
+        self._hear("closed", link)
+
+    def on_refused(self, link: Link) -> None:
+        self._hear("refused", link)
+
+    def on_subscribed(self, connection: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
+        self.heard.append(f"subscribed {topic_filter.decode()}")
+
+    def _hear(self, event: str, link: Link) -> None:
+        client_id = link.connection.client_id
+        self.heard.append(f"{event} {client_id}")
+        if self._spared not in ("", client_id):
             raise KeyError("a bug")
 
-    monkeypatch.setattr(Broker, "_on_connected", fail)
-    monkeypatch.setattr(Broker, "_on_closed", fail)
-    broker = await rig.broker()
+
+async def test_a_program_hears_what_happens_to_clients(rig: Rig) -> None:
+    broker, toy = Broker(port=0), Toy()
+    broker.event_listeners.append(toy)
+    await rig.enter(broker)
+    device = await rig.device(broker.port, "device")
+    await device.subscribe("a")
+    await device.disconnect()
+    nobody = await rig.dial(broker.port)
+    nobody.send_bytes(b"GET / HTTP/1.1\r\n\r\n")
+    await nobody.goodbye()
+    await until(lambda: len(toy.heard) == 4)
+    assert toy.heard == ["connected device", "subscribed a", "closed device", "refused "]
+
+
+async def test_an_exception_in_a_listener_costs_nobody_a_message(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    broker, toy, other = Broker(port=0), Toy("neighbour"), Toy()
+    broker.event_listeners += [toy, other]
+    await rig.enter(broker)
     neighbour = await rig.device(broker.port, "neighbour")
     await neighbour.subscribe("a")
     devices = [await rig.device(broker.port, f"device-{number}") for number in range(3)]
@@ -280,4 +313,5 @@ async def test_an_exception_in_what_is_told_of_a_connection_costs_nobody_a_messa
     await until(lambda: len(broker._loop_driver.links) == 1)
     await broker.publish("a", b"on")
     assert await neighbour.message() == ("a", b"on")
-    assert len([line for line in caplog.messages if "what is told of its connection failed" in line]) == 6
+    assert len([line for line in caplog.messages if "a listener to events failed" in line]) == 6
+    assert toy.heard == other.heard

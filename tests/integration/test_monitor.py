@@ -25,7 +25,7 @@ from mqttlite.security.certificates import ends_at
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore
-from mqttlite.telemetry import metrics
+from mqttlite.telemetry import metrics, snapshot
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.snapshot import SLICE
@@ -41,7 +41,7 @@ REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metric
 
 @pytest.fixture(autouse=True)
 def always_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are never told twice."""
+    """No snapshot serves twice."""
     monkeypatch.setattr(monitor, "FRESH_S", 0.0)
 
 
@@ -225,7 +225,7 @@ async def test_a_client_that_does_not_read_is_named(rig: Rig) -> None:
 
 
 async def test_rates_and_greed_are_those_since_the_look_before(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(snapshot, "INTERVAL_S", 0.0)
     broker = await rig.broker(config())
     early = await rig.device(broker.port, "early")
     early.publish("t", bytes(50_000))
@@ -234,12 +234,12 @@ async def test_rates_and_greed_are_those_since_the_look_before(rig: Rig, monkeyp
     late = await rig.device(broker.port, "late")
     late.publish("t", bytes(10_000))
     await late.ping()
-    figures = await of(broker).figures()
-    assert [each.client_id for each in figures.rankings["bytes"]] == ["late"]
-    assert figures.grown["messages_received"] == 1
-    assert figures.totals.messages_received == 2
-    found = json.loads(format_status(figures))
-    assert found["rates"]["messages_received"] == pytest.approx(1 / figures.interval_s, abs=0.001)
+    report = await of(broker).report()
+    assert [each.client_id for each in report.snapshot.rankings["bytes"]] == ["late"]
+    assert report.snapshot.growth["messages_received"] == 1
+    assert report.snapshot.totals.messages_received == 2
+    found = json.loads(format_status(report))
+    assert found["rates"]["messages_received"] == pytest.approx(1 / report.snapshot.interval_s, abs=0.001)
 
 
 async def test_counters_do_not_fall_when_clients_go_and_come(rig: Rig) -> None:
@@ -299,7 +299,7 @@ async def test_a_store_that_fails_is_not_ready_until_it_recovers(rig: Rig) -> No
     store.sick = True
     device = await rig.device(broker.port, "device")
     device.publish("t", b"kept", 1, retain=True)
-    await until(lambda: of(broker)._store.failing)
+    await until(lambda: of(broker)._alarms)
     code, _, sentence = await get(broker, "/readyz")
     assert (code, sentence) == (
         503,
@@ -308,7 +308,7 @@ async def test_a_store_that_fails_is_not_ready_until_it_recovers(rig: Rig) -> No
     assert await value(broker, "mqttlite_ready") == 0
     assert await value(broker, "mqttlite_store_failing") == 1
     store.sick = False
-    await until(lambda: not of(broker)._store.failing)
+    await until(lambda: not of(broker)._alarms)
     assert (await get(broker, "/readyz"))[0] == 200
     assert await value(broker, "mqttlite_store_commit_failures_total") >= 1
     assert await value(broker, "mqttlite_store_commit_duration_seconds_count") == 1
@@ -374,11 +374,11 @@ async def test_without_prometheus_client_metrics_say_what_to_install(
     assert (await get(broker, "/status"))[0] == 200
 
 
-async def test_many_who_ask_at_once_cost_one_census(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_who_ask_at_once_cost_one_snapshot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "FRESH_S", 60.0)  # as long as a busy machine may take for this
     taken: list[object] = []
-    snapshot = monitor.Snapshot
-    monkeypatch.setattr(monitor, "Snapshot", lambda *a: taken.append(a) or snapshot(*a))
+    collection = snapshot.Collection
+    monkeypatch.setattr(snapshot, "Collection", lambda *a: taken.append(a) or collection(*a))
     broker = await rig.broker(config())
     await get(broker, "/metrics")
     answers = await asyncio.gather(*[get(broker, target) for target in ("/metrics", "/status") * 5])
@@ -432,8 +432,8 @@ async def test_what_is_written_in_pieces_is_what_is_written_at_once(rig: Rig, mo
     histogram = of(broker)._lag.histogram
     of(broker).latency = lambda: dict.fromkeys(("route", "queue", "write", "total"), histogram)
     await rig.device(broker.port, "device")
-    figures = await of(broker).figures()
-    frozen = dataclasses.replace(figures, lag=Histogram())
+    report = await of(broker).report()
+    frozen = dataclasses.replace(report, lag=Histogram())
     pieces = list(metrics.exposition(frozen))
     monkeypatch.setattr(metrics, "PIECE", 1_000_000)
     whole = list(metrics.exposition(frozen))
@@ -467,7 +467,7 @@ async def test_a_look_holds_the_loop_up_for_a_slice_at_a_time(rig: Rig) -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    found = await of(broker).figures()
+    found = await of(broker).report()
     counting.cancel()
-    assert found.sessions == sessions
+    assert found.snapshot.sessions == sessions
     assert passes >= 20

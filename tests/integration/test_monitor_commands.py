@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from mqttlite import monitor
 from mqttlite.cli import top
 from mqttlite.cli.ask import WrongUsage, place
 from mqttlite.cli.main import main
@@ -50,6 +51,7 @@ async def watched(rig: Rig, **options: Any) -> Broker:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(top, "LOOK_S", 0.0)
+    monkeypatch.setattr(monitor, "FRESH_S", 0.0)
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqttlite.sasl import keys_of
 
 from mqttlite.cli.serve import FILES_AT_ONCE
+from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from tests.support.device import Device
 

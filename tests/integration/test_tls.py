@@ -4,11 +4,13 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.net.link import LINGER_S
 from mqttlite.security.certificates import init
 from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.server import Broker
@@ -97,6 +99,58 @@ async def test_who_shows_no_good_certificate_is_refused_and_logged(
     assert device.address in line
     assert ("showed no certificate" if whose == "none" else "not issued by the listener's CA") in line
     await neighbour.ping()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("whose", "alert"),
+    [
+        ("none", "(?i)(handshake.failure|certificate.required)"),
+        ("another authority's", "(?i)unknown.ca"),
+        ("expired", "(?i)certificate.expired"),
+    ],
+)
+async def test_an_alert_tells_the_client_why_its_certificate_is_refused(
+    rig: Rig, certs: Path, tmp_path: Path, whose: str, alert: str, version: ssl.TLSVersion
+) -> None:
+    authority = certs
+    context = client(certs, version=version)
+    if whose != "none":
+        init(
+            tmp_path, clients=["device"], days=1, now=datetime.now(UTC) - timedelta(days=3 if whose == "expired" else 0)
+        )
+        context.load_cert_chain(tmp_path / "device.crt", tmp_path / "device.key")
+    if whose == "expired":
+        authority = tmp_path
+    required = TlsOptions(
+        str(certs / "server.crt"), str(certs / "server.key"), str(authority / "ca.crt"), require_client_cert=True
+    )
+    broker = await serve(rig, required)
+
+    def visit() -> None:  # asyncio's clients keep the alert to themselves
+        with (
+            socket.create_connection(("127.0.0.1", port(broker))) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            for _ in range(100):  # in TLS 1.3 the client is told when it has finished, and may have sent much
+                secured.send(bytes(1_000))
+            secured.recv(1)
+
+    with pytest.raises(ssl.SSLError, match=alert):
+        await asyncio.to_thread(visit)
+    await until(lambda: broker.listeners[1].open == 0)
+
+
+@asyncio_only
+async def test_a_refused_client_that_stays_is_cut_off(rig: Rig, certs: Path, jump: Callable[[float], None]) -> None:
+    broker = await serve(rig, tls(certs, min_version="1.3"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(broker))
+    writer.write(client_hello(client(certs, version=ssl.TLSVersion.TLSv1_2)))
+    assert (await reader.read())[:1] == b"\x15"  # an alert, and the end of what the broker sends
+    assert broker.listeners[1].open == 1
+    jump(LINGER_S + 0.1)
+    await until(lambda: broker.listeners[1].open == 0)
+    writer.close()
 
 
 async def test_a_plain_client_on_a_tls_port_is_told_of_in_the_log(
@@ -267,9 +321,9 @@ async def test_a_connack_refusal_is_read_before_the_close(rig: Rig, certs: Path)
     assert await device.goodbye() is None
 
 
-def client_hello() -> bytes:
+def client_hello(context: ssl.SSLContext | None = None) -> bytes:
     here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     shake = context.wrap_bio(here, there, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
         shake.do_handshake()

@@ -196,7 +196,18 @@ async def test_the_socket_may_give_it_byte_by_byte(broker: Broker) -> None:
     await writer.wait_closed()
 
 
-async def test_what_is_written_in_one_pass_is_one_frame(rig: Rig, broker: Broker) -> None:
+async def test_a_flood_of_empty_frames_before_connect_is_ended_and_others_are_served(rig: Rig, broker: Broker) -> None:
+    device = await dial(broker.port)
+    page = web_of(device)
+    neighbour = await rig.device(tcp_port(broker), "neighbour")
+    page.writer.write(bytes.fromhex("82 80 00000000") * 17_000)
+    await neighbour.ping()
+    assert await page.end() == CloseConnection(1008, "more than 1024 frames came before CONNECT")
+    await neighbour.ping()
+    await device.close()
+
+
+async def test_each_packet_is_a_frame_of_its_own(rig: Rig, broker: Broker) -> None:
     page = await dial(broker.port)
     await page.connect("page")
     await page.subscribe("#")
@@ -205,7 +216,7 @@ async def test_what_is_written_in_one_pass_is_one_frame(rig: Rig, broker: Broker
     device.send_bytes(encode(Publish(b"a", b"x"), V5) * 100)
     for _ in range(100):
         await page.message()
-    assert len(web_of(page).frame_sizes) == 1
+    assert web_of(page).frame_sizes == [len(encode(Publish(b"a", b"x"), V5))] * 100
     await page.close()
 
 

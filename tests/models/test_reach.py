@@ -11,7 +11,7 @@ import pytest
 
 from mqttlite.core import routes
 from mqttlite.core.limits import Limits
-from mqttlite.core.shares import SHARE_POLICIES
+from mqttlite.core.shared_subscription import SHARE_POLICIES
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Publish, SubscriptionRequest, Unsubscribe
@@ -201,10 +201,12 @@ class Site:
         table = self.world.broker._routes
         for topic, route in table.cache.items():
             if route is not None:
-                now = table._make(topic)
+                now = table.make(topic)
                 assert {id(each.session) for each in route.receivers} == {id(each.session) for each in now.receivers}
-                assert set(map(id, route.shares)) == set(map(id, now.shares))
-                assert {id(box) for box in route.plain3 + route.plain5} == {id(box) for box in now.plain3 + now.plain5}
+                assert set(map(id, route.sinks)) == set(map(id, now.sinks))
+                assert {id(box) for box in route.direct3 + route.direct5} == {
+                    id(box) for box in now.direct3 + now.direct5
+                }
         assert table._cached_bytes <= table._max_bytes
         assert table.subscriptions + table.shared_subscriptions == sum(
             len(session.subscriptions) for session in self.world.broker.sessions.values()

@@ -12,7 +12,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from mqttlite.core.shares import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
+from mqttlite.core.shared_subscription import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5, V311
 from mqttlite.wire.packets import Ack, Connack, Publish, SubscriptionRequest, Unsubscribe, Will
@@ -264,8 +264,8 @@ class Groups(RuleBasedStateMachine):
         """Who has which copy unacknowledged, as the broker sees it; nobody shares one with another."""
         found: dict[Copy, str] = {}
         for session in self.world.broker.sessions.values():
-            for delivery in session.unfinished_shares():
-                copy = (delivery.share, delivery.message.payload)
+            for delivery in session.with_origin():
+                copy = (delivery.origin.name, delivery.message.payload)
                 assert copy not in found, "two have the same message"
                 found[copy] = session.client_id
         return found

@@ -191,7 +191,10 @@ class Side:
 
     def counted(self) -> dict[str, object]:
         """All that is told of connections and sessions, and costs nothing to look at."""
-        seen: dict[str, object] = {"drops": self.broker.router.drops, "retained": self.broker.router.retained}
+        seen: dict[str, object] = {
+            "drops": self.broker.router.drops.by_reason,
+            "retained": len(self.broker.router.retained),
+        }
         for link in self.all:
             outbox = link.outbox
             seen[f"link {link.number}"] = (
@@ -225,7 +228,7 @@ def shape(delivery: Delivery) -> tuple[object, ...]:
     message = delivery.message
     return (
         *[message.topic, message.payload, message.qos, message.retain, message.expires_at, message.properties],
-        *[delivery.qos, delivery.retain, delivery.identifiers, delivery.share],
+        *[delivery.qos, delivery.retain, delivery.identifiers, getattr(delivery.origin, "name", None)],
     )
 
 

@@ -254,7 +254,7 @@ class ReferenceBroker:
         line.window = min(packet.properties.receive_maximum or 65_535, self.limits.max_inflight)
         line.keep_alive = packet.keep_alive
         ours = self.limits.server_keep_alive_s
-        if line.version == V5 and ours and not 0 < packet.keep_alive <= ours:
+        if ours and not 0 < packet.keep_alive <= ours:
             line.keep_alive = ours
         line.accepted_at = self.now
         return present

@@ -11,8 +11,9 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate
 from mqttlite.core.session import Session
@@ -88,7 +89,7 @@ class World:
     def publish(self, topic: str, payload: str = "", qos: int = 0, retain: bool = False, **fields: object) -> int:
         """Publish from inside the broker."""
         properties = Properties(**fields) if fields else NONE  # type: ignore[arg-type]
-        code = self.broker.publish(topic.encode(), payload.encode(), qos, retain, self.now, properties)
+        code = self.broker.publish(topic.encode(), payload.encode(), qos, retain, self.now, properties).tally.code
         self.settle()
         return code
 

@@ -82,6 +82,7 @@ WRONG = [
     ("a policy that is none", '[limits]\non_overflow = "panic"', None, "it may be drop_newest"),
     ("no listener", "listeners = []", None, "listeners is empty: one at least"),
     ("a port that is none", "[[listeners]]\nport = 65536", None, "listeners[0]: port is 65536: it may be 0 to 65535"),
+    ("nothing half-open", "[[listeners]]\nmax_half_open = 0", None, "max_half_open is 0: 1 at least"),
     ("no connections", "[[listeners]]\nmax_connections = 0", None, "max_connections is 0: 1 at least"),
     ("an endless handshake", "[[listeners]]\nhandshake_timeout_s = inf", None, "handshake_timeout_s is inf"),
     ("a stop that never ends", "stop_timeout_s = inf", None, "stop_timeout_s is inf: 0 at least, and finite"),
@@ -121,6 +122,7 @@ def test_a_file_that_is_no_text_is_said_so(tmp_path: Path) -> None:
     [
         (ListenerOptions, {"port": -1}),
         (ListenerOptions, {"max_connections": 0}),
+        (ListenerOptions, {"max_half_open": 0}),
         (ListenerOptions, {"handshake_timeout_s": 0.0}),
         (Config, {"listeners": ()}),
         (Config, {"stop_timeout_s": -1.0}),
@@ -184,6 +186,13 @@ def test_the_reference_has_every_option_with_its_default(name: str) -> None:
             assert written[option] == f'`"{default}"`', option
         elif isinstance(default, tuple) and not default:
             assert written[option] == "`[]`", option
+
+
+@pytest.mark.parametrize(
+    ("connections", "asked", "limit"), [(50_000, None, 10_000), (400, None, 100), (1, None, 64), (400, 7, 7)]
+)
+def test_a_quarter_of_the_connections_may_be_half_open(connections: int, asked: int | None, limit: int) -> None:
+    assert ListenerOptions(max_connections=connections, max_half_open=asked).half_open_limit() == limit
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from time import perf_counter
 from typing import Any, Final
 
 import msgspec
-from tools.devices.delivery_log import DeliveryLog
 
 from mqttlite.client import Client, ConnectRefused, MqttError, Properties
 from tools.devices.counting import Count, total
+from tools.devices.delivery_log import DeliveryLog
 from tools.devices.latency import Latencies
 from tools.devices.resumption import Tickets, resume_sessions
 from tools.devices.target import Target

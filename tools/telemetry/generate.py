@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tools.telemetry import followed, intervals, rows
+from tools.telemetry import intervals, rows, traced
 from tools.telemetry.events import events
 from tools.telemetry.files import Files, iso
 from tools.telemetry.fleet import CLASSES, DAY, HOUR, SECOND, Fleet, Rng, make_fleet
@@ -67,13 +67,13 @@ def _play(
     backlogs = Backlogs()
     slow = [each for each in troubles if each.kind == "slow"]
     slow_minutes = [each for each in troubles if each.kind == "slow_minute"]
-    share = followed.one_in(_expected_messages(fleet, span), span)
+    share = traced.one_in(_expected_messages(fleet, span), span)
     for run, stretch in _stretches(runs, order.interval_s * SECOND):
         messages = published(rng, fleet, sessions, troubles, stretch.start, stretch.end)
         counted = intervals.count(rng, fleet, sessions, messages, stretch, slow, backlogs)
         totals.add(counted)
-        sampled = followed.follow(rng, fleet, sessions, messages, share, slow, slow_minutes)
-        histograms = followed.histograms(messages, sampled, stretch)
+        sampled = traced.follow(rng, fleet, sessions, messages, share, slow, slow_minutes)
+        histograms = traced.histograms(messages, sampled, stretch)
         ended = _to_write(sessions, runs, run, stretch)
         tables = {
             "traffic": rows.traffic_rows(run, clock, fleet, stretch, *intervals.traffic(fleet, messages, counted)),

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from tools.telemetry import schema
 from tools.telemetry.fleet import LISTENERS, PROTOCOLS, SECOND, Fleet, Longs
-from tools.telemetry.followed import NEVER, OUTCOMES, STAGES, Followed, Histograms
 from tools.telemetry.intervals import (
     BLOCKED_US,
     BLOCKS,
@@ -32,6 +31,7 @@ from tools.telemetry.intervals import (
 )
 from tools.telemetry.lives import REASON_CODES, REASONS, Run, Sessions
 from tools.telemetry.messages import NOBODY, Messages
+from tools.telemetry.traced import NEVER, OUTCOMES, STAGES, Followed, Histograms
 from tools.telemetry.troubles import Trouble
 
 BEGINS_US: Final = 1_793_491_200 * SECOND

@@ -14,22 +14,22 @@ python
 \tffffffff81a8b84d tcp_sendmsg ([kernel.kallsyms])
 \tffffffff816b98aa ksys_write ([kernel.kallsyms])
 \t           f838f __GI___libc_write (/usr/lib/libc.so.6)
-\t           80e5f CPyDef_link___Link___write (/home/x/5d68__mypyc.cpython-311-x86_64-linux-gnu.so)
-\t           ea679 CPyDef_turns___Turns___run (/home/x/5d68__mypyc.cpython-311-x86_64-linux-gnu.so)
+\t           80e5f CPyDef_link___Link___write (/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
+\t           ea679 CPyDef_loop_driver___LoopDriver___run (/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
 \t          12a2f6 uv_run (/home/x/uvloop/loop.cpython-311-x86_64-linux-gnu.so)
 
 python
 \t           f8000 _PyObject_Malloc (inlined)
 \t           f8000 PyBytes_FromStringAndSize ({LIBPYTHON})
-\t           80e5f CPyDef_intake___Intake___publish_in_place (/home/x/5d68__mypyc.cpython-311-x86_64-linux-gnu.so)
+\t           80e5f CPyDef_packet_handler___PacketHandler___publish_in_place (/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
 
 python
-\t           80e5f CPyDef_intake___Intake___publish_in_place (/home/x/5d68__mypyc.cpython-311-x86_64-linux-gnu.so)
+\t           80e5f CPyDef_packet_handler___PacketHandler___publish_in_place (/5d__mypyc.cpython-311-x86_64-linux-gnu.so)
 """
 TOLD = {
-    ("turns.LoopDriver.run", "link.Link.write", "kernel: write"): 1,
-    ("intake.PacketHandler.publish_in_place", "Python"): 1,
-    ("intake.PacketHandler.publish_in_place", "itself"): 1,
+    ("loop_driver.LoopDriver.run", "link.Link.write", "kernel: write"): 1,
+    ("packet_handler.PacketHandler.publish_in_place", "Python"): 1,
+    ("packet_handler.PacketHandler.publish_in_place", "itself"): 1,
 }
 
 
@@ -60,7 +60,7 @@ def test_the_last_frame_says_whose_the_time_was(symbol: str, place: str, told: s
 def test_shares_are_of_the_innermost_and_add_up() -> None:
     shares = stacks.shares(Counter(TOLD))
     assert dict(shares) == pytest.approx(
-        {"kernel: write": 1 / 3, "Python": 1 / 3, "intake.PacketHandler.publish_in_place": 1 / 3}
+        {"kernel: write": 1 / 3, "Python": 1 / 3, "packet_handler.PacketHandler.publish_in_place": 1 / 3}
     )
 
 
@@ -85,9 +85,9 @@ def test_a_box_is_as_wide_as_its_share_and_lies_on_its_caller() -> None:
         assert title.text is not None
         assert box is not None
         boxes[title.text] = (float(box.attrib["x"]), float(box.attrib["width"]), float(box.attrib["y"]))
-    assert boxes["intake.Intake.publish_in_place 66.7 %"] == (0, 640, 2 * flame.LINE)
-    assert boxes["Python 33.3 %"] == (0, 320, flame.LINE)
-    assert boxes["kernel: write 33.3 %"] == (640, 320, 0)
+    assert boxes["packet_handler.PacketHandler.publish_in_place 66.7 %"] == (320, 640, 2 * flame.LINE)
+    assert boxes["Python 33.3 %"] == (320, 320, flame.LINE)
+    assert boxes["kernel: write 33.3 %"] == (0, 320, 0)
 
 
 def test_what_is_too_narrow_to_see_is_left_out() -> None:

@@ -16,7 +16,7 @@ from mqttlite.core.limits import (
     ITERATION_WORK,
     Limits,
 )
-from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, CloseReason
+from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, CloseReason, HoldReason
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import TopicNameInvalid
@@ -425,11 +425,11 @@ def test_a_silent_client_is_closed_however_much_it_is_sent() -> None:
 def test_a_client_whose_link_is_not_read_is_not_silent() -> None:
     world = World()
     client = world.connect("c", keep_alive=10)
-    client.connection.unread = True
+    client.connection.hold_reasons = HoldReason.COMMIT
     world.advance(15)
     assert not client.closed
     world.advance(14)
-    client.connection.unread = False
+    client.connection.hold_reasons = 0
     client.connection.last_heard = world.now
     world.advance(14.9)
     assert not client.closed
@@ -483,6 +483,61 @@ def test_a_blocked_client_costs_the_others_nothing_and_gets_its_messages_later()
     slow.unblock()
     assert sorted(slow.payloads()) == ["0", "1", "2", "3", "4"]
     assert (slow.connection.backpressure_count, slow.connection.backpressure_s) == (1, 3.0)
+
+
+def frozen(world: World, client_id: str, messages: int) -> Client:
+    """A client that missed that many messages of 100,000 bytes."""
+    client = world.connect(client_id)
+    client.subscribe("t")
+    client.block()
+    for number in range(messages):
+        world.publish("t", str(number).ljust(100_000))
+    return client
+
+
+def test_a_long_backlog_leaves_in_parts_and_then_the_back_pressure_ends() -> None:
+    world = World()
+    client = frozen(world, "c", 30)
+    connection = client.connection
+    world.now += 2
+    world.broker.unblock(connection, world.now)
+    assert 0 < connection.outbox.sent_qos0 <= FILL_BYTES // 100_000 + 1
+    assert world.broker.due_at() == world.now
+    world.publish("t", "last")
+    assert [int(payload) for payload in client.payloads()[:-1]] == list(range(30))
+    assert connection.backpressure_count == 1
+    assert connection.backpressure_s == 2.0
+    assert not connection.outbox.blocked
+
+
+def test_many_backlogs_together_take_no_more_of_an_iteration_than_one_may() -> None:
+    world = World()
+    clients = [frozen(world, f"c{number}", 1) for number in range(2)]
+    for number in range(30):
+        clients.append(frozen(world, f"d{number}", 0))
+    for number in range(10):
+        world.publish("t", str(number).ljust(100_000))
+    for client in clients:
+        world.broker.unblock(client.connection, world.now)
+    assert world.broker.effects.pending_bytes < ITERATION_BYTES + FILL_BYTES + 100_100
+    world.settle()
+    assert [len(client.payloads()) for client in clients] == [12, 11] + [10] * 30
+
+
+def test_a_link_that_takes_no_more_of_a_backlog_keeps_the_rest_for_later() -> None:
+    world = World()
+    client = frozen(world, "c", 30)
+    world.broker.unblock(client.connection, world.now)
+    world.broker.block(client.connection, world.now)
+    world.settle()
+    taken = len(client.payloads())
+    assert 0 < taken < 5, "what was on its way"
+    world.advance(1)
+    assert client.payloads() == []
+    assert client.connection.backpressure_count == 1
+    client.unblock()
+    assert len(client.payloads()) == 30 - taken
+    assert client.connection.backpressure_s == 1.0
 
 
 def test_blocking_twice_and_unblocking_twice_are_harmless() -> None:

@@ -57,7 +57,7 @@ def test_the_client_hears_where_the_broker_decided_otherwise() -> None:
 def test_the_shorter_keep_alive_is_in_force(asked: int, ours: int, in_force: int) -> None:
     world = World(Limits(server_keep_alive_s=ours))
     assert world.connect("5", keep_alive=asked).connection.keep_alive_s == in_force
-    assert world.connect("3", V311, keep_alive=asked).connection.keep_alive_s == asked, "3.1.1 cannot be told"
+    assert world.connect("3", V311, keep_alive=asked).connection.keep_alive_s == in_force
 
 
 @pytest.mark.parametrize("version", [V311, V5])

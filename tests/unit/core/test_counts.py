@@ -96,7 +96,7 @@ def test_what_is_kept() -> None:
     world.publish("r", "12", retain=True)
     world.publish("$SYS/r", "12", retain=True)
     publisher = world.broker.router
-    assert (publisher.retained, publisher.retained_bytes, publisher.own_retained) == (1, 3, 1)
+    assert (len(publisher.retained), publisher.retained.size_bytes, publisher.retained.own) == (1, 3, 1)
 
 
 def test_whom_a_message_of_the_brokers_own_would_reach() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.limits import DROP_OLDEST, Limits
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.packets import Ack, Publish, Will
@@ -353,7 +354,7 @@ def test_of_a_run_for_nobody_the_one_that_is_followed_is_told_alone(qos: int) ->
     world.connect("w").send(*alike("abc", qos))
     assert recorder.of(1)[1:] == [("routed", 0), ("dropped", NOBODY, "no_subscribers")]
     assert recorder.drops == {(None, "no_subscribers"): 3}
-    assert world.broker.router.drops == {"no_subscribers": 3}
+    assert world.broker.router.drops.by_reason == {"no_subscribers": 3}
 
 
 @pytest.mark.parametrize("qos", [0, 1])
@@ -410,7 +411,7 @@ def test_a_session_ends_before_it_was_sent_and_a_group_passes_it_on() -> None:
     recorder.told.clear()
     world.advance(20)
     assert recorder.drops["m", "session_expired"] == 3
-    assert world.broker.router.drops["session_expired"] == 3
+    assert world.broker.router.drops.by_reason["session_expired"] == 3
     (passed_on,) = [each[1] for each in recorder.told if each[:1] == ("queued",)]
     assert [each[1] for each in recorder.told if each[0] == "dropped"] == [3 - int(str(passed_on))]
 
@@ -432,7 +433,7 @@ def test_who_finds_it_retained_is_not_told_of() -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_only_an_analyst_may_publish_is_followed_on_its_own_route(qos: int, together: int) -> None:
     world, recorder = watched()
-    world.broker.permit_analytics(frozenset({"w"}))
+    world.broker.authorize(DefaultRules(frozenset({"w"})))
     reader = world.connect("r")
     reader.subscribe("$SYS/#")
     world.connect("w").send(*alike("x" * together, qos, b"$SYS/analytics/x"))

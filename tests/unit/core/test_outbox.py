@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, OVERFLOW_POLICIES, Limits
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE
 
 
@@ -284,6 +285,58 @@ def test_the_first_frames_are_taken_and_the_rest_stays_to_be_written() -> None:
     assert outbox.bytes_sent == 3
 
 
+# ── a backlog that leaves in parts ─────────────────────────────────────────────────────────────────────────────────
+
+
+def draining_outbox() -> Outbox:
+    """Of its three messages of 100 bytes the first is to be written, and the link takes bytes."""
+    outbox = outbox_of(DROP_OLDEST, max_messages=3)
+    outbox.block()
+    for letter in "abc":
+        outbox.offer(run(letter), 1)
+    assert outbox.drain(1) == 132
+    return outbox
+
+
+def test_a_backlog_leaves_in_parts_and_in_order() -> None:
+    outbox = draining_outbox()
+    assert (outbox.blocked, outbox.draining, outbox.waiting_bytes, outbox.sent_qos0) == (True, True, 300, 1)
+    assert outbox.effects.dirty == [outbox]
+    assert outbox.take() == run("a")
+    assert outbox.waiting_bytes == 200
+    assert outbox.drain(133) == 264
+    assert (outbox.blocked, outbox.draining, outbox.waiting_bytes, outbox.sent_qos0) == (False, False, 0, 3)
+    assert outbox.take() == run("bc")
+
+
+def test_messages_that_come_meanwhile_go_behind_the_backlog_within_its_limits() -> None:
+    outbox = draining_outbox()
+    outbox.offer(run("de"), 2)
+    assert outbox.drops == {BUFFER_FULL: 1}
+    assert letters(outbox) == "acde"
+
+
+def test_an_answer_that_comes_meanwhile_is_written_at_once() -> None:
+    outbox = draining_outbox()
+    outbox.take()
+    outbox.effects.dirty.clear()
+    outbox.send(b"answer")
+    assert outbox.effects.dirty == [outbox]
+    assert outbox.take() == b"answer"
+
+
+def test_a_link_that_takes_no_more_ends_the_draining() -> None:
+    outbox = draining_outbox()
+    outbox.take()
+    outbox.effects.dirty.clear()
+    outbox.block()
+    assert (outbox.blocked, outbox.draining, outbox.waiting_bytes) == (True, False, 200)
+    outbox.send(b"answer")
+    assert outbox.effects.dirty == []
+    outbox.unblock()
+    assert outbox.take() == b"answer" + run("bc")
+
+
 # ── whatever happens ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -292,6 +345,7 @@ def test_the_first_frames_are_taken_and_the_rest_stays_to_be_written() -> None:
     st.lists(
         st.tuples(st.just("offer"), st.integers(1, 400), st.integers(1, 5))
         | st.tuples(st.just("send"), st.integers(1, 200), st.just(1))
+        | st.tuples(st.just("drain"), st.integers(0, 800), st.just(0))
         | st.tuples(st.sampled_from(["block", "unblock", "take"]), st.just(0), st.just(0)),
         max_size=50,
     ),
@@ -310,8 +364,11 @@ def test_every_message_is_sent_or_counted_and_no_more_is_kept_than_allowed(
             answers += size
         elif step == "take":
             sent_bytes += outbox.take().count(b"!")
-        elif step == "block" and not outbox.blocked:
+        elif step == "block":
             outbox.block()
+        elif step == "drain" and outbox.blocked:
+            assert outbox.drain(size) >= 0
+            assert outbox.draining is outbox.blocked is (outbox._backlog_messages > 0)
         elif step == "unblock" and outbox.blocked:
             outbox.unblock()
         kept = sum(kept for _piece, kept, _trace, _expires_at in outbox._backlog)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.limits import MAX_OWN_RETAINED, Limits
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, CloseReason
 from mqttlite.topics.names import is_own
@@ -41,7 +42,7 @@ def test_qos_0_from_outside_is_dropped_and_counted(topic: str, version: int) -> 
     assert not client.closed
     assert client.connection.received_qos0 == 5
     assert subscriber.messages() == []
-    assert world.broker.router.drops == {NOT_AUTHORIZED: 5}
+    assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 5}
     assert listener(world).messages() == []
 
 
@@ -56,8 +57,7 @@ def test_a_5_0_client_is_told_that_it_may_not(qos: int, answer: int, topic: str)
         assert client.received() == [Ack(answer, packet_id, 0x87)]
     assert subscriber.messages() == []
     assert world.session("p").received.all() == []
-    assert world.broker.router.drops == {NOT_AUTHORIZED: 2}
-    assert world.broker.router.outcomes == [0, 0, 0]
+    assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 2}
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -70,7 +70,7 @@ def test_a_3_1_1_client_is_acknowledged_and_the_message_dropped(qos: int) -> Non
     assert not client.closed
     assert world.session("p").received.all() == [], "the QoS 2 exchange went to its end"
     assert subscriber.messages() == []
-    assert world.broker.router.drops == {NOT_AUTHORIZED: 1}
+    assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 1}
 
 
 def test_an_alias_is_no_way_in() -> None:
@@ -80,7 +80,7 @@ def test_an_alias_is_no_way_in() -> None:
     client.send(Publish(b"$SYS/a", b"x", properties=Properties(topic_alias=1)))
     client.send(Publish(b"", b"x", properties=Properties(topic_alias=1)))
     assert subscriber.messages() == []
-    assert world.broker.router.drops == {NOT_AUTHORIZED: 2}
+    assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 2}
 
 
 @pytest.mark.parametrize("topic", OUTSIDE)
@@ -110,9 +110,9 @@ def test_the_broker_itself_may() -> None:
 def test_what_the_broker_says_to_nobody_is_not_counted_as_lost() -> None:
     world = World()
     assert world.publish("$SYS/a", "x") == 0x10
-    assert world.broker.router.drops == {}
+    assert world.broker.router.drops.by_reason == {}
     assert world.publish("a", "x") == 0x10
-    assert world.broker.router.drops == {NO_SUBSCRIBERS: 1}
+    assert world.broker.router.drops.by_reason == {NO_SUBSCRIBERS: 1}
 
 
 def test_what_the_broker_retains_is_found_replaced_and_forgotten() -> None:
@@ -164,7 +164,7 @@ ALERT = "$SYS/analytics/alerts/silent/c1"
 
 
 def analyst(world: World, client_id: str = "analyst", version: int = V5) -> Client:
-    world.broker.permit_analytics(frozenset({"analyst", "ana"}))
+    world.broker.authorize(DefaultRules(frozenset({"analyst", "ana"})))
     return world.connect(client_id, version)
 
 
@@ -178,7 +178,7 @@ def test_who_is_named_publishes_below_analytics(version: int) -> None:
     client.publish(ALERT, "y", qos=1)
     client.publish(ALERT, "z", qos=1, retain=True)
     assert subscriber.payloads() == ["x", "x", "y", "z"]
-    assert world.broker.router.drops == {}
+    assert world.broker.router.drops.by_reason == {}
     assert listener(world).payloads() == ["z"]
 
 
@@ -197,7 +197,7 @@ def test_where_nobody_listens_an_analyst_is_told_so() -> None:
     client.send(Publish(ALERT.encode(), b"x"))
     packet_id = client.publish(ALERT, "x", qos=1)
     assert client.received() == [Ack(PUBACK, packet_id, 0x10)]
-    assert world.broker.router.drops == {NO_SUBSCRIBERS: 1}
+    assert world.broker.router.drops.by_reason == {NO_SUBSCRIBERS: 1}
 
 
 @pytest.mark.parametrize("topic", [*OUTSIDE, "$SYS/analytics"])
@@ -207,7 +207,7 @@ def test_elsewhere_below_sys_an_analyst_may_no_more_than_others(topic: str) -> N
     client.send(Publish(topic.encode(), b"x"))
     packet_id = client.publish(topic, "x", qos=1)
     assert client.received() == [Ack(PUBACK, packet_id, 0x87)]
-    assert world.broker.router.drops == {NOT_AUTHORIZED: 2}
+    assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 2}
 
 
 def test_who_is_not_named_may_not_publish_below_analytics() -> None:
@@ -216,4 +216,4 @@ def test_who_is_not_named_may_not_publish_below_analytics() -> None:
     client.send(Publish(ALERT.encode(), b"x"))
     packet_id = client.publish(ALERT, "x", qos=1)
     assert client.received() == [Ack(PUBACK, packet_id, 0x87)]
-    assert world.broker.router.drops == {NOT_AUTHORIZED: 2}
+    assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 2}

@@ -95,7 +95,7 @@ def test_messages_that_reach_nobody_are_counted(qos: int) -> None:
     publisher.subscribe(request("t", no_local=True))
     publisher.publish("nobody", "1", qos)
     publisher.publish("t", "2", qos)
-    assert world.broker.router.drops == {NO_SUBSCRIBERS: 2}
+    assert world.broker.router.drops.by_reason == {NO_SUBSCRIBERS: 2}
 
 
 # ── shapes ─────────────────────────────────────────────────────────────────────────────────────────────────────────

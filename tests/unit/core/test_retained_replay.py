@@ -18,7 +18,7 @@ MANY = 4 * FILL_BYTES // SENDING_BYTES
 def world_of(count: int = MANY, topic: str = "t/%d") -> World:
     world = World()
     for number in range(count):
-        world.broker.router.restore(Message((topic % number).encode(), b"%d" % number, 1, True))
+        world.broker.router.retained.restore(Message((topic % number).encode(), b"%d" % number, 1, True))
     return world
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import COMPARED_PER_ITERATION, TOPICS_COMPARED, Limits
 from mqttlite.core.routes import (
@@ -74,12 +75,12 @@ def test_of_its_own_messages_a_session_gets_what_its_other_subscriptions_ask_for
 
 
 def test_a_topic_is_routed_once() -> None:
-    routes = Routes({}, 10_000, {}, Effects())
+    routes = Routes({}, 10_000, {}, DefaultRules(), Effects())
     assert routes.find(b"a") is routes.find(b"a")
 
 
 def test_a_bad_topic_name_is_not_routed_and_not_cached() -> None:
-    routes = Routes({}, 10_000, {}, Effects())
+    routes = Routes({}, 10_000, {}, DefaultRules(), Effects())
     with pytest.raises(TopicNameInvalid):
         routes.find(b"a/+")
     assert routes.cache == {}
@@ -93,7 +94,7 @@ def taken(routes: Routes) -> int:
 @pytest.mark.parametrize("levels", [1, 3, 20, MAX_LEVELS])
 def test_what_topics_are_said_to_take_is_about_what_they_do(levels: int) -> None:
     """However many levels they have, and none of them in common."""
-    routes = Routes({}, 10**8, {}, Effects())
+    routes = Routes({}, 10**8, {}, DefaultRules(), Effects())
     tracemalloc.start()
     for number in range(500):
         routes.find(b"/".join(b"%d" % (number * MAX_LEVELS + level) for level in range(levels)))
@@ -116,7 +117,7 @@ def test_a_route_takes_more_with_each_subscription_identifier() -> None:
 
 def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
     size = _TOPIC_BYTES + 2 + Route([], []).size
-    routes = Routes({}, 3 * size, {}, Effects())
+    routes = Routes({}, 3 * size, {}, DefaultRules(), Effects())
     for number in range(10, 20):
         routes.find(b"%d" % number)
         assert len(routes.cache) <= 3
@@ -125,13 +126,13 @@ def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
 
 @pytest.mark.parametrize(("limit", "cached"), [(-1, False), (0, True)])
 def test_a_route_is_cached_if_it_fits_the_limit(limit: int, cached: bool) -> None:
-    routes = Routes({}, _TOPIC_BYTES + 1 + Route([], []).size + limit, {}, Effects())
+    routes = Routes({}, _TOPIC_BYTES + 1 + Route([], []).size + limit, {}, DefaultRules(), Effects())
     assert routes.find(b"a").receivers == []
     assert (routes.cached(b"a") is not None) is cached
 
 
 def filled(*topics: bytes, most: int = 10**8) -> Routes:
-    routes = Routes({}, most, {}, Effects())
+    routes = Routes({}, most, {}, DefaultRules(), Effects())
     for topic in topics:
         routes.find(topic)
     return routes
@@ -243,9 +244,9 @@ def plan(route: Route) -> tuple[object, ...]:
     return (
         {told(receiver) for receiver in route.receivers},
         {told(receiver) for receiver in route.others},
-        {outbox.number for outbox in route.plain3},
-        {outbox.number for outbox in route.plain5},
-        {share.name for share in route.shares},
+        {outbox.number for outbox in route.direct3},
+        {outbox.number for outbox in route.direct5},
+        {share.name for share in route.sinks},
         route.size,
     )
 
@@ -284,7 +285,7 @@ def test_a_cached_route_always_equals_a_new_one(
             routes.find(topic)
     for (step, who, which, how), asked in [*beginning, *steps]:
         for topic in asked:
-            assert plan(routes.find(topic.encode())) == plan(routes._make(topic.encode()))
+            assert plan(routes.find(topic.encode())) == plan(routes.make(topic.encode()))
         client = clients.get(who)
         if step == "connect":
             options = {"maximum_packet_size": 1_000} if how and who == 1 else {}
@@ -304,7 +305,7 @@ def test_a_cached_route_always_equals_a_new_one(
             client.subscribe(request(FILTERS[which], how % 3, no_local, False, 0), identifier=identifier)
         for topic in TOPICS:
             route = routes.cached(topic.encode())
-            assert route is None or plan(route) == plan(routes._make(topic.encode())), topic
+            assert route is None or plan(route) == plan(routes.make(topic.encode())), topic
         assert routes._cached_bytes == taken(routes) <= max_bytes
 
 
@@ -326,11 +327,13 @@ def test_receivers_of_each_kind_stand_together_however_many_they_are() -> None:
         aliased = world.connect(f"aliased-{number}")
         aliased.connection.outbox.topic_alias_maximum = 5  # as its CONNECT would have said
         aliased.subscribe("a")
-        world.connect(f"plain5-{number}").subscribe("a")
-        world.connect(f"plain3-{number}", V311).subscribe("a")
+        world.connect(f"direct5-{number}").subscribe("a")
+        world.connect(f"direct3-{number}", V311).subscribe("a")
         world.connect(f"other-{number}").subscribe("a", identifier=7)
     route = world.broker._routes.find(b"a")
-    assert [len(each) for each in (route.aliased, route.plain5, route.plain3)] == [3, 3, 3]
-    assert [receiver.session.client_id for receiver in route.others] == ["other-0", "other-1", "other-2"]
+    assert [len(each) for each in (route.others, route.direct5, route.direct3)] == [6, 3, 3]
+    assert {receiver.session.client_id for receiver in route.others} == {
+        *(f"{kind}-{number}" for kind in ("aliased", "other") for number in range(3))
+    }
     nobody = world.broker._routes.find(b"nobody")
-    assert [*nobody.aliased, *nobody.plain5, *nobody.plain3, *nobody.others, *nobody.shares] == []
+    assert [*nobody.direct5, *nobody.direct3, *nobody.others, *nobody.sinks] == []

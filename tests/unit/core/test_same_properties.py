@@ -139,7 +139,7 @@ def test_a_payload_is_looked_at_each_time_where_the_listener_asks(qos: int) -> N
     for payload in (b"good", b"\xff"):
         client.send(Publish(b"t", payload, qos, packet_id=qos, properties=is_text))
     assert reader.payloads() == ["good"]
-    assert world.broker.router.drops == {"schema_invalid": 1}
+    assert world.broker.router.drops.by_reason == {"schema_invalid": 1}
 
 
 def test_an_alias_is_nobody_else_s() -> None:
@@ -161,7 +161,7 @@ def test_what_a_connection_keeps_is_bounded(more: int) -> None:
         MAX_RAW_PROPERTIES_BYTES - 6 + more
     )  # beside the property's identifier and two lengths, and a name of one letter
     client.send(Publish(b"t", b"", properties=Properties(user_properties=[("n", value)])))
-    kept = client.connection.block
+    kept = client.connection.raw
     assert len(kept.data) == (1 if more else 1 + MAX_RAW_PROPERTIES_BYTES)
     assert (kept is NO_PROPERTIES) == bool(more)
 

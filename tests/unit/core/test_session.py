@@ -12,7 +12,7 @@ from mqttlite.core.changes import (
     SaveReceived,
     SettleMessage,
 )
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     DISCONNECT,
     DROP_NEWEST,
@@ -22,6 +22,7 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.session import DROPPED, Session

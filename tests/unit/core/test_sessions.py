@@ -242,7 +242,7 @@ def test_a_session_that_ended_holds_no_messages_even_if_somebody_still_knows_it(
     client.lose()
     world.advance(10)
     assert (session.queued, session.queued_bytes, session.retained_waiting) == (0, 0, 0)
-    assert world.broker.router.drops[SESSION_EXPIRED] == 5
+    assert world.broker.router.drops.by_reason[SESSION_EXPIRED] == 5
 
 
 def test_what_a_session_never_got_is_counted_when_it_ends() -> None:
@@ -253,7 +253,7 @@ def test_what_a_session_never_got_is_counted_when_it_ends() -> None:
     for _ in range(3):
         world.publish("t", "x", 1)
     world.advance(10)
-    assert world.broker.router.drops == {QUEUE_FULL: 1, SESSION_EXPIRED: 2}
+    assert world.broker.router.drops.by_reason == {QUEUE_FULL: 1, SESSION_EXPIRED: 2}
 
 
 # ── wills ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqttlite.core.effects import TopicAliases
 from mqttlite.core.limits import Limits
+from mqttlite.core.outbox import TopicAliases
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import publish_parts, put_topic_alias
 from mqttlite.wire.framer import Framer

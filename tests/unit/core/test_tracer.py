@@ -3,8 +3,9 @@
 import pytest
 
 from mqttlite.core.capabilities import Capabilities
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DROP_NEWEST, DROP_OLDEST, Limits
+from mqttlite.core.outbox import Outbox
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish, Subscribe, SubscriptionRequest, Unsubscribe
@@ -31,7 +32,7 @@ def test_nobody_subscribes_or_may_be_published_to(qos: int) -> None:
     writer.publish("t/1", "longer", qos)
     writer.publish("$SYS/x", "x", qos)
     assert recorder.drops == {(None, "no_subscribers"): 3, (None, "not_authorized"): 1}
-    assert recorder.drops.total() == sum(world.broker.router.drops.values())
+    assert recorder.drops.total() == sum(world.broker.router.drops.by_reason.values())
     assert recorder.details == [("t/1", ""), ("t/1", ""), ("$SYS/x", "")]
 
 
@@ -232,7 +233,7 @@ def test_who_watches_no_longer_is_told_nothing() -> None:
     world.advance(200)
     assert recorder.told == told
     assert recorder.drops == drops
-    assert world.broker.router.drops["session_expired"] == 1
+    assert world.broker.router.drops.by_reason["session_expired"] == 1
 
 
 def test_how_late_a_silent_client_was_noticed() -> None:

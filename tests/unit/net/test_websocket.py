@@ -3,14 +3,25 @@
 import asyncio
 from typing import Any, cast
 
+import pytest
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong
 
 from mqttlite.core.reasons import CloseReason
-from mqttlite.net.link import Link
+from mqttlite.net.link import MAX_DEFERRED_BYTES, Link
 from mqttlite.net.upgrade import Options
-from mqttlite.net.websocket import FrameTransport, WebSocket
+from mqttlite.net.websocket import MAX_EARLY_FRAMES, PART_FRAMES, FrameTransport, WebSocket, in_frames
+from mqttlite.wire.constants import V5
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Publish
 from tests.support.web import request
+
+PINGRESP = b"\xd0\x00"
+
+EMPTY = bytes.fromhex("82 80 00000000")
+PING = bytes.fromhex("89 80 00000000")
+TEXT = bytes.fromhex("81 80 00000000")
+CLOSE = bytes.fromhex("88 82 00000000 03e9")
 
 
 class Socket(asyncio.Transport):
@@ -20,9 +31,11 @@ class Socket(asyncio.Transport):
         super().__init__()
         self.written = b""
         self.calls: list[str] = []
+        self.writes = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
+        self.writes += 1
 
     def is_closing(self) -> bool:
         return "close" in self.calls
@@ -45,6 +58,8 @@ class Mqtt:
     def __init__(self) -> None:
         self.made = False
         self.received = b""
+        self.awaits_connect = False
+        self.failure: Exception | None = None
         self.calls: list[str] = []
         self.transport: FrameTransport
         self.connection = self
@@ -55,6 +70,9 @@ class Mqtt:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
+        assert data, "nothing is no news"
+        if self.failure is not None:
+            raise self.failure
         self.received += data
 
     def pause_writing(self) -> None:
@@ -148,13 +166,13 @@ async def test_a_full_socket_before_the_request_is_nobody_s_concern() -> None:
 
 async def test_after_our_close_nothing_is_written_and_nothing_read() -> None:
     bench = Bench()
-    bench.mqtt.transport.write(b"last")
+    bench.mqtt.transport.write(PINGRESP)
     bench.mqtt.transport.close()
     bench.mqtt.transport.close()
-    bench.mqtt.transport.write(b"too late")
+    bench.mqtt.transport.write(PINGRESP)
     assert bench.mqtt.transport.is_closing()
     late = bench.frames(BytesMessage(b"late"), Ping(b"late"))
-    assert bench.events() == [BytesMessage(b"last"), CloseConnection(1001, "server_shutdown")]
+    assert bench.events() == [BytesMessage(PINGRESP), CloseConnection(1001, "server_shutdown")]
     bench.web.data_received(late)
     assert bench.mqtt.received == bench.socket.written == b""
     bench.web.data_received(bench.frames(CloseConnection(1001)))
@@ -184,3 +202,121 @@ async def test_what_a_link_asks_of_its_transport_reaches_the_socket() -> None:
     assert bench.socket.calls == ["set_write_buffer_limits", "pause_reading", "resume_reading", "abort"]
     transport.write(b"")
     assert bench.socket.written == b""
+
+
+def numbered(count: int) -> bytes:
+    """Frames of four bytes each, which say their numbers."""
+    return b"".join(b"\x82\x84\0\0\0\0%04d" % number for number in range(count))
+
+
+async def test_many_frames_are_decoded_in_parts_with_a_loop_iteration_between_them() -> None:
+    bench = Bench()
+    sent = b"".join(b"%04d" % number for number in range(3 * PART_FRAMES))
+    bench.web.data_received(numbered(3 * PART_FRAMES))
+    for part in (1, 2, 3):
+        assert bench.mqtt.received == sent[: 4 * part * PART_FRAMES]
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    bench.web.data_received(numbered(1))
+    assert bench.mqtt.received == sent + b"0000"
+
+
+async def test_what_comes_while_frames_wait_is_decoded_behind_them_and_held_back_when_it_is_much() -> None:
+    bench = Bench()
+    bench.web.data_received(numbered(PART_FRAMES + 1))
+    much = bench.frames(BytesMessage(b"x" * MAX_DEFERRED_BYTES))
+    bench.web.data_received(much[:MAX_DEFERRED_BYTES])
+    assert bench.socket.calls == []
+    bench.web.data_received(much[MAX_DEFERRED_BYTES:])
+    assert bench.socket.calls == ["pause_reading"]
+    assert len(bench.mqtt.received) == 4 * PART_FRAMES
+    await asyncio.sleep(0)
+    assert bench.mqtt.received[4 * PART_FRAMES :] == b"%04d" % PART_FRAMES + b"x" * MAX_DEFERRED_BYTES
+    assert bench.socket.calls == ["pause_reading", "resume_reading"]
+
+
+async def test_a_link_that_pauses_while_frames_wait_stays_paused() -> None:
+    bench = Bench()
+    bench.web.data_received(numbered(PART_FRAMES + 1) + bytes.fromhex("82 ff 0000010000000000 00000000"))
+    bench.web.data_received(b"x" * (MAX_DEFERRED_BYTES + 1))
+    bench.mqtt.transport.pause_reading()
+    await asyncio.sleep(0)
+    assert "resume_reading" not in bench.socket.calls
+    bench.mqtt.transport.resume_reading()
+    assert bench.socket.calls[-1] == "resume_reading"
+
+
+async def test_a_link_that_resumes_while_too_much_waits_is_read_once_that_is_decoded() -> None:
+    bench = Bench()
+    bench.web.data_received(numbered(PART_FRAMES + 1) + bytes.fromhex("82 ff 0000010000000000 00000000"))
+    bench.web.data_received(b"x" * (MAX_DEFERRED_BYTES + 1))
+    bench.mqtt.transport.pause_reading()
+    bench.mqtt.transport.resume_reading()
+    assert "resume_reading" not in bench.socket.calls
+    await asyncio.sleep(0)
+    assert bench.socket.calls[-1] == "resume_reading"
+
+
+@pytest.mark.parametrize("last", [b"", CLOSE, PING, TEXT])
+async def test_frames_that_wait_when_the_socket_is_lost_are_decoded_before_the_link_hears_of_it(last: bytes) -> None:
+    bench = Bench()
+    bench.web.data_received(numbered(2 * PART_FRAMES) + last)
+    bench.web.connection_lost(None)
+    bench.mqtt.transport.write(PINGRESP)
+    bench.mqtt.transport.close()
+    assert bench.mqtt.calls == []
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(bench.mqtt.received) == 8 * PART_FRAMES
+    assert len(bench.mqtt.calls) == 1
+    assert bench.socket.written == b"", "nobody reads it"
+
+
+async def test_a_failure_of_the_link_in_a_later_part_closes_the_socket(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.web.data_received(numbered(PART_FRAMES + 1))
+    bench.mqtt.failure = RuntimeError("planned")
+    await asyncio.sleep(0)
+    assert bench.socket.calls == ["abort"]
+    assert "client:1: what it sent could not be looked at" in caplog.text
+
+
+@pytest.mark.parametrize("frame", [EMPTY, PING, numbered(1)], ids=["empty", "ping", "short"])
+async def test_too_many_frames_before_connect_close_the_connection(frame: bytes) -> None:
+    bench = Bench()
+    bench.mqtt.awaits_connect = True
+    for _ in range(MAX_EARLY_FRAMES):
+        bench.web.data_received(frame)
+    assert not bench.mqtt.transport.is_closing()
+    bench.web.data_received(frame)
+    assert bench.mqtt.transport.is_closing()
+    assert bench.events()[-1] == CloseConnection(1008, "more than 1024 frames came before CONNECT")
+    bench.web.connection_lost(None)
+    assert bench.mqtt.calls == ["lost: more than 1024 frames came before CONNECT"]
+
+
+async def test_after_connect_frames_may_be_as_many_and_as_short_as_they_are() -> None:
+    bench = Bench()
+    for _ in range(MAX_EARLY_FRAMES + 1):
+        bench.web.data_received(EMPTY)
+    assert not bench.mqtt.transport.is_closing()
+
+
+@pytest.mark.parametrize("size", [0, 118, 119, 65_525, 65_526, 100_000])
+async def test_each_packet_is_a_frame_of_its_own_in_one_write(size: int) -> None:
+    bench = Bench()
+    bench.socket.writes = 0
+    packets = [PINGRESP, encode(Publish(b"topic", bytes(size)), V5), PINGRESP]
+    bench.mqtt.transport.write(b"".join(packets))
+    assert bench.socket.writes == 1
+    assert bench.events() == [BytesMessage(packet) for packet in packets]
+    bench.mqtt.transport.write(packets[1])
+    assert bench.events() == [BytesMessage(packets[1])]
+
+
+@pytest.mark.parametrize(("size", "header"), [(125, "82 7d"), (126, "82 7e 007e"), (65_535, "82 7e ffff")])
+def test_a_frame_s_length_is_as_short_as_it_can_be(size: int, header: str) -> None:
+    body = size - 2 if size < 130 else size - 4
+    packet = encode(Publish(b"", bytes(body - 3)), V5)
+    assert len(packet) == size
+    assert in_frames(packet) == bytes.fromhex(header) + packet

@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mqttlite.telemetry.delivery_log import DeliveryLog, Options
-from mqttlite.telemetry.tracing import DeliveryOutcome, Listener, MessageTracer, Traced
+from mqttlite.telemetry.tracing import DeliveryOutcome, MessageTracer, Traced, TraceListener
 from mqttlite.telemetry.wall import Wall
 
 NOON = datetime(2026, 11, 21, 12, 3, 14, 201_000, tzinfo=UTC)
 """When a story begins."""
 
 
-class Scenario(Listener):
+class Scenario(TraceListener):
     def __init__(self, **options: Any) -> None:
         self.now = 1_000.0
         self.stages: list[tuple[str, int, float]] = []

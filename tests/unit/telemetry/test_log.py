@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -16,6 +17,8 @@ from mqttlite.telemetry.log import (
     BATCH_LINES,
     FLUSH_S,
     LINES_PER_S,
+    MAX_CHARACTERS,
+    MAX_KINDS,
     QUEUE_LINES,
     Calm,
     LogQueue,
@@ -80,10 +83,11 @@ def test_a_flood_of_one_kind_silences_no_other(log: Log) -> None:
     assert log.lines() == ["c lost messages"]
 
 
-def test_a_line_that_is_never_the_same_twice_is_of_one_kind_with_its_like(log: Log) -> None:
-    for number in range(2 * LINES_PER_S):
+@pytest.mark.parametrize("above", [-1, 0, 1])
+def test_there_are_so_many_kinds_and_the_rest_is_one_kind(log: Log, above: int) -> None:
+    for number in range(MAX_KINDS + LINES_PER_S + above):
         log.write(f"{number} refused")
-    assert len(log.lines()) == LINES_PER_S
+    assert len(log.lines()) == MAX_KINDS + LINES_PER_S + min(0, above)
 
 
 def test_lines_about_clients_that_are_let_in_are_never_left_out(log: Log) -> None:
@@ -259,12 +263,36 @@ def test_what_a_client_may_make_very_long_is_shortened(style: bool, above: int) 
         logger.info("%s", client_id, extra={"fields": {"client_id": client_id}})
 
     (line,) = written(write, as_json=style)
-    expected = client_id if above <= 0 else f"{'x' * 1_000}… (1001 characters)"
+    ending = "… (1001 characters)"
+    expected = client_id if above <= 0 else "x" * (1_000 - len(ending)) + ending
     if style:
         found = json.loads(line)
         assert (found["message"], found["client_id"]) == (expected, expected)
     else:
         assert line.endswith(f"INFO    {expected}")
+
+
+def test_what_waits_is_short_and_holds_no_frame() -> None:
+    queue = LogQueue()
+
+    class Held:
+        pass
+
+    def fail() -> None:
+        held = Held()
+        alive.append(weakref.ref(held))
+        raise ValueError("x")
+
+    alive: list[weakref.ref[Held]] = []
+    try:
+        fail()
+    except ValueError:
+        logger_into(queue).exception("%s failed", "y" * 100_000, extra={"fields": {"client_id": "y" * 100_000}})
+    record = queue.queue.get_nowait()
+    assert record is not None
+    assert alive[0]() is None
+    assert len(record.getMessage()) == len(vars(record)["fields"]["client_id"]) == MAX_CHARACTERS
+    assert record.getMessage().endswith("… (100007 characters)")
 
 
 # ── as JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────

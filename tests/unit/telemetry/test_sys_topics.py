@@ -1,45 +1,55 @@
-"""The broker's status and its clients' coming and going, on a core without sockets; time is a number."""
+"""`$SYS` of a core without sockets; time is a number."""
 
-import json
 import math
-from datetime import UTC, datetime
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from mqttlite.core.connection import Connection
 from mqttlite.core.limits import Limits
-from mqttlite.telemetry import counters, sys_topics
-from mqttlite.telemetry.sys_topics import Options, Presence, Status, average, presence_topic
+from mqttlite.event_hub import EventHub
+from mqttlite.telemetry import snapshot, sys_topics
+from mqttlite.telemetry.counters import ConnectionCounters
+from mqttlite.telemetry.publish_queue import PublishQueue
+from mqttlite.telemetry.snapshot import Collection, Snapshots
+from mqttlite.telemetry.sys_topics import Options, SysTopics, average
 from mqttlite.wire.constants import V311
-from mqttlite.wire.packets import Disconnect, Pingreq, Publish
+from mqttlite.wire.packets import Pingreq, Publish
 from tests.support.core_driver import START, Client, World
+from tests.unit.telemetry.watched import Link
 
 
 class Reported:
-    """A world with a status, told of connections as the hall tells it."""
+    """A world with `$SYS`, whose hub hears of connections as the assembly tells it."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.world = World(limits)
         self.wakes = 0
-        self.links: dict[int, Connection] = {}
-        self.status = Status(self.world.broker, self.connections, self.wake, 10.0, START)
+        self.links: dict[int, Link] = {}
+        self.scheduled: list[Callable[[], None]] = []
+        counters = ConnectionCounters(self.world.broker)
+        self.hub = EventHub()
+        self.hub.register(counters)
+        self.snapshots = Snapshots(
+            self.world.broker, lambda: list(self.links.values()), counters, lambda: self.world.now
+        )
+        queue = PublishQueue(
+            self.world.broker, self.wake, lambda: self.world.now, call_soon=self.scheduled.append, clock=lambda: 0.0
+        )
+        self.sys_topics = SysTopics(self.snapshots, queue, 10.0, START)
 
     def wake(self) -> None:
         self.wakes += 1
 
-    def connections(self) -> list[Connection]:
-        return list(self.links.values())
-
     def connect(self, client_id: str, version: int = 5, **options: object) -> Client:
         client = self.world.connect(client_id, version, **options)
-        self.links[client.connection.number] = client.connection
-        self.status.on_connected()
+        self.links[client.connection.number] = Link(client.connection)
+        self.hub.on_connected(self.links[client.connection.number])
         return client
 
     def close(self, client: Client) -> None:
         client.lose()
-        self.status.on_closed(self.links.pop(client.connection.number))
+        self.hub.on_ended(self.links.pop(client.connection.number))
 
     def report(self, after_s: float = 10.0) -> dict[str, str]:
         """Let time pass; all that is retained then, without the prefix."""
@@ -48,14 +58,19 @@ class Reported:
 
     def publish(self, after_s: float = 10.0) -> None:
         self.world.advance(after_s)
-        survey = self.status.survey()
-        while not survey.step():
+        collection = self.snapshots.begin()
+        while not collection.step():
             pass
-        self.status.publish(survey, self.world.now)
+        self.finish(collection)
+
+    def finish(self, collection: Collection) -> None:
+        self.sys_topics.publish(self.snapshots.finish(collection), self.world.now)
+        while self.scheduled:
+            self.scheduled.pop()()
         self.world.settle()
 
     def retained(self) -> dict[str, str]:
-        kept = self.world.broker.router._own.search(b"$SYS/#").take(1_000)
+        kept = self.world.broker.router.retained.own_messages()
         return {message.topic.decode().removeprefix("$SYS/broker/"): message.payload.decode() for message in kept}
 
 
@@ -202,16 +217,17 @@ def test_a_counter_never_falls() -> None:
     assert min(float(value) for name, value in after.items() if name.startswith("load/")) >= 0
 
 
-def test_a_survey_looks_at_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "SLICE", 2)
+def test_a_connection_that_ends_during_a_snapshot_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "SLICE", 2)
     reported = Reported()
     clients = [reported.connect(str(number)) for number in range(5)]
-    survey = reported.status.survey()
-    assert not survey.step()
-    assert not survey.step()
-    reported.close(clients[4])  # ended meanwhile: still counted, and once
-    assert survey.step()
-    assert survey.totals.connects == 5
+    collection = reported.snapshots.begin()
+    assert not collection.step()
+    assert not collection.step()
+    reported.close(clients[4])
+    while not collection.step():
+        pass
+    reported.finish(collection)
     reported.publish()
     assert reported.retained()["connections/socket/count"] == "5"
     assert numbers(reported.retained(), "bytes/received") == [
@@ -219,11 +235,11 @@ def test_a_survey_looks_at_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_who_sends_no_connect_is_a_socket_and_no_connection() -> None:
+def test_a_client_without_connect_is_a_socket_and_no_connection() -> None:
     reported = Reported()
     reported.publish(0)
     client = reported.world.open()
-    reported.links[client.connection.number] = client.connection
+    reported.links[client.connection.number] = Link(client.connection)
     said = reported.report(60)
     assert float(said["load/sockets/1min"]) > 0
     assert said["load/connections/1min"] == "0.00"
@@ -252,102 +268,6 @@ def test_loads_rise_and_fall() -> None:
     assert first == [pytest.approx(360 * (1 - math.exp(-10 / (60 * minutes))), abs=0.01) for minutes in (1, 5, 15)]
     assert numbers(reported.report(60), *names)[0] == pytest.approx(first[0] * math.exp(-1), abs=0.01)
     assert numbers(reported.report(1e5), *names) == [0, 0, 0]
-
-
-# ── presence ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("client_id", "level"),
-    [
-        ("plain", "plain"),
-        ("a/b", "a%2Fb"),
-        ("+", "%2B"),
-        ("#", "%23"),
-        ("%2F", "%252F"),
-        ("é $", "é $"),
-        ("//", "%2F%2F"),
-    ],
-)
-def test_a_client_id_is_one_level_of_its_topic(client_id: str, level: str) -> None:
-    assert presence_topic(client_id, "connected").decode() == f"$SYS/broker/clients/{level}/connected"
-
-
-class Watched:
-    def __init__(self) -> None:
-        self.world = World()
-        self.wakes = 0
-        offset = datetime(2026, 11, 21, 12, 0, tzinfo=UTC) - datetime.fromtimestamp(START, UTC)
-        self.presence = Presence(self.world.broker, self.wake, offset)
-
-    def wake(self) -> None:
-        self.wakes += 1
-
-    def told(self, client: Client, watcher: Client) -> list[tuple[str, dict[str, object]]]:
-        now = self.world.now
-        tell = self.presence.on_disconnected if client.closed else self.presence.on_connected
-        tell(client.connection, "10.0.0.1:5000", "tls-8883", now)
-        self.world.settle()
-        return [(topic, json.loads(payload)) for topic, payload in watcher.messages()]
-
-
-def test_clients_that_come_and_go_are_told_of() -> None:
-    watched = Watched()
-    watcher = watched.world.connect("watcher")
-    watcher.subscribe("$SYS/broker/clients/+/+")
-    client = watched.world.connect("a/b", V311, keep_alive=30, username="anna", password=b"x")
-    who = {"client_id": "a/b", "connection_id": 2, "username": "anna", "peer": "10.0.0.1:5000", "listener": "tls-8883"}
-    assert watched.told(client, watcher) == [
-        (
-            "$SYS/broker/clients/a%2Fb/connected",
-            {
-                **who,
-                "protocol_version": "3.1.1",
-                "keep_alive_s": 30,
-                "clean_start": True,
-                "session_present": False,
-                "connected_at": "2026-11-21T12:00:00Z",
-            },
-        )
-    ]
-    watched.world.now += 1.5
-    client.send(Disconnect())
-    assert watched.told(client, watcher) == [
-        (
-            "$SYS/broker/clients/a%2Fb/disconnected",
-            {
-                **who,
-                "reason": "client_disconnected",
-                "reason_code": 0,
-                "connected_at": "2026-11-21T12:00:00Z",
-                "disconnected_at": "2026-11-21T12:00:01.500000Z",
-                "duration_s": 1.5,
-            },
-        )
-    ]
-    assert watched.wakes == 2
-    late = watched.world.connect("late")
-    late.subscribe("$SYS/#")
-    assert late.messages() == [], "events are not retained"
-
-
-def test_nothing_is_told_to_nobody() -> None:
-    watched = Watched()
-    watcher = watched.world.connect("watcher")
-    watcher.subscribe("#", "$SYS/broker/clients/other/+")
-    client = watched.world.connect("c")
-    assert watched.told(client, watcher) == []
-    client.lose()
-    assert watched.told(client, watcher) == []
-    assert watched.wakes == 0
-
-
-def test_a_client_id_too_long_for_a_topic_is_not_told_of() -> None:
-    watched = Watched()
-    watcher = watched.world.connect("watcher")
-    watcher.subscribe("$SYS/#")
-    assert watched.told(watched.world.connect("/" * 21_836), watcher) == []
-    assert len(watched.told(watched.world.connect("/" * 21_835), watcher)) == 1
 
 
 # ── options, and what a system may lack ────────────────────────────────────────────────────────────────────────────

@@ -47,7 +47,8 @@ async def commit(store: TimedStore, changes: list[Change] = CHANGES) -> None:
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_commits_are_timed_and_failures_counted(at_once: bool) -> None:
     inner = FakeStore(at_once)
-    store = TimedStore(inner)
+    heard: list[tuple[bool, str]] = []
+    store = TimedStore(inner, lambda failing, error: heard.append((failing, error)))
     await commit(store)
     assert (store.histogram.messages, store.failures, store.failing) == (1, 0, False)
     assert at_once or store.histogram.max_us >= 1_000
@@ -59,13 +60,15 @@ async def test_commits_are_timed_and_failures_counted(at_once: bool) -> None:
     inner.fails = False
     await commit(store)
     assert (store.histogram.messages, store.failures, store.failing) == (2, 2, False)
+    assert heard == [(True, "disk full"), (False, "")]
     assert store.load() == CHANGES
 
 
 async def test_a_commit_of_nothing_is_none() -> None:
-    store = TimedStore(FakeStore(True))
+    heard: list[tuple[bool, str]] = []
+    store = TimedStore(FakeStore(True), lambda failing, error: heard.append((failing, error)))
     await commit(store, [])
-    assert store.histogram.messages == 0
+    assert (store.histogram.messages, heard) == (0, [])
 
 
 def test_before_the_first_look_there_is_no_lag() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from mqttlite.core.connection import Connection
-from mqttlite.core.effects import Outbox
 from mqttlite.core.limits import Limits
+from mqttlite.core.outbox import Outbox
+from mqttlite.event_hub import CoreTracer, EventHub
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import Options
@@ -29,6 +30,9 @@ class Link:
     address: str = "192.0.2.7:1234"
     listener: str = "door"
     transport: str = "tcp"
+    tls_version: str | None = None
+    tls_cipher: str | None = None
+    unsent_bytes: int = 0
 
 
 class Watched(World):
@@ -49,6 +53,7 @@ class Watched(World):
         self.wall_s = START
         self.wall = Wall(START, wall_clock=lambda: self.wall_s, steady_clock=lambda: START)
         options.setdefault("interval_s", 1e6)
+        self.hub = EventHub()
         self.observer = Observer(
             self.broker,
             self.links,
@@ -68,6 +73,8 @@ class Watched(World):
 
     def begin(self) -> "Watched":
         self.observer.start(max_connections=99)
+        self.hub.register(self.observer)
+        self.broker.watch(CoreTracer(self.hub, self.observer))
         return self
 
     def table(self, name: str) -> list[dict[str, Any]]:
@@ -86,7 +93,7 @@ class Watched(World):
         packets = [Publish(topic.encode(), payload, qos, packet_id=client.packet_id()) for payload in payloads]
         client.send_bytes(b"".join([encode(packet, client.version) for packet in packets]))
 
-    # ------------------------------------------------------------------ what the hall does
+    # ------------------------------------------------------------------ what the assembly does
 
     def open(self, version: int = V5, **options: Any) -> Client:
         client = super().open(version, **options)
@@ -95,14 +102,14 @@ class Watched(World):
 
     def connect(self, client_id: str = "", version: int = V5, **options: object) -> Client:
         client = super().connect(client_id, version, **options)
-        self.observer.on_connected(self.links[client.connection.number])
+        self.hub.on_connected(self.links[client.connection.number])
         return client
 
     def settle(self) -> None:
         before = dict(self.clients)
         super().settle()
         for number in before.keys() - self.clients.keys():
-            self.observer.on_closed(self.links.pop(number))
+            self.hub.on_ended(self.links.pop(number))
 
     def _hand_over(self, client: Client, outbox: Outbox) -> None:
         traced, outbox.traced = outbox.traced, False

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tools.devices.delivery_log import DeliveryLog
 
+from tools.devices.delivery_log import DeliveryLog
 from tools.devices.latency import BUCKETS, RATIO, Latencies
 from tools.devices.simulation import SMALLEST_BYTES, Plan, Sample, _samples, delays, payload
 

@@ -19,11 +19,11 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
-from tools.telemetry.traced import bucket
 
 from tools.telemetry import schema
 from tools.telemetry.command import command
 from tools.telemetry.generate import Order, generate
+from tools.telemetry.traced import bucket
 
 pytestmark = pytest.mark.slow
 

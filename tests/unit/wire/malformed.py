@@ -72,9 +72,9 @@ EITHER: list[Row] = [
     ("2.3.1-6", "a PUBCOMP is for a packet", "70 02 0000", MalformedPacket, "identifier is zero"),
     ("3.12", "a PINGREQ is empty", "c0 01 00", MalformedPacket, "1 bytes behind"),
     ("3.13", "a PINGRESP is empty", "d0 02 0000", MalformedPacket, "2 bytes behind"),
-    ("3.1.2-1", "the protocol is MQTT", "10 0d 0004 'mqtt' 04 02 0000 0001 'a'", UnsupportedProtocolVersion, "'mqtt'"),
-    ("3.1.2-1", "the protocol has a name", "10 09 0000 04 02 0000 0001 'a'", UnsupportedProtocolVersion, "''"),
-    ("3.1.2-1", "a name may be nonsense", "10 0b 0002 ff00 04 02 0000 0001 'a'", UnsupportedProtocolVersion, "xff"),
+    ("3.1.2-1", "the protocol is MQTT", "10 0d 0004 'mqtt' 04 02 0000 0001 'a'", ProtocolError, "'mqtt'"),
+    ("3.1.2-1", "the protocol has a name", "10 09 0000 04 02 0000 0001 'a'", ProtocolError, "''"),
+    ("3.1.2-1", "a name may be nonsense", "10 0b 0002 ff00 04 02 0000 0001 'a'", ProtocolError, "xff"),
     (
         "3.1.2-2",
         "there is no level 3 of MQTT",

@@ -223,5 +223,5 @@ def test_a_version_that_is_not_served_is_named() -> None:
 
 
 def test_a_long_protocol_name_is_not_repeated_in_full() -> None:
-    with pytest.raises(UnsupportedProtocolVersion, match=r"^protocol 'x{16}' level 0: "):
+    with pytest.raises(ProtocolError, match=r"^protocol 'x{16}' is not MQTT"):
         connect_version(raw("0400" + 0x400 * "78" + "00"))

@@ -13,9 +13,13 @@ import zlib
 from typing import Final, final
 
 from mqttlite.core.limits import MEMBERS_ASKED
-from mqttlite.core.message import Message
+from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.reasons import BUFFER_FULL, QOS0_OFFLINE, QUEUE_FULL
+from mqttlite.core.route import offer, send_aliased
 from mqttlite.core.session import Session
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.source import Source
+from mqttlite.core.subscription import Binding, RoutePlan, Subscription
+from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, Tally
 
 ROUND_ROBIN: Final = "round_robin"
 LEAST_INFLIGHT: Final = "least_inflight"
@@ -93,7 +97,7 @@ class _Ring:
 
 
 @final
-class Share:
+class SharedSubscription(Binding):
     """The members of one share name and filter."""
 
     __slots__ = (
@@ -119,6 +123,74 @@ class Share:
 
     def __len__(self) -> int:
         return len(self._members)
+
+    def join(self, plan: RoutePlan) -> None:
+        plan.add_sink(self)
+        plan.traced |= len(self.traced) > 0
+
+    def accept(self, message: Message, source: Source, tally: Tally) -> None:
+        """Give a message to the first member that has room for it."""
+        member, delivery = self._choose(message)
+        if delivery.qos:
+            outcome = member.session.deliver(delivery)
+            tally.count(outcome, QUEUE_FULL)
+            if outcome == DROPPED:
+                tally.code = QUOTA_EXCEEDED
+        else:
+            away = member.session.outbox is None
+            tally.count(member.session.deliver_qos0(delivery), QOS0_OFFLINE if away else BUFFER_FULL)
+
+    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        """Dispatch QoS 0 messages of one topic and size to the members."""
+        if self.policy != ROUND_ROBIN:
+            for at in range(batch.count):
+                self.accept(batch.delivery(at, 0).message, source, tally)
+            return
+        members = self.dispatch_many(batch.count)
+        for number, member in enumerate(members):
+            outbox = member.session.outbox
+            if outbox is None or member.subscription.identifier or outbox.max_packet_bytes:
+                for at in range(number, batch.count, len(members)):
+                    message = batch.delivery(at, 0).message
+                    tally.count(member.session.deliver_qos0(self._delivery(member, message)), QOS0_OFFLINE)
+                continue
+            mine = batch if len(members) == 1 else batch.every(number, len(members))
+            if outbox.topic_alias_maximum:
+                send_aliased(outbox, mine, tally)
+            else:
+                offer(outbox, mine.frames(outbox.version, 0, 0, mine.count), mine.count, mine.expires_at, tally)
+
+    def settled(self, delivery: Delivery, reason_code: int) -> None:
+        """A member answered: a message that it refused goes to no other [MQTT-4.4.0-2] [MQTT-4.8.2-6]."""
+
+    def returned(self, delivery: Delivery) -> bool:
+        """A member's session ended: a QoS 1 message goes to another member, if there is one (5.0 §4.8.2).
+
+        One of QoS 2 does not [MQTT-4.8.2-5].
+        """
+        if delivery.qos != 1 or not self._members:
+            return False
+        member, again = self._choose(delivery.message)
+        outcome = member.session.deliver(again) if again.qos else member.session.deliver_qos0(again)
+        return outcome != DROPPED
+
+    def _choose(self, message: Message) -> tuple[Member, Delivery]:
+        """The member that gets a message: the first one, or the next with room where its queue is full."""
+        first = self.first(message)
+        delivery = self._delivery(first, message)
+        if delivery.qos and not first.session.has_room(delivery):
+            for member in self.others(first):
+                other = self._delivery(member, message)
+                if other.qos == 0 or member.session.has_room(other):
+                    return member, other
+        return first, delivery
+
+    def _delivery(self, member: Member, message: Message) -> Delivery:
+        subscription = member.subscription
+        identifiers = (subscription.identifier,) if subscription.identifier else ()
+        qos = min(message.qos, subscription.qos)  # [MQTT-4.8.2-3]
+        retain = message.retain and subscription.retain_as_published
+        return Delivery(message, qos, retain, identifiers, self)
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Let a session in, in the place of its earlier subscription if it has one."""

@@ -6,16 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.effects import Effects, Outbox
+from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import MEMBERS_ASKED, Limits
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.shares import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN, SHARE_POLICIES, Share
+from mqttlite.core.shared_subscription import (
+    HASH_KEY,
+    HASH_TOPIC,
+    LEAST_INFLIGHT,
+    ROUND_ROBIN,
+    SHARE_POLICIES,
+    SharedSubscription,
+)
 from mqttlite.core.subscription import Subscription
-from mqttlite.topics.names import split_share
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
-from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Subscribe, SubscriptionRequest, Unsubscribe
 from tests.support.core_driver import Client, World
 from tests.support.examples import examples
@@ -34,19 +41,6 @@ def workers(world: World, count: int, qos: int = 1, version: int = V5, **options
         member.subscribe(JOBS, qos=qos)
         members.append(member)
     return members
-
-
-@pytest.mark.parametrize(
-    "bad", ["$share//jobs", "$share/+/jobs", "$share/a#/jobs", "$share/workers", "$share/workers/"]
-)
-def test_a_share_needs_a_plain_name_and_a_filter(bad: str) -> None:
-    with pytest.raises(TopicFilterInvalid):
-        split_share(bad.encode())
-
-
-def test_a_filter_that_only_looks_like_a_share_is_none() -> None:
-    assert split_share(b"$shared/a/b") is None
-    assert split_share(b"$share/a//b") == (b"a", b"/b")
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -292,7 +286,7 @@ def test_by_ordering_key_a_key_stays_with_one_member() -> None:
 
 def test_a_share_without_members_is_no_more() -> None:
     sessions: dict[str, Session] = {}
-    routes = Routes(sessions, 1000, {}, Effects())
+    routes = Routes(sessions, 1000, {}, DefaultRules(), Effects())
     assert routes.share(b"$share/a/b") is None
 
 
@@ -305,14 +299,14 @@ def sessions_of(count: int) -> list[Session]:
     return sessions
 
 
-def share_of(sessions: list[Session], policy: str) -> Share:
-    share = Share(b"$share/g/t", policy)
+def share_of(sessions: list[Session], policy: str) -> SharedSubscription:
+    share = SharedSubscription(b"$share/g/t", policy)
     for session in sessions:
         share.add(session, Subscription(session.client_id, share.name, 1))
     return share
 
 
-def send_to(share: Share, topic: bytes) -> str:
+def send_to(share: SharedSubscription, topic: bytes) -> str:
     """Whom a message goes to first."""
     return share.first(Message(topic, b"")).session.client_id
 

@@ -1,14 +1,13 @@
-"""All that is told of a running broker, at one moment: the source of `/metrics` and of `/status`.
+"""What an operator can know of a running broker at one moment: the source of `/metrics` and of `/status`.
 
-Invariant: plain values, from which those two are made without a look at the broker.
+Invariant: plain values; formatting them needs no look at the broker.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mqttlite.telemetry.counters import Totals
 from mqttlite.telemetry.histograms import Histogram
-from mqttlite.telemetry.snapshot import Kind, Ranked
+from mqttlite.telemetry.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +20,7 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerFigures:
+class ListenerState:
     """One listener."""
 
     name: str
@@ -30,14 +29,15 @@ class ListenerFigures:
     connections: int
     """Open now, also those that are not through their handshake yet."""
     turned_away: int
+    half_open_closed: int
     failed_handshakes: int
     certificate_ends_at: float | None
     """When the first certificate of its chain is out of date, in seconds since 1970; None without TLS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """`_s` are seconds; what has `_at` is in seconds since 1970. Counters are since the start."""
+class Report:
+    """Names that end in `_s` are seconds, `_at` seconds since 1970. Counters are since the start."""
 
     build: Build
     broker_id: str
@@ -45,33 +45,8 @@ class Figures:
     not_ready: str
     """A sentence; empty for a broker that is ready."""
 
-    totals: Totals
-    opened: int
-    """Connections."""
-    sessions_expired: int
-    connected: Mapping[Kind, int]
-    disconnected: Mapping[str, int]
-    refused: Mapping[tuple[str, str], int]
-
-    listeners: list[ListenerFigures]
-    connections: Mapping[Kind, int]
-    blocked: int
-    online: int
-    sessions: int
-    subscriptions: int
-    shared_subscriptions: int
-    retained: int
-    retained_bytes: int
-    queued: int
-    queued_bytes: int
-    inflight: int
-    outbox_bytes: int
-    rankings: Mapping[str, list[Ranked]]
-
-    interval_s: float
-    """How long ago the figures were that `moved` and the ranking by bytes are measured from."""
-    grown: Mapping[str, int]
-    """By how much some totals grew in that time."""
+    snapshot: Snapshot
+    listeners: list[ListenerState]
 
     lag: Histogram
     recent_lag: Mapping[str, float]

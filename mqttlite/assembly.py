@@ -1,0 +1,271 @@
+"""Builds the objects of one run of a broker and connects them: the only place where the packages meet.
+
+What a run does with them, and when, is in `server`. Invariant: before `open`, nothing here holds a file, a socket or a
+thread, so that an assembly that could not be built needs no end.
+"""
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from mqttlite import event_hub
+from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.core.authentication import Verdict
+from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.broker import Broker as Core
+from mqttlite.core.ports import Store
+from mqttlite.core.question import Authenticate, Question
+from mqttlite.event_hub import STORE_FAILING, CoreTracer, EventHub, NoMessages
+from mqttlite.monitor import Monitor
+from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
+from mqttlite.net.link import LinkPort
+from mqttlite.net.listeners import Listener
+from mqttlite.net.loop_driver import LoopDriver
+from mqttlite.net.proxy_protocol import Proxies
+from mqttlite.net.tls import ServerContext
+from mqttlite.security.auth_chain import AuthChain
+from mqttlite.security.auth_questions import AuthQuestions
+from mqttlite.security.identity import identity_of
+from mqttlite.security.password_file import PasswordFileError
+from mqttlite.security.passwords import PasswordAuthenticator
+from mqttlite.security.tls import TlsConfigError, server_context
+from mqttlite.telemetry.connection_log import ConnectionLog
+from mqttlite.telemetry.counters import ConnectionCounters
+from mqttlite.telemetry.dataset import Dataset
+from mqttlite.telemetry.observer import Observer
+from mqttlite.telemetry.options import TelemetryError
+from mqttlite.telemetry.presence import Presence
+from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
+from mqttlite.telemetry.publish_queue import PublishQueue
+from mqttlite.telemetry.rows import SessionRows
+from mqttlite.telemetry.snapshot import Snapshots
+from mqttlite.telemetry.sys_topics import SysTopics
+from mqttlite.telemetry.timing import TimedStore
+from mqttlite.telemetry.wall import Wall
+
+_TRANSPORT_NAMES: Final = {
+    "tcp": "TCP",
+    "tls": "TLS",
+    "ws": "WebSocket",
+    "wss": "WebSocket and TLS",
+    "unix": "a Unix socket",
+}
+
+_log = logging.getLogger("mqttlite")
+
+
+class Assembly:
+    """The objects of one run. Made on the running loop; raises `ConfigError` for files that cannot be used.
+
+    `auth_chain` is for listeners without a password file; `not_ready` says in a sentence why no clients may connect.
+    """
+
+    def __init__(self, config: Config, store: Store, auth_chain: AuthChain, not_ready: Callable[[], str]) -> None:
+        loop = asyncio.get_running_loop()
+        self._config: Final = config
+        self._loop: Final = loop
+        self.broker_id: Final = secrets.token_hex(8)
+        self._wall: Final = Wall(loop.time())
+        self.hub: Final = EventHub()
+        self.core: Final = Core(config.limits, f"mqttlite-{self.broker_id}-", {**config.share_policies})
+        self.core.authorize(DefaultRules(frozenset(config.sys.publishers)))
+        self.core.restore(store.load(), loop.time())
+        timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
+        self.loop_driver: Final = LoopDriver(
+            self.core,
+            timed_store,
+            on_connected=self._on_connected,
+            on_closed=self.hub.on_ended,
+            on_question=self._on_question,
+        )
+        self.questions: Final = AuthQuestions(self._answer)
+        self.passwords: Final[list[PasswordAuthenticator]] = []
+        self._auth_chains: Final[dict[Listener, AuthChain]] = {}
+        self.listeners: Final = [
+            self._listener(number, options, auth_chain) for number, options in enumerate(config.listeners)
+        ]
+        self.counters: Final = ConnectionCounters(self.core)
+        self.snapshots: Final = Snapshots(
+            self.core, lambda: list(self.loop_driver.links.values()), self.counters, loop.time
+        )
+        self._publish_queue: Final = PublishQueue(self.core, self.loop_driver.wake, loop.time)
+        self.monitor: Final = (
+            None
+            if config.metrics is None
+            else Monitor(config.metrics, config, self.snapshots, self.listeners, timed_store, self.broker_id, not_ready)
+        )
+        self._sys_topics: asyncio.Task[None] | None = None
+        self.dataset: Dataset | None = None
+        self._pseudonyms = Pseudonyms()
+        self.observer: Observer | None = None
+
+    # ------------------------------------------------------------------ open and close
+
+    async def open(self, listeners: Iterable[event_hub.Listener]) -> None:
+        """Open files and sockets; tell `listeners` what happens, too. Raises `ConfigError` and `CannotListen`."""
+        self._open_dataset()
+        self.observer = self._observer()
+        for listener in (*self._event_listeners(), *listeners):
+            self.hub.register(listener)
+        self._trace()
+        if self.monitor is not None:
+            await self.monitor.start()
+        if self._config.sys.interval_s:
+            sys_topics = SysTopics(self.snapshots, self._publish_queue, self._config.sys.interval_s, self._loop.time())
+            self._sys_topics = self._loop.create_task(sys_topics.run())
+        for each in self.listeners:
+            await each.start()
+
+    def log_addresses(self) -> None:
+        """Log where clients and people may connect."""
+        if self.monitor is not None:
+            for address in self.monitor.addresses:
+                _log.info("metrics, health and status are at http://%s", address)
+        for listener in self.listeners:
+            kind = _TRANSPORT_NAMES[listener.transport]
+            for address in listener.addresses:
+                _log.info("listening for MQTT over %s on %s (%s)", kind, address, listener.name)
+
+    async def stop_reports(self) -> None:
+        """Publish nothing more of the broker's own: what would be published now is the broker's own end."""
+        if self._sys_topics is not None:
+            self._sys_topics.cancel()
+            await asyncio.wait([self._sys_topics])
+
+    async def close_telemetry(self, within_s: float) -> None:
+        """Write what is left of telemetry, once all connections are closed."""
+        self._publish_queue.clear()
+        self.core.watch(None)
+        if self.observer is not None:
+            await self.observer.stop()
+        if self.dataset is not None:
+            await asyncio.to_thread(self.dataset.close, within_s)
+
+    async def close_monitor(self) -> None:
+        """Serve nothing over HTTP any more."""
+        if self.monitor is not None:
+            await self.monitor.stop()
+        await self.snapshots.stop()
+
+    # ------------------------------------------------------------------ listeners to events
+
+    def _event_listeners(self) -> list[event_hub.Listener]:
+        """All that hear what happens, in this order. A new one is one line here."""
+        found: list[event_hub.Listener] = [self.questions, self.counters, ConnectionLog()]
+        if self.monitor is not None:
+            found.append(self.monitor)
+        if self.observer is not None:
+            found.append(self.observer)
+        if self.dataset is not None:
+            found.append(SessionRows(self.dataset, self.broker_id, self._wall, self._pseudonyms))
+        if self._config.sys.presence:
+            found.append(Presence(self.core, self._publish_queue, self._wall.offset))
+        return found
+
+    def _trace(self) -> None:
+        """Have the core tell what only a tracer hears, if a listener wants it."""
+        if self.observer is not None or self.hub.needs_tracer:
+            messages = NoMessages() if self.observer is None else self.observer
+            self.core.watch(CoreTracer(self.hub, messages))
+
+    def _open_dataset(self) -> None:
+        options = self._config.telemetry
+        if options is not None:
+            try:
+                self._pseudonyms = pseudonyms_of(options)
+                self.dataset = Dataset(options, self.broker_id)
+            except TelemetryError as error:
+                raise ConfigError(f"telemetry.{error.option}: {error}") from None
+        if self.monitor is not None:
+            self.monitor.dataset = self.dataset
+
+    def _observer(self) -> Observer | None:
+        """What traces messages; None where there is neither a dataset nor a delivery log."""
+        dataset, delivery_log, monitor = self.dataset, self._config.delivery_log, self.monitor
+        if dataset is None and delivery_log is None:
+            return None
+        observer = Observer(
+            *(self.core, self.loop_driver.links, self.broker_id, self._wall),
+            clock=self._loop.time,
+            options=self._config.telemetry,
+            write=None if dataset is None else dataset.write,
+            names=self._pseudonyms,
+            delivery_log_options=delivery_log,
+        )
+        self.loop_driver.on_written = observer.on_written
+        if monitor is not None:
+            monitor.latency = lambda: observer.latency
+            monitor.oldest_unacknowledged_s = observer.oldest_unacknowledged_s
+            monitor.why = None if observer.delivery_log is None else observer.delivery_log.why
+        observer.start(sum(listener.max_connections for listener in self._config.listeners))
+        return observer
+
+    # ------------------------------------------------------------------ network and security
+
+    def _listener(self, number: int, options: ListenerOptions, default: AuthChain) -> Listener:
+        auth_chain = self._auth_chain(number, options, default)
+        listener = Listener(
+            options.title(),
+            TcpEndpoint(options.host, options.port)
+            if options.path is None
+            else UnixEndpoint(options.path, options.mode),
+            transport=options.transport(),
+            websocket=options.websocket_options(),
+            context=tls_context(number, options),
+            proxies=None if options.proxy_protocol is None else Proxies(options.proxy_protocol),
+            max_connections=options.max_connections,
+            max_half_open=options.half_open_limit(),
+            handshake_timeout_s=options.handshake_timeout_s,
+            must_authenticate=not auth_chain.is_open,
+            methods=auth_chain.methods,
+            capabilities=options.capabilities,
+            identity_of=identity_of,
+            broker=self.core,
+            loop_driver=self.loop_driver,
+        )
+        self._auth_chains[listener] = auth_chain
+        return listener
+
+    def _auth_chain(self, number: int, options: ListenerOptions, default: AuthChain) -> AuthChain:
+        """The authenticators of a listener."""
+        path, allow_anonymous = self._config.passwords_of(options)
+        if path is None:
+            return default
+        try:
+            passwords = PasswordAuthenticator(path, allow_anonymous=allow_anonymous)
+        except PasswordFileError as error:
+            key = "password_file" if options.password_file is None else f"listeners[{number}].password_file"
+            raise ConfigError(f"{key}: {error}") from None
+        self.passwords.append(passwords)
+        return AuthChain(passwords, passwords)
+
+    def _on_connected(self, link: LinkPort) -> None:
+        self._note_connect(link)
+        self.hub.on_connected(link)
+
+    def _note_connect(self, link: LinkPort) -> None:
+        for listener in self.listeners:
+            listener.note_connect(link)
+
+    def _on_question(self, question: Question) -> None:
+        assert isinstance(question, Authenticate)
+        link = self.loop_driver.links[question.number]
+        self._note_connect(link)
+        for listener, auth_chain in self._auth_chains.items():
+            if listener.holds(link):  # else the link is gone
+                self.questions.ask(link, question, auth_chain)
+
+    def _answer(self, question_id: int, verdict: Verdict) -> None:
+        self.core.answer(question_id, verdict, self._loop.time())
+        self.loop_driver.wake()
+
+
+def tls_context(number: int, options: ListenerOptions) -> ssl.SSLContext | None:
+    """The TLS context of a listener; None for one without TLS. Raises `ConfigError` for files that cannot be used."""
+    try:
+        return None if options.tls is None else server_context(options.tls, ServerContext)
+    except TlsConfigError as error:
+        raise ConfigError(f"listeners[{number}].tls.{error.option}: {error}") from None

@@ -1,0 +1,145 @@
+"""One message, or one batch, on its way to all receivers of its route: a job, for there may be very many of them.
+
+Invariant: each receiver of the route is looked at once, in order, and counted in the tally.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.drops import Drops
+from mqttlite.core.effects import Effects
+from mqttlite.core.jobs import Job, has_budget
+from mqttlite.core.limits import DELIVERY_WORK
+from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.reasons import NO_SUBSCRIBERS
+from mqttlite.core.route import Receiver
+from mqttlite.core.sink import Sink
+from mqttlite.core.source import Source
+from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
+from mqttlite.topics.names import is_own
+
+_NO_SHAPES: Final[list[Delivery | None]] = []
+"""Never added to: a message for nobody needs none."""
+
+
+@final
+class FanOut(Job):
+    """Either `message` or `batch` is given."""
+
+    __slots__ = (
+        "_batch",
+        "_drops",
+        "_effects",
+        "_message",
+        "_next",
+        "_receivers",
+        "_shapes",
+        "_sinks",
+        "_source",
+        "done",
+        "on_done",
+        "tally",
+    )
+
+    def __init__(
+        self,
+        effects: Effects,
+        drops: Drops,
+        receivers: list[Receiver],
+        sinks: list[Sink],
+        source: Source,
+        message: Message | None,
+        batch: PublishBatch | None,
+        tally: Tally,
+    ) -> None:
+        self._effects: Final = effects
+        self._drops: Final = drops
+        self._receivers: Final = receivers
+        self._sinks: Final = sinks
+        self._source: Final = source
+        self._message: Final = message
+        self._batch: Final = batch
+        self._next = 0
+        self._shapes = _NO_SHAPES
+        """The deliveries that most receivers share, by QoS."""
+        self.tally: Final = tally
+        self.done = False
+        self.on_done: Callable[[], None] | None = None
+        """Called at the end, if the fan-out was interrupted before."""
+
+    def step(self) -> bool:
+        """Go on with the receivers until the work budget of this loop iteration is used up; whether all had theirs."""
+        if self._receivers and not self._to_receivers():
+            return False
+        if self._sinks:
+            self._to_sinks()
+        self.done = True
+        if self.tally.reached == 0:
+            self._count_unheard()
+        if self.on_done is not None:
+            self.on_done()
+        return True
+
+    def _to_receivers(self) -> bool:
+        effects = self._effects
+        message, batch, tally = self._message, self._batch, self.tally
+        receivers = self._receivers
+        end = len(receivers)
+        if message is not None:
+            size, work = message.size(), DELIVERY_WORK
+        else:
+            assert batch is not None
+            size, work = batch.message_bytes() * batch.count, DELIVERY_WORK + batch.count
+        while self._next < end:
+            if not has_budget(effects):
+                return False
+            receiver: Receiver | None = receivers[self._next]
+            self._next += 1
+            assert receiver is not None
+            if receiver.has_no_local:
+                receiver = receiver.for_messages_of(self._source)
+                if receiver is None:
+                    continue
+            tally.reached += 1
+            effects.pending_bytes += size
+            effects.work += work
+            if message is not None:
+                self._deliver(receiver, message)
+            elif batch is not None:
+                receiver.accept_batch(batch, tally)
+        return True
+
+    def _to_sinks(self) -> None:
+        for sink in self._sinks:
+            self.tally.reached += 1
+            self._effects.work += DELIVERY_WORK
+            if self._message is not None:
+                self._effects.pending_bytes += self._message.size()
+                sink.accept(self._message, self._source, self.tally)
+            elif self._batch is not None:
+                self._effects.pending_bytes += self._batch.message_bytes() * self._batch.count
+                sink.accept_batch(self._batch, self._source, self.tally)
+
+    def _count_unheard(self) -> None:
+        """Nobody subscribes. What the broker says of itself is no loss; traced messages are told one by one."""
+        tally, message, batch = self.tally, self._message, self._batch
+        tally.code = tally.code or NO_MATCHING_SUBSCRIBERS
+        if message is not None and not is_own(message.topic):
+            self._drops.add(NO_SUBSCRIBERS, 1, message.topic, message.trace)
+        if batch is not None:
+            for trace in batch.traces:
+                self._drops.add(NO_SUBSCRIBERS, 1, batch.topic, trace)
+            if len(batch.traces) < batch.count:
+                self._drops.add(NO_SUBSCRIBERS, batch.count - len(batch.traces), batch.topic)
+
+    def _deliver(self, receiver: Receiver, message: Message) -> None:
+        qos = message.qos if message.qos < receiver.qos else receiver.qos  # [MQTT-3.8.4-8]
+        if self._shapes is _NO_SHAPES:
+            self._shapes = [None, None, None]
+        delivery = self._shapes[qos]
+        # RETAIN is 0, or as it came [MQTT-3.3.1-12] [MQTT-3.3.1-13].
+        if receiver.identifiers or (message.retain and receiver.retain_as_published):
+            delivery = Delivery(message, qos, message.retain and receiver.retain_as_published, receiver.identifiers)
+        elif delivery is None:
+            delivery = self._shapes[qos] = Delivery(message, qos, False)
+        receiver.deliver(delivery, self.tally)

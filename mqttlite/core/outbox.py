@@ -1,0 +1,417 @@
+"""The outgoing half of a connection: the frames that wait for one link, and what is kept while that link is blocked.
+
+Sessions and the router put frames into an outbox; the loop driver writes them. Invariant: an outbox that has something
+to write and whose link is not blocked is in `OutboxEffects.dirty`, or the loop driver has it.
+"""
+
+from collections import deque
+from typing import Final, final
+
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ONCE_SEEN, SENDING_BYTES, Limits
+from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, count
+from mqttlite.core.tracer import BACKPRESSURE, NOT_TRACED, Tracer
+from mqttlite.wire.constants import V5
+from mqttlite.wire.expiry import with_time_left
+
+
+class OutboxEffects:
+    """What an outbox tells the loop driver: the part of `Effects` that it knows."""
+
+    __slots__ = ("dirty", "now", "overflowed", "tracer")
+
+    def __init__(self) -> None:
+        self.tracer: Tracer | None = None
+        """Learns what happens; set by `Broker.watch`."""
+        self.now = 0.0
+        """The time of the latest input, in seconds of the loop's clock."""
+        self.dirty: list[Outbox] = []
+        """Outboxes with frames to write, each of them once."""
+        self.overflowed: list[int] = []
+        """Connections that reached a limit whose policy is to disconnect. The broker closes them before it returns
+        from the input."""
+
+
+@final
+class TopicAliases:
+    """Which topics have which alias on one connection (5.0 §3.3.2.3.4)."""
+
+    __slots__ = ("_alias_of", "_maximum", "_next", "_once", "_topics")
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum: Final = maximum
+        self._alias_of: Final[dict[bytes, int]] = {}
+        self._topics: Final[list[bytes]] = []  # by alias, from 1
+        self._once: Final[set[bytes]] = set()  # seen once since all aliases were taken
+        self._next = 0
+
+    def use(self, topic: bytes) -> int:
+        """As `Outbox.topic_alias`: from 1 to the maximum [MQTT-3.1.2-26] [MQTT-3.3.2-8] [MQTT-3.3.2-11]."""
+        alias = self._alias_of.get(topic, 0)
+        if alias:
+            return alias
+        if len(self._topics) < self._maximum:
+            self._topics.append(topic)
+            alias = len(self._topics)
+        elif topic in self._once:
+            self._once.discard(topic)
+            alias = self._next + 1
+            self._next = alias % self._maximum
+            del self._alias_of[self._topics[alias - 1]]
+            self._topics[alias - 1] = topic
+        else:
+            if len(self._once) >= ONCE_SEEN * self._maximum:
+                self._once.clear()
+            self._once.add(topic)
+            return 0
+        self._alias_of[topic] = alias
+        return -alias
+
+
+_NO_BACKLOG: Final[deque[tuple[bytes, int, int, float]]] = deque()
+"""Nothing is ever added to it. It stands for the backlog of a link that was never blocked: a deque takes 600 bytes."""
+
+_ENTRY_BYTES: Final = 32
+"""What moving one entry of the backlog counts beside its bytes, because it takes as long as copying that many."""
+
+
+@final
+class Outbox:
+    """The frames that wait for one link, and the counts of what was sent.
+
+    While the link takes bytes, frames leave with the next flush. While the outbox is `blocked`, it keeps QoS 0 messages
+    up to the limits and drops by policy what exceeds them; QoS 1 and 2 messages stay in the session; it always keeps
+    answers to the client's own packets, and a client that fills the limit with answers is disconnected.
+    """
+
+    __slots__ = (
+        "_aliases",
+        "_backlog",
+        "_backlog_bytes",
+        "_backlog_messages",
+        "_limits",
+        "_waiting_bytes",
+        "answer_bytes",
+        "answers",
+        "awaits_commit",
+        "backlogged",
+        "blocked",
+        "bytes_sent",
+        "chunks",
+        "client_id",
+        "dirty",
+        "draining",
+        "drops",
+        "effects",
+        "high_water_bytes",
+        "high_water_messages",
+        "max_packet_bytes",
+        "number",
+        "sent_qos0",
+        "sent_qos1",
+        "sent_qos2",
+        "topic_alias_maximum",
+        "traced",
+        "version",
+    )
+
+    def __init__(self, number: int, effects: OutboxEffects, limits: Limits) -> None:
+        self.number: Final = number
+        self.effects: Final = effects
+        self._limits: Final = limits
+        self.version = 0
+        self.max_packet_bytes = 0
+        """The client's Maximum Packet Size; 0 is none."""
+        self.topic_alias_maximum = 0
+        """How many topic aliases we may send to the client [MQTT-3.1.2-27]; 0 before 5.0."""
+        self._aliases: TopicAliases | None = None
+        self.chunks: list[bytes] = []
+        # Each entry: packets of one size, how many, the trace of one, and when they expire.
+        self._backlog: deque[tuple[bytes, int, int, float]] = _NO_BACKLOG
+        self._backlog_bytes = 0
+        self._backlog_messages = 0
+        self._waiting_bytes = 0
+        self.blocked = False
+        """Whether new messages must wait: the link takes no bytes, or the backlog is not moved yet."""
+        self.draining = False
+        """Whether the link takes bytes again and the backlog moves, part by part. `blocked` is true until its end."""
+        self.dirty = False
+        self.awaits_commit = False
+        self.backlogged = False
+        """Whether it is in `Effects.backlogged`, which holds an outbox once: each entry is one more share of an
+        iteration."""
+        self.sent_qos0 = 0
+        self.sent_qos1 = 0
+        self.sent_qos2 = 0
+        self.bytes_sent = 0
+        self.answers = 0
+        """Packets to the client that are neither messages nor acknowledgements."""
+        self.answer_bytes = 0
+        self.high_water_bytes = 0
+        self.high_water_messages = 0
+        self.drops: dict[str, int] = {}
+        self.client_id = ""
+        """The client identifier, once CONNECT was accepted."""
+        self.traced = False
+        """Whether it holds traced messages, so that the loop driver reports when it writes them and sets this back."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits because the outbox is blocked; 0 while it is not."""
+        return self._waiting_bytes
+
+    def offer(self, piece: bytes, messages: int, expires_at: float = 0.0) -> bool:
+        """Take a piece of that many QoS 0 messages of one size; while blocked, drop by policy what does not fit.
+
+        They expire at that time; 0.0 is never. The result is False if the outbox did not take all of them.
+        """
+        if self.blocked:
+            return self._hold(piece, messages, NOT_TRACED, expires_at)
+        self.chunks.append(piece)
+        self.sent_qos0 += messages
+        if not self.dirty:
+            self.dirty = True
+            self.effects.dirty.append(self)
+        return True
+
+    def offer_traced(self, piece: bytes, trace: int, expires_at: float = 0.0) -> bool:
+        """The same for one traced message."""
+        if self.blocked:
+            return self._hold(piece, 1, trace, expires_at)
+        self.offer(piece, 1)
+        self.tell_sent(trace, 0)
+        return True
+
+    def tell_sent(self, trace: int, qos: int) -> None:
+        """Tell the tracer that a traced message leaves with the next flush."""
+        self.traced = True
+        tracer = self.effects.tracer
+        if tracer is not None:
+            tracer.on_sent(trace, self.client_id, self.number, qos)
+
+    def answer(self, frame: bytes) -> None:
+        """Take a frame that is neither a message nor an acknowledgement."""
+        self.answers += 1
+        self.answer_bytes += len(frame)
+        self.send(frame)
+
+    def send(self, frame: bytes) -> None:
+        """Take a frame that is never dropped: an answer, or a QoS 1 or 2 message that its session accounts for.
+
+        Answers do not wait for the session's quota [MQTT-3.3.4-10] [MQTT-4.9.0-3].
+        """
+        self.chunks.append(frame)
+        if self.blocked:
+            self._waiting_bytes += len(frame)
+            self._note_high_water()
+            if self._waiting_bytes > self._limits.max_outbox_bytes:
+                self._make_room()
+            if not self.draining:
+                return
+        if not self.dirty:
+            self.dirty = True
+            self.effects.dirty.append(self)
+
+    def topic_alias(self, topic: bytes) -> int:
+        """The alias to use for a topic now: 0 is none, and a negative one is introduced by this message.
+
+        Each topic gets an alias while some are unused; afterwards a topic that repeats takes over the alias of another
+        topic, in turn. A blocked outbox gives none: a message that may be dropped must not introduce an alias.
+        """
+        if self.blocked:
+            return 0
+        if self._aliases is None:
+            self._aliases = TopicAliases(self.topic_alias_maximum)
+        return self._aliases.use(topic)
+
+    def too_large(self, size: int) -> bool:
+        """Whether the client refuses a packet of that size, which then counts as dropped [MQTT-3.1.2-24]."""
+        if 0 < self.max_packet_bytes < size:
+            count(self.drops, PACKET_TOO_LARGE, 1)
+            return True
+        return False
+
+    def take(self) -> bytes:
+        """All that is to be written now, in one piece."""
+        self.dirty = False
+        chunks = self.chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self.chunks = []
+        self.bytes_sent += len(data)
+        if self.blocked:
+            self._waiting_bytes -= len(data)
+        return data
+
+    def take_first(self, frames: int) -> bytes:
+        """That many frames from the front in one piece; if others are behind them the outbox stays dirty."""
+        rest = self.chunks[frames:]
+        del self.chunks[frames:]
+        data = self.take()
+        if rest:
+            self.chunks = rest
+            self.dirty = True
+        return data
+
+    def block(self) -> None:
+        """The link takes no bytes from now on. Harmless if the outbox is blocked already."""
+        self.blocked = True
+        self.draining = False
+        self._waiting_bytes = self._backlog_bytes
+        for chunk in self.chunks:
+            self._waiting_bytes += len(chunk)
+
+    def unblock(self) -> None:
+        """The link takes bytes again: the whole backlog leaves at once, in its order. `drain` moves it in parts."""
+        self.drain(self._backlog_bytes + (_ENTRY_BYTES + SENDING_BYTES) * self._backlog_messages)
+
+    def drain(self, max_bytes: int) -> int:
+        """The link takes bytes again: make about `max_bytes` of the backlog frames to write; return how much it was.
+
+        Expired messages are dropped [MQTT-3.3.2-5]. The outbox is `draining`, and unblocked when the backlog is empty.
+        """
+        now = self.effects.now
+        backlog = self._backlog
+        chunks = self.chunks
+        moved = moved_bytes = moved_messages = sent = 0
+        while backlog and moved < max_bytes:
+            piece, messages, trace, expires_at = backlog.popleft()
+            moved += len(piece) + _ENTRY_BYTES
+            moved_bytes += len(piece)
+            moved_messages += messages
+            if expires_at:
+                if expires_at <= now:
+                    self._waiting_bytes -= len(piece)
+                    self._drop_expired(piece, messages, trace)
+                    continue
+                if self.version == V5:
+                    moved += messages * SENDING_BYTES
+                    piece = with_time_left(piece, messages, max(1, int(expires_at - now + 0.5)))
+            chunks.append(piece)
+            sent += messages
+            if trace:
+                self.tell_sent(trace, 0)
+        self._backlog_bytes -= moved_bytes
+        self._backlog_messages -= moved_messages
+        self.sent_qos0 += sent
+        self.draining = len(self._backlog) > 0
+        if not self.draining:
+            self._backlog = _NO_BACKLOG
+            self._waiting_bytes = 0
+            self.blocked = False
+        if self.chunks and not self.dirty:
+            self.dirty = True
+            self.effects.dirty.append(self)
+        return moved
+
+    def give_up(self) -> None:
+        """The connection ends: drop and count the QoS 0 messages that still wait for the link."""
+        self._drop_kept(is_full=False)
+
+    def _drop_expired(self, piece: bytes, messages: int, trace: int) -> None:
+        count(self.drops, EXPIRED, messages)
+        tracer = self.effects.tracer
+        if tracer is not None:
+            tracer.on_dropped(trace, self.client_id, _topic_in(piece), EXPIRED, messages, "")
+
+    def _hold(self, piece: bytes, messages: int, trace: int, expires_at: float) -> bool:
+        limits = self._limits
+        size = len(piece) // messages
+        drop_oldest = limits.on_overflow == DROP_OLDEST
+        room = self._room(size, drop_oldest)
+        all_taken = room >= messages
+        if not all_taken:
+            self._drop(piece, messages - room, trace)
+            if limits.on_overflow == DISCONNECT:
+                self.effects.overflowed.append(self.number)
+            piece = piece[(messages - room) * size :] if drop_oldest else piece[: room * size]
+            messages = room
+        if messages:
+            if drop_oldest and all_taken:
+                self._drop_oldest(len(piece), messages)
+            elif drop_oldest:  # some of the new messages are dropped, and all that were kept are older
+                self._drop_kept(is_full=True)
+            if self._backlog is _NO_BACKLOG:
+                self._backlog = deque()
+            self._backlog.append((piece, messages, trace, expires_at))
+            self._backlog_bytes += len(piece)
+            self._backlog_messages += messages
+            self._waiting_bytes += len(piece)
+            self._note_high_water()
+            tracer = self.effects.tracer
+            if trace and tracer is not None:
+                waiting, most = self._backlog_messages, limits.max_outbox_messages
+                tracer.on_queued(trace, self.client_id, BACKPRESSURE, waiting, most)
+        return all_taken
+
+    def _room(self, size: int, in_place_of_the_kept: bool) -> int:
+        """How many messages of that size still fit beside the kept ones, or in their place."""
+        limits = self._limits
+        free_bytes = limits.max_outbox_bytes - self._waiting_bytes
+        free_messages = limits.max_outbox_messages - self._backlog_messages
+        if in_place_of_the_kept:
+            free_bytes += self._backlog_bytes
+            free_messages += self._backlog_messages
+        return max(0, min(free_bytes // size, free_messages))
+
+    def _drop_kept(self, is_full: bool) -> None:
+        for piece, messages, trace, _expires_at in self._backlog:
+            self._drop(piece, messages, trace, is_full)
+        self._waiting_bytes -= self._backlog_bytes
+        self._backlog = _NO_BACKLOG
+        self._backlog_bytes = 0
+        self._backlog_messages = 0
+
+    def _drop_oldest(self, size: int, messages: int) -> None:
+        """Drop kept messages, the oldest first, until that many messages of `size` bytes in all fit or none is left."""
+        limits = self._limits
+        while self._backlog:
+            excess_bytes = self._waiting_bytes + size - limits.max_outbox_bytes
+            excess_messages = self._backlog_messages + messages - limits.max_outbox_messages
+            if excess_bytes <= 0 and excess_messages <= 0:
+                return
+            piece, kept, trace, expires_at = self._backlog.popleft()
+            each = len(piece) // kept
+            dropped = min(kept, max(excess_messages, (excess_bytes + each - 1) // each))
+            self._drop(piece, dropped, trace)
+            self._backlog_bytes -= dropped * each
+            self._backlog_messages -= dropped
+            self._waiting_bytes -= dropped * each
+            if dropped < kept:
+                self._backlog.appendleft((piece[dropped * each :], kept - dropped, trace, expires_at))
+
+    def _drop(self, piece: bytes, messages: int, trace: int, is_full: bool = True) -> None:
+        """Count messages of a piece for which there is no room, or no client any more, and tell the tracer."""
+        count(self.drops, BUFFER_FULL, messages)
+        tracer = self.effects.tracer
+        if tracer is not None:
+            limits = self._limits
+            detail = ""
+            if is_full and self._backlog_messages + messages > limits.max_outbox_messages:
+                detail = f"{self._backlog_messages}/{limits.max_outbox_messages}"
+            elif is_full:
+                detail = f"{self._waiting_bytes}/{limits.max_outbox_bytes} bytes"
+            tracer.on_dropped(trace, self.client_id, _topic_in(piece), BUFFER_FULL, messages, detail)
+
+    def _make_room(self) -> None:
+        """Answers exceed the limit: drop QoS 0 messages, and disconnect the client if that is not enough."""
+        self._drop_oldest(0, 0)
+        if self._waiting_bytes > self._limits.max_outbox_bytes:
+            self.effects.overflowed.append(self.number)
+
+    def _note_high_water(self) -> None:
+        if self._waiting_bytes > self.high_water_bytes:
+            self.high_water_bytes = self._waiting_bytes
+        if self._backlog_messages > self.high_water_messages:
+            self.high_water_messages = self._backlog_messages
+
+
+def _topic_in(packets: bytes) -> bytes:
+    """The topic of the first of these PUBLISH packets."""
+    at = 1
+    while packets[at] > 127:
+        at += 1
+    at += 3
+    return packets[at : at + (packets[at - 2] << 8 | packets[at - 1])]
+
+
+NO_OUTBOXES: Final[list[Outbox]] = []
+"""Nothing is ever added to it: most lists of outboxes are empty, and a list takes as much memory as a receiver."""

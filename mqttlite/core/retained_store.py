@@ -1,0 +1,128 @@
+"""The retained messages: kept by topic, replaced, removed, found by filter, and limited in number and bytes.
+
+The broker's own messages below `$SYS` are kept apart: they take nobody's room, and do not go to the store.
+Invariant: a message that was replaced or removed is `superseded`, so that a replay that still holds it skips it.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.changes import RemoveRetained, SaveRetained
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import (
+    ITERATION_BYTES,
+    LOOKING_BYTES,
+    MAX_OWN_RETAINED,
+    RETAINED_LOOKED_AT,
+    RETAINED_SWEEP_S,
+    Limits,
+)
+from mqttlite.core.message import Message
+from mqttlite.core.retained_replay import RetainedReplay
+from mqttlite.topics.names import is_own
+from mqttlite.topics.retained import RetainedMessages
+
+
+@final
+class RetainedStore:
+    __slots__ = ("_bytes", "_effects", "_limits", "_messages", "_next_sweep", "_own")
+
+    def __init__(self, effects: Effects, limits: Limits) -> None:
+        self._effects: Final = effects
+        self._limits: Final = limits
+        self._messages: Final[RetainedMessages[Message]] = RetainedMessages()
+        self._own: Final[RetainedMessages[Message]] = RetainedMessages()
+        self._bytes = 0
+        self._next_sweep = 0.0
+
+    def __len__(self) -> int:
+        """Retained messages, without the broker's own."""
+        return len(self._messages)
+
+    @property
+    def own(self) -> int:
+        """Retained messages of the broker's own."""
+        return len(self._own)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of topics, payloads and long properties, without the broker's own."""
+        return self._bytes
+
+    def own_messages(self) -> list[Message]:
+        """The broker's own messages."""
+        return self._own.values()
+
+    def put(self, message: Message) -> bool:
+        """Keep a message in the place of an earlier one; without payload, only remove that [MQTT-3.3.1-6].
+
+        False: the limit is reached. The earlier message is gone then, too.
+        """
+        if message.trace:
+            message = message.untraced()
+        self.remove(message.topic)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
+        if not message.payload:
+            return True  # [MQTT-3.3.1-7]
+        if is_own(message.topic):
+            if len(self._own) >= MAX_OWN_RETAINED:
+                return False
+            self._own.put(message.topic, message)
+            return True
+        if not self._has_room(message):
+            if self._effects.now >= self._next_sweep:
+                self._next_sweep = self._effects.now + RETAINED_SWEEP_S
+                self._remove_expired()
+            if not self._has_room(message):
+                return False
+        self.restore(message)
+        self._effects.changes.append(SaveRetained(message))
+        return True
+
+    def remove(self, topic: bytes) -> None:
+        """Remove the message of a topic, if there is one."""
+        removed = self._kept(topic).remove(topic)
+        if removed is not None:
+            removed.superseded = True
+            if is_own(topic):
+                return
+            self._bytes -= removed.size()
+            self._effects.changes.append(RemoveRetained(topic))
+
+    def restore(self, message: Message) -> None:
+        """Put back a message that a store kept."""
+        self._messages.put(message.topic, message)
+        self._bytes += message.size()
+
+    def replay(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...], at_once: bool) -> RetainedReplay:
+        """What a new subscription gets: the messages that its filter matches [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
+
+        With `at_once` as many are looked at now as this loop iteration has room for; the session looks for the rest.
+        """
+        replay = RetainedReplay(self._kept(topic_filter).search(topic_filter), qos, identifiers)
+        search = replay.search
+        if not at_once:
+            return replay
+        effects = self._effects
+        while len(search) and effects.pending_bytes < ITERATION_BYTES and len(replay.deliveries) < RETAINED_LOOKED_AT:
+            effects.pending_bytes += LOOKING_BYTES * min(len(search), RETAINED_LOOKED_AT)
+            for message in search.take(RETAINED_LOOKED_AT):
+                if message.expired(effects.now):
+                    self.remove(message.topic)
+                else:
+                    replay.put(message)
+        return replay
+
+    def _kept(self, topic: bytes) -> RetainedMessages[Message]:
+        """Where the messages of a topic, or of a filter, are."""
+        return self._own if is_own(topic) else self._messages
+
+    def _has_room(self, message: Message) -> bool:
+        limits = self._limits
+        return (
+            len(self._messages) < limits.max_retained_messages
+            and self._bytes + message.size() <= limits.max_retained_bytes
+        )
+
+    def _remove_expired(self) -> None:
+        for message in self._messages.values():
+            if message.expired(self._effects.now):
+                self.remove(message.topic)

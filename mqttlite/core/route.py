@@ -1,0 +1,275 @@
+"""The delivery plan of one topic: its receivers, grouped by what a QoS 0 copy for them looks like.
+
+A `Receiver` is a session, with its overlapping subscriptions made one. Receivers that are no session are sinks.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.message import Delivery, PublishBatch
+from mqttlite.core.outbox import NO_OUTBOXES, Outbox
+from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, QOS0_OFFLINE
+from mqttlite.core.session import Session
+from mqttlite.core.sink import Sink
+from mqttlite.core.source import Source
+from mqttlite.core.subscription import Subscription
+from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, Tally
+from mqttlite.core.traffic import TopicTraffic
+from mqttlite.wire.constants import V5
+from mqttlite.wire.encode import publish_parts, put_topic_alias
+from mqttlite.wire.properties import NONE
+
+_ROUTE_BYTES: Final = 150
+_RECEIVER_BYTES: Final = 150
+_IDENTIFIER_BYTES: Final = 40
+"""About what a route takes, each receiver in it, and each subscription identifier; for `max_route_cache_bytes`."""
+
+_BEFORE_AN_ALIAS: Final = 2
+"""Messages of a topic until it is known whether it has an alias: seen once, seen again and introduced."""
+
+_NO_RECEIVERS: Final[list["Receiver"]] = []
+_NO_VERDICTS: Final[dict[int, bool]] = {}
+"""Never added to, as `NO_OUTBOXES`."""
+
+
+@final
+class Receiver:
+    """One session that a topic reaches: its overlapping subscriptions made one, so that it gets one copy (§3.3.4)."""
+
+    __slots__ = ("has_no_local", "identifiers", "own", "qos", "retain_as_published", "session")
+
+    def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
+        self.session: Final = session
+        self.qos = 0
+        self.retain_as_published = False
+        self.has_no_local = False
+        identifiers: list[int] = []
+        for subscription in subscriptions:
+            self.qos = max(self.qos, subscription.qos)  # [MQTT-3.3.4-2]
+            self.retain_as_published |= subscription.retain_as_published
+            self.has_no_local |= subscription.no_local
+            if subscription.identifier:
+                identifiers.append(subscription.identifier)  # [MQTT-3.3.4-3] [MQTT-3.3.4-4]
+        self.identifiers: Final = tuple(identifiers)
+        self.own: Receiver | None = None
+        """What the session gets of its own messages, where a No Local subscription is among them [MQTT-3.8.3-3]."""
+        if self.has_no_local:
+            others = [subscription for subscription in subscriptions if not subscription.no_local]
+            if others:
+                self.own = Receiver(session, others)
+
+    def for_messages_of(self, source: Source) -> "Receiver | None":
+        """This receiver, or what it is for messages that its own session published; None: it gets none of them."""
+        return self.own if self.has_no_local and self.session is source else self
+
+    def deliver(self, delivery: Delivery, tally: Tally) -> None:
+        """Hand one message to the session."""
+        if delivery.qos:
+            outcome = self.session.deliver(delivery)
+            tally.count(outcome)
+            if outcome == DROPPED:
+                tally.code = QUOTA_EXCEEDED
+        else:
+            outcome = self.session.deliver_qos0(delivery)
+            tally.count(outcome, _why_dropped(self.session.outbox))
+
+    def accept_batch(self, batch: PublishBatch, tally: Tally) -> None:
+        """Hand the messages of a batch to the session: those that are traced one by one, the others together."""
+        qos = batch.qos if batch.qos < self.qos else self.qos
+        if qos and not batch.traces and not self.identifiers:
+            taken = self.session.deliver_batch(batch, qos)
+            tally.sent += taken
+            if taken < batch.count:
+                self._accept_each(batch, taken, batch.count, qos, tally)
+            return
+        taken = len(batch.traces)
+        if taken:
+            self._accept_each(batch, 0, taken, qos, tally)
+        if taken == batch.count:
+            return
+        rest = batch.untraced()
+        if qos == 0:
+            self._accept_qos0(rest, tally)
+            return
+        if not self.identifiers:
+            sent = self.session.deliver_batch(rest, qos)
+            tally.sent += sent
+            taken += sent
+        if taken < batch.count:
+            self._accept_each(batch, taken, batch.count, qos, tally)
+
+    def _accept_qos0(self, batch: PublishBatch, tally: Tally) -> None:
+        session = self.session
+        outbox = session.outbox
+        if outbox is None:
+            session.drop(QOS0_OFFLINE, batch.count, batch.topic)
+            tally.drop(QOS0_OFFLINE, batch.count)
+        elif outbox.max_packet_bytes or (self.identifiers and outbox.topic_alias_maximum):
+            self._accept_each(batch, 0, batch.count, 0, tally)
+        elif outbox.topic_alias_maximum:
+            send_aliased(outbox, batch, tally)
+        else:
+            form = batch.identified(self.identifiers) if self.identifiers else batch
+            offer(outbox, form.frames(outbox.version, 0, 0, form.count), form.count, form.expires_at, tally)
+
+    def _accept_each(self, batch: PublishBatch, start: int, end: int, qos: int, tally: Tally) -> None:
+        """Some messages of a batch, one by one; the tally learns the positions of those with a full queue."""
+        for at in range(start, end):
+            delivery = batch.delivery(at, qos)
+            if self.identifiers:
+                delivery = Delivery(delivery.message, qos, False, self.identifiers)
+            if qos == 0:
+                self.deliver(delivery, tally)
+                continue
+            outcome = self.session.deliver(delivery)
+            tally.count(outcome)
+            if outcome == DROPPED:
+                tally.reject(at)
+
+
+@final
+class Observed:
+    """What a route has beside its receivers while its messages are counted or traced."""
+
+    __slots__ = ("has_no_local", "receivers", "traced", "traffic")
+
+    def __init__(
+        self, receivers: list[Receiver], sinks: list[Sink], traced: bool, traffic: TopicTraffic | None
+    ) -> None:
+        self.traced: Final = traced
+        """Whether every message is traced, for its topic or for one of its receivers."""
+        self.traffic = traffic
+        """Where its messages are counted, until the next drain."""
+        self.receivers: Final = len(receivers) + len(sinks)
+        """Sessions and sinks that a message is for."""
+        self.has_no_local = False
+        """Whether it is for fewer when one of these published it."""
+        for receiver in receivers:
+            self.has_no_local |= receiver.has_no_local
+
+
+@final
+class Route:
+    """What `Routes` knows of a topic."""
+
+    __slots__ = (
+        "direct3",
+        "direct5",
+        "is_open",
+        "is_reserved",
+        "observed",
+        "others",
+        "receivers",
+        "sinks",
+        "size",
+        "special",
+        "verdicts",
+    )
+
+    def __init__(
+        self, receivers: list[Receiver], sinks: list[Sink], is_open: bool = True, is_reserved: bool = False
+    ) -> None:
+        # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
+        self.observed: Observed | None = None
+        """None: its messages are neither counted nor traced."""
+        self.is_open: Final = is_open
+        """Whether every client may publish here."""
+        self.is_reserved: Final = is_reserved
+        """Whether the topic is of a namespace that the broker does not serve: nobody may publish here."""
+        self.direct3 = NO_OUTBOXES
+        """Connected 3.1.1 clients: the frame alone decides."""
+        self.direct5 = NO_OUTBOXES
+        """Connected 5.0 clients without subscription identifiers, topic aliases or a Maximum Packet Size."""
+        self.special = len(sinks) > 0
+        """Whether there are receivers beside those two groups."""
+        self.others = _NO_RECEIVERS
+        """The sessions that are in neither group: each needs a look of its own."""
+        self.sinks: Final = sinks
+        self.receivers: Final = receivers
+        """All sessions."""
+        self.verdicts = _NO_VERDICTS
+        """Which roles may publish here, as far as that was asked."""
+        size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(sinks))
+        for receiver in receivers:
+            size += _IDENTIFIER_BYTES * len(receiver.identifiers)
+            if receiver.own is not None:
+                size += _RECEIVER_BYTES + _IDENTIFIER_BYTES * len(receiver.own.identifiers)
+            self._group(receiver)
+        self.size: Final = size
+
+    def allow(self, role: int, verdict: bool) -> None:
+        """Keep the verdict for a role."""
+        if self.verdicts is _NO_VERDICTS:
+            self.verdicts = {}
+        self.verdicts[role] = verdict
+
+    def _group(self, receiver: Receiver) -> None:
+        outbox = receiver.session.outbox
+        if (
+            outbox is None
+            or receiver.identifiers
+            or receiver.has_no_local
+            or outbox.max_packet_bytes
+            or outbox.topic_alias_maximum
+        ):
+            if self.others is _NO_RECEIVERS:
+                self.others = []
+            self.others.append(receiver)
+            self.special = True
+        elif outbox.version == V5:
+            self.direct5 = _with(self.direct5, receiver.session, outbox)
+        else:
+            self.direct3 = _with(self.direct3, receiver.session, outbox)
+
+
+def _with(outboxes: list[Outbox], session: Session, outbox: Outbox) -> list[Outbox]:
+    """The outboxes and that of a session.
+
+    Most topics have one receiver, and most receivers many topics: where all share a list it is in the processor's
+    cache.
+    """
+    if not outboxes:
+        if not session.alone:
+            session.alone = [outbox]
+        return session.alone
+    if len(outboxes) == 1:
+        return [outboxes[0], outbox]
+    outboxes.append(outbox)
+    return outboxes
+
+
+def _why_dropped(outbox: Outbox | None) -> str:
+    """Why a session dropped a QoS 0 message."""
+    if outbox is None:
+        return QOS0_OFFLINE
+    return BUFFER_FULL if outbox.blocked else PACKET_TOO_LARGE
+
+
+def offer(outbox: Outbox, packets: bytes, messages: int, expires_at: float, tally: Tally) -> None:
+    """QoS 0 packets of one size to a connected client."""
+    if outbox.offer(packets, messages, expires_at):
+        tally.sent += messages
+    else:
+        tally.drop(BUFFER_FULL)
+
+
+def send_aliased(outbox: Outbox, batch: PublishBatch, tally: Tally) -> None:
+    """QoS 0 messages to a client that takes topic aliases: the first message may have to introduce one."""
+    topic = batch.topic
+    sent = 0
+    while sent < batch.count and sent < _BEFORE_AN_ALIAS:
+        head, tail = publish_parts(topic, batch.payload(sent), 0, False, NONE, V5, block=batch.raw.data)
+        alias = outbox.topic_alias(topic)
+        if alias:
+            head, tail = put_topic_alias(head, tail, topic, abs(alias), alias < 0)
+        offer(outbox, head + tail, 1, batch.expires_at, tally)
+        sent += 1
+    if sent == batch.count:
+        return
+    alias = outbox.topic_alias(topic)
+    first = batch.payload(0)
+    head, tail = publish_parts(topic, first, 0, False, NONE, V5, block=batch.raw.data)
+    if alias:
+        head, tail = put_topic_alias(head, tail, topic, alias, False)
+    prefix = head + tail[: len(tail) - len(first)]
+    packets = b"".join([prefix + batch.payload(at) for at in range(sent, batch.count)])
+    offer(outbox, packets, batch.count - sent, batch.expires_at, tally)

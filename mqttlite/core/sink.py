@@ -1,0 +1,22 @@
+"""The port for receivers that are no session of their own: shared subscriptions, queues, streams, bridges.
+
+A new kind of receiver is a class with these two methods and one call of `Broker.bind(topic_filter, sink)`.
+"""
+
+from typing import Protocol
+
+from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.source import Source
+from mqttlite.core.tally import Tally
+
+
+class Sink(Protocol):
+    """Takes every message that its topic filter matches. A sink never raises, and does not block."""
+
+    def accept(self, message: Message, source: Source, tally: Tally) -> None:
+        """Take one message, and say in the tally what became of it."""
+        ...
+
+    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        """Take QoS 0 messages that came together; those of QoS 1 and 2 come one by one."""
+        ...

@@ -1,0 +1,182 @@
+"""What happens to clients, told once to everyone who registered: log, metrics, `$SYS`, presence, telemetry, programs.
+
+A listener is a subclass of `Listener` that overrides the methods it wants; the others cost nothing. What a listener
+does with an event is not known here. Invariant: an exception in one listener is logged and hurts no other.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from mqttlite.core.connection import Connection
+from mqttlite.core.tracer import NO_SAMPLES, NOT_TRACED
+
+STORE_FAILING: Final = "store_failing"
+"""The alarm while commits fail and are tried again."""
+
+_log = logging.getLogger("mqttlite")
+
+
+class Link(Protocol):
+    """A connection, and what the adapters know of it that the core does not."""
+
+    @property
+    def connection(self) -> Connection: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def listener(self) -> str: ...
+    @property
+    def transport(self) -> str: ...
+    @property
+    def tls_version(self) -> str | None: ...
+    @property
+    def tls_cipher(self) -> str | None: ...
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that were written and that the kernel has not taken yet."""
+        ...
+
+
+class Listener:
+    """Hears what happens, on the event loop: a method neither blocks nor awaits."""
+
+    def on_connected(self, link: Link) -> None:
+        """A client was accepted."""
+
+    def on_refused(self, link: Link) -> None:
+        """A connection ended before its client was accepted."""
+
+    def on_closed(self, link: Link) -> None:
+        """The connection of an accepted client ended."""
+
+    def on_subscribed(self, connection: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
+        """A subscription was granted at that QoS, or refused (`reason_code` ≥ 0x80)."""
+
+    def on_unsubscribed(self, connection: int, topic_filter: bytes) -> None:
+        """A client ended one of its subscriptions."""
+
+    def on_dropped(
+        self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str
+    ) -> None:
+        """Messages were dropped for a receiver, or had none (None). `topic` is empty where it is not known."""
+
+    def on_blocked(self, connection: int) -> None:
+        """A client's socket takes no more bytes."""
+
+    def on_unblocked(self, connection: int, duration_s: float, waiting_bytes: int) -> None:
+        """A client's socket takes bytes again."""
+
+    def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
+        """The condition of that name began, or (not `active`) ended; `detail` is part of a sentence."""
+
+
+_CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")
+"""What the core tells only while it has a tracer."""
+
+_EVENTS: Final = ("on_connected", "on_refused", "on_closed", "on_alarm", *_CORE_EVENTS)
+
+
+class EventHub(Listener):
+    """One for each run of a broker: tells each event to the listeners, in the order in which they registered."""
+
+    def __init__(self) -> None:
+        self._callbacks: Final[dict[str, list[Callable[..., None]]]] = {event: [] for event in _EVENTS}
+
+    def register(self, listener: Listener) -> None:
+        """Tell a listener the events from now on whose methods its class overrides."""
+        for event in _EVENTS:
+            if getattr(type(listener), event) is not getattr(Listener, event):
+                self._callbacks[event].append(getattr(listener, event))
+
+    @property
+    def needs_tracer(self) -> bool:
+        """Whether a listener wants events that the core tells only while it has a tracer."""
+        return any(self._callbacks[event] for event in _CORE_EVENTS)
+
+    def on_connected(self, link: Link) -> None:
+        self._tell("on_connected", link)
+
+    def on_ended(self, link: Link) -> None:
+        """A connection is over: `on_closed` if its client was accepted, else `on_refused`."""
+        self._tell("on_closed" if link.connection.accepted else "on_refused", link)
+
+    def on_subscribed(self, connection: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
+        self._tell("on_subscribed", connection, topic_filter, qos, reason_code, existing)
+
+    def on_unsubscribed(self, connection: int, topic_filter: bytes) -> None:
+        self._tell("on_unsubscribed", connection, topic_filter)
+
+    def on_dropped(
+        self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str
+    ) -> None:
+        self._tell("on_dropped", trace, receiver, topic, reason, messages, detail)
+
+    def on_blocked(self, connection: int) -> None:
+        self._tell("on_blocked", connection)
+
+    def on_unblocked(self, connection: int, duration_s: float, waiting_bytes: int) -> None:
+        self._tell("on_unblocked", connection, duration_s, waiting_bytes)
+
+    def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
+        self._tell("on_alarm", alarm, active, detail)
+
+    def _tell(self, event: str, *arguments: Any) -> None:
+        for callback in self._callbacks[event]:
+            try:
+                callback(*arguments)
+            except Exception:  # a log line or a row may be lost for it, but no client's messages
+                _log.exception("a listener to events failed in %s", event)
+
+
+class MessageTracing(Protocol):
+    """The part of `Tracer` that is about single messages."""
+
+    def traces_topic(self, topic: bytes) -> bool: ...
+    def traces_client(self, client_id: str) -> bool: ...
+    def next_sample(self) -> int: ...
+    def on_received(self, topic: bytes, qos: int, payload_bytes: int, publisher: str | None) -> int: ...
+    def on_routed(self, trace: int, receivers: int) -> None: ...
+    def on_queued(self, trace: int, receiver: str, why: str, waiting: int, limit: int) -> None: ...
+    def on_sent(self, trace: int, receiver: str, connection: int, qos: int) -> None: ...
+    def on_acknowledged(self, trace: int, receiver: str) -> None: ...
+
+
+class NoMessages:
+    """Traces no messages."""
+
+    def traces_topic(self, topic: bytes) -> bool:
+        return False
+
+    def traces_client(self, client_id: str) -> bool:
+        return False
+
+    def next_sample(self) -> int:
+        return NO_SAMPLES
+
+    def on_received(self, topic: bytes, qos: int, payload_bytes: int, publisher: str | None) -> int:
+        return NOT_TRACED
+
+    def on_routed(self, trace: int, receivers: int) -> None: ...
+    def on_queued(self, trace: int, receiver: str, why: str, waiting: int, limit: int) -> None: ...
+    def on_sent(self, trace: int, receiver: str, connection: int, qos: int) -> None: ...
+    def on_acknowledged(self, trace: int, receiver: str) -> None: ...
+
+
+class CoreTracer:
+    """Fulfils `Tracer`: what the core tells of single messages goes to `messages`, all else to the hub."""
+
+    def __init__(self, hub: EventHub, messages: MessageTracing) -> None:
+        self.traces_topic: Final = messages.traces_topic
+        self.traces_client: Final = messages.traces_client
+        self.next_sample: Final = messages.next_sample
+        self.on_received: Final = messages.on_received
+        self.on_routed: Final = messages.on_routed
+        self.on_queued: Final = messages.on_queued
+        self.on_sent: Final = messages.on_sent
+        self.on_acknowledged: Final = messages.on_acknowledged
+        self.on_dropped: Final = hub.on_dropped
+        self.on_subscribed: Final = hub.on_subscribed
+        self.on_unsubscribed: Final = hub.on_unsubscribed
+        self.on_blocked: Final = hub.on_blocked
+        self.on_unblocked: Final = hub.on_unblocked

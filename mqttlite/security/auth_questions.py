@@ -1,0 +1,72 @@
+"""The core's authentication questions: for each a task asks the listener's `AuthChain` and answers the core.
+
+Invariant: a connection has one open question at most, and the end of the connection cancels it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from mqttlite.core.authentication import Verdict
+from mqttlite.core.question import Authenticate
+from mqttlite.event_hub import Link, Listener
+from mqttlite.security.auth_chain import AuthChain
+from mqttlite.security.authenticator import Credentials
+
+
+class AuthQuestions(Listener):
+    """`answer` takes the verdict on a question, by the id of the question."""
+
+    def __init__(self, answer: Callable[[int, Verdict], None]) -> None:
+        self._answer: Final = answer
+        self._tasks: Final[dict[int, asyncio.Task[None]]] = {}
+        self._chains: Final[dict[int, AuthChain]] = {}
+        """By connection that asked: an authentication may have several steps."""
+
+    def __len__(self) -> int:
+        """Open questions."""
+        return len(self._tasks)
+
+    def ask(self, link: Link, question: Authenticate, chain: AuthChain) -> None:
+        """Find the answer to a question and give it to the core."""
+        self._chains[question.number] = chain
+        task = asyncio.get_running_loop().create_task(self._find_answer(link, question, chain))
+        self._tasks[question.number] = task
+        task.add_done_callback(partial(self._on_done, question.number))
+
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """Cancel all open questions; an authenticator may take its time to notice."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def on_refused(self, link: Link) -> None:
+        self._forget(link.connection.number)
+
+    def on_closed(self, link: Link) -> None:
+        self._forget(link.connection.number)
+
+    def _forget(self, number: int) -> None:
+        task = self._tasks.pop(number, None)
+        if task is not None:
+            task.cancel()
+        chain = self._chains.pop(number, None)
+        if chain is not None:
+            chain.forget(number)
+
+    def _on_done(self, number: int, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(number) is task:
+            del self._tasks[number]
+
+    async def _find_answer(self, link: Link, question: Authenticate, chain: AuthChain) -> None:
+        credentials = Credentials(
+            question.client_id,
+            question.username,
+            question.password,
+            link.connection.peer.identity,
+            link.address,
+            link.listener,
+        )
+        self._answer(question.id, await chain.verdict(question, credentials))

@@ -1,0 +1,81 @@
+"""Permissions of another kind than the default: one class and one call of `authorize`."""
+
+import pytest
+
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.packets import Ack
+from tests.support.core_driver import Client, World
+
+
+class Owners:
+    """A toy authorizer: below `private/` only alice publishes and subscribes."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, bytes]] = []
+
+    def role_of(self, client_id: str, username: str | None) -> int:
+        return 1 if client_id == "alice" else 0
+
+    def is_open(self, topic: bytes) -> bool:
+        return not topic.startswith(b"private/")
+
+    def may_publish(self, role: int, topic: bytes) -> bool:
+        self.asked.append((role, topic))
+        return role == 1
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        return role == 1 or not topic_filter.startswith(b"private/")
+
+
+def publish(client: Client, topic: str, payload: str) -> int:
+    """The reason code of the PUBACK."""
+    client.publish(topic, payload, 1)
+    [code] = [packet.reason_code for packet in client.received() if isinstance(packet, Ack)]
+    return code
+
+
+def test_a_role_that_may_not_publish_is_told_and_nobody_gets_the_message() -> None:
+    world = World()
+    world.broker.authorize(Owners())
+    alice, bob = world.connect("alice"), world.connect("bob")
+    assert list(alice.subscribe("private/a", qos=1)) == [1]
+    assert world.publish("private/a", "the program's", 1) == 0
+    assert publish(bob, "private/a", "not mine") == 0x87
+    assert publish(bob, "public/a", "ours") == 0x10
+    alice.publish("private/a", "mine", 1)
+    assert alice.payloads() == ["the program's", "mine"]
+    assert world.broker.router.drops.by_reason["not_authorized"] == 1
+
+
+@pytest.mark.parametrize(("version", "code"), [(V5, 0x87), (V311, 0x80)])
+def test_a_role_that_may_not_subscribe_is_refused(version: int, code: int) -> None:
+    world = World()
+    world.broker.authorize(Owners())
+    assert world.connect("bob", version).subscribe("private/a") == bytes([code])
+
+
+def test_the_verdict_for_a_role_is_asked_for_once_a_route() -> None:
+    world = World()
+    owners = Owners()
+    world.broker.authorize(owners)
+    bob, carol = world.connect("bob"), world.connect("carol")
+    for qos in (0, 1, 2):
+        bob.publish("private/a", "x", qos)
+        carol.publish("private/a", "x", qos)
+    assert owners.asked == [(0, b"private/a")]
+
+
+def test_new_rules_hold_at_once_for_clients_that_are_connected() -> None:
+    world = World()
+    bob = world.connect("bob")
+    bob.subscribe("private/#")
+    assert publish(bob, "private/a", "x") == 0
+    world.broker.authorize(Owners())
+    assert publish(bob, "private/a", "x") == 0x87
+
+
+def test_the_program_may_publish_everywhere() -> None:
+    world = World()
+    world.broker.authorize(Owners())
+    world.connect("alice").subscribe("private/a")
+    assert world.publish("private/a", "x") == 0

@@ -1,0 +1,77 @@
+"""A receiver that is no session: one class and one call of `bind`."""
+
+import pytest
+
+from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.source import CLIENT, PROGRAM, Source
+from mqttlite.core.tally import QUEUED, Tally
+from mqttlite.wire.constants import V311
+from mqttlite.wire.errors import TopicFilterInvalid
+from mqttlite.wire.packets import Publish
+from tests.support.core_driver import World
+
+
+class Recorder:
+    """A toy sink, such as a queue could be: it keeps every message."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[bytes, bytes, int]] = []
+        self.kinds: list[int] = []
+
+    def accept(self, message: Message, source: Source, tally: Tally) -> None:
+        self.messages.append((message.topic, message.payload, message.qos))
+        self.kinds.append(source.kind)
+        tally.count(QUEUED)
+
+    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        for at in range(batch.count):
+            self.accept(batch.delivery(at, 0).message, source, tally)
+
+
+def test_a_sink_gets_what_its_filter_matches_beside_the_subscribers() -> None:
+    world = World()
+    sink = Recorder()
+    world.broker.bind(b"a/+", sink)
+    reader = world.connect("reader")
+    reader.subscribe("a/b", qos=1)
+    writer = world.connect("writer")
+    writer.publish("a/b", "0", 0)
+    writer.publish("a/b", "1", 1)
+    writer.publish("a/c", "2", 2)
+    writer.publish("b", "3", 1)
+    assert world.publish("a/d", "4") == 0
+    assert sink.messages == [(b"a/b", b"0", 0), (b"a/b", b"1", 1), (b"a/c", b"2", 2), (b"a/d", b"4", 0)]
+    assert sink.kinds == [CLIENT, CLIENT, CLIENT, PROGRAM]
+    assert reader.payloads() == ["0", "1"]
+
+
+@pytest.mark.parametrize("version", [V311, 5])
+def test_qos_0_messages_that_came_together_reach_a_sink_each(version: int) -> None:
+    world = World()
+    sink = Recorder()
+    world.broker.bind(b"a", sink)
+    writer = world.connect("writer", version)
+    writer.send(*[Publish(b"a", payload) for payload in (b"x", b"y", b"z")])
+    assert [payload for _topic, payload, _qos in sink.messages] == [b"x", b"y", b"z"]
+
+
+def test_a_sink_that_was_unbound_gets_nothing_more_although_the_topic_is_known() -> None:
+    world = World()
+    sink = Recorder()
+    world.broker.bind(b"a", sink)
+    world.publish("a", "1")
+    world.broker.unbind(b"a", sink)
+    assert world.publish("a", "2") == 0x10
+    assert [payload for _topic, payload, _qos in sink.messages] == [b"1"]
+
+
+def test_a_sink_has_each_filter_once_and_only_valid_ones() -> None:
+    world = World()
+    sink = Recorder()
+    world.broker.bind(b"a", sink)
+    with pytest.raises(ValueError, match="bound to this sink already"):
+        world.broker.bind(b"a", sink)
+    with pytest.raises(TopicFilterInvalid):
+        world.broker.bind(b"a/#/b", sink)
+    with pytest.raises(KeyError):
+        world.broker.unbind(b"b", sink)

@@ -1,0 +1,87 @@
+"""Which namespace a topic filter or name is of, and what its parts are."""
+
+import pytest
+
+from mqttlite.topics.names import check_filter, check_name
+from mqttlite.topics.namespaces import (
+    DEAD_LETTERS,
+    DELAYED,
+    ORDINARY,
+    QUEUE,
+    SHARED,
+    STREAM,
+    ParsedTopic,
+    check_is_served,
+    parse_filter,
+    parse_name,
+)
+from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
+
+
+def parts(parsed: ParsedTopic) -> tuple[int, bytes, bytes]:
+    return parsed.namespace, parsed.name, parsed.rest
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "namespace", "name", "rest"),
+    [
+        (b"$share/workers/jobs/+", SHARED, b"workers", b"jobs/+"),
+        (b"$share/a//b", SHARED, b"a", b"/b"),
+        (b"$queue/orders", QUEUE, b"orders", b""),
+        (b"$queue/orders/shop/+/order", QUEUE, b"orders", b"shop/+/order"),
+        (b"$queue/#", QUEUE, b"#", b""),
+        (b"$stream/orders", STREAM, b"orders", b""),
+        (b"$stream/orders/shop/#", STREAM, b"orders", b"shop/#"),
+        (b"$delayed/30/lamp/off", DELAYED, b"30", b"lamp/off"),
+        (b"$dlq/orders", DEAD_LETTERS, b"orders", b""),
+        (b"$dlq/orders/#", DEAD_LETTERS, b"orders", b"#"),
+    ],
+)
+def test_a_filter_has_the_parts_of_its_namespace(topic_filter: bytes, namespace: int, name: bytes, rest: bytes) -> None:
+    check_filter(topic_filter)
+    assert parts(parse_filter(topic_filter)) == (namespace, name, rest)
+
+
+@pytest.mark.parametrize("first", [b"$queue", b"$stream", b"$delayed", b"$dlq"])
+def test_a_namespace_is_reserved_with_and_without_anything_behind_it(first: bytes) -> None:
+    for topic in (first, first + b"/", first + b"//", first + b"/a", first + b"/a/b/c"):
+        assert parse_name(topic).namespace == parse_filter(topic).namespace != ORDINARY
+        assert parse_name(topic).refusal == parse_filter(topic).refusal
+        assert parse_name(topic).refusal.startswith(first.decode() + "/…: this broker has no ")
+        with pytest.raises(TopicNameInvalid, match=r"^\$[a-z]+/…: this broker has no .* yet$"):
+            check_is_served(topic)
+
+
+def test_the_parts_of_a_name() -> None:
+    assert parts(parse_name(b"$queue/orders")) == (QUEUE, b"orders", b"")
+    assert parts(parse_name(b"$delayed/30/lamp/off")) == (DELAYED, b"30", b"lamp/off")
+    assert parts(parse_name(b"$delayed/30//off")) == (DELAYED, b"30", b"/off")
+    assert parts(parse_name(b"$stream")) == (STREAM, b"", b"")
+
+
+@pytest.mark.parametrize(
+    "topic", [b"a", b"a/$queue/b", b"/$queue", b"$queues/a", b"$QUEUE/a", b"$SYS/a", b"$shared/a/b", b"$share", b"$"]
+)
+def test_what_only_looks_like_a_namespace_is_ordinary(topic: bytes) -> None:
+    check_name(topic)
+    check_is_served(topic)
+    for parsed in (parse_name(topic), parse_filter(topic)):
+        assert parts(parsed) == (ORDINARY, b"", topic)
+        assert parsed.refusal == ""
+
+
+def test_share_is_reserved_in_filters_only() -> None:
+    assert parts(parse_name(b"$share/a/b")) == (ORDINARY, b"", b"$share/a/b")
+
+
+@pytest.mark.parametrize(
+    "bad", ["$share//jobs", "$share/+/jobs", "$share/a#/jobs", "$share/workers", "$share/workers/"]
+)
+def test_a_share_needs_a_plain_name_and_a_filter(bad: str) -> None:
+    with pytest.raises(TopicFilterInvalid):
+        parse_filter(bad.encode())
+
+
+def test_a_shared_filter_is_refused_where_the_filter_in_it_is() -> None:
+    assert parse_filter(b"$share/g/jobs").refusal == ""
+    assert parse_filter(b"$share/g/$queue/jobs").refusal == parse_filter(b"$queue/jobs").refusal != ""
