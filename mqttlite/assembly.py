@@ -17,8 +17,8 @@ from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.broker import Broker as Core
-from mqttlite.core.effects import Authenticate
 from mqttlite.core.ports import Store
+from mqttlite.core.question import Authenticate, Question
 from mqttlite.event_hub import STORE_FAILING, CoreTracer, EventHub, NoMessages
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
@@ -252,14 +252,16 @@ class Assembly:
         for listener in self.listeners:
             listener.note_connect(link)
 
-    def _on_question(self, link: LinkPort, question: Authenticate) -> None:
+    def _on_question(self, question: Question) -> None:
+        assert isinstance(question, Authenticate)
+        link = self.loop_driver.links[question.number]
         self._note_connect(link)
         for listener, auth_chain in self._auth_chains.items():
             if listener.holds(link):  # else the link is gone
                 self.questions.ask(link, question, auth_chain)
 
-    def _answer(self, number: int, verdict: Verdict) -> None:
-        self.core.answer(number, verdict, self._loop.time())
+    def _answer(self, question_id: int, verdict: Verdict) -> None:
+        self.core.answer(question_id, verdict, self._loop.time())
         self.loop_driver.wake()
 
 

@@ -15,6 +15,7 @@ from mqttlite.assembly import Assembly, tls_context
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
+from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions
 from mqttlite.monitor import Monitor
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
@@ -76,6 +77,7 @@ class Broker:
         self._loop_driver: LoopDriver
         self.monitor: Monitor | None = None
         """Serves metrics, health and status where the config says so."""
+        self._subscriptions: Final = LocalSubscriptions()
         self._stop: asyncio.Task[None] | None = None
         self._running = False
         self._not_ready = ""
@@ -215,6 +217,7 @@ class Broker:
                 listener.abort()
             try:
                 async with asyncio.timeout(_ABORT_S):
+                    await self._subscriptions.abort()
                     for listener in self.listeners:
                         await listener.emptied()
             except TimeoutError:
@@ -236,6 +239,7 @@ class Broker:
         await self._loop_driver.settled()
         for listener in self.listeners:
             await listener.emptied()
+        await self._subscriptions.emptied()
         if questions:
             await asyncio.wait(questions)
 
@@ -283,6 +287,20 @@ class Broker:
             self._loop_driver.run()
             await asyncio.sleep(0)  # a program that only publishes leaves the others their turn
         return fan_out.tally.code
+
+    def subscribe(
+        self, topic_filter: str, callback: Callback | None = None, *, qos: int = 0, receive_maximum: int = 100
+    ) -> LocalSubscription:
+        """Subscribe from inside the program: iterate over the result, or let it call back for each message.
+
+        `receive_maximum` is how many messages of QoS 1 and 2 may be unacknowledged; see docs/howto/embed.md. Raises
+        `TopicFilterInvalid` for a filter that is none, `ValueError` for a QoS or a maximum that is none,
+        `ConnectionRefusedError` when there are too many sessions, and `RuntimeError` if the broker does not run.
+        """
+        if not self._running:
+            raise RuntimeError("the broker does not run")
+        subscription = LocalSubscription(self._core, self._loop_driver, topic_filter, qos, receive_maximum)
+        return self._subscriptions.begin(subscription, callback)
 
 
 def _check_properties(properties: Properties) -> None:

@@ -30,9 +30,12 @@ BELOW: Final[dict[str, set[str]]] = {
     "config": ADAPTER_PACKAGES | set(GROUND),
     "build": set(),
     "admin": {*GROUND, "event_hub"},
+    "local_subscription": {"client", "net"} | set(GROUND),
     "monitor": ADAPTER_PACKAGES | set(GROUND) | {"build", "config", "event_hub"},
     "assembly": ADAPTER_PACKAGES | set(GROUND) | {"admin", "config", "event_hub", "monitor"},
-    "server": ADAPTER_PACKAGES | set(GROUND) | {"admin", "assembly", "config", "event_hub", "monitor"},
+    "server": ADAPTER_PACKAGES
+    | set(GROUND)
+    | {"admin", "assembly", "config", "event_hub", "local_subscription", "monitor"},
     "cli": ADAPTER_PACKAGES | set(GROUND) | {"build", "client", "config", "server"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names

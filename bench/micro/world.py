@@ -61,6 +61,7 @@ class World:
         effects.changes.clear()
         effects.connected.clear()
         effects.pending_bytes = 0
+        effects.work = 0
         dirty, effects.dirty = effects.dirty, []
         written: dict[int, bytes] = {}
         for outbox in dirty:

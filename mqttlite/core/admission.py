@@ -1,44 +1,67 @@
-"""Who is let in: whoever knows is asked, and answers with a `Verdict`. At CONNECT, and when a client authenticates
-itself again (5.0 §4.12)."""
+"""Admission: asks whether a client may in, at CONNECT and when it authenticates itself again (5.0 §4.12).
+
+The questions are `Authenticate`, their answers `Verdict`. Invariant: no client is accepted without a verdict that says
+so, and a connection that ends forgets its question.
+"""
 
 from typing import Final, final
 
 from mqttlite.core.authentication import Exchange, Verdict, refusal_of
-from mqttlite.core.connection import AUTHENTICATING, Connection
-from mqttlite.core.deadlines import Deadlines
-from mqttlite.core.effects import Authenticate, Effects
+from mqttlite.core.closing import Closing
+from mqttlite.core.connecting import Connecting
+from mqttlite.core.connection import AN_ANSWER, AUTHENTICATING, NOTHING, Connection
+from mqttlite.core.deadlines import Deadline, Deadlines
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
-from mqttlite.wire.errors import NotAuthorized, ProtocolError
+from mqttlite.core.question import Authenticate, Question
+from mqttlite.core.questions import Questions
+from mqttlite.core.reasons import CloseReason
+from mqttlite.wire.errors import NotAuthorized, PeerError, ProtocolError
 from mqttlite.wire.packets import Auth, Connect
 from mqttlite.wire.reason_codes import ReasonCode
-
-EXCHANGE: Final = 3
-"""The kind of deadline that is a connected client's authenticating itself again."""
 
 
 @final
 class Admission:
-    """One for each broker. The questions go into its `Effects`."""
+    """One for each broker; the asker of `Authenticate` questions."""
 
-    def __init__(self, effects: Effects, deadlines: Deadlines, limits: Limits) -> None:
-        self._effects: Final = effects
+    __slots__ = ("_closing", "_connecting", "_connections", "_deadlines", "_effects", "_limits", "_questions")
+
+    def __init__(
+        self,
+        connections: dict[int, Connection],
+        connecting: Connecting,
+        closing: Closing,
+        questions: Questions,
+        deadlines: Deadlines,
+        effects: Effects,
+        limits: Limits,
+    ) -> None:
+        self._connections: Final = connections
+        self._connecting: Final = connecting
+        self._closing: Final = closing
+        self._questions: Final = questions
         self._deadlines: Final = deadlines
+        self._effects: Final = effects
         self._limits: Final = limits
 
     def ask(self, connection: Connection, packet: Connect) -> None:
-        """A client wants in that is not to be let in unasked."""
-        connection.state = AUTHENTICATING
-        connection.connect = packet
+        """A CONNECT needs a verdict. Raises `ServerBusy` when too many wait for one."""
         question = Authenticate(connection.number, packet.client_id, packet.username, packet.password)
         method = packet.properties.authentication_method
         if method is not None:
-            connection.exchange = Exchange(method)
             question.method = method
             question.data = packet.properties.authentication_data
-        self._effects.questions.append(question)
+        self._ask(connection, question)
+        connection.state = AUTHENTICATING
+        connection.connect = packet
+        if method is not None:
+            connection.exchange = Exchange(method)
+        else:
+            connection.waits_for = AN_ANSWER
 
     def on_auth(self, connection: Connection, packet: Auth) -> None:
-        """A client with a method says more. Raises a `PeerError` for what may not come now."""
+        """A client with a method continues. Raises a `PeerError` for an AUTH that is not allowed now."""
         exchange = connection.exchange
         if exchange is None:
             raise ProtocolError("AUTH without an authentication method at CONNECT [MQTT-4.12.0-7]")
@@ -47,35 +70,59 @@ class Admission:
         question.method = exchange.method
         question.data = packet.properties.authentication_data
         question.begins = packet.reason_code == ReasonCode.RE_AUTHENTICATE
+        self._ask(connection, question)
         if question.begins:
-            due = self._effects.now + self._limits.connect_timeout_s
-            exchange.deadline = self._deadlines.add(due, EXCHANGE, connection.number)
-        self._effects.questions.append(question)
+            exchange.deadline = _ExchangeDeadline(self, connection.number)
+            self._deadlines.arm(exchange.deadline, self._effects.now + self._limits.connect_timeout_s)
 
-    def on_verdict(self, connection: Connection, verdict: Verdict) -> tuple[Connect, bytes | None] | None:
-        """The CONNECT to accept now, and what the method has to say with it; None if there is none.
+    def on_answer(self, question: Question, answer: object) -> None:
+        """The verdict on a client that is still there."""
+        assert isinstance(question, Authenticate)
+        assert isinstance(answer, Verdict)
+        connection = self._connections[question.number]
+        connection.question_id = 0
+        try:
+            if connection.exchange is not None:
+                self._on_step_done(connection, connection.exchange, answer)
+            else:
+                packet, connection.connect = connection.connect, None
+                assert packet is not None
+                connection.username = connection.peer.identity or packet.username
+                if answer.reason_code:
+                    raise refusal_of(answer, "")
+                connection.waits_for = NOTHING
+                self._connecting.accept(connection, packet, None)
+                self._resume(connection)
+        except PeerError as error:
+            self._closing.fail(connection, error)
 
-        Raises the `PeerError` with which a client is refused. A verdict that nobody waits for does nothing.
+    def on_exchange_deadline(self, number: int) -> None:
+        """A connected client that began to authenticate itself again did not finish."""
+        connection = self._connections[number]
+        assert connection.exchange is not None
+        connection.exchange.deadline = None
+        detail = f"not authenticated again within {self._limits.connect_timeout_s:g} s"
+        self._closing.end(connection, CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, detail)
+
+    def _ask(self, connection: Connection, question: Authenticate) -> None:
+        self._questions.ask(question, self)
+        connection.question_id = question.id
+
+    def _resume(self, connection: Connection) -> None:
+        """Handle the packets that arrived while the connection waited."""
+        if connection.framer.kept_bytes and not connection.deferred:
+            connection.deferred = True
+            self._effects.deferred.append(connection.number)
+
+    def _on_step_done(self, connection: Connection, exchange: Exchange, verdict: Verdict) -> None:
+        """The verdict on a client with a method, which may also say that more is needed [MQTT-4.12.0-2].
+
+        Raises the `PeerError` with which a client is refused.
         """
-        exchange = connection.exchange
-        if exchange is not None:
-            return self._on_step_done(connection, exchange, verdict) if exchange.asked else None
-        packet, connection.connect = connection.connect, None
-        if packet is None:
-            return None
-        connection.username = connection.peer.identity or packet.username
-        if verdict.reason_code:
-            raise refusal_of(verdict, "")
-        return packet, None
-
-    def _on_step_done(
-        self, connection: Connection, exchange: Exchange, verdict: Verdict
-    ) -> tuple[Connect, bytes | None] | None:
-        """The same of a client with a method, which may also be asked for more [MQTT-4.12.0-2]."""
         exchange.asked = False
         if verdict.reason_code == ReasonCode.CONTINUE_AUTHENTICATION:
             _answer(connection, exchange, verdict)
-            return None
+            return
         exchange.steps = 0
         packet, connection.connect = connection.connect, None
         username = connection.peer.identity or verdict.username
@@ -83,22 +130,31 @@ class Admission:
             connection.username = username
             if verdict.reason_code:
                 raise refusal_of(verdict, exchange.method)  # [MQTT-4.12.0-4]
-            return packet, verdict.data
+            self._connecting.accept(connection, packet, verdict.data)
+            return
         if verdict.reason_code == ReasonCode.SERVER_BUSY:
             raise refusal_of(verdict, exchange.method)
         if verdict.reason_code:
             raise NotAuthorized(f"authentication by {exchange.method} failed [MQTT-4.12.1-2]")
         if username != connection.username:
             raise NotAuthorized("authenticated again as another user")
-        self.forget(exchange)
+        exchange.end(self._deadlines)
         _answer(connection, exchange, verdict)
-        return None
 
-    def forget(self, exchange: Exchange) -> None:
-        """An exchange is over, or its connection is."""
-        if exchange.deadline is not None:
-            self._deadlines.cancel(exchange.deadline)
-            exchange.deadline = None
+
+@final
+class _ExchangeDeadline(Deadline):
+    """How long a connected client may take to authenticate itself again."""
+
+    __slots__ = ("_admission", "_number")
+
+    def __init__(self, admission: Admission, number: int) -> None:
+        super().__init__()
+        self._admission: Final = admission
+        self._number: Final = number
+
+    def on_due(self) -> None:
+        self._admission.on_exchange_deadline(self._number)
 
 
 def _answer(connection: Connection, exchange: Exchange, verdict: Verdict) -> None:

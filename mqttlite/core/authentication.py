@@ -1,11 +1,11 @@
-"""Enhanced authentication (5.0 §4.12): which AUTH may come when, and what may be answered to a question.
+"""Enhanced authentication (5.0 §4.12): which AUTH packets are allowed when, and what may answer an `Authenticate`.
 
-What a method's data mean is the business of whoever answers. Invariant: a connection has at most one open question.
+Only the adapter that answers knows what a method's data mean. Invariant: a connection has at most one open question.
 """
 
 from typing import Final, final
 
-from mqttlite.core.deadlines import Deadline
+from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.limits import MAX_AUTHENTICATION_STEPS
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
@@ -34,9 +34,9 @@ _REFUSALS: Final[dict[int, type[PeerError]]] = {
 class Verdict:
     """The answer to an `Authenticate` question.
 
-    `reason_code` is 0 (let the client in), 0x18 (send it `data` and wait for its own; only where it uses a method),
-    or 0x86, 0x87, 0x88 or 0x89 (do not). `username` is who a method found the client to be, never what a CONNECT only
-    says; with a refusal, who the client claims to be, for the log. Raises `ValueError` for another code.
+    `reason_code` is 0 (accept the client), 0x18 (send it `data` and wait for its AUTH; only with a method), or 0x86,
+    0x87, 0x88 or 0x89 (refuse it). `username` is the user that a method authenticated, never only the name in CONNECT;
+    with a refusal it is the name that the client claims, for the log. Raises `ValueError` for another code.
     """
 
     __slots__ = ("data", "reason_code", "username")
@@ -54,7 +54,7 @@ class Verdict:
 
 @final
 class Exchange:
-    """The method that a connection chose at CONNECT, and how far its exchange has come. `steps` is 0 when none is
+    """The method that a client chose at CONNECT, and how far its exchange has come. `steps` is 0 when no exchange is
     under way; `asked` says that a question is open."""
 
     __slots__ = ("asked", "deadline", "method", "steps")
@@ -64,10 +64,10 @@ class Exchange:
         self.steps = 1
         self.asked = True
         self.deadline: Deadline | None = None
-        """Of an exchange that a connected client began."""
+        """The deadline of an exchange that a connected client began."""
 
     def on_auth(self, packet: Auth) -> None:
-        """Count a client's AUTH in. Raises a `PeerError` for one that may not come now."""
+        """Count a client's AUTH. Raises a `PeerError` for one that is not allowed now."""
         if packet.properties.authentication_method != self.method:
             raise ProtocolError(f"AUTH with another method than {self.method!r} [MQTT-4.12.0-5] [MQTT-4.12.1-1]")
         if self.asked:
@@ -82,13 +82,19 @@ class Exchange:
         self.steps += 1
         self.asked = True
 
+    def end(self, deadlines: Deadlines) -> None:
+        """The exchange is over, or its connection is."""
+        if self.deadline is not None:
+            deadlines.cancel(self.deadline)
+            self.deadline = None
+
     def frame(self, reason_code: int, data: bytes | None) -> bytes:
         """Our AUTH, with neither reason string nor user properties [MQTT-3.15.2-2] [MQTT-3.15.2-3]."""
         return encode(Auth(reason_code, Properties(authentication_method=self.method, authentication_data=data)), V5)
 
 
 def refusal_of(verdict: Verdict, method: str) -> PeerError:
-    """The error that ends the connection of a client that is not let in."""
+    """The error that ends the connection of a client that is refused."""
     if verdict.reason_code == ReasonCode.SERVER_BUSY:
         sentence = "too many clients wait for authentication"
     elif method:

@@ -4,7 +4,7 @@ from typing import Final
 
 from mqttlite.core.capabilities import check_connect
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import MAX_CLIENT_ID_CHARACTERS, Limits
 from mqttlite.topics.names import check_name, is_own
 from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
@@ -29,8 +29,8 @@ _ACCEPTANCES: Final = {present: encode(Connack(present, 0), V311) for present in
 def check(packet: Connect, peer: Peer) -> None:
     """Raises a `PeerError` for a CONNECT that is well-formed and still not taken [MQTT-3.1.4-2].
 
-    Client identifiers are taken whatever they are [MQTT-3.1.3-5]; an empty one of older clients only with clean session
-    [3.1.1 MQTT-3.1.3-9].
+    Client identifiers of at most `MAX_CLIENT_ID_CHARACTERS` are taken whatever they are [MQTT-3.1.3-5]; an empty one of
+    older clients only with clean session [3.1.1 MQTT-3.1.3-9].
     """
     check_connect(peer.capabilities, packet)
     method = packet.properties.authentication_method
@@ -38,6 +38,11 @@ def check(packet: Connect, peer: Peer) -> None:
         raise BadAuthenticationMethod(f"authentication method {method[:64]!r} is not known here")
     if not packet.client_id and (packet.version < V311 or (packet.version == V311 and not packet.clean_start)):
         raise ClientIdentifierNotValid("a client identifier may be empty only with clean session [3.1.1 MQTT-3.1.3-8]")
+    characters = len(packet.client_id)
+    if characters > MAX_CLIENT_ID_CHARACTERS:
+        raise ClientIdentifierNotValid(
+            f"client identifier of {characters} characters, at most {MAX_CLIENT_ID_CHARACTERS} accepted [MQTT-3.1.3-8]"
+        )
     if packet.will is not None:
         check_name(packet.will.topic)
         if is_own(packet.will.topic):

@@ -1,6 +1,7 @@
-"""One network connection as the core sees it: its state, what was agreed at CONNECT, and what came in.
+"""One network connection as the core sees it: its state, what was agreed at CONNECT, and the counts of what came in.
 
-Its outgoing half is the `Outbox`. Nothing is decided here but which packets a state welcomes.
+Its outgoing half is the `Outbox`. This module decides only which packets a state allows. Invariant: a connection that
+waits (`waits_for`) handles no packet, and keeps what arrives meanwhile.
 """
 
 from typing import Final, final
@@ -36,10 +37,23 @@ AUTHENTICATING: Final = 1
 CONNECTED: Final = 2
 CLOSED: Final = 3
 
-NOTHING: Final = 0
-A_FAN_OUT: Final = 2
-
 STATE_NAMES: Final = ("awaiting CONNECT", "authenticating", "connected", "closed")
+
+NOTHING: Final = 0
+AN_ANSWER: Final = 1
+ITS_FILTERS: Final = 2
+ITS_END: Final = 3
+A_FAN_OUT: Final = 4
+"""What a connection waits for: the answer to a question, the end of a long SUBSCRIBE or UNSUBSCRIBE, the end of the
+fan-out of its message, or, when its link is gone, room in the budget for its end. It handles no packet meanwhile."""
+
+WAITS_FOR_NAMES: Final = (
+    "",
+    ", waits for an answer",
+    ", waits for its filters",
+    ", waits for its end",
+    ", waits for a fan-out",
+)
 
 WELCOME: Final[dict[int, frozenset[int]]] = {
     AWAITING_CONNECT: frozenset({CONNECT}),
@@ -49,14 +63,14 @@ WELCOME: Final[dict[int, frozenset[int]]] = {
 }
 """Which packets a client may send in which state [MQTT-3.1.0-1] [MQTT-3.1.0-2] [MQTT-3.1.2-30].
 
-What a client without an authentication method sends before CONNACK is looked at after it.
+A client without an authentication method may send more before CONNACK (§3.1.4): its connection waits for an answer.
 """
 
 
 @final
 class Peer:
-    """What the listener knows of the other end. `identity` is the name in a verified client certificate; `methods`
-    are the authentication methods of which a client may choose one."""
+    """What the listener knows about the other end. `identity` is the name in a verified client certificate; `methods`
+    are the authentication methods that a client may use."""
 
     __slots__ = ("capabilities", "identity", "methods", "must_authenticate")
 
@@ -75,7 +89,7 @@ class Peer:
 
 @final
 class Connection:
-    """Made by `Broker.open`; the link that owns the socket keeps it and hands it back with each input."""
+    """`Broker.open` makes it; the link that owns the socket passes it to the broker with each input."""
 
     __slots__ = (
         "aliases",
@@ -104,6 +118,7 @@ class Connection:
         "outbox",
         "peer",
         "problem_information",
+        "question_id",
         "queue_high_water",
         "raw",
         "reason_code",
@@ -129,12 +144,14 @@ class Connection:
         self.outbox: Final = Outbox(number, effects, limits)
         self.framer: Final = Framer(limits.max_packet_bytes)
         self.state = AWAITING_CONNECT
+        self.waits_for = NOTHING
+        self.question_id = 0
+        """Of its open question; 0: none."""
         self.version = 0
         """`V31`, `V311` or `V5` once CONNECT has said so."""
         self.session: Session | None = None
-        self.waits_for = NOTHING
         self.connect: Connect | None = None
-        """The CONNECT that waits for an answer."""
+        """The CONNECT that waits for a verdict."""
         self.exchange: Exchange | None = None
         """With an authentication method, and only then [MQTT-4.12.0-6]."""
         self.client_id = ""
@@ -148,15 +165,17 @@ class Connection:
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
         self.raw = NO_PROPERTIES
-        """What its latest message had, if that is short and may be passed on as it is: the next may have the same."""
+        """The properties of its latest message, if they are short and may be forwarded as they are: the next message
+        often has the same."""
         self.deadline: Deadline | None = None
         self.deferred = False
-        """Whether packets wait that have come, and are to be looked at when the others had their turn."""
+        """Whether the framer keeps whole packets: until the next iteration of the loop, or while it `waits_for` its
+        filters."""
         self.hold_reasons = 0
         """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence is not the client's fault."""
         self.opened_at: Final = now
         self.last_heard = now
-        """When the client last sent a packet, or was let in, or was listened to again; by the shell's clock."""
+        """When the client last sent a packet, or was accepted, or its link was read again; by the loop's clock."""
         self.connected_at = 0.0
         self.ended_at = 0.0
         self.close_reason = CloseReason.CONNECTION_LOST
@@ -168,12 +187,12 @@ class Connection:
         self.received_qos1 = 0
         self.received_qos2 = 0
         self.requests = 0
-        """Packets of the client that are neither messages nor acknowledgements."""
+        """Packets from the client that are neither messages nor acknowledgements."""
         self.request_bytes = 0
         self.blocked_at = 0.0
         self.backpressure_s = 0.0
         self.backpressure_count = 0
-        # Taken from the session when they part.
+        # Copied from the session when the connection ends.
         self.drops: dict[str, int] = {}
         self.queue_high_water = 0
         self.inflight_high_water = 0
@@ -181,23 +200,24 @@ class Connection:
 
     @property
     def accepted(self) -> bool:
-        """Whether its CONNECT was accepted, ended or not."""
+        """Whether its CONNECT was accepted; still true when it has ended."""
         return self.connected_at > 0.0
 
     @property
     def said_goodbye(self) -> bool:
-        """Whether the client itself ended it, and so waits for no word of ours."""
+        """Whether the client ended it with DISCONNECT, and so waits for no packet from us."""
         return self.close_reason in (CloseReason.CLIENT_DISCONNECTED, CloseReason.CLIENT_DISCONNECTED_WITH_WILL)
 
     @property
     def keep_alive_late_s(self) -> float | None:
-        """How long after 1.5 × keep-alive of silence, seconds, it was closed for that; None if it was not."""
+        """Seconds between 1.5 × keep-alive of silence and the close for that reason; None for any other reason."""
         if self.close_reason != CloseReason.KEEP_ALIVE_TIMEOUT:
             return None
         return self.ended_at - self.last_heard - KEEP_ALIVE_FACTOR * self.keep_alive_s
 
     def check_size(self, frame: bytes, name: str) -> None:
-        """An answer that the client does not take is none that can be left out: it is served no longer."""
+        """A required response larger than the client's Maximum Packet Size: raises `PacketTooLarge`, which closes the
+        connection."""
         if 0 < self.outbox.max_packet_bytes < len(frame):
             raise PacketTooLarge(
                 f"{name} takes {len(frame)} bytes, and Maximum Packet Size is {self.outbox.max_packet_bytes} "
@@ -205,7 +225,8 @@ class Connection:
             )
 
     def __repr__(self) -> str:
+        state = STATE_NAMES[self.state] + WAITS_FOR_NAMES[self.waits_for]
         return (
-            f"Connection({self.number}, {self.client_id!r}, {STATE_NAMES[self.state]}, version={self.version}, "
+            f"Connection({self.number}, {self.client_id!r}, {state}, version={self.version}, "
             f"identity={self.peer.identity!r})"
         )

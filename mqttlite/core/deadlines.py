@@ -1,32 +1,34 @@
-"""What is to happen later: one heap for keep-alive, CONNECT deadlines, session expiry and will delays.
+"""What happens later: one heap for keep-alive, CONNECT deadlines, session expiry and will delays.
 
-A deadline that moves is not looked for in the heap: it rings at its old time, and whoever it belongs to says when to
-ring again. Invariant: cancelled deadlines are never more than half of the heap, or `SLACK`.
+A `Deadline` knows what to do when it is due. A deadline that moves later stays where it is in the heap: it comes due at
+its old time, and `on_due` arms it again. Invariant: cancelled deadlines are at most half of the heap, or `SLACK`.
 """
 
 import heapq
 from typing import Final, final
 
 SLACK: Final = 1_024
-"""Cancelled deadlines that may lie in the heap before it is worth sweeping."""
+"""Cancelled deadlines that may stay in the heap before a sweep is worth its cost."""
 
 
-@final
 class Deadline:
-    """A time, what kind of thing is due then, and whose it is (a connection's number or a client identifier)."""
+    """A time, and what to do then. Each owner has a subclass of its own."""
 
-    __slots__ = ("at", "cancelled", "client_id", "kind", "number")
+    __slots__ = ("at", "cancelled")
 
-    def __init__(self, at: float, kind: int, number: int, client_id: str) -> None:
-        self.at = at
-        self.kind: Final = kind
-        self.number: Final = number
-        self.client_id: Final = client_id
+    def __init__(self) -> None:
+        self.at = 0.0
         self.cancelled = False
+
+    def on_due(self) -> None:
+        """Act. The deadline is out of the heap by now; it may be armed again."""
+        raise NotImplementedError
 
 
 @final
 class Deadlines:
+    """The deadlines that are armed, in the order in which they come due."""
+
     __slots__ = ("_cancelled", "_heap", "_order")
 
     def __init__(self) -> None:
@@ -37,19 +39,14 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, at: float, kind: int, number: int = 0, client_id: str = "") -> Deadline:
-        deadline = Deadline(at, kind, number, client_id)
-        self.again(deadline, at)
-        return deadline
-
-    def again(self, deadline: Deadline, at: float) -> None:
-        """Let a deadline that was popped ring once more."""
+    def arm(self, deadline: Deadline, at: float) -> None:
+        """Let a deadline come due at that time. It is new, or was popped."""
         deadline.at = at
         self._order += 1
         heapq.heappush(self._heap, (at, self._order, deadline))
 
     def cancel(self, deadline: Deadline) -> None:
-        """A deadline that is still in the heap shall not ring; cancelling twice is harmless."""
+        """Disarm a deadline that is in the heap. To cancel it twice is harmless."""
         if deadline.cancelled:
             return
         deadline.cancelled = True
@@ -60,7 +57,7 @@ class Deadlines:
             self._cancelled = 0
 
     def pop(self, now: float) -> Deadline | None:
-        """The earliest deadline that is due, taken out."""
+        """Take out the earliest deadline that is due; None if none is."""
         while self._heap and self._heap[0][0] <= now:
             deadline = heapq.heappop(self._heap)[2]
             if not deadline.cancelled:
@@ -69,5 +66,5 @@ class Deadlines:
         return None
 
     def next_at(self) -> float | None:
-        """When to come back. May be early: a cancelled deadline still counts until it is swept."""
+        """When the next deadline is due. May be early: a cancelled deadline counts until it is swept."""
         return self._heap[0][0] if self._heap else None

@@ -4,31 +4,12 @@ The loop driver carries them out once for each iteration of the loop: it commits
 asks the questions and closes the links of the connections that ended.
 """
 
-from typing import Final, final
+from typing import final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.outbox import OutboxEffects
+from mqttlite.core.question import Question
 from mqttlite.core.tracer import NO_SAMPLES
-
-
-@final
-class Authenticate:
-    """A question: is this client admitted? The connection waits until `Broker.answer` takes the verdict.
-
-    With a `method` (else it is empty) the question is what to reply to `data`. `begins` marks the first question of an
-    exchange, at CONNECT or when a connected client authenticates itself again; such a client is served meanwhile.
-    """
-
-    __slots__ = ("begins", "client_id", "data", "method", "number", "password", "username")
-
-    def __init__(self, number: int, client_id: str, username: str | None, password: bytes | None) -> None:
-        self.number: Final = number
-        self.client_id: Final = client_id
-        self.username: Final = username
-        self.password: Final = password
-        self.method = ""
-        self.data: bytes | None = None
-        self.begins = True
 
 
 @final
@@ -53,7 +34,7 @@ class Effects(OutboxEffects):
         """How many messages pass until one is traced, whatever its topic."""
         self.changes: list[Change] = []
         """The driver commits them before it writes those dirty outboxes that say `awaits_commit`."""
-        self.questions: list[Authenticate] = []
+        self.questions: list[Question] = []
         self.connected: list[int] = []
         """Connections whose CONNECT was accepted."""
         self.closed: list[int] = []
@@ -68,3 +49,18 @@ class Effects(OutboxEffects):
         to 0 at the end of each iteration."""
         self.pending_bytes = 0
         """About how many bytes the dirty outboxes hold. Bytes that several outboxes share count once for each."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to carry out, as after a PUBACK that lets nothing else go."""
+        return not (
+            self.dirty
+            or self.changes
+            or self.questions
+            or self.connected
+            or self.closed
+            or self.backlogged
+            or self.deferred
+            or self.work
+            or self.pending_bytes
+        )

@@ -8,8 +8,8 @@ from typing import Final, final
 
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
-from mqttlite.core.jobs import Job
-from mqttlite.core.limits import DELIVERY_WORK, ITERATION_WORK, MAX_PENDING_BYTES
+from mqttlite.core.jobs import Job, has_budget
+from mqttlite.core.limits import DELIVERY_WORK
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.reasons import NO_SUBSCRIBERS
 from mqttlite.core.route import Receiver
@@ -91,7 +91,7 @@ class FanOut(Job):
             assert batch is not None
             size, work = batch.message_bytes() * batch.count, DELIVERY_WORK + batch.count
         while self._next < end:
-            if effects.work >= ITERATION_WORK or effects.pending_bytes >= MAX_PENDING_BYTES:
+            if not has_budget(effects):
                 return False
             receiver: Receiver | None = receivers[self._next]
             self._next += 1

@@ -1,15 +1,15 @@
 """Work that may be large, in parts: a fan-out, many wills, a packet with many filters, the end of a big session.
 
 The core charges what it does to `Effects.work`, about in microseconds of the pure build. A job stops when an iteration
-of the loop has used up `ITERATION_WORK`, and goes on in the next one, after every link had its turn to be read.
-Invariant: jobs take turns in the order in which they came, so that none waits for another to end.
+of the loop has used up `ITERATION_WORK`, and continues in the next one, after the loop has read every link.
+Invariant: jobs run in the order in which they came, one step each, so that no job waits for another to end.
 """
 
 from collections import deque
 from typing import Final, final
 
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.core.limits import ITERATION_BYTES, ITERATION_WORK
 
 
 class Job:
@@ -18,13 +18,13 @@ class Job:
     __slots__ = ()
 
     def step(self) -> bool:
-        """Do a part, until the work budget is used up; whether all is done."""
+        """Do a part, until the work budget is used up, and at least one unit of it; whether all is done."""
         raise NotImplementedError
 
 
 @final
 class Jobs:
-    """The jobs that are under way."""
+    """The jobs that wait to continue."""
 
     __slots__ = ("_effects", "_waiting")
 
@@ -42,12 +42,27 @@ class Jobs:
         self._waiting.append(job)
         return False
 
+    def queue(self, job: Job) -> None:
+        """Do a job when it is its turn, not now."""
+        self._waiting.append(job)
+
     def run(self) -> None:
-        """Go on with the jobs, each in its turn, as far as the budget of this iteration goes."""
-        effects = self._effects
+        """Continue the jobs, one step each, until the budget of this iteration is used up."""
         for _ in range(len(self._waiting)):
-            if effects.work >= ITERATION_WORK:
+            if not has_budget(self._effects):
                 return
             job = self._waiting.popleft()
             if not job.step():
                 self._waiting.append(job)
+
+    def finish(self) -> None:
+        """Do all jobs to their end, whatever they cost: the broker stops, and no iteration follows."""
+        effects = self._effects
+        while self._waiting:
+            effects.work = effects.pending_bytes = 0
+            self.run()
+
+
+def has_budget(effects: Effects) -> bool:
+    """Whether this iteration has room for more work and for more bytes to write."""
+    return effects.work < ITERATION_WORK and effects.pending_bytes < ITERATION_BYTES

@@ -117,13 +117,40 @@ take longer than the keep-alive allows between packets."""
 ITERATION_BYTES: Final = 1_048_576
 """What all sessions together send from their queues in one pass: SUBSCRIBEs in one chunk may ask for far more."""
 
-CHUNK_WORK: Final = 8_192
-"""What it may cost to look at the packets of one chunk, about in microseconds, before all others have their turn: of
-subscriptions, or of topics that thousands of filters match, a chunk may hold seconds."""
-
 ITERATION_WORK: Final = 8_192
-"""What all links and jobs together may cost in one iteration of the loop, in the same unit, before the rest waits for
-the next: no client holds the others up for longer."""
+"""What all links and jobs together may cost in one iteration of the loop, about in microseconds of the pure build,
+before the rest waits for the next: a chunk, or a fan-out, may hold seconds of work."""
+
+LEAST_SHARE: Final = ITERATION_WORK // 4
+"""What remains of that for each of these, whatever the others have used: links, jobs, sessions with a backlog,
+deadlines. None of them starves another; an iteration with all of them takes at most 7/4 of `ITERATION_WORK`."""
+
+SHORT_PACKET_WORK: Final = 1
+CHUNK_BYTES_PER_WORK_UNIT: Final = 1_024
+"""What each packet or batch costs that is handled in place, and each chunk for its bytes."""
+
+DEADLINE_WORK: Final = 8
+"""What a due deadline costs: after a network cut, or a restart with many sessions, 100 000 may be due in one second."""
+
+CLOSE_WORK: Final = 16
+"""What the end of a connection costs, with another unit for each subscription of its session."""
+
+WILL_WORK: Final = 16
+"""What a will costs beside its route and its receivers."""
+
+FILL_BYTES_PER_WORK_UNIT: Final = 128
+"""How much of its queue a session sends for one unit of work."""
+
+FILTER_WORK: Final = 8
+FILTERS_PER_STEP: Final = 32
+"""What one filter of a SUBSCRIBE or UNSUBSCRIBE costs, and how many are handled between two looks at the budget."""
+
+INLINE_FILTERS_BYTES: Final = 2_048
+"""A longer SUBSCRIBE or UNSUBSCRIBE is a job: a megabyte of filters takes more than a second."""
+
+MAX_OPEN_QUESTIONS: Final = 65_536
+"""Questions that wait for an answer, one for each connection that authenticates: when the authenticator hangs, more
+clients than this are told to come again (0x89)."""
 
 DELIVERY_WORK: Final = 4
 """What it costs to hand a message to one session or sink."""
@@ -140,16 +167,12 @@ BYTES_PER_WORK_UNIT: Final = 8
 STEPS_PER_WORK_UNIT: Final = 16
 
 MAX_PENDING_BYTES: Final = 64 * 1_048_576
-"""What is left of a chunk also waits when so much of what it held waits to be written, counting shared bytes once for
-each holder: short messages of two topics in turn, for thousands, would pile up gigabytes."""
+"""Packets also wait when more bytes than this wait to be written, counting shared bytes once for each holder: short
+messages of two topics in turn, for thousands of receivers, would fill gigabytes of memory."""
 
 MAX_RAW_PROPERTIES_BYTES: Final = 127
 """Bytes of properties that a connection keeps of its latest message, which the next often has too; their length is one
 byte then. Longer ones are decoded."""
-
-DEADLINES_PER_ITERATION: Final = 1_000
-"""Deadlines to see to in one pass, some ten microseconds each: after a network cut, or a restart with many sessions,
-100 000 may be due in the same second, and whoever is still there is not to wait for them all."""
 
 RETAINED_SWEEP_S: Final = 60.0
 """How often, at most, full room for retained messages is searched for expired ones: the search looks at each."""
@@ -166,6 +189,10 @@ SENDING_BYTES: Final = 200
 """What looking at a retained message, and sending one beside its size, counts as in `FILL_BYTES` and
 `ITERATION_BYTES`, for
 it takes as long as to send so many: so a pass holds some thousands, which are some milliseconds."""
+
+MAX_CLIENT_ID_CHARACTERS: Final = 1_024
+"""Characters in a client identifier, which is in many tables and log lines. A `str` takes four bytes for each character
+if one of them is an emoji: 65,535 bytes would take 262 kB. The standard asks for 23 [MQTT-3.1.3-5]."""
 
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""

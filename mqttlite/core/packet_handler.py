@@ -20,7 +20,6 @@ from mqttlite.core.route import Route
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
 from mqttlite.topics.namespaces import parse_name
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
@@ -32,7 +31,7 @@ from mqttlite.wire.constants import (
     V5,
 )
 from mqttlite.wire.decode import decode
-from mqttlite.wire.encode import PINGRESP_FRAME, encode, encode_ack
+from mqttlite.wire.encode import PINGRESP_FRAME, encode_ack
 from mqttlite.wire.errors import (
     MalformedPacket,
     ProtocolError,
@@ -44,10 +43,6 @@ from mqttlite.wire.packets import (
     Packet,
     Pingreq,
     Publish,
-    Suback,
-    Subscribe,
-    Unsuback,
-    Unsubscribe,
 )
 from mqttlite.wire.plain import NOT_PLAIN, expiry_if_plain
 from mqttlite.wire.properties import NONE, Properties
@@ -82,7 +77,6 @@ class PacketHandler:
         "_messages",
         "_router",
         "_routes",
-        "_subscriptions",
     )
 
     def __init__(
@@ -97,7 +91,6 @@ class PacketHandler:
         self._router: Final = publisher
         self._effects: Final = effects
         self._limits: Final = limits
-        self._subscriptions: Final = Subscriptions(routes, publisher, effects, limits)
         self._message_id_prefix: Final = message_id_prefix
         self._messages = 0
 
@@ -196,7 +189,7 @@ class PacketHandler:
         return 0
 
     def take(self, connection: Connection, session: Session, packet: Packet) -> None:
-        """Handle any packet of a connected client that does not end its connection."""
+        """Handle a PUBLISH, an acknowledgement or a PINGREQ of a connected client."""
         outbox = connection.outbox
         if isinstance(packet, Publish):
             self._on_publish(connection, packet)
@@ -209,23 +202,6 @@ class PacketHandler:
                 self._on_pubrel(connection, session, packet.packet_id)
             else:
                 session.on_pubcomp(packet.packet_id)
-        elif isinstance(packet, Subscribe):
-            codes, retained, reason = self._subscriptions.subscribe(
-                session, packet, connection.version, connection.peer.capabilities
-            )
-            outbox.awaits_commit = outbox.awaits_commit or session.durable
-            frame = _suback(connection, packet.packet_id, codes, reason)
-            connection.check_size(frame, "SUBACK")
-            outbox.answer(frame)
-            if retained:
-                session.deliver_retained(retained)
-        elif isinstance(packet, Unsubscribe):
-            codes = self._subscriptions.unsubscribe(session, packet.topic_filters)
-            outbox.awaits_commit = outbox.awaits_commit or session.durable
-            # [MQTT-3.10.4-4] [MQTT-3.10.4-5]; it explains nothing [MQTT-3.11.2-1] [MQTT-3.11.2-2]
-            frame = encode(Unsuback(packet.packet_id, codes), connection.version)
-            connection.check_size(frame, "UNSUBACK")
-            outbox.answer(frame)
         else:
             assert isinstance(packet, Pingreq), "other packets are not welcome"
             outbox.answer(PINGRESP_FRAME)  # [MQTT-3.12.4-1]
@@ -322,6 +298,7 @@ class PacketHandler:
             self._acknowledge(receipt, fan_out.tally)
             return
         receipt.connection.waits_for = A_FAN_OUT
+        receipt.connection.deferred = True
         fan_out.on_done = partial(self._on_fan_out, receipt, fan_out.tally)
 
     def _on_fan_out(self, receipt: Receipt, tally: Tally) -> None:
@@ -429,18 +406,6 @@ class PacketHandler:
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
-
-
-def _suback(connection: Connection, packet_id: int, codes: bytes, reason: str) -> bytes:
-    """The SUBACK [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6], without user properties [MQTT-3.9.2-2].
-
-    It has the reason string if there is one, the client wants it [MQTT-3.1.2-29] and has room [MQTT-3.9.2-1].
-    """
-    if reason and connection.version == V5 and connection.problem_information:
-        frame = encode(Suback(packet_id, codes, Properties(reason_string=reason)), V5)
-        if not 0 < connection.outbox.max_packet_bytes < len(frame):
-            return frame
-    return encode(Suback(packet_id, codes), connection.version)
 
 
 def _acks_of_batch(qos: int, ids: Ids, code: int, rejected: dict[int, None]) -> bytes:

@@ -74,6 +74,7 @@ QOS0_OFFLINE: Final = "qos0_offline"
 NOT_AUTHORIZED: Final = "not_authorized"
 SCHEMA_INVALID: Final = "schema_invalid"
 SESSION_EXPIRED: Final = "session_expired"
+NACKED: Final = "nacked"
 
 
 def count(drops: dict[str, int], reason: str, messages: int) -> None:

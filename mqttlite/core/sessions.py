@@ -6,7 +6,7 @@ Invariant: a session without a connection has an expiry deadline, or never expir
 from typing import Final, final
 
 from mqttlite.core.changes import EndSession, SaveSession
-from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
@@ -16,25 +16,23 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.tracer import NOT_TRACED
+from mqttlite.core.wills import Wills
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import QuotaExceeded
 from mqttlite.wire.packets import Will
 from mqttlite.wire.properties import NONE, Properties
 
-SESSION_EXPIRY: Final = 1
-WILL_DELAY: Final = 2
-"""Kinds of deadlines; 0 is a connection's."""
-
 
 @final
 class Sessions:
-    __slots__ = ("_by_client_id", "_deadlines", "_effects", "_limits", "_router", "_routes", "expired")
+    __slots__ = ("_by_client_id", "_deadlines", "_effects", "_limits", "_router", "_routes", "_wills", "expired")
 
     def __init__(
         self,
         by_client_id: dict[str, Session],
         routes: Routes,
         publisher: Router,
+        wills: Wills,
         deadlines: Deadlines,
         effects: Effects,
         limits: Limits,
@@ -42,6 +40,7 @@ class Sessions:
         self._by_client_id: Final = by_client_id
         self._routes: Final = routes
         self._router: Final = publisher
+        self._wills: Final = wills
         self._deadlines: Final = deadlines
         self._effects: Final = effects
         self._limits: Final = limits
@@ -103,22 +102,24 @@ class Sessions:
             delay = min(will.properties.will_delay_interval or 0, session.expiry_interval)
             if delay:
                 session.will = will
-                session.will_delay = self._deadlines.add(now + delay, WILL_DELAY, client_id=session.client_id)
+                session.will_delay = WillDelay(self, session.client_id)
+                self._deadlines.arm(session.will_delay, now + delay)
             else:
                 self._publish_will(session, will)
         if not session.durable:
             self.end(session)
         elif session.expiry_interval < NEVER_EXPIRES:
             expires_at = now + session.expiry_interval
-            session.expiry = self._deadlines.add(expires_at, SESSION_EXPIRY, client_id=session.client_id)
+            session.expiry = SessionExpiry(self, session.client_id)
+            self._deadlines.arm(session.expiry, expires_at)
             self._effects.changes.append(SaveSession(session.client_id, session.expiry_interval, expires_at))
 
     def restore(self, client_id: str, expiry_interval: int, expires_at: float, now: float) -> None:
         """Put back a session from a store. One that was not left in order expires as if it were left now."""
         session = self.begin(client_id, expiry_interval)
         if expiry_interval < NEVER_EXPIRES:
-            at = expires_at or now + expiry_interval
-            session.expiry = self._deadlines.add(at, SESSION_EXPIRY, client_id=client_id)
+            session.expiry = SessionExpiry(self, client_id)
+            self._deadlines.arm(session.expiry, expires_at or now + expiry_interval)
 
     def restore_subscription(self, subscription: Subscription) -> None:
         self._by_client_id[subscription.client_id].subscriptions[subscription.topic_filter] = subscription
@@ -211,4 +212,34 @@ class Sessions:
             )
         # [MQTT-3.1.2-14] [MQTT-3.1.2-15] [3.1.1 MQTT-3.1.2-9]
         message = Message(will.topic, will.payload, will.qos, will.retain, properties, expires_at)
-        self._router.publish(message, self._routes.find(will.topic), session)
+        self._wills.publish(message, session)
+
+
+@final
+class SessionExpiry(Deadline):
+    """When a session ends whose client stays away."""
+
+    __slots__ = ("_client_id", "_sessions")
+
+    def __init__(self, sessions: Sessions, client_id: str) -> None:
+        super().__init__()
+        self._sessions: Final = sessions
+        self._client_id: Final = client_id
+
+    def on_due(self) -> None:
+        self._sessions.on_expiry(self._client_id)
+
+
+@final
+class WillDelay(Deadline):
+    """When a will is published whose client stays away."""
+
+    __slots__ = ("_client_id", "_sessions")
+
+    def __init__(self, sessions: Sessions, client_id: str) -> None:
+        super().__init__()
+        self._sessions: Final = sessions
+        self._client_id: Final = client_id
+
+    def on_due(self) -> None:
+        self._sessions.on_will_delay(self._client_id)

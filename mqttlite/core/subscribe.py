@@ -1,14 +1,20 @@
 """SUBSCRIBE and UNSUBSCRIBE (5.0 §3.8, §3.10): subscriptions begin, change and end, filter by filter.
 
-Invariant: what a SUBACK grants is in the session and in the routes before the SUBACK is on its way.
+A short packet is handled at once. A long one is a job: it checks all filters, then handles them in order, then answers;
+its connection waits meanwhile (`ITS_FILTERS`). Invariant: what a SUBACK grants is in the session and in the routes
+before the SUBACK leaves, and a packet with a faulty filter changes nothing.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, final
 
-from mqttlite.core.capabilities import Capabilities, refuse_subscription
+from mqttlite.core.capabilities import refuse_subscription
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
+from mqttlite.core.closing import Closing
+from mqttlite.core.connection import ITS_FILTERS, NOTHING, Connection
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import RETAINED_WAITING, Limits
+from mqttlite.core.jobs import Job, Jobs, has_budget
+from mqttlite.core.limits import FILTER_WORK, FILTERS_PER_STEP, RETAINED_WAITING, Limits
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
@@ -16,9 +22,12 @@ from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
 from mqttlite.topics.names import check_filter
 from mqttlite.topics.namespaces import SHARED, ParsedTopic, parse_filter
-from mqttlite.wire.constants import V5
-from mqttlite.wire.errors import ProtocolError
-from mqttlite.wire.packets import Subscribe, SubscriptionRequest
+from mqttlite.wire.constants import SUBSCRIBE, V5
+from mqttlite.wire.encode import encode
+from mqttlite.wire.errors import PeerError, ProtocolError
+from mqttlite.wire.filters import FilterReader
+from mqttlite.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
+from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
 _NOT_AUTHORIZED: Final = 0x87
@@ -29,77 +38,138 @@ _RETAIN_IF_NEW: Final = 1
 _RETAIN_NEVER: Final = 2
 
 
+@final
+class Outcome:
+    """What the filters of one SUBSCRIBE or UNSUBSCRIBE came to, as far as they were handled."""
+
+    __slots__ = ("codes", "reason", "retained", "waiting")
+
+    def __init__(self, waiting: int) -> None:
+        self.codes: Final = bytearray()
+        """One reason code for each filter."""
+        self.retained: Final[list[RetainedReplay]] = []
+        """What the session gets after the answer."""
+        self.waiting = waiting
+        """How many retained messages wait for the session."""
+        self.reason = ""
+        """Why the broker does not serve the first filter that it does not serve."""
+
+
+@final
 class Subscriptions:
     """What SUBSCRIBE and UNSUBSCRIBE do."""
 
-    __slots__ = ("_effects", "_limits", "_router", "_routes")
+    __slots__ = ("_closing", "_effects", "_jobs", "_limits", "_router", "_routes")
 
-    def __init__(self, routes: Routes, publisher: Router, effects: Effects, limits: Limits) -> None:
+    def __init__(
+        self, routes: Routes, router: Router, closing: Closing, jobs: Jobs, effects: Effects, limits: Limits
+    ) -> None:
         self._routes: Final = routes
-        self._router: Final = publisher
+        self._router: Final = router
+        self._closing: Final = closing
+        self._jobs: Final = jobs
         self._effects: Final = effects
         self._limits: Final = limits
 
-    def subscribe(
-        self, session: Session, packet: Subscribe, version: int, capabilities: Capabilities
-    ) -> tuple[bytes, list[RetainedReplay], str]:
-        """The SUBACK's reason codes, one for each filter, the retained messages to send after it, its reason string.
+    def on_subscribe(self, connection: Connection, session: Session, packet: Subscribe) -> None:
+        """Handle a short SUBSCRIBE.
 
-        The reason string is the first filter's that is of a namespace which the broker does not serve, or empty.
-
-        The filters are taken one by one, and so are their codes [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.9.3-1].
-        Raises `TopicFilterInvalid` for a filter that breaks the rules, `ProtocolError` for options that contradict it;
-        then nothing of the packet is done.
+        Raises `TopicFilterInvalid` for a filter that breaks the rules, `ProtocolError` for options that contradict it,
+        `PacketTooLarge` when the client does not accept the SUBACK.
         """
-        parsed = [_parse(request) for request in packet.requests]
+        for request in packet.requests:
+            parse(request)
         identifiers = packet.properties.subscription_identifiers
-        identifier = identifiers[0] if identifiers else 0
-        codes = bytearray()
-        retained: list[RetainedReplay] = []
-        reason = ""
-        waiting = session.retained_waiting
-        tracer = self._effects.tracer
-        for request, parts in zip(packet.requests, parsed, strict=True):
-            existing = tracer is not None and request.topic_filter in session.subscriptions
-            code = refuse_subscription(capabilities, parts, identifier)
-            code = code or self._refusal(session, request, parts)
-            reason = reason or parts.refusal
-            if code == 0:
-                code = request.qos  # [MQTT-3.8.4-7]
-                replay = self._subscribe(session, request, parts, identifier, waiting < RETAINED_WAITING)
-                if replay is not None:
-                    retained.append(replay)
-                    waiting += len(replay)
-            if tracer is not None:
-                tracer.on_subscribed(_number(session), request.topic_filter, request.qos, code, existing)
-            if code >= SUBACK_FAILURE and version != V5:
-                code = SUBACK_FAILURE
-            codes.append(code)
-        return bytes(codes), retained, reason
+        outcome = Outcome(session.retained_waiting)
+        self.subscribe(connection, session, packet.requests, identifiers[0] if identifiers else 0, outcome)
+        self.answer(connection, session, SUBSCRIBE, packet.packet_id, outcome)
+        if outcome.retained:
+            session.deliver_retained(outcome.retained)
 
-    def unsubscribe(self, session: Session, topic_filters: tuple[bytes, ...]) -> bytes:
-        """The UNSUBACK's reason codes, in the order of the filters [MQTT-3.10.4-6] [MQTT-3.11.3-1].
-
-        Nothing more is added for them [MQTT-3.10.4-2]; what is in flight or queued stays [MQTT-3.10.4-3]. Raises
-        `TopicFilterInvalid` as `subscribe` does.
-        """
-        for topic_filter in topic_filters:
+    def on_unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe) -> None:
+        """Handle a short UNSUBSCRIBE. Raises as `on_subscribe` does."""
+        for topic_filter in packet.topic_filters:
             check_filter(topic_filter)
             parse_filter(topic_filter)
-        codes = bytearray()
-        for topic_filter in topic_filters:
-            subscription = session.subscriptions.pop(topic_filter, None)  # [MQTT-3.10.4-1]
-            if subscription is None:
-                codes.append(_NO_SUBSCRIPTION_EXISTED)
-                continue
-            self._routes.remove(subscription)
-            session.end_retained(topic_filter)
-            if self._effects.tracer is not None:
-                self._effects.tracer.on_unsubscribed(_number(session), topic_filter)
-            if session.durable:
-                self._effects.changes.append(RemoveSubscription(session.client_id, topic_filter))
-            codes.append(0)
-        return bytes(codes)
+        outcome = Outcome(0)
+        for topic_filter in packet.topic_filters:
+            outcome.codes.append(self.unsubscribe(session, topic_filter))
+        self._effects.work += FILTER_WORK * len(outcome.codes)
+        self.answer(connection, session, 0, packet.packet_id, outcome)
+
+    def start(self, connection: Connection, session: Session, first: int, body: bytes) -> None:
+        """Begin with a long SUBSCRIBE or UNSUBSCRIBE. Raises a `PeerError` for what stands before its filters."""
+        reader = FilterReader(first, body, connection.version)
+        connection.waits_for = ITS_FILTERS
+        connection.deferred = True
+        self._jobs.start(_LongPacket(self, self._closing, self._effects, connection, session, reader))
+
+    def subscribe(
+        self,
+        connection: Connection,
+        session: Session,
+        requests: Sequence[SubscriptionRequest],
+        identifier: int,
+        outcome: Outcome,
+    ) -> None:
+        """Subscribe to filters that were checked, and add what comes of it to the outcome.
+
+        The filters are handled one by one, and so are their codes [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.9.3-1].
+        """
+        capabilities = connection.peer.capabilities
+        tracer = self._effects.tracer
+        for request in requests:
+            existing = tracer is not None and request.topic_filter in session.subscriptions
+            parts = parse_filter(request.topic_filter)
+            code = refuse_subscription(capabilities, parts, identifier)
+            code = code or self._refusal(session, request, parts)
+            outcome.reason = outcome.reason or parts.refusal
+            if code == 0:
+                code = request.qos  # [MQTT-3.8.4-7]
+                replay = self._subscribe(session, request, parts, identifier, outcome.waiting < RETAINED_WAITING)
+                if replay is not None and (outcome.waiting or len(replay)):  # an empty one may replace another
+                    outcome.retained.append(replay)
+                    outcome.waiting += len(replay)
+            if tracer is not None:
+                tracer.on_subscribed(connection.number, request.topic_filter, request.qos, code, existing)
+            if code >= SUBACK_FAILURE and connection.version != V5:
+                code = SUBACK_FAILURE
+            outcome.codes.append(code)
+        self._effects.work += FILTER_WORK * len(requests)
+
+    def unsubscribe(self, session: Session, topic_filter: bytes) -> int:
+        """End a subscription: its code in the UNSUBACK [MQTT-3.10.4-6] [MQTT-3.11.3-1].
+
+        No more messages are added for it [MQTT-3.10.4-2]; those in flight or queued stay [MQTT-3.10.4-3].
+        """
+        subscription = session.subscriptions.pop(topic_filter, None)  # [MQTT-3.10.4-1]
+        if subscription is None:
+            return _NO_SUBSCRIPTION_EXISTED
+        self._routes.remove(subscription)
+        session.end_retained(topic_filter)
+        if self._effects.tracer is not None:
+            assert session.outbox is not None
+            self._effects.tracer.on_unsubscribed(session.outbox.number, topic_filter)
+        if session.durable:
+            self._effects.changes.append(RemoveSubscription(session.client_id, topic_filter))
+        return 0
+
+    def answer(
+        self, connection: Connection, session: Session, packet_type: int, packet_id: int, outcome: Outcome
+    ) -> None:
+        """Send the SUBACK or UNSUBACK, which waits for the commit of a durable session.
+
+        UNSUBACK does not explain itself [MQTT-3.11.2-1] [MQTT-3.11.2-2]. Raises `PacketTooLarge`.
+        """
+        outbox = connection.outbox
+        outbox.awaits_commit = outbox.awaits_commit or session.durable
+        if packet_type == SUBSCRIBE:  # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
+            frame = _suback(connection, packet_id, bytes(outcome.codes), outcome.reason)
+            connection.check_size(frame, "SUBACK")
+        else:  # [MQTT-3.10.4-4] [MQTT-3.10.4-5]
+            frame = encode(Unsuback(packet_id, bytes(outcome.codes)), connection.version)
+            connection.check_size(frame, "UNSUBACK")
+        outbox.answer(frame)
 
     def _refusal(self, session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> int:
         if not self._routes.authorizer.may_subscribe(session.role, request.topic_filter):
@@ -135,10 +205,92 @@ class Subscriptions:
         return self._router.retained.replay(topic_filter, request.qos, identifiers, at_once)
 
 
-def _number(session: Session) -> int:
-    """That of the connection from which it subscribes."""
-    assert session.outbox is not None
-    return session.outbox.number
+@final
+class _LongPacket(Job):
+    """One long SUBSCRIBE or UNSUBSCRIBE. It reads the filters twice, rather than keep a hundred bytes for each."""
+
+    __slots__ = (
+        "_closing",
+        "_connection",
+        "_delivered",
+        "_effects",
+        "_identifier",
+        "_is_checked",
+        "_outcome",
+        "_reader",
+        "_session",
+        "_subscriptions",
+    )
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        closing: Closing,
+        effects: Effects,
+        connection: Connection,
+        session: Session,
+        reader: FilterReader,
+    ) -> None:
+        self._subscriptions: Final = subscriptions
+        self._closing: Final = closing
+        self._effects: Final = effects
+        self._connection: Final = connection
+        self._session: Final = session
+        self._reader: Final = reader
+        identifiers = reader.properties.subscription_identifiers
+        self._identifier: Final = identifiers[0] if identifiers else 0
+        self._outcome: Final = Outcome(session.retained_waiting)
+        self._delivered = 0
+        self._is_checked = False
+
+    def step(self) -> bool:
+        """Do parts while the budget lasts. It ends early when the connection has ended."""
+        connection = self._connection
+        while connection.waits_for == ITS_FILTERS:
+            try:
+                is_done = self._do_part()
+            except PeerError as error:
+                self._closing.fail(connection, error)
+                return True
+            if is_done:
+                connection.waits_for = NOTHING
+                self._effects.deferred.append(connection.number)
+                return True
+            if not has_budget(self._effects):
+                return False
+        return True
+
+    def _do_part(self) -> bool:
+        reader = self._reader
+        if not self._is_checked:
+            requests = reader.take(FILTERS_PER_STEP)
+            for request in requests:
+                parse(request)
+            self._effects.work += FILTER_WORK * len(requests)
+            if reader.has_ended():
+                self._is_checked = True
+                reader.rewind()
+            return False
+        if not reader.has_ended():
+            self._handle(reader.take(FILTERS_PER_STEP))
+            if reader.has_ended():
+                subscriptions, session = self._subscriptions, self._session
+                subscriptions.answer(self._connection, session, reader.packet_type, reader.packet_id, self._outcome)
+                return not self._outcome.retained
+            return False
+        replays = self._outcome.retained[self._delivered : self._delivered + FILTERS_PER_STEP]
+        self._session.deliver_retained(replays)
+        self._effects.work += FILTER_WORK * len(replays)
+        self._delivered += len(replays)
+        return self._delivered == len(self._outcome.retained)
+
+    def _handle(self, requests: list[SubscriptionRequest]) -> None:
+        if self._reader.packet_type == SUBSCRIBE:
+            self._subscriptions.subscribe(self._connection, self._session, requests, self._identifier, self._outcome)
+            return
+        for request in requests:
+            self._outcome.codes.append(self._subscriptions.unsubscribe(self._session, request.topic_filter))
+        self._effects.work += FILTER_WORK * len(requests)
 
 
 def _wants_retained(session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> bool:
@@ -150,10 +302,22 @@ def _wants_retained(session: Session, request: SubscriptionRequest, parts: Parse
     return request.retain_handling != _RETAIN_NEVER  # [MQTT-3.3.1-11]
 
 
-def _parse(request: SubscriptionRequest) -> ParsedTopic:
+def parse(request: SubscriptionRequest) -> ParsedTopic:
     """Raises `TopicFilterInvalid`, or `ProtocolError` for No Local on a shared subscription [MQTT-3.8.3-4]."""
     check_filter(request.topic_filter)
     parts = parse_filter(request.topic_filter)
     if parts.namespace == SHARED and request.no_local:
         raise ProtocolError("No Local on a shared subscription [MQTT-3.8.3-4]")
     return parts
+
+
+def _suback(connection: Connection, packet_id: int, codes: bytes, reason: str) -> bytes:
+    """The SUBACK [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6], without user properties [MQTT-3.9.2-2].
+
+    It has the reason string if there is one, the client wants it [MQTT-3.1.2-29] and has room [MQTT-3.9.2-1].
+    """
+    if reason and connection.version == V5 and connection.problem_information:
+        frame = encode(Suback(packet_id, codes, Properties(reason_string=reason)), V5)
+        if not 0 < connection.outbox.max_packet_bytes < len(frame):
+            return frame
+    return encode(Suback(packet_id, codes), connection.version)

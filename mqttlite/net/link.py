@@ -240,7 +240,7 @@ class Link(LinkPort):
             left = effects.pending_bytes
             if (left > UNWRITTEN_BYTES and added > ITERATION_BYTES) or (left > MAX_UNWRITTEN_BYTES and added > 0):
                 loop_driver.hold_for_writes(self)
-        else:
+        elif not effects.is_empty:
             loop_driver.wake()
 
     def go_on(self) -> None:

@@ -15,9 +15,11 @@ from typing import Final, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
-from mqttlite.core.effects import Authenticate, Effects
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.ports import Store
+from mqttlite.core.question import Question
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import LinkDriver, LinkPort, about
 
@@ -60,7 +62,7 @@ class LoopDriver(LinkDriver):
         *,
         on_connected: Callable[[LinkPort], None],
         on_closed: Callable[[LinkPort], None],
-        on_question: Callable[[LinkPort, Authenticate], None],
+        on_question: Callable[[Question], None],
     ) -> None:
         super().__init__()
         self.broker: Final = broker
@@ -155,7 +157,7 @@ class LoopDriver(LinkDriver):
         if effects.questions:
             questions, effects.questions = effects.questions, []
             for question in questions:
-                self._on_question(self.links[question.number], question)
+                self._on_question(question)
         if effects.closed:
             self._closing += effects.closed
             effects.closed.clear()
@@ -266,7 +268,9 @@ class LoopDriver(LinkDriver):
 
     def _go_on(self) -> None:
         deferred, self._deferred = self._deferred, {}
-        for link in deferred.values():
+        effects = self.broker.effects
+        while deferred and effects.work < ITERATION_WORK:
+            link = deferred.pop(next(iter(deferred)))
             if link.connection.hold_reasons & ~HoldReason.DEFERRED:
                 continue  # it goes on when it is released
             try:
@@ -279,6 +283,10 @@ class LoopDriver(LinkDriver):
                     link.go_on()  # which ends it
             if not link.connection.deferred:
                 link.release(HoldReason.DEFERRED)
+        if deferred:  # they are the first next time
+            if not self._deferred:
+                self._loop.call_soon(self._go_on)
+            self._deferred = {**deferred, **self._deferred}
 
     # ------------------------------------------------------------------ waiting for it
 

@@ -8,7 +8,7 @@ import logging
 from typing import Final
 
 from mqttlite.core.authentication import Verdict
-from mqttlite.core.effects import Authenticate
+from mqttlite.core.question import Authenticate
 from mqttlite.security.authenticator import Authenticator, Credentials, MethodAuthenticator, MethodExchange, TooBusy
 from mqttlite.wire.reason_codes import ReasonCode
 

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Final
 
 from mqttlite.core.authentication import Verdict
-from mqttlite.core.effects import Authenticate
+from mqttlite.core.question import Authenticate
 from mqttlite.event_hub import Link, Listener
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Credentials
 
 
 class AuthQuestions(Listener):
-    """`answer` takes the verdict on the question of a connection, by its number."""
+    """`answer` takes the verdict on a question, by the id of the question."""
 
     def __init__(self, answer: Callable[[int, Verdict], None]) -> None:
         self._answer: Final = answer
@@ -69,4 +69,4 @@ class AuthQuestions(Listener):
             link.address,
             link.listener,
         )
-        self._answer(question.number, await chain.verdict(question, credentials))
+        self._answer(question.id, await chain.verdict(question, credentials))

@@ -1,8 +1,11 @@
 """The subscriptions, by topic filter: which of them match a topic name (5.0 §4.7).
 
-Filters without wildcards are in one flat dictionary, so that they cost a look-up and no nodes; only filters with
-wildcards make a tree. Most nodes hold one value and lead to one other node, and have a dictionary for neither.
-Invariant: no node is empty. A match costs the nodes it reaches, not what else is subscribed.
+Filters without wildcards are in one flat dictionary: each costs a look-up and no nodes. Filters with wildcards make a
+tree. A node stands for a place where filters branch or end; the levels that lead to it from the last branch are one
+`bytes`, its run. So a filter takes about its own bytes and one or two nodes, however many levels it has.
+
+Invariant: every node but the root holds a value or has two ways on. A match costs the levels it compares, not what else
+is subscribed.
 """
 
 from typing import Final, Generic, TypeVar, final
@@ -11,12 +14,16 @@ from mqttlite.topics.names import has_wildcard
 
 V = TypeVar("V")
 
+SPLIT_LEVELS: Final = 8
+"""Levels of a run that is kept as a list: splitting a run takes longer than comparing it. A list takes up to 50 bytes
+more for each level, so longer runs, which are rare, are one `bytes`."""
+
 SHARED_BYTES: Final = 64
-"""Longer levels are nobody's habit, and are not kept for others."""
+"""Longer levels and runs are rare, and nodes do not share them."""
 
 LEVELS_SHARED: Final = 10_000
-"""Different levels of which all nodes share one copy: names of sites and measurements come again and again. Device
-numbers may not, and when there are as many as that the sharing begins anew."""
+"""Different levels and runs of which all nodes share one copy: names of sites and measurements come again and again.
+Device numbers may not, and when there are as many as that the sharing begins anew."""
 
 
 @final
@@ -31,27 +38,22 @@ class Several(Generic[V]):
 
 @final
 class Node(Generic[V]):
-    """One level of a filter with wildcards."""
+    """Where filters with wildcards branch or end. Most nodes have one way on or none, and no dictionary for it."""
 
-    __slots__ = ("below", "child", "children", "here", "level", "plus")
+    __slots__ = ("below", "child", "children", "here", "level", "plus", "run")
 
     def __init__(self) -> None:
+        self.run: list[bytes] | bytes | None = None
+        """The levels, `+` among them, to go through behind the level that leads here; None: no more. More than
+        `SPLIT_LEVELS` are one `bytes`."""
         self.level: bytes | None = None
-        """The only level that goes on from here, unless `children` has several."""
+        """The only literal level that goes on from here, unless `children` has several."""
         self.child: Node[V] | None = None
         self.children: dict[bytes, Node[V]] | None = None
         self.plus: Node[V] | None = None
         self.here: V | Several[V] | None = None
+        """What the filters hold that end here, and `below` those that end in a `#` after it."""
         self.below: V | Several[V] | None = None
-
-    def is_empty(self) -> bool:
-        return (
-            self.child is None
-            and self.children is None
-            and self.plus is None
-            and self.here is None
-            and self.below is None
-        )
 
     def get(self, level: bytes) -> "Node[V] | None":
         """Where a literal level leads."""
@@ -59,35 +61,94 @@ class Node(Generic[V]):
             return self.children.get(level)
         return self.child if self.level == level else None
 
+    def after(self, level: bytes) -> "Node[V] | None":
+        """Where a level of a filter leads, literal or `+`."""
+        return self.plus if level == b"+" else self.get(level)
+
     def put(self, level: bytes, child: "Node[V]") -> None:
-        if self.children is not None:
+        """Let a level of a filter lead to a node, in the place of another if it led there."""
+        if level == b"+":
+            self.plus = child
+        elif self.children is not None:
             self.children[level] = child
-        elif self.child is None or self.level is None:
+        elif self.level is None or self.child is None or self.level == level:
             self.level, self.child = level, child
         else:
             self.children = {self.level: self.child, level: child}
             self.level = self.child = None
 
     def discard(self, level: bytes) -> None:
-        if self.children is None:
+        """Let a level lead nowhere."""
+        if level == b"+":
+            self.plus = None
+        elif self.children is None:
             self.level = self.child = None
-            return
-        del self.children[level]
-        if not self.children:
-            self.children = None
+        else:
+            del self.children[level]
+            if len(self.children) == 1:
+                self.level, self.child = self.children.popitem()
+                self.children = None
+
+    def holds_or_branches(self) -> bool:
+        """Whether it is more than a place between two others."""
+        return (
+            self.here is not None
+            or self.below is not None
+            or self.children is not None
+            or (self.child is not None and self.plus is not None)
+        )
+
+
+@final
+class SharedLevels:
+    """One copy for all nodes of the levels and runs that come again, of at most `most` levels and as many runs."""
+
+    __slots__ = ("_levels", "_most", "_runs")
+
+    def __init__(self, most: int) -> None:
+        self._most: Final = most
+        self._levels: Final[dict[bytes, bytes]] = {}
+        self._runs: Final[dict[bytes, list[bytes]]] = {}
+
+    def level(self, level: bytes) -> bytes:
+        """The level, or an equal one that is kept."""
+        if len(level) > SHARED_BYTES:
+            return level
+        known = self._levels.get(level)
+        if known is None:
+            if len(self._levels) >= self._most:
+                self._levels.clear()
+            known = self._levels[level] = level
+        return known
+
+    def run(self, levels: list[bytes]) -> list[bytes] | bytes | None:
+        """A run of these levels, as nodes keep it: never changed."""
+        if not levels:
+            return None
+        run = levels[0] if len(levels) == 1 else b"/".join(levels)
+        if len(levels) > SPLIT_LEVELS:
+            return run
+        if len(run) > SHARED_BYTES:
+            return levels
+        known = self._runs.get(run)
+        if known is None:
+            if len(self._runs) >= self._most:
+                self._runs.clear()
+            known = self._runs[run] = [self.level(level) for level in levels]
+        return known
 
 
 @final
 class SubscriptionTree(Generic[V]):
     """A set of (topic filter, value); values are compared by identity or their own equality, and hashable."""
 
-    __slots__ = ("_exact", "_levels", "_root", "_several", "_wild", "steps")
+    __slots__ = ("_exact", "_root", "_several", "_shared", "_wild", "steps")
 
     def __init__(self) -> None:
         self._exact: dict[bytes, V] = {}
         self._several: dict[bytes, dict[V, None]] = {}
         self._root: Final[Node[V]] = Node()
-        self._levels: Final[dict[bytes, bytes]] = {}
+        self._shared: Final = SharedLevels(LEVELS_SHARED)
         self._wild = 0
         self.steps = 0
         """How many levels of filters the latest match went through."""
@@ -136,86 +197,122 @@ class SubscriptionTree(Generic[V]):
         return found
 
     def _walk(self, node: Node[V], levels: list[bytes], at: int, found: list[V]) -> None:
-        """Gather what matches from a node on, which stands before `levels[at]`."""
+        """Gather what matches from a node on; its run begins at `levels[at]`."""
         end = len(levels)
-        while at < end:
-            self.steps += 1
-            if node.below is not None:
+        while True:
+            run = node.run
+            if run is not None:
+                for level in run if isinstance(run, list) else run.split(b"/"):
+                    if at == end or (level != levels[at] and level != b"+"):
+                        return
+                    self.steps += 1
+                    at += 1
+            if node.below is not None:  # "sport/#" also matches "sport" (§4.7.1.2)
                 _gather(node.below, found)
-            step = node.plus
+            if at == end:
+                if node.here is not None:
+                    _gather(node.here, found)
+                return
+            self.steps += 1
+            plus = node.plus
             child = node.get(levels[at])
             at += 1
             if child is None:
-                if step is None:
+                if plus is None:
                     return
-                child = step
-            elif step is not None:
-                self._walk(step, levels, at, found)
+                child = plus
+            elif plus is not None:
+                self._walk(plus, levels, at, found)
             node = child
-        if node.here is not None:
-            _gather(node.here, found)
-        if node.below is not None:  # "sport/#" also matches "sport" (§4.7.1.2)
-            _gather(node.below, found)
 
     def _add_wild(self, topic_filter: bytes, value: V) -> None:
-        node = self._root
         levels = topic_filter.split(b"/")
-        for level in levels:
-            if level == b"#":
-                break
-            if level == b"+":
-                if node.plus is None:
-                    node.plus = Node()
-                node = node.plus
-            else:
-                child = node.get(level)
-                if child is None:
-                    child = Node()
-                    node.put(self._shared(level), child)
-                node = child
-        if levels[-1] == b"#":
+        below = levels[-1] == b"#"
+        if below:
+            levels.pop()
+        node = self._node_for(levels)
+        if below:
             self._wild += not _holds(node.below, value)
             node.below = _with(node.below, value)
         else:
             self._wild += not _holds(node.here, value)
             node.here = _with(node.here, value)
 
-    def _shared(self, level: bytes) -> bytes:
-        if len(level) > SHARED_BYTES:
-            return level
-        if len(self._levels) >= LEVELS_SHARED:
-            self._levels.clear()
-        return self._levels.setdefault(level, level)
+    def _node_for(self, levels: list[bytes]) -> Node[V]:
+        """The node where these levels end; it is made where there is none."""
+        node = self._root
+        at, end = 0, len(levels)
+        while at < end:
+            level = levels[at]
+            child = node.after(level)
+            at += 1
+            if child is None:
+                child = Node()
+                child.run = self._shared.run(levels[at:])
+                node.put(self._shared.level(level), child)
+                return child
+            if child.run is not None:
+                run = _levels_of(child)
+                same = 0
+                while same < len(run) and at < end and run[same] == levels[at]:
+                    same += 1
+                    at += 1
+                if same < len(run):
+                    upper: Node[V] = Node()
+                    upper.run = self._shared.run(run[:same])
+                    upper.put(self._shared.level(run[same]), child)
+                    child.run = self._shared.run(run[same + 1 :])
+                    node.put(level, upper)
+                    child = upper
+            node = child
+        return node
 
     def _remove_wild(self, topic_filter: bytes, value: V) -> None:
         levels = topic_filter.split(b"/")
         below = levels[-1] == b"#"
         if below:
             levels.pop()
-        path = [self._root]
-        for level in levels:
-            node = path[-1]
-            child = node.plus if level == b"+" else node.get(level)
+        node = parent = above = self._root
+        way = way_above = b""
+        at = 0
+        while at < len(levels):
+            child = node.after(levels[at])
             if child is None:
                 raise KeyError(topic_filter)
-            path.append(child)
-        last = path[-1]
+            above, way_above, parent, way, node = parent, way, node, levels[at], child
+            at += 1
+            if node.run is not None:
+                run = _levels_of(node)
+                if levels[at : at + len(run)] != run:
+                    raise KeyError(topic_filter)
+                at += len(run)
         if below:
-            last.below = _without(last.below, value)
+            node.below = _without(node.below, value)
         else:
-            last.here = _without(last.here, value)
+            node.here = _without(node.here, value)
         self._wild -= 1
-        self._prune(path, levels)
+        if node is not self._root:
+            self._compact(parent, way, node)
+            if parent is not self._root:
+                self._compact(above, way_above, parent)
 
-    def _prune(self, path: list[Node[V]], levels: list[bytes]) -> None:
-        """Take away the nodes that a removal left empty, from the leaf upwards."""
-        for depth in range(len(levels) - 1, -1, -1):
-            if not path[depth + 1].is_empty():
-                return
-            if levels[depth] == b"+":
-                path[depth].plus = None
-            else:
-                path[depth].discard(levels[depth])
+    def _compact(self, above: Node[V], way: bytes, node: Node[V]) -> None:
+        """Take a node away that neither holds a value nor branches; one that follows it gets the run of both."""
+        if node.holds_or_branches():
+            return
+        level, child = (node.level, node.child) if node.plus is None else (b"+", node.plus)
+        if level is None or child is None:
+            above.discard(way)
+            return
+        child.run = self._shared.run([*_levels_of(node), level, *_levels_of(child)])
+        above.put(way, child)
+
+
+def _levels_of(node: Node[V]) -> list[bytes]:
+    """The levels of a node's run."""
+    if isinstance(node.run, bytes):
+        return node.run.split(b"/")
+    return node.run or []
 
 
 def _gather(held: V | Several[V], found: list[V]) -> None:

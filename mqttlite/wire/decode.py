@@ -82,9 +82,7 @@ def decode(first: int, body: bytes, version: int) -> Packet:
     packet_type = first >> 4
     if packet_type == PUBLISH:
         return _publish(first, body, version)
-    # 3.1 calls these bits "not used", or lets DUP mark a packet that is sent again (3.1 §2.1).
-    if version != V31 and first & 0x0F != (2 if packet_type in _FLAGS_2 else 0):
-        raise MalformedPacket(f"{PACKET_NAMES[packet_type]} with header flags {first & 0x0F:#06b} [MQTT-2.1.3-1]")
+    check_flags(first, version)
     cursor = Cursor(body)
     packet: Packet
     if PUBACK <= packet_type <= PUBCOMP:
@@ -115,6 +113,16 @@ def decode(first: int, body: bytes, version: int) -> Packet:
     return packet
 
 
+def check_flags(first: int, version: int) -> None:
+    """Raises `MalformedPacket` for header flags that a packet other than PUBLISH may not have.
+
+    3.1 calls these bits "not used", or lets DUP mark a packet that is sent again (3.1 §2.1).
+    """
+    packet_type = first >> 4
+    if version != V31 and first & 0x0F != (2 if packet_type in _FLAGS_2 else 0):
+        raise MalformedPacket(f"{PACKET_NAMES[packet_type]} with header flags {first & 0x0F:#06b} [MQTT-2.1.3-1]")
+
+
 def connect_version(body: bytes) -> int:
     """The protocol version that a CONNECT body asks for: `V31`, `V311` or `V5`.
 
@@ -136,7 +144,8 @@ def _version(cursor: Cursor) -> int:
     )
 
 
-def _properties(cursor: Cursor, packet: int, version: int) -> Properties:
+def read_properties(cursor: Cursor, packet: int, version: int) -> Properties:
+    """The properties of a packet, which only 5.0 has."""
     return decode_properties(cursor, packet) if version == V5 else NONE
 
 
@@ -150,7 +159,7 @@ def _publish(first: int, body: bytes, version: int) -> Publish:
     cursor = Cursor(body)
     topic = cursor.utf8_bytes()  # [MQTT-3.3.2-1]
     packet_id = cursor.packet_id() if qos else 0  # [MQTT-2.2.1-2]
-    properties = _properties(cursor, PUBLISH, version)
+    properties = read_properties(cursor, PUBLISH, version)
     return Publish(topic, cursor.rest(), qos, first & 1 != 0, dup, packet_id, properties)
 
 
@@ -193,16 +202,18 @@ def _check_code(packet_type: int, code: int, version: int) -> None:
 
 def _subscribe(cursor: Cursor, version: int) -> Subscribe:
     packet_id = cursor.packet_id()
-    properties = _properties(cursor, SUBSCRIBE, version)
+    properties = read_properties(cursor, SUBSCRIBE, version)
     requests: list[SubscriptionRequest] = []
     while not cursor.at_end:
-        requests.append(_request(cursor.utf8_bytes(), cursor.u8(), version))  # [MQTT-3.8.3-1]
+        requests.append(read_request(cursor, version))
     if not requests:
         raise ProtocolError("SUBSCRIBE without a topic filter [MQTT-3.8.3-2]")
     return Subscribe(packet_id, tuple(requests), properties)
 
 
-def _request(topic_filter: bytes, options: int, version: int) -> SubscriptionRequest:
+def read_request(cursor: Cursor, version: int) -> SubscriptionRequest:
+    """The next filter of a SUBSCRIBE with its options."""
+    topic_filter, options = cursor.utf8_bytes(), cursor.u8()  # [MQTT-3.8.3-1]
     if options & (0xC0 if version == V5 else 0xFC):
         raise MalformedPacket("SUBSCRIBE with reserved option bits set [MQTT-3.8.3-5]")
     if options & 3 == 3:
@@ -217,7 +228,7 @@ def _request(topic_filter: bytes, options: int, version: int) -> SubscriptionReq
 
 def _unsubscribe(cursor: Cursor, version: int) -> Unsubscribe:
     packet_id = cursor.packet_id()
-    properties = _properties(cursor, UNSUBSCRIBE, version)
+    properties = read_properties(cursor, UNSUBSCRIBE, version)
     topic_filters: list[bytes] = []
     while not cursor.at_end:
         topic_filters.append(cursor.utf8_bytes())  # [MQTT-3.10.3-1]
@@ -228,7 +239,7 @@ def _unsubscribe(cursor: Cursor, version: int) -> Unsubscribe:
 
 def _suback(cursor: Cursor, version: int) -> Suback:
     packet_id = cursor.packet_id()
-    properties = _properties(cursor, SUBACK, version)
+    properties = read_properties(cursor, SUBACK, version)
     reason_codes = cursor.rest()
     for code in reason_codes:
         _check_code(SUBACK, code, version)
@@ -253,7 +264,7 @@ def _connack(cursor: Cursor, version: int) -> Connack:
     if flags & 0xFE:
         raise MalformedPacket("CONNACK with reserved flags set [MQTT-3.2.2-1]")
     _check_code(CONNACK, code, version)
-    return Connack(flags == 1, code, _properties(cursor, CONNACK, version))
+    return Connack(flags == 1, code, read_properties(cursor, CONNACK, version))
 
 
 def _connect(cursor: Cursor) -> Connect:
@@ -274,7 +285,7 @@ def _connect(cursor: Cursor) -> Connect:
     if has_password and not has_username and version != V5:
         raise MalformedPacket("CONNECT with a password but no user name [3.1.1 MQTT-3.1.2-22]")
     keep_alive = cursor.u16()
-    properties = _properties(cursor, CONNECT, version)
+    properties = read_properties(cursor, CONNECT, version)
     # What the flags promise is here, in this order, and nothing else [MQTT-3.1.3-1] [3.1.1 MQTT-3.1.2-11].
     client_id = cursor.utf8()  # [MQTT-3.1.3-3] [MQTT-3.1.3-4]
     will = _will(cursor, will_qos, flags & 0x20 != 0, version) if has_will else None  # [MQTT-3.1.2-9]

@@ -88,6 +88,10 @@ class Cursor:
         """All that is left."""
         return self.take(self._end - self._at)
 
+    def rewind(self) -> None:
+        """Begin again."""
+        self._at = 0
+
     def finish(self) -> None:
         """Raises `MalformedPacket` when bytes are left behind the last field."""
         if self._at < self._end:

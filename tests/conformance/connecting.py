@@ -287,6 +287,26 @@ CONNECT: Final = [
 
 CLIENT_IDENTIFIERS: Final = [
     Row(
+        "MQTT-3.1.3-8",
+        "a client identifier of 1024 characters is taken, and a longer one refused with 0x85",
+        """
+        a> 10 ~ "MQTT" 05 02 0000 {} 0400 'x' * 1024 => connack 0 00
+        b> 10 ~ "MQTT" 05 02 0000 {} 0401 'x' * 1025 => connack 0 85
+        b!
+    """,
+        ONLY_5,
+    ),
+    Row(
+        "§3.1.3.1",
+        "a client identifier of 1025 characters is refused with 2",
+        """
+        a> 10 ~ "MQTT" 04 02 0000 0400 'x' * 1024 => connack 0 00
+        b> 10 ~ "MQTT" 04 02 0000 0401 'x' * 1025 => connack 0 02
+        b!
+    """,
+        ONLY_3,
+    ),
+    Row(
         "MQTT-3.1.3-5 MQTT-3.1.4-5",
         "a client identifier of 23 letters and digits is taken",
         """

@@ -23,7 +23,7 @@ _REFUSED: Final = (
 _WEB: Final = {
     "6.0.0-1": (
         f"{_WEBSOCKET}::test_the_close_code_says_what_was_wrong",
-        f"{_WEBSOCKET}::test_what_is_written_in_one_pass_is_one_frame",
+        f"{_WEBSOCKET}::test_each_packet_is_a_frame_of_its_own",
     ),
     "6.0.0-2": (
         f"{_WEBSOCKET}::test_one_frame_may_hold_many_packets",
@@ -82,6 +82,6 @@ ELSEWHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
 
 NOT_APPLICABLE: Final[dict[int, dict[str, str]]] = {
     V311: {"7.0.0-1": "the broker makes no connections to other servers"},
-    V5: {"3.1.3-8": "no client identifier is refused"},
+    V5: {},
 }
 """Statements with a condition that is never met here, and why."""

@@ -8,8 +8,8 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.connection import Peer
-from mqttlite.core.effects import Authenticate
 from mqttlite.core.limits import Limits
+from mqttlite.core.question import Authenticate
 from mqttlite.security.authenticator import Credentials
 from mqttlite.server import Broker
 from tests.conformance.script import Row, check, cut, hello, on_the_wire
@@ -159,7 +159,7 @@ class CoreStage:
         client.send_bytes(data)
         while self._auth_chain is not None and self._world.questions:
             question = self._world.questions.pop(0)
-            self._world.broker.answer(question.number, self._auth_chain.verdict(question), self._world.now)
+            self._world.broker.answer(question.id, self._auth_chain.verdict(question), self._world.now)
             self._world.settle()
 
     async def receive(self, link: str) -> bytes | None:

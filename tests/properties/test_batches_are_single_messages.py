@@ -155,6 +155,7 @@ class Side:
             self._changes(seen, effects.changes)
             dirty, effects.dirty = effects.dirty, []
             effects.pending_bytes = 0
+            effects.work = 0
             for outbox in dirty:
                 seen[f"{outbox.number} awaits"] = outbox.awaits_commit
                 outbox.awaits_commit = False
@@ -164,7 +165,7 @@ class Side:
                 self._written(seen, number, outbox.take())
             effects.closed.clear()
             effects.connected.clear()
-            if not effects.backlogged:
+            if not effects.backlogged and not len(self.broker.jobs):
                 return seen
             self.broker.tick(now)
 

@@ -15,6 +15,7 @@ from mqttlite.core.connection import CLOSED, CONNECTED, Connection, Peer
 from mqttlite.core.deadlines import SLACK
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, OVERFLOW_POLICIES, Limits
 from mqttlite.core.outbox import Outbox
+from mqttlite.core.question import Authenticate
 from mqttlite.core.reasons import QUEUE_FULL, CloseReason
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
@@ -117,6 +118,7 @@ class World:
         self.reference = ReferenceBroker(self.limits)
         self.reference.now = self.now
         self.calls: dict[int, Call] = {}
+        self.question_ids: dict[int, int] = {}
         self.clients = [
             SimulatedClient(name, rng, Habits.random(rng), rng.choice([None, None, None, 80, 120]))
             for name in ("ann", "bob", "cid", "dot", "eve")[: rng.randint(2, 5)]
@@ -230,7 +232,7 @@ class World:
         if accepted:
             self._accept(call)
             line.last_heard = self.now
-            self.broker.answer(line.number, Verdict(0), self.now)
+            self._answer_question(call, Verdict(0))
             for packet in held:
                 if not line.over:
                     self.reference.on_packet(line, packet)
@@ -242,9 +244,22 @@ class World:
                     assert line.session is not None
                     self._notice_refusal(line.session, packet, before)
         else:
-            self.broker.answer(line.number, Verdict(0x86), self.now)
+            self._answer_question(call, Verdict(0x86))
             self.reference.close(line)
         self._settle()
+
+    def _answer_question(self, call: Call, verdict: Verdict) -> None:
+        """Answer, and let the connection go on with what it sent meanwhile."""
+        number = call.line.number
+        self.broker.answer(self.question_ids.pop(number), verdict, self.now)
+        self._continue_deferred()
+
+    def _continue_deferred(self) -> None:
+        effects = self.broker.effects
+        deferred, effects.deferred = effects.deferred, []
+        for number in deferred:
+            if number in self.broker.connections:
+                self.broker.feed(self.broker.connections[number], b"", self.now)
 
     def _accept(self, call: Call) -> None:
         connect = call.line.connect
@@ -377,8 +392,9 @@ class World:
         """Commit, write, close; as often as there is something to do."""
         self._notice_closed()
         self._effects()
-        while self.broker.effects.backlogged:
+        while self.broker.effects.backlogged or self.broker.effects.deferred or len(self.broker.jobs):
             self.broker.tick(self.now)
+            self._continue_deferred()
             self._notice_closed()
             self._effects()
         for call in list(self.calls.values()):
@@ -393,10 +409,14 @@ class World:
             effects.changes.clear()
         dirty, effects.dirty = effects.dirty, []
         effects.pending_bytes = 0
+        effects.work = 0
         for outbox in dirty:
             outbox.awaits_commit = False
             self._write(outbox)
         effects.connected.clear()
+        for question in effects.questions:
+            assert isinstance(question, Authenticate)
+            self.question_ids[question.number] = question.id
         effects.questions.clear()
         closed, effects.closed[:] = list(effects.closed), []
         for number in closed:
@@ -622,7 +642,9 @@ class World:
         self.now = now
         self.reference.pass_time(now)
         due = self.broker.tick(now)
-        assert due is None or due > now or self.broker.effects.backlogged, f"due at {due}, and it is {now}"
+        assert due is None or due > now or self.broker.effects.backlogged or len(self.broker.jobs), (
+            f"due at {due}, and it is {now}"
+        )
         self._settle()
         for call in self.calls.values():
             line = call.line
@@ -880,7 +902,8 @@ class World:
         assert len(broker.sessions) == 0
         tree = broker._routes._tree
         assert (tree._exact, tree._several, tree._wild) == ({}, {}, 0)
-        assert tree._root.is_empty()
+        root = tree._root
+        assert (root.child, root.children, root.plus, root.here, root.below) == (None,) * 5
         assert not broker._routes._shares
         assert not broker._routes._groups
         assert len(broker._deadlines) <= SLACK

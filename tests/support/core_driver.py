@@ -11,10 +11,11 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.effects import Authenticate
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.ports import Store
+from mqttlite.core.question import Authenticate
 from mqttlite.core.session import Session
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
@@ -55,6 +56,8 @@ class World:
         self.changes: list[Change] = []
         """All changes so far, for tests to look at."""
         self.questions: list[Authenticate] = []
+        self.asked: dict[int, int] = {}
+        """The latest question of each connection."""
         self.clients: dict[int, Client] = {}
         self._answers: list[tuple[Client, bytes]] = []
         self.broker.restore(self.store.load(), now)
@@ -96,7 +99,7 @@ class World:
 
     def decide(self, client: "Client", verdict: Verdict) -> None:
         """Answer the client's question."""
-        self.broker.answer(client.connection.number, verdict, self.now)
+        self.broker.answer(self.asked.get(client.connection.number, 0), verdict, self.now)
         self.settle()
 
     def advance(self, seconds: float) -> None:
@@ -113,9 +116,10 @@ class World:
         """Do all that is in the turn, as the shell does after each pass of its loop."""
         effects = self.broker.effects
         self._run()
-        while effects.backlogged or effects.deferred or self._answers:
-            if effects.backlogged:
+        while effects.backlogged or len(self.broker.jobs) or effects.deferred or self._answers:
+            if effects.backlogged or len(self.broker.jobs):
                 self.broker.tick(self.now)
+                self._run()
             deferred, effects.deferred = effects.deferred, []
             for number in deferred:
                 if number in self.clients:
@@ -142,13 +146,16 @@ class World:
             self.store.commit(list(effects.changes))
             effects.changes.clear()
         dirty, effects.dirty = effects.dirty, []
-        effects.pending_bytes = 0
+        end_iteration(effects)
         assert len({outbox.number for outbox in dirty}) == len(dirty), "an outbox is dirty once"
         for outbox in dirty:
             outbox.awaits_commit = False
             self._hand_over(self.clients[outbox.number], outbox)
         effects.connected.clear()
-        self.questions += effects.questions
+        for question in effects.questions:
+            assert isinstance(question, Authenticate)
+            self.questions.append(question)
+            self.asked[question.number] = question.id
         effects.questions.clear()
         for number in effects.closed:
             client = self.clients.pop(number)
@@ -289,6 +296,12 @@ def request(
 ) -> SubscriptionRequest:
     """A topic filter with options, for `Client.subscribe`."""
     return SubscriptionRequest(topic_filter.encode(), qos, no_local, retain_as_published, retain_handling)
+
+
+def end_iteration(effects: Effects) -> None:
+    """What the loop driver does to the budgets when an iteration of the loop is over."""
+    effects.pending_bytes = 0
+    effects.work = 0
 
 
 def publishes(packets: Sequence[Packet]) -> list[Publish]:

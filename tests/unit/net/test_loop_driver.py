@@ -14,11 +14,12 @@ from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import MAX_UNWRITTEN_BYTES, UNWRITTEN_BYTES, Link
 from mqttlite.net.loop_driver import BYTES_PER_ITERATION, NEW_WRITES, WRITES_PER_ITERATION, LoopDriver
 from mqttlite.store.memory import MemoryStore
-from mqttlite.wire.constants import V5
+from mqttlite.wire.constants import PUBACK, V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import Framer
 from mqttlite.wire.packets import (
+    Ack,
     Connect,
     Disconnect,
     Packet,
@@ -329,6 +330,31 @@ async def test_a_link_that_is_held_for_two_reasons_is_read_after_both() -> None:
     assert not link.connection.outbox.blocked
     link.release(HoldReason.UNWRITTEN)
     assert socket.reads
+
+
+async def test_an_acknowledgement_that_lets_nothing_go_wakes_nobody() -> None:
+    bench = Bench()
+    reader, socket = await bench.client("reader", b"t", qos=1)
+    publisher, _ = await bench.client("publisher")
+    woken: list[int] = []
+    for packet_id in (1, 2):
+        publisher.data_received(encode(Publish(b"t", b"x", 1, packet_id=packet_id), V5))
+    await bench.settle()
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon
+
+    def count(*arguments: Any, **options: Any) -> asyncio.Handle:
+        woken.append(1)
+        return call_soon(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "call_soon", count)
+        reader.data_received(encode(Ack(PUBACK, 1), V5))
+        assert woken == []
+        reader.data_received(encode(Pingreq(), V5))
+        assert woken == [1]
+    await bench.settle()
+    assert len(socket.packets) == 3
 
 
 async def test_the_work_of_an_iteration_is_counted_from_its_end() -> None:

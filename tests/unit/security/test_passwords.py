@@ -13,7 +13,7 @@ import pytest
 
 from mqttlite.client.scram import ScramSha256
 from mqttlite.core.authentication import Verdict
-from mqttlite.core.effects import Authenticate
+from mqttlite.core.question import Authenticate
 from mqttlite.security import password_file
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Credentials, TooBusy

@@ -1,0 +1,182 @@
+"""CONNECT: from the first packet to an attached session, and the deadline that a connection has all along.
+
+`connect.py` says what a CONNECT may contain and how it is answered; `Admission` asks who the client is. Invariant: an
+open connection has one deadline at most: that of its CONNECT, then that of its keep-alive.
+"""
+
+from typing import Final, final
+
+from mqttlite.core import connect
+from mqttlite.core.closing import Closing
+from mqttlite.core.connection import CONNECTED, Connection
+from mqttlite.core.deadlines import Deadline, Deadlines
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
+from mqttlite.core.reasons import CloseReason
+from mqttlite.core.routes import Routes
+from mqttlite.core.session import Session
+from mqttlite.core.sessions import Sessions
+from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM
+from mqttlite.wire.packets import Connect
+from mqttlite.wire.reason_codes import ReasonCode
+
+
+@final
+class Connecting:
+    """Accepts clients. `connections` and `online` are the broker's tables, by number and by client identifier."""
+
+    __slots__ = (
+        "_client_id_prefix",
+        "_closing",
+        "_connections",
+        "_deadlines",
+        "_effects",
+        "_limits",
+        "_online",
+        "_routes",
+        "_sessions",
+    )
+
+    def __init__(
+        self,
+        connections: dict[int, Connection],
+        online: dict[str, Connection],
+        sessions: Sessions,
+        routes: Routes,
+        closing: Closing,
+        deadlines: Deadlines,
+        effects: Effects,
+        limits: Limits,
+        client_id_prefix: str,
+    ) -> None:
+        self._connections: Final = connections
+        self._online: Final = online
+        self._sessions: Final = sessions
+        self._routes: Final = routes
+        self._closing: Final = closing
+        self._deadlines: Final = deadlines
+        self._effects: Final = effects
+        self._limits: Final = limits
+        self._client_id_prefix: Final = client_id_prefix
+
+    def await_connect(self, connection: Connection) -> None:
+        """A connection has opened: it has `connect_timeout_s` for its CONNECT."""
+        deadline = connection.deadline = _ConnectionDeadline(self, connection.number)
+        self._deadlines.arm(deadline, self._effects.now + self._limits.connect_timeout_s)
+
+    def on_connect(self, connection: Connection, packet: Connect) -> bool:
+        """A CONNECT arrived: whether it can be accepted without a question.
+
+        Raises a `PeerError` for one that cannot be accepted at all.
+        """
+        connection.client_id = packet.client_id  # the log names a client that is refused, too
+        connection.username = connection.peer.identity or packet.username
+        connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
+        connect.check(packet, connection.peer)
+        connection.problem_information = packet.properties.request_problem_information != 0
+        return packet.properties.authentication_method is None and not connection.peer.must_authenticate
+
+    def accept(self, connection: Connection, packet: Connect, data: bytes | None) -> None:
+        """Accept the client: take over from a former connection, find its session, send CONNACK, resume.
+
+        `data` is the method's last data for the client. Raises a `PeerError` when there are too many sessions, or when
+        the client's packets may not be as large as its CONNACK.
+        """
+        now = self._effects.now
+        limits = self._limits
+        client_id = packet.client_id or self._new_client_id(connection)  # [MQTT-3.1.3-6] [3.1.1 MQTT-3.1.3-6]
+        expiry = connect.expiry_interval(packet, limits)
+        connection.client_id = client_id
+        connection.session_expiry_s = expiry
+        connection.keep_alive_s = connect.keep_alive(packet, limits)
+        if packet.properties.maximum_packet_size is not None:
+            connection.check_size(connect.acceptance(connection, packet, limits, data), "CONNACK")
+        former = self._online.get(client_id)
+        if former is not None:  # [MQTT-3.1.4-3]
+            detail = "another connection uses this client identifier"
+            self._closing.end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
+        before = len(self._effects.changes)
+        session, present = self._sessions.open(client_id, packet.clean_start, expiry)
+        session.will = packet.will  # [MQTT-3.1.2-7]
+        connection.clean_start = packet.clean_start
+        connection.session_present = present
+        connection.connected_at = now
+        connection.last_heard = now  # until now the client waited for the broker
+        connection.state = CONNECTED
+        self._await_keep_alive(connection, now)
+        outbox = connection.outbox
+        outbox.topic_alias_maximum = min(packet.properties.topic_alias_maximum or 0, limits.max_topic_aliases)
+        outbox.awaits_commit = len(self._effects.changes) > before  # that a session begins, or that one is gone
+        self._attach(connection, session, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
+        outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
+        self._effects.connected.append(connection.number)
+        session.resume()
+
+    def on_deadline(self, number: int) -> None:
+        """A connection's deadline is due: the client was silent for too long, or the deadline is to be moved."""
+        connection = self._connections[number]
+        now = self._effects.now
+        deadline = connection.deadline
+        assert deadline is not None
+        if connection.state == CONNECTED:
+            interval = KEEP_ALIVE_FACTOR * connection.keep_alive_s
+            due = connection.last_heard + interval
+            if connection.hold_reasons or connection.deferred:
+                due = now + interval
+            if due > now:
+                self._deadlines.arm(deadline, due)
+                return
+            connection.deadline = None
+            detail = f"silent for {now - connection.last_heard:.1f} s with a keep-alive of {connection.keep_alive_s} s"
+            self._closing.end(connection, CloseReason.KEEP_ALIVE_TIMEOUT, ReasonCode.KEEP_ALIVE_TIMEOUT, detail)
+        else:
+            connection.deadline = None
+            detail = f"no CONNECT accepted within {self._limits.connect_timeout_s:g} s"
+            self._closing.end(connection, CloseReason.CONNECT_TIMEOUT, ReasonCode.UNSPECIFIED_ERROR, detail)
+
+    def _attach(self, connection: Connection, session: Session, receive_maximum: int) -> None:
+        client_id = connection.client_id
+        connection.session = session
+        self._online[client_id] = connection
+        session.role = self._routes.authorizer.role_of(client_id, connection.username)
+        connection.outbox.version = connection.version
+        connection.outbox.client_id = client_id
+        if self._effects.tracer is not None:
+            self._routes.start_tracing(session)
+        session.attach(connection.outbox, receive_maximum)
+        self._routes.forget_session(session)
+
+    def _await_keep_alive(self, connection: Connection, now: float) -> None:
+        """The deadline of its CONNECT becomes the deadline of its keep-alive."""
+        deadline = connection.deadline
+        assert deadline is not None
+        due = now + KEEP_ALIVE_FACTOR * connection.keep_alive_s
+        if connection.keep_alive_s and due >= deadline.at:
+            return  # it comes due too early and is moved then: most short connections have ended before that
+        self._deadlines.cancel(deadline)
+        connection.deadline = None
+        if connection.keep_alive_s:
+            connection.deadline = _ConnectionDeadline(self, connection.number)
+            self._deadlines.arm(connection.deadline, due)
+
+    def _new_client_id(self, connection: Connection) -> str:
+        """An identifier that no session has, not even one whose client chose it to look like ours [MQTT-3.2.2-16]."""
+        client_id = f"{self._client_id_prefix}{connection.number}"
+        while self._sessions.get(client_id) is not None:
+            client_id += "x"
+        return client_id
+
+
+@final
+class _ConnectionDeadline(Deadline):
+    """It names its connection by number: a cancelled deadline may stay in the heap when the connection is gone."""
+
+    __slots__ = ("_connecting", "_number")
+
+    def __init__(self, connecting: Connecting, number: int) -> None:
+        super().__init__()
+        self._connecting: Final = connecting
+        self._number: Final = number
+
+    def on_due(self) -> None:
+        self._connecting.on_deadline(self._number)

@@ -1,0 +1,33 @@
+"""What a question is: a value with an id, which the adapters answer.
+
+Invariant: a question holds all that is needed to answer it; whoever answers reads nothing else of the core.
+"""
+
+from typing import Final, Protocol, final
+
+
+class Question(Protocol):
+    """Any question. The core gives it its `id` when it asks."""
+
+    id: int
+
+
+@final
+class Authenticate:
+    """May this client in? The answer is a `Verdict`; until then the connection of that number waits.
+
+    With a `method` (else it is empty) the question is what to say to `data`; one that `begins` is the first of its
+    exchange, at CONNECT, or when a connected client authenticates itself again and continues meanwhile.
+    """
+
+    __slots__ = ("begins", "client_id", "data", "id", "method", "number", "password", "username")
+
+    def __init__(self, number: int, client_id: str, username: str | None, password: bytes | None) -> None:
+        self.id = 0
+        self.number: Final = number
+        self.client_id: Final = client_id
+        self.username: Final = username
+        self.password: Final = password
+        self.method = ""
+        self.data: bytes | None = None
+        self.begins = True

@@ -1,0 +1,329 @@
+"""The program that embeds the broker subscribes as a client without a socket: the same limits, and the same reports."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mqttlite import Message
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.connection import Connection
+from mqttlite.core.limits import Limits
+from mqttlite.local_subscription import MESSAGES_AT_ONCE, LocalSubscription
+from mqttlite.net.link import WRITE_BUFFER_BYTES
+from mqttlite.server import Broker
+from mqttlite.wire.errors import TopicFilterInvalid
+from mqttlite.wire.properties import Properties
+from tests.integration.conftest import Rig
+from tests.support.device import until
+
+asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "embed.md"
+
+
+def connection_of(broker: Broker, subscription: LocalSubscription) -> Connection:
+    return next(
+        link.connection
+        for link in broker._loop_driver.links.values()
+        if link.connection.client_id == subscription.client_id
+    )
+
+
+def unacknowledged(connection: Connection) -> int:
+    assert connection.session is not None
+    return len(connection.session.inflight.by_id())
+
+
+async def take(messages: LocalSubscription, count: int) -> list[Message]:
+    """So many messages; the last of them is not acknowledged yet."""
+    async with asyncio.timeout(5):
+        return [await anext(messages) for _ in range(count)]
+
+
+class Seen:
+    """A callback that remembers its messages, and fails with some of them."""
+
+    def __init__(self, *poison: bytes) -> None:
+        self.messages: list[Message] = []
+        self._poison = poison
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [message.payload for message in self.messages]
+
+    def __call__(self, message: Message) -> None:
+        self.messages.append(message)
+        if message.payload in self._poison:
+            raise LookupError("poison")
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_callback_gets_what_devices_and_the_program_publish(rig: Rig, qos: int) -> None:
+    broker = await rig.broker()
+    device = await rig.device(broker.port, "device")
+    seen = Seen()
+    subscription = broker.subscribe("a/+", seen, qos=qos)
+    if qos == 1:
+        await device.published("a/b", b"1")
+    else:
+        device.publish("a/b", b"1", qos)
+    await until(lambda: seen.payloads == [b"1"])
+    await broker.publish("a/c", "2", qos=qos, properties=Properties(content_type="text/plain"))
+    await until(lambda: seen.payloads == [b"1", b"2"])
+    last = seen.messages[-1]
+    assert (last.topic, last.qos, last.retain, last.properties.content_type) == ("a/c", qos, False, "text/plain")
+    assert unacknowledged(connection_of(broker, subscription)) == 0
+    subscription.unsubscribe()
+    assert await broker.publish("a/c", "3", qos=qos) == 0x10
+    await until(lambda: len(broker._loop_driver.links) == 1)
+    subscription.unsubscribe()
+
+
+async def test_a_coroutine_is_awaited_before_the_next_message_and_the_acknowledgement(rig: Rig) -> None:
+    broker = await rig.broker()
+    began: list[bytes] = []
+    may_end = asyncio.Event()
+
+    async def slow(message: Message) -> None:
+        began.append(message.payload)
+        await may_end.wait()
+
+    subscription = broker.subscribe("t", slow, qos=1)
+    connection = connection_of(broker, subscription)
+    for number in range(3):
+        await broker.publish("t", str(number), qos=1)
+    await until(lambda: began == [b"0"])
+    assert unacknowledged(connection) == 3
+    may_end.set()
+    await until(lambda: began == [b"0", b"1", b"2"] and unacknowledged(connection) == 0)
+
+
+async def test_a_retained_message_comes_first(rig: Rig) -> None:
+    broker = await rig.broker()
+    await broker.publish("t", "kept", retain=True)
+    async with broker.subscribe("t") as messages:
+        (message,) = await take(messages, 1)
+    assert (message.payload, message.retain) == (b"kept", True)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_an_iterator_acknowledges_when_the_next_message_is_asked_for(rig: Rig, qos: int) -> None:
+    broker = await rig.broker()
+    async with broker.subscribe("t", qos=qos, receive_maximum=2) as messages:
+        connection = connection_of(broker, messages)
+        for number in range(5):
+            assert await broker.publish("t", str(number), qos=qos) == 0
+        await until(lambda: unacknowledged(connection) == 2)
+        assert [message.payload for message in await take(messages, 1)] == [b"0"]
+        assert (unacknowledged(connection), connection.session and connection.session.queued) == (2, 3)
+        assert [message.payload for message in await take(messages, 4)] == [b"1", b"2", b"3", b"4"]
+        assert unacknowledged(connection) == 1
+
+
+async def test_an_exception_refuses_the_message_and_no_other(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    broker = await rig.broker()
+    seen = Seen(b"1", b"3")
+    subscription = broker.subscribe("t", seen, qos=2)
+    connection = connection_of(broker, subscription)
+    for number, qos in ((0, 1), (1, 1), (2, 2), (3, 2), (1, 0), (4, 0)):
+        await broker.publish("t", str(number), qos=qos)
+    await until(lambda: len(seen.messages) == 6 and unacknowledged(connection) == 0)
+    assert caplog.text.count("LookupError: poison") == 3
+    assert subscription.nacked == 3
+    subscription.unsubscribe()
+    await until(lambda: not broker._loop_driver.links)
+    assert connection.drops == {"nacked": 3}
+
+
+async def test_a_slow_program_loses_qos_0_beyond_the_limits_and_nobody_else_does(rig: Rig) -> None:
+    broker = await rig.broker(limits=Limits(max_outbox_messages=20))
+    other = Seen()
+    broker.subscribe("t", other)
+    async with broker.subscribe("t") as messages:
+        connection = connection_of(broker, messages)
+        for number in range(200):
+            await broker.publish("t", number.to_bytes(2, "big") + bytes(10_000))
+        kept = WRITE_BUFFER_BYTES // 10_000 + 1 + 20
+        assert connection.outbox.drops == {"buffer_full": 200 - kept}
+        assert connection.backpressure_count == 1
+        numbers = [int.from_bytes(message.payload[:2], "big") for message in await take(messages, kept)]
+        assert numbers == list(range(kept))
+        await broker.publish("t", "last")
+        assert (await take(messages, 1))[0].payload == b"last"
+        assert connection.backpressure_s > 0
+    await until(lambda: len(other.messages) == 201)
+
+
+async def test_a_program_that_is_too_slow_for_the_policy_is_told(rig: Rig) -> None:
+    broker = await rig.broker(limits=Limits(max_outbox_messages=1, on_overflow="disconnect"))
+    messages = broker.subscribe("t")
+    for _ in range(10):
+        await broker.publish("t", bytes(100_000))
+    with pytest.raises(ConnectionAbortedError, match="buffer_full"):
+        async for _ in messages:
+            pass
+
+
+async def test_the_end_of_the_broker_ends_an_iterator_after_its_last_message(rig: Rig) -> None:
+    broker = Broker(port=0)
+    await broker.start()
+    messages = broker.subscribe("t", qos=1)
+    seen = Seen()
+    broker.subscribe("t", seen, qos=1)
+    for number in range(3):
+        await broker.publish("t", str(number), qos=1)
+    await broker.stop()
+    assert seen.payloads == [b"0", b"1", b"2"]
+    assert [message.payload async for message in messages] == [b"0", b"1", b"2"]
+
+
+@asyncio_only
+async def test_a_callback_that_never_returns_does_not_hold_up_the_end(jump: Callable[[float], None]) -> None:
+    broker = Broker(Config(listeners=(ListenerOptions(port=0),), stop_timeout_s=1.0))
+    await broker.start()
+    cancelled = False
+
+    async def never(_message: Message) -> None:
+        nonlocal cancelled
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            cancelled = True
+            raise
+
+    subscription = broker.subscribe("t", never, qos=1)
+    await broker.publish("t", "x", qos=1)
+    await until(lambda: unacknowledged(connection_of(broker, subscription)) == 1)
+    stop = asyncio.create_task(broker.stop())
+    await asyncio.sleep(0)
+    jump(1.1)
+    await stop
+    assert cancelled
+
+
+async def test_unsubscribing_within_the_callback_is_the_end(rig: Rig) -> None:
+    broker = await rig.broker()
+    seen: list[bytes] = []
+
+    def once(message: Message) -> None:
+        seen.append(message.payload)
+        subscription.unsubscribe()
+
+    subscription = broker.subscribe("t", once, qos=1)
+    for number in range(3):
+        await broker.publish("t", str(number), qos=1)
+    await until(lambda: not broker._loop_driver.links)
+    assert seen == [b"0"]
+
+
+async def test_a_flood_leaves_other_tasks_their_time(rig: Rig) -> None:
+    broker = await rig.broker()
+    device = await rig.device(broker.port, "device")
+    seen = Seen()
+    broker.subscribe("t", seen)
+    at_most = 0
+
+    async def watch() -> None:
+        nonlocal at_most
+        while len(seen.messages) < 5_000:
+            before = len(seen.messages)
+            await asyncio.sleep(0)
+            at_most = max(at_most, len(seen.messages) - before)
+
+    watching = asyncio.create_task(watch())
+    for _ in range(5_000):
+        device.publish("t", b"x")
+    async with asyncio.timeout(10):
+        await watching
+    assert 0 < at_most <= MESSAGES_AT_ONCE
+
+
+async def test_members_of_a_group_share_its_messages(rig: Rig) -> None:
+    broker = await rig.broker()
+    one, two = Seen(), Seen()
+    broker.subscribe("$share/g/t", one)
+    broker.subscribe("$share/g/t", two)
+    for number in range(10):
+        await broker.publish("t", str(number))
+    await until(lambda: len(one.messages) + len(two.messages) == 10)
+    assert len(one.messages) == len(two.messages) == 5
+
+
+async def test_a_program_may_be_silent_for_as_long_as_it_likes(rig: Rig) -> None:
+    broker = await rig.broker(limits=Limits(server_keep_alive_s=1))
+    seen = Seen()
+    broker.subscribe("t", seen)
+    now = asyncio.get_running_loop().time()
+    for hours in range(1, 4):
+        broker._core.tick(now + 3_600 * hours)
+    await broker.publish("t", "on")
+    await until(lambda: seen.payloads == [b"on"])
+
+
+async def test_it_is_seen_as_a_client_whose_transport_is_local(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    broker = await rig.broker()
+    status = broker.subscribe("$SYS/broker/clients/connected")
+    watcher = broker.subscribe("t", Seen())
+    await until(lambda: f"local client {watcher.client_id!r} connected: MQTT 5.0 on local" in caplog.text)
+    links = [(link.listener, link.transport, link.unsent_bytes) for link in broker._loop_driver.links.values()]
+    assert [(listener, transport) for listener, transport, _ in links] == [("local", "local")] * 2
+    watcher.unsubscribe()
+    status.unsubscribe()
+    await until(lambda: f"{watcher.client_id!r} disconnected: client_disconnected" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "options", "error"),
+    [
+        ("", {}, TopicFilterInvalid),
+        ("a/#/b", {}, TopicFilterInvalid),
+        ("a\0", {}, TopicFilterInvalid),
+        ("a" * 65_536, {}, TopicFilterInvalid),
+        ("$share/g", {}, TopicFilterInvalid),
+        ("a", {"qos": 3}, ValueError),
+        ("a", {"receive_maximum": 0}, ValueError),
+        ("a", {"receive_maximum": 65_536}, ValueError),
+    ],
+)
+async def test_what_cannot_be_subscribed_to_is_said_at_once(
+    rig: Rig, topic_filter: str, options: dict[str, int], error: type[Exception]
+) -> None:
+    broker = await rig.broker()
+    with pytest.raises(error):
+        broker.subscribe(topic_filter, **options)
+    assert not broker._loop_driver.links
+
+
+async def test_too_many_sessions_are_too_many(rig: Rig) -> None:
+    broker = await rig.broker(limits=Limits(max_sessions=1))
+    broker.subscribe("t")
+    with pytest.raises(ConnectionRefusedError, match="sessions"):
+        broker.subscribe("t")
+    await until(lambda: len(broker._loop_driver.links) == 1)
+
+
+async def test_a_broker_that_does_not_run_takes_no_subscription() -> None:
+    with pytest.raises(RuntimeError, match="does not run"):
+        Broker(port=0).subscribe("t")
+
+
+def examples() -> list[tuple[str, str]]:
+    """Each program of the guide, and what it prints."""
+    blocks = GUIDE.read_text().split("```")[1::2]
+    programs = [block.removeprefix("python\n") for block in blocks if block.startswith("python\n")]
+    outputs = [block.removeprefix("output\n") for block in blocks if block.startswith("output\n")]
+    return list(zip(programs, outputs, strict=True))
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_programs_of_the_guide_print_what_it_says(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    program, output = examples()[number]
+    exec(compile(program, f"{GUIDE}:{number}", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out == output
+
+
+def test_every_program_of_the_guide_is_run() -> None:
+    assert len(examples()) == 3

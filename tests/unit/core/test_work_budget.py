@@ -1,0 +1,252 @@
+"""One budget for an iteration of the loop: links, jobs, sessions with a backlog and deadlines share it."""
+
+import pytest
+
+from mqttlite.core.connection import CLOSED, CONNECTED
+from mqttlite.core.jobs import Job, Jobs, has_budget
+from mqttlite.core.limits import (
+    CHUNK_BYTES_PER_WORK_UNIT,
+    CLOSE_WORK,
+    FILL_BYTES,
+    ITERATION_BYTES,
+    ITERATION_WORK,
+    LEAST_SHARE,
+    MAX_PENDING_BYTES,
+    Limits,
+)
+from mqttlite.core.reasons import CloseReason
+from mqttlite.wire.constants import V5
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Connect, Pingreq, Pingresp, Publish, Will
+from mqttlite.wire.properties import Properties
+from tests.support.core_driver import Client, World, end_iteration
+
+PING = encode(Pingreq(), V5)
+
+
+def ping(client: Client) -> bool:
+    """Whether the broker answers at once."""
+    before = client.connection.outbox.answers
+    client.world.broker.feed(client.connection, PING, client.world.now)
+    return client.connection.outbox.answers > before
+
+
+@pytest.mark.parametrize(("used", "is_handled"), [(-1, True), (0, False), (1, False)])
+def test_a_link_waits_when_the_links_before_it_have_used_up_the_budget(used: int, is_handled: bool) -> None:
+    world = World()
+    client = world.connect("c")
+    world.broker.effects.work = ITERATION_WORK + used
+    assert ping(client) == is_handled
+    assert client.connection.deferred != is_handled
+    world.settle()
+    assert client.received() == [Pingresp()]
+    assert not client.connection.deferred
+
+
+@pytest.mark.parametrize(("pending", "is_handled"), [(-1, True), (0, True), (1, False)])
+def test_a_link_waits_when_too_many_bytes_wait_to_be_written(pending: int, is_handled: bool) -> None:
+    world = World()
+    client = world.connect("c")
+    world.broker.effects.pending_bytes = MAX_PENDING_BYTES + pending
+    assert ping(client) == is_handled
+    world.settle()
+    assert client.received() == [Pingresp()]
+
+
+def test_the_work_of_all_links_adds_up() -> None:
+    world = World()
+    clients = [world.connect(f"c{number}") for number in range(4)]
+    effects = world.broker.effects
+    chunk = PING * 1_000
+    for client in clients:
+        world.broker.feed(client.connection, chunk, world.now)
+    answered = [client.connection.outbox.answers - 1 for client in clients]
+    assert answered[0] == answered[1] == 1_000
+    assert sum(answered) < 2_100
+    assert effects.deferred == [client.connection.number for client in clients[2:]]
+    world.settle()
+    assert [client.connection.outbox.answers - 1 for client in clients] == [1_000] * 4
+
+
+def test_messages_in_place_and_the_bytes_of_a_chunk_are_charged() -> None:
+    world = World()
+    client = world.connect("c")
+    topics = [encode(Publish(b"t/%d" % (number % 2), bytes(2_000)), V5) for number in range(100)]
+    for _ in range(2):
+        end_iteration(world.broker.effects)
+        chunk = b"".join(topics)
+        world.broker.feed(client.connection, chunk, world.now)
+    assert world.broker.effects.work == 100 + len(chunk) // CHUNK_BYTES_PER_WORK_UNIT
+
+
+def test_a_client_that_is_deferred_and_continues_too_early_stays_where_it_is() -> None:
+    world = World()
+    client = world.connect("c")
+    effects = world.broker.effects
+    effects.work = ITERATION_WORK
+    assert not ping(client)
+    effects.deferred.clear()
+    world.broker.feed(client.connection, b"", world.now)
+    assert client.connection.deferred
+    assert effects.deferred == [client.connection.number]
+    world.settle()
+    assert client.received() == [Pingresp()]
+
+
+def test_packets_that_wait_are_no_silence() -> None:
+    world = World()
+    client = world.connect("c", keep_alive=10)
+    world.broker.effects.work = ITERATION_WORK
+    assert not ping(client)
+    world.broker.tick(world.now + 15)
+    assert client.connection.state == CONNECTED
+    world.settle()
+    assert client.received() == [Pingresp()]
+    world.advance(40)
+    assert client.connection.close_reason == CloseReason.KEEP_ALIVE_TIMEOUT
+
+
+def test_links_that_use_up_the_budget_leave_jobs_backlogs_and_deadlines_their_shares() -> None:
+    world = World()
+    away = world.connect("away", expiry=100)
+    away.subscribe("t", qos=1)
+    away.lose()
+    for _ in range(3):
+        world.publish("t", "x" * FILL_BYTES, 1)
+    silent = world.connect("silent", keep_alive=1)
+    dying = world.connect("dying")
+    world.settle = lambda: None  # type: ignore[method-assign]
+    back = world.open()
+    back.connect("away", clean_start=False, expiry=100, auto_ack=False)
+    sent = back.connection.outbox.sent_qos1
+    effects = world.broker.effects
+    end_iteration(effects)
+    effects.work = 2 * ITERATION_WORK
+    world.broker.close(dying.connection, world.now)
+    assert dying.connection.state == CONNECTED
+    world.broker.tick(world.now + 2)
+    assert dying.connection.state == CLOSED, "a job"
+    assert back.connection.outbox.sent_qos1 > sent, "a session with a backlog"
+    assert silent.connection.state == CLOSED, "a deadline"
+    assert effects.work == 2 * ITERATION_WORK, "the links have had theirs"
+
+
+def test_jobs_that_use_up_the_budget_leave_the_links_their_share() -> None:
+    world = World()
+    clients = [world.connect(f"c{number}") for number in range(2_000)]
+    reader = world.connect("reader")
+    effects = world.broker.effects
+    effects.work = ITERATION_WORK
+    for client in clients:
+        world.broker.close(client.connection, world.now)
+    end_iteration(effects)
+    world.broker.tick(world.now)
+    assert len(world.broker.connections) > 1_000
+    assert effects.work == ITERATION_WORK - LEAST_SHARE
+    assert ping(reader)
+
+
+def test_many_connections_that_are_lost_at_once_end_in_several_iterations() -> None:
+    """8,000 of them, say, when a load balancer dies."""
+    world = World()
+    clients = [world.connect(f"c{number}") for number in range(1_200)]
+    for client in clients:
+        world.broker.close(client.connection, world.now, "reset")
+    room = ITERATION_WORK // CLOSE_WORK
+    assert len(world.broker.connections) == 1_200 - room
+    assert world.broker.due_at() == world.now
+    closed: list[int] = []
+    for _ in range(10):
+        closed += world.broker.effects.closed
+        world._run()
+        world.broker.tick(world.now)
+    assert closed == [client.connection.number for client in clients], "in the order in which they were lost"
+    assert {client.connection.close_detail for client in clients} == {"reset"}
+    assert len(world.broker.jobs) == 0
+
+
+def lost_in_a_busy_iteration(world: World, client: Client) -> None:
+    world.broker.effects.work = ITERATION_WORK
+    world.broker.close(client.connection, world.now)
+    assert client.connection.state != CLOSED
+
+
+def test_a_lost_connection_that_waits_for_its_end_handles_nothing_more() -> None:
+    world = World()
+    client = world.connect("c")
+    lost_in_a_busy_iteration(world, client)
+    assert repr(client.connection).count("waits for its end") == 1
+    end_iteration(world.broker.effects)
+    assert not ping(client)
+    world.settle()
+    assert client.connection.close_reason == CloseReason.CONNECTION_LOST
+
+
+def test_a_lost_connection_that_waits_for_its_end_may_be_taken_over() -> None:
+    world = World()
+    client = world.connect("c", will=Will(b"w", b"gone"))
+    reader = world.connect("reader")
+    reader.subscribe("w")
+    successor = world.open()
+    lost_in_a_busy_iteration(world, client)
+    end_iteration(world.broker.effects)
+    successor.connect("c")
+    assert client.connection.close_reason == CloseReason.TAKEN_OVER
+    world.settle()
+    assert reader.payloads() == ["gone"]
+    assert successor.connection.state == CONNECTED
+
+
+def test_a_lost_connection_that_waits_for_its_end_is_not_accepted_any_more() -> None:
+    world = World()
+    client = world.open(must_authenticate=True)
+    client.connect("c")
+    lost_in_a_busy_iteration(world, client)
+    world.answer(client, True)
+    assert not client.connection.accepted
+    assert client.connection.close_reason == CloseReason.CONNECTION_LOST
+    assert len(world.broker.sessions) == 0
+
+
+def test_a_connect_above_the_budget_is_not_lost() -> None:
+    world = World()
+    client = world.open()
+    world.broker.effects.work = ITERATION_WORK
+    world.broker.feed(client.connection, encode(Connect("c"), V5), world.now)
+    assert not client.connection.accepted
+    world.settle()
+    assert client.connection.accepted
+
+
+def test_a_job_must_say_what_its_step_is() -> None:
+    with pytest.raises(NotImplementedError):
+        Job().step()
+
+
+@pytest.mark.parametrize(
+    ("work", "pending_bytes", "expected"),
+    [
+        (ITERATION_WORK - 1, ITERATION_BYTES - 1, True),
+        (ITERATION_WORK, 0, False),
+        (0, ITERATION_BYTES, False),
+    ],
+)
+def test_a_budget_is_work_and_bytes(work: int, pending_bytes: int, expected: bool) -> None:
+    effects = World().broker.effects
+    effects.work, effects.pending_bytes = work, pending_bytes
+    assert has_budget(effects) == expected
+    Jobs(effects).run()
+
+
+def test_a_delayed_will_and_an_expiry_are_due_as_deadlines() -> None:
+    world = World(Limits())
+    reader = world.connect("reader")
+    reader.subscribe("w")
+    will = Will(b"w", b"late", properties=Properties(will_delay_interval=5))
+    world.connect("c", expiry=100, will=will).lose()
+    world.advance(4)
+    assert reader.payloads() == []
+    world.advance(1)
+    assert reader.payloads() == ["late"]
+    world.advance(95)
+    assert world.broker.sessions.get("c") is None
