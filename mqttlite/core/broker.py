@@ -18,7 +18,7 @@ from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
-from mqttlite.core.jobs import Jobs, has_budget
+from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import (
     CHUNK_BYTES_PER_WORK_UNIT,
     DEADLINE_WORK,
@@ -28,6 +28,7 @@ from mqttlite.core.limits import (
     ITERATION_WORK,
     LEAST_SHARE,
     LONG_PACKET_BYTES,
+    MAX_PENDING_BYTES,
     Limits,
 )
 from mqttlite.core.message import Message
@@ -81,10 +82,12 @@ class Broker:
         rules = DefaultRules()
         self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, rules, effects)
         self.router: Final = Router(self._routes, RetainedStore(effects, limits), Drops(effects), rules, effects, jobs)
-        wills = Wills(self._routes, self.router, jobs, effects)
-        self.sessions: Final = Sessions(sessions, self._routes, self.router, wills, deadlines, jobs, effects, limits)
+        self._wills: Final = Wills(self._routes, self.router, deadlines, jobs, effects)
+        self.sessions: Final = Sessions(
+            sessions, self._routes, self.router, self._wills, deadlines, jobs, effects, limits
+        )
         self._closing: Final = Closing(
-            connections, online, self.sessions, self.questions, deadlines, jobs, effects, limits
+            connections, online, self.sessions, self._wills, self.questions, deadlines, jobs, effects, limits
         )
         self._connecting: Final = Connecting(
             connections,
@@ -178,7 +181,7 @@ class Broker:
                 return
             if connection.waits_for != NOTHING:
                 return  # the job that it waits for defers it again
-            if effects.work >= ITERATION_WORK:
+            if effects.work >= ITERATION_WORK or effects.pending_bytes > MAX_PENDING_BYTES:
                 effects.deferred.append(connection.number)
                 return
             connection.deferred = False
@@ -273,6 +276,7 @@ class Broker:
         if begins:
             connection.blocked_at = now
             connection.backpressure_count += 1
+            self._wills.on_blocked(connection.number)
             if self.effects.tracer is not None:
                 self.effects.tracer.on_blocked(connection.number)
 
@@ -320,6 +324,7 @@ class Broker:
         for connection in list(self.connections.values()):
             detail = "the server shuts down"
             self._closing.end(connection, CloseReason.SERVER_SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN, detail)
+        self._wills.release()
         self.jobs.finish()
         self.effects.overflowed.clear()
 
@@ -350,13 +355,18 @@ class Broker:
         self.effects.work = min(self.effects.work, ITERATION_WORK - LEAST_SHARE)
 
     def _fill_backlogged(self) -> None:
-        """Send more from the sessions with a backlog, one after another; the rest is first next time."""
+        """Send more from the sessions with a backlog, one after another; the rest is first next time.
+
+        However much waits to be written for others, they have room for `FILL_BYTES`.
+        """
         effects = self.effects
         backlogged, effects.backlogged = effects.backlogged, []
+        others_bytes = max(0, effects.pending_bytes - ITERATION_BYTES + FILL_BYTES)
+        effects.pending_bytes -= others_bytes
         for at, number in enumerate(backlogged):
-            if not has_budget(effects):
+            if effects.work >= ITERATION_WORK or effects.pending_bytes >= ITERATION_BYTES:
                 effects.backlogged = backlogged[at:] + effects.backlogged
-                return
+                break
             connection = self.connections.get(number)
             if connection is not None and connection.session is not None:
                 connection.outbox.backlogged = False
@@ -366,6 +376,7 @@ class Broker:
                 else:
                     connection.session.fill()
                 effects.work += (effects.pending_bytes - pending_bytes) // FILL_BYTES_PER_WORK_UNIT
+        effects.pending_bytes += others_bytes
 
     def _drain(self, connection: Connection) -> None:
         """Move the next part of a backlog, as far as the iteration has room for it."""
@@ -378,6 +389,7 @@ class Broker:
                 outbox.backlogged = True
                 effects.backlogged.append(outbox.number)
             return
+        self._wills.on_unblocked(connection.number)
         duration_s = effects.now - connection.blocked_at
         connection.backpressure_s += duration_s
         if effects.tracer is not None:

@@ -11,12 +11,13 @@ from mqttlite.core import connect
 from mqttlite.core.connection import CLOSED, CONNECTED, ITS_END, NOTHING, Connection
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.effects import Effects
-from mqttlite.core.jobs import Job, Jobs, has_budget
-from mqttlite.core.limits import CLOSE_WORK, Limits
+from mqttlite.core.jobs import Job, Jobs
+from mqttlite.core.limits import CLOSE_WORK, ITERATION_WORK, Limits
 from mqttlite.core.questions import Questions
 from mqttlite.core.reasons import CloseReason, close_reason_of
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
+from mqttlite.core.wills import Wills
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError, ProtocolError
@@ -39,6 +40,7 @@ class Closing:
         "_online",
         "_questions",
         "_sessions",
+        "_wills",
         "server_reference",
     )
 
@@ -47,6 +49,7 @@ class Closing:
         connections: dict[int, Connection],
         online: dict[str, Connection],
         sessions: Sessions,
+        wills: Wills,
         questions: Questions,
         deadlines: Deadlines,
         jobs: Jobs,
@@ -56,6 +59,7 @@ class Closing:
         self._connections: Final = connections
         self._online: Final = online
         self._sessions: Final = sessions
+        self._wills: Final = wills
         self._questions: Final = questions
         self._deadlines: Final = deadlines
         self._jobs: Final = jobs
@@ -83,7 +87,7 @@ class Closing:
         """The link is gone: end the connection now if the budget has room, else after those lost before it."""
         if connection.state == CLOSED:
             return
-        if not self._lost and has_budget(self._effects):
+        if not self._lost and self._effects.work < ITERATION_WORK:
             self.end(connection, CloseReason.CONNECTION_LOST, 0, detail)
             return
         connection.waits_for = ITS_END
@@ -97,7 +101,7 @@ class Closing:
         while self._lost:
             connection, detail = self._lost.popleft()
             self.end(connection, CloseReason.CONNECTION_LOST, 0, detail)
-            if self._lost and not has_budget(self._effects):
+            if self._lost and self._effects.work >= ITERATION_WORK:
                 return False
         return True
 
@@ -148,6 +152,7 @@ class Closing:
                 outbox.unblock()  # nothing more follows: the messages that wait may leave before DISCONNECT
             else:
                 outbox.give_up()
+            self._wills.on_unblocked(connection.number)
         by_client = reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL
         if was_connected and connection.version == V5 and code >= 0x80 and not by_client:  # [MQTT-4.13.2-1]
             outbox.answer(self._disconnect_frame(connection, code, detail))

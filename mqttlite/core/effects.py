@@ -67,6 +67,5 @@ class Effects(OutboxEffects):
             or self.closed
             or self.backlogged
             or self.deferred
-            or self.work
             or self.pending_bytes
         )

@@ -18,22 +18,27 @@ class Job:
     __slots__ = ()
 
     def step(self) -> bool:
-        """Do a part, until the work budget is used up, and at least one unit of it; whether all is done."""
+        """Do a part, until the work budget is used up; whether all is done.
+
+        A step does something, unless it waits until fewer bytes wait to be written.
+        """
         raise NotImplementedError
 
 
 @final
 class Jobs:
-    """The jobs that wait to continue."""
+    """The jobs that have not ended."""
 
-    __slots__ = ("_effects", "_waiting")
+    __slots__ = ("_effects", "_running", "_waiting")
 
     def __init__(self, effects: Effects) -> None:
         self._effects: Final = effects
         self._waiting: Final[deque[Job]] = deque()
+        self._running: Job | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        """How many jobs have not ended, with the one that `run` is at."""
+        return len(self._waiting) + (self._running is not None)
 
     def start(self, job: Job) -> bool:
         """Do what the budget allows of a job now, and the rest later; whether it is done."""
@@ -48,11 +53,16 @@ class Jobs:
 
     def run(self) -> None:
         """Continue the jobs, one step each, until the budget of this iteration is used up."""
+        effects = self._effects
         for _ in range(len(self._waiting)):
-            if not has_budget(self._effects):
+            if effects.work >= ITERATION_WORK:
                 return
-            job = self._waiting.popleft()
-            if not job.step():
+            job = self._running = self._waiting.popleft()
+            try:
+                is_done = job.step()
+            finally:
+                self._running = None
+            if not is_done:
                 self._waiting.append(job)
 
     def finish(self) -> None:
@@ -64,5 +74,5 @@ class Jobs:
 
 
 def has_budget(effects: Effects) -> bool:
-    """Whether this iteration has room for more work and for more bytes to write."""
+    """Whether this iteration has room for more work and for more bytes to write: for jobs that write many."""
     return effects.work < ITERATION_WORK and effects.pending_bytes < ITERATION_BYTES

@@ -134,6 +134,10 @@ CLOSE_WORK: Final = 16
 WILL_WORK: Final = 16
 """What a will costs beside its route and its receivers."""
 
+WILL_PATIENCE_S: Final = 0.1
+"""How long wills wait for links that become blocked while the wills of many clients are published: they do not overrun
+a client that reads, and a client that has stopped reading does not hold them back."""
+
 FILL_BYTES_PER_WORK_UNIT: Final = 128
 """How much of its queue a session sends for one unit of work."""
 

@@ -13,8 +13,8 @@ from mqttlite.core.changes import RemoveSubscription, SaveSubscription
 from mqttlite.core.closing import Closing
 from mqttlite.core.connection import ITS_FILTERS, NOTHING, Connection
 from mqttlite.core.effects import Effects
-from mqttlite.core.jobs import Job, Jobs, has_budget
-from mqttlite.core.limits import FILTER_WORK, FILTERS_PER_STEP, RETAINED_WAITING, Limits
+from mqttlite.core.jobs import Job, Jobs
+from mqttlite.core.limits import FILTER_WORK, FILTERS_PER_STEP, ITERATION_WORK, RETAINED_WAITING, Limits
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
@@ -256,7 +256,7 @@ class _LongPacket(Job):
                 connection.waits_for = NOTHING
                 self._effects.deferred.append(connection.number)
                 return True
-            if not has_budget(self._effects):
+            if self._effects.work >= ITERATION_WORK:
                 return False
         return True
 

@@ -31,9 +31,6 @@ UNWRITTEN_BYTES: Final = 8 * 1_048_576
 """What may stay unwritten after a link's bytes were handled, if those made up more than `ITERATION_BYTES` of it. With
 more, the link is not read until the receivers have their bytes: some milliseconds of writes."""
 
-MAX_UNWRITTEN_BYTES: Final = 64 * 1_048_576
-"""The same for every link that adds to it, however little: bounds the memory that many small publishers take."""
-
 WRITE_BUFFER_BYTES: Final = 262_144
 """What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again."""
 
@@ -238,7 +235,7 @@ class Link(LinkPort):
             loop_driver.run()
             added = waiting - pending
             left = effects.pending_bytes
-            if (left > UNWRITTEN_BYTES and added > ITERATION_BYTES) or (left > MAX_UNWRITTEN_BYTES and added > 0):
+            if left > UNWRITTEN_BYTES and added > ITERATION_BYTES:
                 loop_driver.hold_for_writes(self)
         elif not effects.is_empty:
             loop_driver.wake()

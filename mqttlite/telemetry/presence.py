@@ -11,7 +11,7 @@ import msgspec
 from mqttlite.core.broker import Broker
 from mqttlite.event_hub import Link, Listener
 from mqttlite.telemetry.publish_queue import PublishQueue
-from mqttlite.wire.constants import MAX_STRING_BYTES, VERSION_NAMES
+from mqttlite.wire.constants import VERSION_NAMES
 
 
 class Connected(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class Presence(Listener):
         self._queue.put(topic, msgspec.json.encode(event))
 
     def _is_watched(self, topic: bytes) -> bool:
-        return len(topic) <= MAX_STRING_BYTES and self._core.has_subscribers(topic)
+        return self._core.has_subscribers(topic)
 
     def _wall(self, at: float) -> datetime:
         return datetime.fromtimestamp(at, UTC) + self._clock_offset

@@ -1,6 +1,6 @@
-"""The broker's tables beside naive twins: what is retained, whose turn it is in a group, when a will is due.
+"""The broker's tables beside reference models: what is retained, which member of a group is next, when a will is due.
 
-Each machine drives the core at random and says from the standard alone, with dicts, what has to come out of it.
+Each machine drives the core at random and predicts from the standard alone, with dicts, what it does.
 """
 
 from collections import Counter
@@ -135,7 +135,7 @@ class Retained(RuleBasedStateMachine):
 
     @rule(who=subscribers, topic_filter=filters, qos=st.integers(0, 2))
     def subscribe_in_a_group(self, who: int, topic_filter: str, qos: int) -> None:
-        """A group gets no retained messages; nobody stays in it."""
+        """A group gets no retained messages; the subscriber leaves it at once."""
         name = f"$share/g/{topic_filter}"
         link = self.links[who]
         link.subscribe(name, qos=qos)
@@ -184,7 +184,7 @@ class Retained(RuleBasedStateMachine):
         }
 
 
-# ---------------------------------------------------------------------- whose turn it is in a group
+# ---------------------------------------------------------------------- which member of a group is next
 
 WINDOW: Final = 2
 SHARES: Final = (b"$share/g/t/+", b"$share/h/t/+", b"$share/g/t/a", b"$share/z/t/+")
@@ -192,7 +192,7 @@ SHARES: Final = (b"$share/g/t/+", b"$share/h/t/+", b"$share/g/t/a", b"$share/z/t
 MEMBERS: Final = ("k", "l", "m")
 
 Copy = tuple[bytes, bytes]
-"""A shared subscription and a payload: what somebody in the group is to get once."""
+"""A shared subscription and a payload: what one member of the group is to get once."""
 
 members = st.integers(0, len(MEMBERS) - 1)
 shares = st.sampled_from([SHARES[0], SHARES[0], *SHARES])
@@ -270,7 +270,7 @@ class Groups(RuleBasedStateMachine):
         return ready if any(owned[each.name] + others <= WINDOW for each in ready) else candidates
 
     def holders(self) -> dict[Copy, str]:
-        """Who has which copy unacknowledged, as the broker sees it; nobody shares one with another."""
+        """Which member has which copy unacknowledged, as the broker sees it; no copy is with two members."""
         found: dict[Copy, str] = {}
         for session in self.world.broker.sessions.values():
             for delivery in unfinished(session):
@@ -310,7 +310,7 @@ class Groups(RuleBasedStateMachine):
         member.ends = ends_at(self.world.now, member.expiry)
 
     def sessions_ended(self, ended: Sequence[Member]) -> None:
-        """What they had not acknowledged is somebody else's now, if there is anybody."""
+        """Copies that they had not acknowledged are with other members, if there are any."""
         for member in ended:
             member.end()
         held = self.holders()

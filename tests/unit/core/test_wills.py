@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.limits import ITERATION_BYTES, ITERATION_WORK, Limits
+from mqttlite.core.limits import ITERATION_BYTES, ITERATION_WORK, WILL_PATIENCE_S, Limits
 from mqttlite.wire.packets import Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
@@ -106,3 +106,100 @@ def test_a_broker_that_shuts_down_publishes_all_wills() -> None:
     world._run()
     assert world.session("keeper").queued == 100
     assert len(world.broker.jobs) == 0
+
+
+def held(world: World, reader: Client) -> None:
+    """Let clients die, and the first of their wills block the reader's link."""
+    clients = dying(world, 100)
+    for client in clients:
+        world.broker.close(client.connection, world.now)
+    world._run()
+    world.broker.block(reader.connection, world.now)
+    world.broker.tick(world.now)
+    world._run()
+
+
+def test_wills_wait_for_a_link_that_the_wills_before_have_blocked() -> None:
+    world = World()
+    reader, other = world.connect("reader"), world.connect("other")
+    reader.subscribe("w")
+    other.subscribe("w")
+    held(world, reader)
+    assert world.broker.due_at() == world.now + WILL_PATIENCE_S, "nothing spins meanwhile"
+    world.broker.block(other.connection, world.now)
+    world.broker.unblock(reader.connection, world.now)
+    assert len(world.broker.jobs) == 0
+    world.broker.unblock(other.connection, world.now)
+    assert len(world.broker.jobs) == 1
+    world.settle()
+    world.advance(1)
+    assert numbers(reader) == numbers(other) == list(range(100))
+
+
+@pytest.mark.parametrize(("wait_s", "more"), [(0.9 * WILL_PATIENCE_S, False), (WILL_PATIENCE_S, True)])
+def test_wills_wait_only_so_long_for_a_client_that_does_not_read(wait_s: float, more: bool) -> None:
+    world = World(Limits(max_outbox_bytes=500_000))
+    frozen, reader = world.connect("frozen"), world.connect("reader")
+    frozen.subscribe("w")
+    reader.subscribe("w")
+    held(world, frozen)
+    before = numbers(reader)
+    assert 0 < len(before) < 100
+    world.advance(wait_s)
+    assert numbers(reader) == (list(range(len(before), 100)) if more else [])
+    world.advance(WILL_PATIENCE_S)
+    frozen.unblock()
+    assert len(numbers(frozen)) < 100
+
+
+def test_wills_do_not_wait_for_a_link_that_was_blocked_before() -> None:
+    world = World()
+    frozen, reader = world.connect("frozen"), world.connect("reader")
+    frozen.subscribe("w")
+    reader.subscribe("w")
+    frozen.block()
+    for client in dying(world, 100):
+        world.broker.close(client.connection, world.now)
+    world.settle()
+    assert numbers(reader) == list(range(100))
+
+
+def test_wills_do_not_wait_for_a_blocked_link_that_ends() -> None:
+    world = World()
+    frozen, reader = world.connect("frozen"), world.connect("reader")
+    reader.subscribe("w")
+    held(world, frozen)
+    before = len(numbers(reader))
+    frozen.lose()
+    assert numbers(reader) == list(range(before, 100))
+
+
+def test_a_link_that_other_work_has_blocked_holds_no_later_will() -> None:
+    world = World()
+    frozen, reader = world.connect("frozen"), world.connect("reader")
+    reader.subscribe("w")
+    clients = [world.connect(f"c{number}") for number in range(2)]
+    world.broker.effects.work = ITERATION_WORK
+    world.broker.close(clients[0].connection, world.now)
+    world.broker.block(frozen.connection, world.now)
+    world.settle()
+    dying(world, 1)[0].lose()
+    assert numbers(reader) == [0]
+
+
+def test_wills_that_wait_for_a_link_are_published_at_shut_down() -> None:
+    world = World(Limits(max_queued_bytes=1 << 30))
+    reader, keeper = world.connect("reader"), world.connect("keeper", expiry=1_000)
+    reader.subscribe("w")
+    keeper.subscribe("w", qos=1)
+    keeper.lose()
+    wills = [world.connect(f"c{number}", will=Will(b"w", PAYLOAD.encode(), 1)) for number in range(100)]
+    for client in wills:
+        world.broker.close(client.connection, world.now)
+    world._run()
+    world.broker.block(reader.connection, world.now)
+    world.broker.tick(world.now)
+    assert world.session("keeper").queued < 100
+    world.broker.shut_down(world.now)
+    world._run()
+    assert world.session("keeper").queued == 100

@@ -3,12 +3,11 @@
 import pytest
 
 from mqttlite.core.connection import CLOSED, CONNECTED
-from mqttlite.core.jobs import Job, Jobs, has_budget
+from mqttlite.core.jobs import Job
 from mqttlite.core.limits import (
     CHUNK_BYTES_PER_WORK_UNIT,
     CLOSE_WORK,
     FILL_BYTES,
-    ITERATION_BYTES,
     ITERATION_WORK,
     LEAST_SHARE,
     MAX_PENDING_BYTES,
@@ -223,19 +222,22 @@ def test_a_job_must_say_what_its_step_is() -> None:
         Job().step()
 
 
-@pytest.mark.parametrize(
-    ("work", "pending_bytes", "expected"),
-    [
-        (ITERATION_WORK - 1, ITERATION_BYTES - 1, True),
-        (ITERATION_WORK, 0, False),
-        (0, ITERATION_BYTES, False),
-    ],
-)
-def test_a_budget_is_work_and_bytes(work: int, pending_bytes: int, expected: bool) -> None:
-    effects = World().broker.effects
-    effects.work, effects.pending_bytes = work, pending_bytes
-    assert has_budget(effects) == expected
-    Jobs(effects).run()
+def test_bytes_that_wait_for_others_leave_room_for_a_session_with_a_backlog() -> None:
+    world = World()
+    away = world.connect("away", expiry=100)
+    away.subscribe("t", qos=1)
+    away.lose()
+    for _ in range(6):
+        world.publish("t", "x" * (FILL_BYTES // 4), 1)
+    world.settle = lambda: None  # type: ignore[method-assign]
+    back = world.open()
+    back.connect("away", clean_start=False, expiry=100, auto_ack=False)
+    sent = back.connection.outbox.sent_qos1
+    effects = world.broker.effects
+    effects.pending_bytes = MAX_PENDING_BYTES
+    world.broker.tick(world.now)
+    assert back.connection.outbox.sent_qos1 == 6 > sent
+    assert MAX_PENDING_BYTES < effects.pending_bytes < MAX_PENDING_BYTES + 2 * FILL_BYTES
 
 
 def test_a_delayed_will_and_an_expiry_are_due_as_deadlines() -> None:

@@ -101,11 +101,3 @@ def test_nothing_is_published_for_clients_without_a_watcher() -> None:
     assert watched.seen(client, watcher) == []
     client.lose()
     assert watched.seen(client, watcher) == []
-
-
-def test_a_client_id_too_long_for_a_topic_has_no_events() -> None:
-    watched = Watched()
-    watcher = watched.world.connect("watcher")
-    watcher.subscribe("$SYS/#")
-    assert watched.seen(watched.world.connect("/" * 21_836), watcher) == []
-    assert len(watched.seen(watched.world.connect("/" * 21_835), watcher)) == 1
