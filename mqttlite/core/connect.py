@@ -29,8 +29,8 @@ _ACCEPTANCES: Final = {present: encode(Connack(present, 0), V311) for present in
 def check(packet: Connect, peer: Peer) -> None:
     """Raises a `PeerError` for a CONNECT that is well-formed and still not accepted [MQTT-3.1.4-2].
 
-    Any client identifier is accepted [MQTT-3.1.3-5]; an empty one from older clients only with clean session
-    [3.1.1 MQTT-3.1.3-9].
+    Any client identifier of at most `MAX_CLIENT_ID_CHARACTERS` is accepted [MQTT-3.1.3-5]; an empty one from older
+    clients only with clean session [3.1.1 MQTT-3.1.3-9].
     """
     check_connect(peer.capabilities, packet)
     method = packet.properties.authentication_method
