@@ -68,9 +68,3 @@ class SessionQueue:
             self._ahead = min(self._ahead, sequence)
         elif not self.deliveries:
             self.first = max(self.first, sequence + 1)
-
-    def clear(self) -> None:
-        """Let go of all that waits."""
-        self.first += len(self.deliveries)
-        self.deliveries = _EMPTY
-        self.size_bytes = 0

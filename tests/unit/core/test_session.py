@@ -26,7 +26,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbox import Outbox
-from mqttlite.core.reasons import EXPIRED, NACKED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
+from mqttlite.core.reasons import EXPIRED, NACKED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.topics.retained import RetainedMessages
@@ -703,3 +703,23 @@ def test_sessions_that_have_nothing_queued_share_no_queue_with_those_that_have()
     assert (busy.session.queued, idle.session.queued) == (4, 0)
     idle.session.fill()
     assert idle.sent() == []
+
+
+def test_identifiers_in_use_are_passed_over_where_there_are_many() -> None:
+    bench = Bench()
+    bench.deliver("x" * 301)
+    for packet_id in (1, 2, 300):
+        bench.acks.on_puback(bench.session, packet_id, 0)
+    bench.sent()
+    bench.session.window.continue_at(1)
+    bench.deliver("abcd")
+    assert [packet.packet_id for packet in bench.sent()] == [1, 2, 300, 302]  # type: ignore[union-attr]
+
+
+def test_a_message_under_way_to_a_session_that_ended_is_dropped_and_not_stored() -> None:
+    bench = Bench(durable=True)
+    bench.session.detach()
+    bench.session.is_over = True
+    assert bench.deliver("a") == [False]
+    assert bench.session.drops == {SESSION_EXPIRED: 1}
+    assert bench.effects.changes == []
