@@ -3,8 +3,9 @@
 from typing import Final, final
 
 from mqttlite.core.sink import Sink
-from mqttlite.topics.namespaces import SHARED, parse_filter
+from mqttlite.topics.namespaces import parse_filter
 
+_SHARE: Final = b"$share/"
 _NO_LOCAL: Final = 4
 _RETAIN_AS_PUBLISHED: Final = 8
 _IDENTIFIER_SHIFT: Final = 4
@@ -81,8 +82,7 @@ class Subscription(Binding):
         if retain_as_published:
             options |= _RETAIN_AS_PUBLISHED
         self._options: Final = options
-        parsed = parse_filter(topic_filter)
-        self.share_name: Final = parsed.name if parsed.namespace == SHARED else b""
+        self.share_name: Final = parse_filter(topic_filter).name if topic_filter.startswith(_SHARE) else b""
         """Of a shared subscription; empty for any other."""
 
     @property

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change, RemoveReceived, SaveReceived
 from mqttlite.core.connection import CLOSED
 from mqttlite.core.limits import Limits
@@ -224,11 +223,11 @@ def _by_the_long_way(world: World, client: Client, frame: bytes) -> None:
     broker = world.broker
     broker.effects.now = world.now
     try:
-        broker._on_packet(client.connection, frame[0], frame[body:])
+        broker._packet_loop._on_packet(client.connection, frame[0], frame[body:])
     except Exception as error:
-        broker._fail(client.connection, error)  # type: ignore[arg-type]
+        broker._closing.fail(client.connection, error)  # type: ignore[arg-type]
     if broker.effects.overflowed:
-        broker._cut_overflowed()
+        broker._closing.end_overflowed()
     world.settle()
 
 
@@ -274,6 +273,5 @@ def test_short_cuts_and_cut_chunks_have_the_effects_of_packets_decoded_one_by_on
 
 
 def test_what_it_is_compared_with_does_not_take_the_short_cuts() -> None:
-    assert hasattr(Broker, "_on_packet")
     effects = played(V5, V311, [Publish(b"a", b"1"), Disconnect()], [], True)
     assert effects == played(V5, V311, [Publish(b"a", b"1"), Disconnect()], [], False)
