@@ -27,6 +27,7 @@ class FanOut(Job):
     """Either `message` or `batch` is given."""
 
     __slots__ = (
+        "_at_once",
         "_batch",
         "_drops",
         "_effects",
@@ -51,6 +52,7 @@ class FanOut(Job):
         message: Message | None,
         batch: PublishBatch | None,
         tally: Tally,
+        at_once: bool,
     ) -> None:
         self._effects: Final = effects
         self._drops: Final = drops
@@ -62,6 +64,7 @@ class FanOut(Job):
         self._next = 0
         self._shapes = _NO_SHAPES
         """The deliveries that most receivers share, by QoS."""
+        self._at_once: Final = at_once
         self.tally: Final = tally
         self.done = False
         self.on_done: Callable[[], None] | None = None
@@ -91,7 +94,7 @@ class FanOut(Job):
             assert batch is not None
             size, work = batch.message_bytes() * batch.count, DELIVERY_WORK + batch.count
         while self._next < end:
-            if not has_budget(effects):
+            if not self._at_once and not has_budget(effects):
                 return False
             receiver: Receiver | None = receivers[self._next]
             self._next += 1

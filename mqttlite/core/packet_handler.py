@@ -135,7 +135,11 @@ class PacketHandler:
             connection.received_qos0 += (stop - at) // size
             session = connection.session
             assert session is not None
-            self._router.forward(route, topic, data, at, stop, size, head_end - at, connection.version, session, raw)
+            fan_out = self._router.forward(
+                route, topic, data, at, stop, size, head_end - at, connection.version, session, raw
+            )
+            if fan_out is not None:
+                self._wait_for(connection, fan_out)
             return stop
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         qos = first >> 1 & 3
@@ -251,7 +255,7 @@ class PacketHandler:
             connection.received_qos0 += 1
             session = connection.session
             assert session is not None
-            self._router.publish(message, self._routes.find(topic), session)
+            self._wait_for(connection, self._router.publish(message, self._routes.find(topic), session))
 
     def _unalias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
         if alias > self._limits.topic_alias_maximum:
@@ -295,21 +299,29 @@ class PacketHandler:
             self._router.drops.add(SCHEMA_INVALID, 1, message.topic)
             self._acknowledge(receipt, Tally(int(ReasonCode.PAYLOAD_FORMAT_INVALID)))
 
+    def _wait_for(self, connection: Connection, fan_out: FanOut) -> None:
+        """Let a connection's next packets wait for the end of a fan-out, so that no message overtakes another."""
+        if not fan_out.done:
+            connection.waits_for = A_FAN_OUT
+            connection.deferred = True
+            fan_out.on_done = partial(self._resume, connection)
+
+    def _resume(self, connection: Connection) -> None:
+        if connection.state != CLOSED:
+            connection.waits_for = NOTHING
+            self._effects.deferred.append(connection.number)
+
     def _settle(self, receipt: Receipt, fan_out: FanOut) -> None:
         """Acknowledge messages once all receivers had theirs; until then the connection's next packets wait."""
         if fan_out.done:
             self._acknowledge(receipt, fan_out.tally)
             return
-        receipt.connection.waits_for = A_FAN_OUT
-        receipt.connection.deferred = True
+        self._wait_for(receipt.connection, fan_out)
         fan_out.on_done = partial(self._on_fan_out, receipt, fan_out.tally)
 
     def _on_fan_out(self, receipt: Receipt, tally: Tally) -> None:
-        connection = receipt.connection
         receipt.is_durable = True  # of what the earlier parts changed, some may not be committed yet
-        if connection.state != CLOSED:
-            connection.waits_for = NOTHING
-            self._effects.deferred.append(connection.number)
+        self._resume(receipt.connection)
         self._acknowledge(receipt, tally)
 
     def _acknowledge(self, receipt: Receipt, tally: Tally) -> None:

@@ -66,10 +66,11 @@ class Router:
         version: int,
         source: Source,
         raw: RawProperties = NO_PROPERTIES,
-    ) -> None:
+    ) -> FanOut | None:
         """Forward `data[start:end]`: QoS 0 packets of one topic, of `size` bytes each, the payload `head` bytes in.
 
-        All have the properties in `raw`. Receivers of the publisher's protocol version get the bytes as they are.
+        All have the properties in `raw`. Receivers of the publisher's protocol version get the bytes as they are. For
+        the others there is a fan-out; until it is done, the publisher's next messages must wait.
         """
         messages = (end - start) // size
         effects = self._effects
@@ -82,10 +83,10 @@ class Router:
                 start += len(traces) * size
                 messages -= len(traces)
                 if messages == 0:
-                    return
+                    return None
         if not allowed:
             self.drops.add(_why_refused(route), messages, topic)
-            return
+            return None
         piece = data[start:end]
         if version == V5:
             same, different = route.direct5, route.direct3
@@ -115,15 +116,17 @@ class Router:
             batch = PublishBatch(topic, piece, size, head, 0, version, raw, raw.expires_at(effects.now))
             tally = Tally()
             tally.reached = reached
-            self._start(route.others, route.sinks, source, None, batch, tally)
-        elif reached == 0:
+            return self._start(route.others, route.sinks, source, None, batch, tally)
+        if reached == 0:
             self.drops.add(NO_SUBSCRIBERS, messages, topic)
+        return None
 
-    def publish(self, message: Message, route: Route, source: Source) -> FanOut:
+    def publish(self, message: Message, route: Route, source: Source, at_once: bool = False) -> FanOut:
         """Retain and distribute a message.
 
         The code of the tally is that of PUBACK, and final once the fan-out is done: 0, 0x10 where nobody subscribes,
-        0x87 where the client may not publish, 0x97 where a queue or the room for retained messages is full.
+        0x87 where the client may not publish, 0x97 where a queue or the room for retained messages is full. With
+        `at_once` it is done when this returns, whatever it costs.
         """
         tally = Tally()
         allowed = route.is_open or self._may_publish(route, message.topic, source)
@@ -141,7 +144,7 @@ class Router:
             return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
         if message.retain and not self.retained.put(message):  # [MQTT-3.3.1-8]
             tally.code = QUOTA_EXCEEDED
-        return self._start(route.receivers, route.sinks, source, message, None, tally)
+        return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)
 
     def publish_batch(self, batch: PublishBatch, route: Route, source: Source) -> FanOut:
         """The same for each message of a batch of QoS 1 or 2, receiver by receiver.
@@ -165,8 +168,9 @@ class Router:
         message: Message | None,
         batch: PublishBatch | None,
         tally: Tally,
+        at_once: bool = False,
     ) -> FanOut:
-        fan_out = FanOut(self._effects, self.drops, receivers, sinks, source, message, batch, tally)
+        fan_out = FanOut(self._effects, self.drops, receivers, sinks, source, message, batch, tally, at_once)
         self._jobs.start(fan_out)
         return fan_out
 
@@ -199,7 +203,7 @@ class Router:
             expires_at = raw.expires_at(self._effects.now)
             message = Message(topic, data[start + head : start + size], 0, False, NONE, expires_at, raw)
             message.trace = trace
-            self.publish(message, route, source)
+            self.publish(message, route, source, at_once=True)  # the messages behind them must not overtake
             start += size
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from mqttlite.core.broker import Broker
+from mqttlite.core.fan_out import FanOut
 from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.source import THE_BROKER
 
@@ -49,6 +50,8 @@ class PublishQueue:
         self._call_soon: Final = asyncio.get_running_loop().call_soon if call_soon is None else call_soon
         self._clock: Final = clock
         self._messages: Final[deque[_Message]] = deque()
+        self._under_way: FanOut | None = None
+        """The fan-out of the latest message, which may take several loop iterations."""
         self._is_scheduled = False
 
     def __len__(self) -> int:
@@ -73,15 +76,22 @@ class PublishQueue:
         if not self._messages:
             return
         ends_at = self._clock() + SLICE_S
-        self._publish_oldest()
         effects = self._core.effects
-        while self._messages and effects.work < ITERATION_WORK and self._clock() < ends_at:
+        while self._is_free() and self._messages:
             self._publish_oldest()
+            if effects.work >= ITERATION_WORK or self._clock() >= ends_at:
+                break
         self._wake()
         if self._messages:
             self._is_scheduled = True
             self._call_soon(self._publish_slice)
 
+    def _is_free(self) -> bool:
+        """Whether the latest message is with all its receivers: the next must not overtake it."""
+        return self._under_way is None or self._under_way.done
+
     def _publish_oldest(self) -> None:
         message = self._messages.popleft()
-        self._core.publish(message.topic, message.payload, 0, message.retain, self._now(), source=THE_BROKER)
+        self._under_way = self._core.publish(
+            message.topic, message.payload, 0, message.retain, self._now(), source=THE_BROKER
+        )
