@@ -124,8 +124,8 @@ class Broker:
         self.router.authorize(authorizer)
         self._routes.authorize(authorizer)
         for connection in self._online.values():
-            if connection.session is not None:
-                connection.session.role = authorizer.role_of(connection.client_id, connection.username)
+            assert connection.session is not None, "the client is connected"
+            connection.session.role = authorizer.role_of(connection.client_id, connection.username)
 
     def bind(self, topic_filter: bytes, sink: Sink) -> None:
         """Hand every message that a topic filter matches to a sink, until `unbind`.

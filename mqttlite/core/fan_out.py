@@ -108,7 +108,8 @@ class FanOut(Job):
             effects.work += work
             if message is not None:
                 self._deliver(receiver, message)
-            elif batch is not None:
+            else:
+                assert batch is not None
                 receiver.accept_batch(batch, tally)
         return True
 
@@ -119,7 +120,8 @@ class FanOut(Job):
             if self._message is not None:
                 self._effects.pending_bytes += self._message.size()
                 sink.accept(self._message, self._source, self.tally)
-            elif self._batch is not None:
+            else:
+                assert self._batch is not None
                 self._effects.pending_bytes += self._batch.message_bytes() * self._batch.count
                 sink.accept_batch(self._batch, self._source, self.tally)
 

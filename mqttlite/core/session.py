@@ -217,16 +217,13 @@ class Session(Source):
         return SENT
 
     def deliver_batch(self, run: PublishBatch, qos: int) -> int:
-        """Take the first messages of a run as one block; how many. `deliver` is for the others.
+        """Send the first messages of a batch as one block, at QoS 1 or 2; how many. `deliver` is for the others.
 
-        None where each is to be looked at: it waits, it is to be made durable, or the client takes no such packet.
+        It sends none where a message must wait, be made durable, or have a frame of its own.
         """
         outbox = self.outbox
         if outbox is None or outbox.max_packet_bytes or outbox.topic_alias_maximum:
             return 0
-        if qos == 0:
-            outbox.offer(run.frames(outbox.version, 0, 0, run.count), run.count, run.expires_at)
-            return run.count
         window = self.window
         count = run.count if run.count < window.quota else window.quota
         if self.expiry_interval or self._must_wait(outbox):

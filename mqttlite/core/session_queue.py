@@ -66,5 +66,5 @@ class SessionQueue:
         """A message of that sequence was sent by an earlier broker: the next has another."""
         if sequence < 0:
             self._ahead = min(self._ahead, sequence)
-        elif not self.deliveries:
-            self.first = max(self.first, sequence + 1)
+        else:
+            self.first = self.first if self.deliveries else max(self.first, sequence + 1)

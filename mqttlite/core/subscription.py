@@ -22,7 +22,7 @@ class Binding:
 
     def join(self, plan: "RoutePlan") -> None:
         """Add the receiver to the plan of a topic that the filter matches."""
-        raise NotImplementedError
+        raise AssertionError("each kind of binding has its own")
 
 
 @final

@@ -34,10 +34,6 @@ class Wills(Job):
         self._blocked: Final[dict[int, None]] = {}
         self._held_until: Deadline | None = None
 
-    def __len__(self) -> int:
-        """How many wait."""
-        return len(self._due)
-
     def publish(self, message: Message, session: Session, was_saved: bool) -> None:
         """Publish the will of a session: now if the budget has room, else after those that are due already.
 

@@ -168,3 +168,28 @@ def test_deep_filters_cost_more_than_flat_ones(levels: int) -> None:
     client.lose()
     feed_connect(world, "c")
     assert (world.broker.subscriptions > 0) == (levels == 100)
+
+
+def test_nobody_gets_what_a_session_subscribed_to_that_is_being_taken_apart() -> None:
+    world = World()
+    grown(world)
+    world.broker.effects.work = 0
+    assert world.broker.end_session("big", world.now)
+    assert len(world.broker.jobs) == 1
+    assert publish_now(world, "a/b/c/d/e/f/1/x", "x") == 0x10
+    world.settle()
+    assert world.broker.subscriptions == 0
+
+
+def test_two_former_sessions_of_a_client_are_taken_apart_beside_each_other() -> None:
+    world = World()
+    grown(world)
+    first = feed_connect(world, "big")
+    subscribe_now(world, first, "a/b/c/d/e/f/1/x")
+    world.broker.effects.work = ITERATION_WORK
+    assert world.broker.end_session("big", world.now)
+    assert len(world.broker.jobs) == 2
+    assert publish_now(world, "a/b/c/d/e/f/1/x", "x") == 0x10
+    world.settle()
+    assert world.broker.subscriptions == 0
+    assert publish_now(world, "a/b/c/d/e/f/1/x", "x") == 0x10
