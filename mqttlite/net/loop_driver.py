@@ -353,7 +353,7 @@ class LoopDriver(LinkDriver):
         try:
             self.broker.tick(self._loop.time())
         finally:
-            self.run()
+            self.wake()  # after this iteration's writes: what links got from one another goes before what jobs made
 
     def _arm(self) -> None:
         """Let the one timer fire when the core has something due."""
