@@ -106,7 +106,7 @@ class FanOut(Job):
             if message is not None:
                 self._deliver(receiver, message)
             elif batch is not None:
-                receiver.accept_batch(batch, tally)
+                effects.work += receiver.accept_batch(batch, tally) * DELIVERY_WORK
         return True
 
     def _to_sinks(self) -> None:
