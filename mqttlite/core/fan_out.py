@@ -110,7 +110,7 @@ class FanOut(Job):
                 self._deliver(receiver, message)
             else:
                 assert batch is not None
-                receiver.accept_batch(batch, tally)
+                effects.work += receiver.accept_batch(batch, tally) * DELIVERY_WORK
         return True
 
     def _to_sinks(self) -> None:

@@ -152,6 +152,10 @@ MAX_OPEN_QUESTIONS: Final = 65_536
 """Questions that wait for an answer, one for each connection that authenticates: when the authenticator hangs, more
 clients than this are told to come again (0x89)."""
 
+BATCH_MESSAGES: Final = 1_024
+"""Messages handled as one batch. A receiver gets a batch in one go, and may have to take each message by itself: some
+milliseconds for that many."""
+
 DELIVERY_WORK: Final = 4
 """What it costs to hand a message to one session or sink."""
 
@@ -161,7 +165,7 @@ OUTBOXES_PER_WORK_UNIT: Final = 4
 PACKET_WORK: Final = 4
 ROUTE_WORK: Final = 8
 """What a packet that is decoded costs, with a unit for each `BYTES_PER_WORK_UNIT`, and what a new route costs, with a
-unit for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions and for as many subscriptions found there."""
+unit for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions and one for each subscription found there."""
 
 BYTES_PER_WORK_UNIT: Final = 8
 STEPS_PER_WORK_UNIT: Final = 16

@@ -14,7 +14,7 @@ from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.connection import A_FAN_OUT, CLOSED, NOTHING, Connection
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
-from mqttlite.core.limits import MAX_RAW_PROPERTIES_BYTES, Limits
+from mqttlite.core.limits import BATCH_MESSAGES, MAX_RAW_PROPERTIES_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
 from mqttlite.core.reasons import SCHEMA_INVALID
 from mqttlite.core.route import Route
@@ -128,6 +128,7 @@ class PacketHandler:
         if first == 0x30:
             size = stop - at
             if stop < end:
+                end = min(end, at + size * BATCH_MESSAGES)
                 same = head_end - at
                 prefix = data[at:head_end]
                 while stop + size <= end and data[stop : stop + same] == prefix:  # `startswith` is slower by a factor
@@ -154,6 +155,7 @@ class PacketHandler:
             return stop
         size = stop - at
         if stop < end:
+            end = min(end, at + size * BATCH_MESSAGES)
             same = topic_end - at
             prefix = data[at:topic_end]
             raw_from, raw_to = raw_at - at, head_end - at

@@ -72,32 +72,30 @@ class Receiver:
             outcome = self.session.deliver_qos0(delivery)
             tally.count(outcome, _why_dropped(self.session.outbox))
 
-    def accept_batch(self, batch: PublishBatch, tally: Tally) -> None:
-        """Hand the messages of a batch to the session: those that are traced one by one, the others together."""
+    def accept_batch(self, batch: PublishBatch, tally: Tally) -> int:
+        """Hand the messages of a batch to the session; how many it took one by one.
+
+        Those are the traced ones, and those that wait, are to be durable or have to be measured for the client.
+        """
         qos = batch.qos if batch.qos < self.qos else self.qos
         if qos and not batch.traces and not self.identifiers:
             taken = self.session.deliver_batch(batch, qos)
             tally.sent += taken
-            if taken < batch.count:
-                self._accept_each(batch, taken, batch.count, qos, tally)
-            return
-        taken = len(batch.traces)
-        if taken:
-            self._accept_each(batch, 0, taken, qos, tally)
-        if taken == batch.count:
-            return
+            self._accept_each(batch, taken, batch.count, qos, tally)
+            return batch.count - taken
+        traced = len(batch.traces)
+        self._accept_each(batch, 0, traced, qos, tally)
+        if traced == batch.count:
+            return traced
         rest = batch.untraced()
         if qos == 0:
-            self._accept_qos0(rest, tally)
-            return
-        if not self.identifiers:
-            sent = self.session.deliver_batch(rest, qos)
-            tally.sent += sent
-            taken += sent
-        if taken < batch.count:
-            self._accept_each(batch, taken, batch.count, qos, tally)
+            return traced + self._accept_qos0(rest, tally)
+        sent = 0 if self.identifiers else self.session.deliver_batch(rest, qos)
+        tally.sent += sent
+        self._accept_each(batch, traced + sent, batch.count, qos, tally)
+        return batch.count - sent
 
-    def _accept_qos0(self, batch: PublishBatch, tally: Tally) -> None:
+    def _accept_qos0(self, batch: PublishBatch, tally: Tally) -> int:
         session = self.session
         outbox = session.outbox
         if outbox is None:
@@ -105,11 +103,13 @@ class Receiver:
             tally.drop(QOS0_OFFLINE, batch.count)
         elif outbox.max_packet_bytes or (self.identifiers and outbox.topic_alias_maximum):
             self._accept_each(batch, 0, batch.count, 0, tally)
+            return batch.count
         elif outbox.topic_alias_maximum:
             send_aliased(outbox, batch, tally)
         else:
             form = batch.identified(self.identifiers) if self.identifiers else batch
             offer(outbox, form.frames(outbox.version, 0, 0, form.count), form.count, form.expires_at, tally)
+        return 0
 
     def _accept_each(self, batch: PublishBatch, start: int, end: int, qos: int, tally: Tally) -> None:
         """Some messages of a batch, one by one; the tally learns the positions of those with a full queue."""

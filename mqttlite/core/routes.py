@@ -162,7 +162,7 @@ class Routes:
         """What the tree says now of a valid topic name."""
         plan = RoutePlan()
         matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
-        self._effects.work += ROUTE_WORK + (self._tree.steps + len(matching)) // STEPS_PER_WORK_UNIT
+        self._effects.work += ROUTE_WORK + self._tree.steps // STEPS_PER_WORK_UNIT + len(matching)
         for binding in matching:
             binding.join(plan)
         if self._ending:

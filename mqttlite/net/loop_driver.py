@@ -170,15 +170,19 @@ class LoopDriver(LinkDriver):
     def _write_dirty(self, effects: Effects, committing: bool, in_time: bool) -> None:
         """Write the outboxes that became dirty, as far as this iteration has room for them.
 
-        `in_time` says that the commit under way holds all changes up to now.
+        `in_time` says that the commit under way holds all changes up to now. Where others wait, and this iteration has
+        written its part, they stay the first of the next one.
         """
-        dirty, effects.dirty = effects.dirty, []
         links = self.links
         unwritten = self._unwritten
         before = len(unwritten)
         writes_kept = WRITES_PER_ITERATION - NEW_WRITES if before else 0
         writes_left = self._writes_left
         bytes_left = self._bytes_left
+        if before and (writes_left <= writes_kept or bytes_left <= 0):
+            self.wake()
+            return
+        dirty, effects.dirty = effects.dirty, []
         for outbox in dirty:
             if outbox.awaits_commit and committing:
                 self._hold(outbox, in_time)

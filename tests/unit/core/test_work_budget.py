@@ -5,8 +5,10 @@ import pytest
 from mqttlite.core.connection import CLOSED, CONNECTED
 from mqttlite.core.jobs import Job
 from mqttlite.core.limits import (
+    BATCH_MESSAGES,
     CHUNK_BYTES_PER_WORK_UNIT,
     CLOSE_WORK,
+    DELIVERY_WORK,
     FILL_BYTES,
     ITERATION_WORK,
     LEAST_SHARE,
@@ -252,3 +254,31 @@ def test_a_delayed_will_and_an_expiry_are_due_as_deadlines() -> None:
     assert reader.payloads() == ["late"]
     world.advance(95)
     assert world.broker.sessions.get("c") is None
+
+
+def test_messages_that_a_receiver_takes_one_by_one_are_charged_and_come_in_batches_of_a_bounded_size() -> None:
+    world = World()
+    away = world.connect("away", expiry=100)
+    away.subscribe("t", qos=1)
+    away.lose()
+    publisher = world.connect("publisher")
+    world.settle()
+    end_iteration(world.broker.effects)
+    packets = [encode(Publish(b"t", b"", 1, packet_id=number), V5) for number in range(1, 5_001)]
+    world.broker.feed(publisher.connection, b"".join(packets), world.now)
+    assert publisher.connection.deferred
+    assert ITERATION_WORK <= world.broker.effects.work < ITERATION_WORK + BATCH_MESSAGES * (DELIVERY_WORK + 2)
+    session = world.broker.sessions.get("away")
+    assert session is not None
+    assert 0 < session.queued <= ITERATION_WORK // DELIVERY_WORK + BATCH_MESSAGES
+    world.settle()
+    assert session.queued == 5_000
+
+
+def test_a_route_is_charged_for_each_subscription_found() -> None:
+    world = World()
+    for number in range(50):
+        world.connect(f"c{number}").subscribe("t")
+    end_iteration(world.broker.effects)
+    world.broker.publish(b"t", b"x", 0, False, world.now)
+    assert world.broker.effects.work >= 50 * (1 + DELIVERY_WORK)

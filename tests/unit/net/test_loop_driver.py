@@ -169,12 +169,13 @@ async def test_the_bytes_of_one_iteration_are_bounded_as_well() -> None:
     assert max(bench.bytes.values()) < BYTES_PER_ITERATION + (1 << 20) + 100
 
 
-async def test_a_message_for_one_passes_a_message_for_many() -> None:
+@pytest.mark.parametrize("size", [3, 1_000])
+async def test_a_message_for_one_passes_a_message_for_many(size: int) -> None:
     bench = Bench()
     await bench.clients(MANY, b"t")
     publisher, _ = await bench.client("publisher")
     other, socket = await bench.client("other")
-    publisher.data_received(encode(Publish(b"t", b"one"), V5))
+    publisher.data_received(encode(Publish(b"t", bytes(size)), V5))
     await bench.pass_by()
     begun = bench.iteration
     other.data_received(encode(Pingreq(), V5))
