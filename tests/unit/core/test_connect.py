@@ -6,7 +6,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.topics.names import MAX_LEVELS
 from mqttlite.wire.constants import V5, V31, V311
-from mqttlite.wire.packets import Connack, Connect, Pingreq, Publish, Subscribe, Will
+from mqttlite.wire.packets import Connack, Connect, Publish, Subscribe, Will
 from mqttlite.wire.properties import NONE, Properties
 from tests.support.core_driver import Client, World, publishes, request
 from tests.support.packets import raw
@@ -22,35 +22,6 @@ def refused(world: World, packet: Connect) -> Client:
 
 
 # ── taken ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("version", [V31, V311])
-def test_before_5_0_a_connack_says_that_the_client_may_come_in(version: int) -> None:
-    world = World()
-    client = world.open(version)
-    assert client.connect("c", clean_start=False) == Connack(False)
-    client.lose()
-    assert world.open(version).connect("c", clean_start=False) == Connack(version != V31)
-
-
-def test_a_5_0_connack_says_what_differs_from_the_standards_defaults() -> None:
-    world = World(Limits(receive_maximum=7, max_packet_bytes=1_000, topic_alias_maximum=3))
-    connack = world.open().connect("c", keep_alive=60, expiry=10)
-    assert connack is not None
-    properties = connack.properties
-    assert (properties.receive_maximum, properties.maximum_packet_size, properties.topic_alias_maximum) == (7, 1_000, 3)
-    assert properties.assigned_client_identifier is None
-    assert properties.server_keep_alive is None
-    assert properties.session_expiry_interval is None
-
-
-def test_the_client_hears_where_the_broker_decided_otherwise() -> None:
-    world = World(Limits(server_keep_alive_s=30, max_session_expiry_s=5))
-    connack = world.open().connect("", keep_alive=31, expiry=6)
-    assert connack is not None
-    assert connack.properties.server_keep_alive == 30
-    assert connack.properties.session_expiry_interval == 5
-    assert connack.properties.assigned_client_identifier == "auto-1"
 
 
 @pytest.mark.parametrize(("asked", "ours", "in_force"), [(0, 0, 0), (9, 0, 9), (0, 9, 9), (8, 9, 8), (10, 9, 9)])
@@ -84,26 +55,7 @@ def test_what_was_agreed_is_known_of_the_connection() -> None:
     assert world.connect("d", username="someone").connection.username == "someone"
 
 
-def test_what_follows_connect_in_the_same_chunk_is_heard() -> None:
-    world = World()
-    client = world.open()
-    client.send(Connect("c"), Subscribe(1, (request("t"),)), Publish(b"t", b"x"), Pingreq())
-    assert [type(packet).__name__ for packet in client.received()] == ["Connack", "Suback", "Publish", "Pingresp"]
-
-
 # ── refused ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("version", "clean_start", "taken"), [(V31, True, False), (V311, True, True), (V311, False, False)]
-)
-def test_before_5_0_an_empty_identifier_goes_only_with_a_clean_session(
-    version: int, clean_start: bool, taken: bool
-) -> None:
-    world = World()
-    client = world.open(version)
-    assert client.connect("", clean_start=clean_start) == Connack(False, 0 if taken else 2)
-    assert client.closed is not taken
 
 
 def test_an_authentication_method_is_refused_by_name() -> None:
@@ -120,14 +72,6 @@ def test_a_will_for_no_topic_name_is_refused(topic: bytes) -> None:
     assert isinstance(connack, Connack)
     assert connack.reason_code == 0x90
     assert refused(World(), Connect("c", V311, will=Will(topic, b""))).received() == [], "3.1.1 has no word for it"
-
-
-def test_an_unknown_version_is_answered_in_3_1_1() -> None:
-    world = World()
-    client = world.open(V311)
-    client.send_bytes(raw("10 0d 0004 'MQTT' 06 02 0000 0001 'c'"))
-    assert client.received() == [Connack(False, 1)]
-    assert client.closed
 
 
 def test_a_malformed_connect_is_answered_as_its_version_can_say() -> None:
@@ -156,13 +100,6 @@ def test_what_is_no_connect_is_named_and_gets_no_answer(chunk: bytes, detail: st
     assert client.closed
     assert client.received() == []
     assert client.connection.close_detail == detail
-
-
-def test_a_second_connect_is_a_protocol_error() -> None:
-    client = World().connect("c")
-    client.send(Connect("c"))
-    assert client.closed
-    assert client.connection.close_reason == CloseReason.PROTOCOL_ERROR
 
 
 # ── authentication ─────────────────────────────────────────────────────────────────────────────────────────────────
