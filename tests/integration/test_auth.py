@@ -226,16 +226,6 @@ async def test_mqtt_4_12_0_4_a_wrong_password_and_an_unknown_user_look_alike(
     assert [line.split()[1] for line in trace] == ["CONNECT", "AUTH", "AUTH", "CONNACK"]
 
 
-async def test_mqtt_4_12_0_1_another_method_is_refused(rig: Rig, users: Path) -> None:
-    broker = await guarded(rig, users)
-    device = await rig.dial(broker.port)
-    device.hello("device", properties=Properties(authentication_method="SCRAM-SHA-1", authentication_data=b"n,,"))
-    assert (await device.expect(Connack)).reason_code == 0x8C
-    open_broker = await rig.broker()
-    with pytest.raises(ConnectRefused, match="not known here"):
-        await Client("127.0.0.1", open_broker.port, authentication=ScramSha256("ann", "secret")).__aenter__()
-
-
 @pytest.mark.parametrize(
     ("answer", "code"),
     [

@@ -10,7 +10,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.net.link import WRITE_BUFFER_BYTES
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.packets import Ack, Disconnect, Publish
+from mqttlite.wire.packets import Disconnect
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import PATIENCE_S, Device, until
@@ -126,21 +126,6 @@ async def test_qos_1_in_window_and_queue_is_not_lost(rig: Rig) -> None:
     assert numbers([(await subscriber.message())[1] for _ in range(110)]) == list(range(110))
     assert await publisher.published("flood", payload(150)) == 0
     assert numbers([(await subscriber.message())[1]]) == [150]
-
-
-async def test_a_subscriber_that_reads_and_does_not_acknowledge_gets_its_window_and_no_more(rig: Rig) -> None:
-    broker = await rig.broker()
-    subscriber = await rig.device(broker.port, "slow", properties=Properties(receive_maximum=3))
-    await subscriber.subscribe("flood", 1)
-    publisher = await rig.device(broker.port, "publisher")
-    for number in range(10):
-        assert await publisher.published("flood", payload(number)) == 0
-    await subscriber.ping()
-    sent = [packet for packet in subscriber.waiting() if isinstance(packet, Publish)]
-    assert numbers([packet.payload for packet in sent]) == [0, 1, 2]
-    subscriber.send(Ack(4, sent[1].packet_id))
-    await subscriber.ping()
-    assert len(subscriber.waiting()) == 4
 
 
 @pytest.mark.slow

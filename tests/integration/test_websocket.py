@@ -173,29 +173,6 @@ async def test_a_packet_may_come_in_a_frame_for_each_byte(broker: Broker) -> Non
     await device.close()
 
 
-async def test_a_message_may_come_in_fragments_with_pings_between_them(broker: Broker) -> None:
-    device = await dial(broker.port)
-    web = web_of(device)
-    web.send(BytesMessage(CONNECT[:5], message_finished=False))
-    web.send(Ping(b"between"), BytesMessage(b"", message_finished=False))
-    web.send(BytesMessage(CONNECT[5:], message_finished=True))
-    await device.expect(Connack)
-    assert web.pongs == [b"between"]
-    await device.close()
-
-
-async def test_the_socket_may_give_it_byte_by_byte(broker: Broker) -> None:
-    data = request() + b"".join([raw("82 80"), b"1234", bytes([0x82, 0x80 | len(CONNECT), 0, 0, 0, 0]), CONNECT])
-    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
-    for number in range(len(data)):
-        writer.write(data[number : number + 1])
-        await asyncio.sleep(0)
-    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
-    assert (await reader.readexactly(3))[2] == 0x20  # a frame, and CONNACK in it
-    writer.close()
-    await writer.wait_closed()
-
-
 async def test_a_flood_of_empty_frames_before_connect_is_ended_and_others_are_served(rig: Rig, broker: Broker) -> None:
     device = await dial(broker.port)
     page = web_of(device)

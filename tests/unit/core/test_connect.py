@@ -5,10 +5,10 @@ import pytest
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.topics.names import MAX_LEVELS
-from mqttlite.wire.constants import V5, V31, V311
-from mqttlite.wire.packets import Connack, Connect, Publish, Subscribe, Will
-from mqttlite.wire.properties import NONE, Properties
-from tests.support.core_driver import Client, World, publishes, request
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.packets import Connack, Connect, Will
+from mqttlite.wire.properties import Properties
+from tests.support.core_driver import Client, World
 from tests.support.packets import raw
 
 
@@ -105,59 +105,6 @@ def test_what_is_no_connect_is_named_and_gets_no_answer(chunk: bytes, detail: st
 # ── authentication ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_client_that_must_authenticate_waits_for_the_verdict_and_its_packets_with_it() -> None:
-    world = World()
-    client = world.open(must_authenticate=True)
-    assert client.connect("c", username="u", password=b"p") is None
-    (question,) = world.questions
-    assert (question.number, question.client_id, question.username, question.password) == (1, "c", "u", b"p")
-    client.send(Subscribe(1, (request("t"),)))
-    client.send_bytes(raw("30 05 0001 't' 00"))
-    assert client.received() == []
-    world.answer(client, True)
-    assert [type(packet).__name__ for packet in client.received()] == ["Connack", "Suback"]
-    client.send_bytes(raw("'x'"))
-    assert publishes(client.received()) == [Publish(b"t", b"x")]
-
-
-def test_a_client_that_is_not_who_it_says_is_refused() -> None:
-    for version, code in [(V5, 0x86), (V311, 4), (V31, 4)]:
-        world = World()
-        client = world.open(version, must_authenticate=True)
-        client.connect("c")
-        world.answer(client, False)
-        (connack,) = client.received()
-        assert isinstance(connack, Connack)
-        assert connack.reason_code == code
-        assert client.closed
-        assert len(world.broker.sessions) == 0
-
-
-def test_a_verdict_that_comes_too_late_or_twice_is_harmless() -> None:
-    world = World()
-    gone = world.open(must_authenticate=True)
-    gone.connect("gone")
-    gone.lose()
-    world.answer(gone, True)
-    assert gone.received() == []
-    client = world.open(must_authenticate=True)
-    client.connect("c")
-    world.answer(client, True)
-    world.answer(client, False)
-    assert not client.closed
-
-
-def test_a_question_that_is_not_answered_in_time_ends_the_connection() -> None:
-    world = World(Limits(connect_timeout_s=10))
-    client = world.open(must_authenticate=True)
-    client.connect("c")
-    world.advance(9.9)
-    assert not client.closed
-    world.advance(0.1)
-    assert client.closed
-    assert client.connection.close_reason == CloseReason.CONNECT_TIMEOUT
-
-
 def test_a_former_connection_stays_until_the_new_client_is_let_in() -> None:
     world = World()
     first = world.connect("c")
@@ -191,7 +138,3 @@ def test_before_its_version_is_known_a_client_is_just_closed() -> None:
     assert client.closed
     assert client.received() == []
     assert client.connection.version == 0
-
-
-def test_properties_that_are_absent_are_none() -> None:
-    assert World().open(V311).connect("c") == Connack(False, 0, NONE)
