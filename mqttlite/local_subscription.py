@@ -135,7 +135,7 @@ class LocalSubscription:
     def _refuse(self) -> None:
         packet, session = self._unacknowledged, self._link.connection.session
         self.nacked += 1
-        if packet is not None and session is not None:
+        if packet is not None and packet.qos == 0 and session is not None:  # else its PUBACK or PUBREC says it
             session.drop(NACKED, 1, packet.topic)
         self._acknowledge(_UNSPECIFIED_ERROR)
 

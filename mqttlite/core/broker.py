@@ -5,6 +5,7 @@ The inputs are `open feed close · publish · answer tick`, with `block` and `un
 `Router.run`. Invariant: a `PeerError` ends the connection that caused it and reaches no other.
 """
 
+from collections.abc import Iterable
 from typing import Final, final
 
 from mqttlite.core.admission import Admission
@@ -82,7 +83,9 @@ class Broker:
         self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, rules, effects)
         self.router: Final = Router(self._routes, RetainedStore(effects, limits), Drops(effects), rules, effects, jobs)
         self._wills: Final = Wills(self._routes, self.router, deadlines, jobs, effects)
-        self.sessions: Final = Sessions(sessions, self._routes, self.router, self._wills, deadlines, effects, limits)
+        self.sessions: Final = Sessions(
+            sessions, self._routes, self.router, self._wills, deadlines, jobs, effects, limits
+        )
         self._closing: Final = Closing(
             connections, online, self.sessions, self._wills, self.questions, deadlines, jobs, effects, limits
         )
@@ -107,9 +110,9 @@ class Broker:
             limits,
         )
 
-    def restore(self, changes: list[Change], now: float) -> None:
-        """Begin with what a store kept. Call it before the first input."""
-        restore(changes, self.sessions, self.router, now)
+    def restore(self, batches: Iterable[list[Change]], now: float) -> None:
+        """Begin with what a store kept, as `Store.load` gives it. Call it before the first input."""
+        restore(batches, self.sessions, self.router, now)
         if self.effects.tracer is not None:
             self._routes.observe(self._routes.traffic)
 

@@ -8,18 +8,28 @@ from typing import Final, final
 
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.subscription import Subscription
+from mqttlite.wire.constants import V5
+from mqttlite.wire.packets import Will
 
 
 @final
 class SaveSession:
-    """A session begins, or changes its expiry. `expires_at` is 0.0 while it is connected or never expires."""
+    """A session begins, or changes its expiry or whose it is.
 
-    __slots__ = ("client_id", "expires_at", "expiry_interval")
+    `expires_at` is 0.0 while it is connected or never expires. `username` (None: anonymous) and protocol `version` are
+    those of its latest connection.
+    """
 
-    def __init__(self, client_id: str, expiry_interval: int, expires_at: float) -> None:
+    __slots__ = ("client_id", "expires_at", "expiry_interval", "username", "version")
+
+    def __init__(
+        self, client_id: str, expiry_interval: int, expires_at: float, username: str | None = None, version: int = V5
+    ) -> None:
         self.client_id: Final = client_id
         self.expiry_interval: Final = expiry_interval
         self.expires_at: Final = expires_at
+        self.username: Final = username
+        self.version: Final = version
 
 
 @final
@@ -51,31 +61,83 @@ class RemoveSubscription:
 
 
 @final
-class SaveMessage:
-    """A message for a session, under the packet identifier it will be sent with; order is the order of the changes."""
+class SaveWill:
+    """The client of a session is gone, and its will is due at that time."""
 
-    __slots__ = ("client_id", "delivery", "packet_id")
+    __slots__ = ("client_id", "due_at", "will")
 
-    def __init__(self, client_id: str, packet_id: int, delivery: Delivery) -> None:
+    def __init__(self, client_id: str, will: Will, due_at: float) -> None:
         self.client_id: Final = client_id
-        self.packet_id: Final = packet_id
+        self.will: Final = will
+        self.due_at: Final = due_at
+
+
+@final
+class RemoveWill:
+    """The will was published, or the client came back in time."""
+
+    __slots__ = ("client_id",)
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id: Final = client_id
+
+
+@final
+class Enqueue:
+    """A message for a session, which names it by its sequence.
+
+    Without a `packet_id` it waits, behind those that wait. With one it is sent at once, as by `Sent`: only the sequence
+    of such a message may be negative, for one that overtook the queue.
+    """
+
+    __slots__ = ("client_id", "delivery", "packet_id", "sequence")
+
+    def __init__(self, client_id: str, sequence: int, delivery: Delivery, packet_id: int = 0) -> None:
+        self.client_id: Final = client_id
+        self.sequence: Final = sequence
         self.delivery: Final = delivery
-
-
-@final
-class ReleaseMessage:
-    """A QoS 2 message reached its receiver; its identifier waits for PUBCOMP [MQTT-4.3.3-8]."""
-
-    __slots__ = ("client_id", "packet_id")
-
-    def __init__(self, client_id: str, packet_id: int) -> None:
-        self.client_id: Final = client_id
         self.packet_id: Final = packet_id
 
 
 @final
-class SettleMessage:
-    """A message or a released identifier is done with."""
+class Sent:
+    """The first message that waits is sent. Those that were sent keep the order of these changes."""
+
+    __slots__ = ("client_id", "packet_id", "sequence")
+
+    def __init__(self, client_id: str, sequence: int, packet_id: int) -> None:
+        self.client_id: Final = client_id
+        self.sequence: Final = sequence
+        self.packet_id: Final = packet_id
+
+
+@final
+class Settled:
+    """A message is done with: acknowledged, if it was sent; dropped, if it was the first that waits."""
+
+    __slots__ = ("client_id", "sequence")
+
+    def __init__(self, client_id: str, sequence: int) -> None:
+        self.client_id: Final = client_id
+        self.sequence: Final = sequence
+
+
+@final
+class SaveReleased:
+    """A QoS 2 message that was sent reached its receiver: it is done with, and its packet identifier waits for PUBCOMP
+    [MQTT-4.3.3-8]."""
+
+    __slots__ = ("client_id", "packet_id", "sequence")
+
+    def __init__(self, client_id: str, sequence: int, packet_id: int) -> None:
+        self.client_id: Final = client_id
+        self.sequence: Final = sequence
+        self.packet_id: Final = packet_id
+
+
+@final
+class RemoveReleased:
+    """PUBCOMP came for that identifier."""
 
     __slots__ = ("client_id", "packet_id")
 
@@ -127,9 +189,13 @@ Change = (
     | EndSession
     | SaveSubscription
     | RemoveSubscription
-    | SaveMessage
-    | ReleaseMessage
-    | SettleMessage
+    | SaveWill
+    | RemoveWill
+    | Enqueue
+    | Sent
+    | Settled
+    | SaveReleased
+    | RemoveReleased
     | SaveReceived
     | RemoveReceived
     | SaveRetained

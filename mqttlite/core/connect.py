@@ -1,4 +1,4 @@
-"""CONNECT: what we take, what we answer (5.0 §3.1, §3.2). The session and the sockets are other rooms' business."""
+"""CONNECT: what a client may send, and what the server answers (5.0 §3.1, §3.2). `Connecting` does what follows."""
 
 from typing import Final
 
@@ -23,14 +23,14 @@ from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import connack_return_code
 
 _ACCEPTANCES: Final = {present: encode(Connack(present, 0), V311) for present in (False, True)}
-"""The CONNACKs before 5.0, by whether a session is told of: 3.1 has no word for that, and leaves the byte unused."""
+"""The CONNACKs before 5.0, by Session Present, which 3.1 does not have."""
 
 
 def check(packet: Connect, peer: Peer) -> None:
-    """Raises a `PeerError` for a CONNECT that is well-formed and still not taken [MQTT-3.1.4-2].
+    """Raises a `PeerError` for a CONNECT that is well-formed and still not accepted [MQTT-3.1.4-2].
 
-    Client identifiers of at most `MAX_CLIENT_ID_CHARACTERS` are taken whatever they are [MQTT-3.1.3-5]; an empty one of
-    older clients only with clean session [3.1.1 MQTT-3.1.3-9].
+    Any client identifier of at most `MAX_CLIENT_ID_CHARACTERS` is accepted [MQTT-3.1.3-5]; an empty one from older
+    clients only with clean session [3.1.1 MQTT-3.1.3-9].
     """
     check_connect(peer.capabilities, packet)
     method = packet.properties.authentication_method
@@ -80,9 +80,9 @@ def check_response_topic(properties: Properties) -> None:
 
 
 def acceptance(connection: Connection, packet: Connect, limits: Limits, data: bytes | None = None) -> bytes:
-    """The CONNACK that lets a client in, with what the server does not leave at the standard's defaults.
+    """The CONNACK that accepts a client, with what differs from the standard's defaults.
 
-    `data` is a method's last word to the client. It has no reason string and no user properties [MQTT-3.2.2-20].
+    `data` is what a method says last to the client. It has no reason string and no user properties [MQTT-3.2.2-20].
     """
     if packet.version != V5:
         return _ACCEPTANCES[connection.session_present and packet.version == V311]
@@ -110,10 +110,10 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits, data: by
 
 
 def refusal(version: int, error: PeerError, largest: int) -> bytes:
-    """The CONNACK that says why not; empty where the version has no word for it and the connection is just closed.
+    """The CONNACK that refuses a client; empty where the version has no code for it, and the connection just closes.
 
     `largest` is the client's Maximum Packet Size, 0 for none [MQTT-3.1.2-24]. It says that there is no session
-    [MQTT-3.2.2-6] [3.1.1 MQTT-3.2.2-4]. Before 5.0 there is no word for what breaks the format
+    [MQTT-3.2.2-6] [3.1.1 MQTT-3.2.2-4]. Before 5.0 there is no code for what breaks the format
     [3.1.1 MQTT-3.1.4-1] [3.1.1 MQTT-3.2.2-6].
     """
     if version == V5:

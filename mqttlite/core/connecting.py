@@ -96,7 +96,9 @@ class Connecting:
             detail = "another connection uses this client identifier"
             self._closing.end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
         before = len(self._effects.changes)
-        session, present = self._sessions.open(client_id, packet.clean_start, expiry)
+        session, present = self._sessions.open(
+            client_id, packet.clean_start, expiry, connection.username, connection.version
+        )
         session.will = packet.will  # [MQTT-3.1.2-7]
         connection.clean_start = packet.clean_start
         connection.session_present = present

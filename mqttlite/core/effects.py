@@ -7,7 +7,7 @@ asks the questions and closes the links of the connections that ended.
 from typing import final
 
 from mqttlite.core.changes import Change
-from mqttlite.core.outbox import OutboxEffects
+from mqttlite.core.outbox import Outbox, OutboxEffects
 from mqttlite.core.question import Question
 from mqttlite.core.tracer import NO_SAMPLES
 
@@ -49,6 +49,12 @@ class Effects(OutboxEffects):
         to 0 at the end of each iteration."""
         self.pending_bytes = 0
         """About how many bytes the dirty outboxes hold. Bytes that several outboxes share count once for each."""
+
+    def record(self, change: Change, outbox: Outbox | None = None) -> None:
+        """The driver commits a change, and writes the outbox, if one is given, only after that."""
+        self.changes.append(change)
+        if outbox is not None:
+            outbox.awaits_commit = True
 
     @property
     def is_empty(self) -> bool:

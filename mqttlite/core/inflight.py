@@ -8,57 +8,78 @@ before.
 
 from typing import Final, final
 
-from mqttlite.core.message import Delivery, PublishBatch
+from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.wire.blocks import leading
 
 
 @final
-class _Sent:
-    """A message that was sent, or what of a run is in flight: `count` messages from its `at`th on."""
+class Unacknowledged:
+    """A message that was sent, or what of a batch is in flight: `count` messages from its `at`th on.
 
-    __slots__ = ("at", "count", "delivery", "next", "qos", "run")
+    `sequence` names the message in the store; a batch is none that is stored.
+    """
 
-    def __init__(self, delivery: Delivery | None, run: PublishBatch | None, count: int, qos: int) -> None:
+    __slots__ = ("at", "count", "delivery", "next", "qos", "run", "sequence")
+
+    def __init__(
+        self, delivery: Delivery | None, run: PublishBatch | None, count: int, qos: int, sequence: int
+    ) -> None:
         self.delivery: Final = delivery
         self.run: Final = run
         self.at = 0
         self.count = count
         self.qos: Final = qos
-        self.next: _Sent | None = None
+        self.sequence: Final = sequence
+        self.next: Unacknowledged | None = None
+
+    def message(self) -> Message:
+        """The message, which is no batch."""
+        assert self.delivery is not None
+        return self.delivery.message
+
+
+def is_watched(delivery: Delivery) -> bool:
+    """Whether somebody learns that it was acknowledged: the tracer, or its origin."""
+    return delivery.message.trace != 0 or delivery.origin is not None
 
 
 @final
 class Inflight:
-    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages", "traced")
+    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages", "watched")
 
     def __init__(self) -> None:
-        self._messages: dict[int, Delivery] = {}
-        self._first: _Sent | None = None
-        self._last: _Sent | None = None
+        self._messages: dict[int, Unacknowledged] = {}
+        self._first: Unacknowledged | None = None
+        self._last: Unacknowledged | None = None
         self._first_id = 0
         self._count = 0
-        self.traced = 0
-        """How many of them are; whoever adds or removes one says so here, so that nobody need look at the others."""
+        self.watched = 0
+        """How many of them are watched; the caller that adds or removes one counts it here, so that the others cost
+        nothing."""
 
     def __len__(self) -> int:
         return self._count + len(self._messages)
 
-    def by_id(self) -> dict[int, Delivery]:
+    def by_id(self) -> dict[int, Unacknowledged]:
         """All of them one by one: look, change nothing."""
         if self._count:
             self._scatter()
         return self._messages
 
-    def add(self, packet_id: int, delivery: Delivery) -> None:
-        self._append(packet_id, _Sent(delivery, None, 1, delivery.qos))
+    def add(self, packet_id: int, delivery: Delivery, sequence: int) -> None:
+        self._append(packet_id, Unacknowledged(delivery, None, 1, delivery.qos, sequence))
+
+    def put(self, packet_id: int, message: Unacknowledged) -> None:
+        """A message that was in flight before is so again."""
+        self._append(packet_id, message)
 
     def add_batch(self, first_id: int, run: PublishBatch, count: int, qos: int) -> None:
         """The first `count` messages of a run were sent at that QoS, with identifiers from `first_id` on."""
-        self._append(first_id, _Sent(None, run, count, qos))
+        self._append(first_id, Unacknowledged(None, run, count, qos, 0))
 
-    def find(self, packet_id: int) -> Delivery | None:
-        delivery = self._messages.get(packet_id)
-        return self.by_id().get(packet_id) if delivery is None and self._count else delivery
+    def find(self, packet_id: int) -> Unacknowledged | None:
+        message = self._messages.get(packet_id)
+        return self.by_id().get(packet_id) if message is None and self._count else message
 
     def remove(self, packet_id: int) -> None:
         """Forget one that is here."""
@@ -89,25 +110,25 @@ class Inflight:
         self._count -= acknowledged
         return acknowledged
 
-    def traced_leading(self, data: bytes, at: int, acks: bytes, qos: int) -> list[int]:
-        """The traces of those that `remove_leading` would forget now."""
+    def leading_messages(self, data: bytes, at: int, acks: bytes, qos: int) -> list[Unacknowledged]:
+        """Those that `remove_leading` would forget now, but for batches."""
         left = leading(data, at, acks, self._first_id, self._count)
-        traces: list[int] = []
-        sent = self._first
-        while left > 0 and sent is not None and sent.qos == qos:
-            if sent.delivery is not None and sent.delivery.message.trace:
-                traces.append(sent.delivery.message.trace)
-            left -= sent.count
-            sent = sent.next
-        return traces
+        messages: list[Unacknowledged] = []
+        message = self._first
+        while left > 0 and message is not None and message.qos == qos:
+            if message.delivery is not None:
+                messages.append(message)
+            left -= message.count
+            message = message.next
+        return messages
 
-    def take_all(self) -> dict[int, Delivery]:
+    def take_all(self) -> dict[int, Unacknowledged]:
         """All of them one by one; none is in flight any more."""
         messages = self.by_id()
         self._messages = {}
         return messages
 
-    def _append(self, first_id: int, sent: _Sent) -> None:
+    def _append(self, first_id: int, sent: Unacknowledged) -> None:
         if self._count and first_id != self._first_id + self._count:
             self._scatter()
         if self._last is None:
@@ -125,13 +146,15 @@ class Inflight:
         sent = self._first
         while sent is not None:
             self._first = sent.next  # link by link, for a long chain that is dropped at once is a deep recursion
+            sent.next = None
             if sent.delivery is not None:
-                self._messages[packet_id] = sent.delivery
+                self._messages[packet_id] = sent
                 packet_id += 1
             else:
-                assert sent.run is not None
+                run = sent.run
+                assert run is not None
                 for at in range(sent.at, sent.at + sent.count):
-                    self._messages[packet_id] = sent.run.delivery(at, sent.qos)
+                    self._messages[packet_id] = Unacknowledged(run.delivery(at, sent.qos), None, 1, sent.qos, 0)
                     packet_id += 1
             sent = self._first
         self._count = 0

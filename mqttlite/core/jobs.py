@@ -48,7 +48,7 @@ class Jobs:
         return False
 
     def queue(self, job: Job) -> None:
-        """Do a job when it is its turn, not now."""
+        """Do a job behind those that wait, not now."""
         self._waiting.append(job)
 
     def run(self) -> None:

@@ -1,6 +1,6 @@
 """Every limit of the core that clients can reach, with its reason.
 
-`Limits` is what an operator sets; the constants below it are nobody's to set.
+An operator sets `Limits`; the constants below it are fixed.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,8 @@ class Limits:
     max_inflight: int = 1_000
     """QoS 1 and 2 messages unacknowledged by a client, where its own Receive Maximum is not smaller."""
     max_queued_messages: int = 10_000
-    """QoS 1 and 2 messages waiting for one session, offline or behind its window; packet identifiers end at 65 535."""
+    """QoS 1 and 2 messages waiting for one session, offline or behind its window: bounds what a client that never comes
+    back may cost. Each takes eight bytes beside the message, which sessions share, so there may be millions."""
     max_queued_bytes: int = 64 * 1_048_576
     """The same in bytes of payloads, topics and long properties, so that large messages do not get 10 000 places."""
     max_outbox_bytes: int = 4 * 1_048_576
@@ -62,11 +63,6 @@ class Limits:
     def __post_init__(self) -> None:
         if self.on_overflow not in OVERFLOW_POLICIES:
             raise ValueError(f"on_overflow is {self.on_overflow!r}: it may be {', '.join(OVERFLOW_POLICIES)}")
-        if self.max_queued_messages + self.max_inflight > 60_000:
-            raise ValueError(
-                f"max_queued_messages + max_inflight is {self.max_queued_messages + self.max_inflight}: "
-                "60000 at most, for each message has one of 65535 packet identifiers"
-            )
         if not self.connect_timeout_s >= 0.001:  # so written, it refuses NaN too
             raise ValueError(f"connect_timeout_s is {self.connect_timeout_s:g}: 0.001 at least")
         for name, least in _LEAST.items():
@@ -164,8 +160,8 @@ OUTBOXES_PER_WORK_UNIT: Final = 4
 
 PACKET_WORK: Final = 4
 ROUTE_WORK: Final = 8
-"""What a packet costs that goes the long way, with another for each `BYTES_PER_WORK_UNIT`, and what a route does, with
-another for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions, and of what is found there."""
+"""What a packet that is decoded costs, with a unit for each `BYTES_PER_WORK_UNIT`, and what a new route costs, with a
+unit for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions and for as many subscriptions found there."""
 
 BYTES_PER_WORK_UNIT: Final = 8
 STEPS_PER_WORK_UNIT: Final = 16
@@ -179,14 +175,14 @@ MAX_RAW_PROPERTIES_BYTES: Final = 127
 byte then. Longer ones are decoded."""
 
 RETAINED_SWEEP_S: Final = 60.0
-"""How often, at most, full room for retained messages is searched for expired ones: the search looks at each."""
+"""How often, at most, a full retained store is searched for expired messages: the search looks at each message."""
 
 RETAINED_WAITING: Final = 1_000
 """Retained messages that wait for one session before those of further new subscriptions are not made ready at once, but
 searched for when it is their turn: filters that overlap find a message many times."""
 
 RETAINED_LOOKED_AT: Final = 100
-"""Retained messages to hold against a filter in one go, before it is asked again whether the pass has room for more."""
+"""Retained messages to compare with a filter before the next look at the room that the iteration has."""
 
 LOOKING_BYTES: Final = 100
 SENDING_BYTES: Final = 200
@@ -209,15 +205,15 @@ TOPICS_COMPARED: Final = 500
 whole cache of routes is dropped, and each route is made anew when its topic is next published."""
 
 COMPARED_PER_ITERATION: Final = 5_000
-"""Cached topics to compare with the filters that change in one pass, some milliseconds. Where there are more, for a
-session with 100 000 filters comes, goes or subscribes, the whole cache is dropped as well."""
+"""Cached topics to compare with all filters that change in one iteration: some milliseconds. If there are more, as when
+a session with 100 000 filters comes, goes or subscribes, the whole cache is dropped as well."""
 
 MEMBERS_ASKED: Final = 100
-"""Members of a group to look at for one message, some ten microseconds at best and some hundred where all are full: of
-more than that, those whose turn is next. Who has the fewest unacknowledged is looked for among so many, too."""
+"""Members of a share group to look at for one message, from the next in its order on: ten microseconds at best, some
+hundred when all are full. The member with the fewest unacknowledged messages is chosen among that many, too."""
 
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""
 
 ONCE_SEEN: Final = 4
-"""How many topics a connection remembers for each topic alias, to tell those that come again: they are worth one."""
+"""How many topics a connection remembers for each topic alias: a topic that comes again gets an alias."""

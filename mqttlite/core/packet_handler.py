@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, final
 
 from mqttlite.core import connect
+from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.connection import A_FAN_OUT, CLOSED, NOTHING, Connection
 from mqttlite.core.effects import Effects
@@ -71,6 +72,7 @@ class Receipt:
 @final
 class PacketHandler:
     __slots__ = (
+        "_acknowledgements",
         "_effects",
         "_limits",
         "_message_id_prefix",
@@ -90,6 +92,7 @@ class PacketHandler:
         self._routes: Final = routes
         self._router: Final = publisher
         self._effects: Final = effects
+        self._acknowledgements: Final = Acknowledgements(effects)
         self._limits: Final = limits
         self._message_id_prefix: Final = message_id_prefix
         self._messages = 0
@@ -179,13 +182,13 @@ class PacketHandler:
         assert session is not None
         first = data[at]
         if first == 0x40:
-            return session.on_pubacks(data, at)
+            return self._acknowledgements.on_pubacks(session, data, at)
         if first == 0x50:
-            return session.on_pubrecs(data, at)
+            return self._acknowledgements.on_pubrecs(session, data, at)
         if first == 0x62:
             return self._on_pubrels(connection, session, data, at)
         if first == 0x70:
-            return session.on_pubcomps(data, at)
+            return self._acknowledgements.on_pubcomps(session, data, at)
         return 0
 
     def take(self, connection: Connection, session: Session, packet: Packet) -> None:
@@ -195,13 +198,13 @@ class PacketHandler:
             self._on_publish(connection, packet)
         elif isinstance(packet, Ack):
             if packet.packet_type == PUBACK:
-                session.on_puback(packet.packet_id)
+                self._acknowledgements.on_puback(session, packet.packet_id, packet.reason_code)
             elif packet.packet_type == PUBREC:
-                session.on_pubrec(packet.packet_id, packet.reason_code)
+                self._acknowledgements.on_pubrec(session, packet.packet_id, packet.reason_code)
             elif packet.packet_type == PUBREL:
                 self._on_pubrel(connection, session, packet.packet_id)
             else:
-                session.on_pubcomp(packet.packet_id)
+                self._acknowledgements.on_pubcomp(session, packet.packet_id)
         else:
             assert isinstance(packet, Pingreq), "other packets are not welcome"
             outbox.answer(PINGRESP_FRAME)  # [MQTT-3.12.4-1]
@@ -319,11 +322,11 @@ class PacketHandler:
             rejected = {}
         if receipt.qos == 2 and code < 0x80:  # [MQTT-4.3.3-9]
             if not rejected:
-                session.take_received(ids.first, ids.count)
+                self._acknowledgements.take_received(session, ids.first, ids.count)
             else:
                 for number in range(ids.count):
                     if number not in rejected:
-                        session.take_received(ids.get(number))
+                        self._acknowledgements.take_received(session, ids.get(number), 1)
         if receipt.is_durable or len(self._effects.changes) > receipt.changes_before:
             outbox.awaits_commit = True
         if connection.state == CLOSED:
@@ -391,7 +394,7 @@ class PacketHandler:
     def _on_pubrels(self, connection: Connection, session: Session, data: bytes, at: int) -> int:
         """The PUBREL at `at`, and those behind it that follow in order; where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
-        count = session.release_leading(data, at)
+        count = self._acknowledgements.release_leading(session, data, at)
         if count == 0:
             self._on_pubrel(connection, session, first_id)
             return at + 4
@@ -401,7 +404,9 @@ class PacketHandler:
         return at + 4 * count
 
     def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
-        known = session.release_received(packet_id)  # [MQTT-4.3.3-12]; expiry plays no part [MQTT-4.3.3-13]
+        known = self._acknowledgements.release_received(
+            session, packet_id
+        )  # [MQTT-4.3.3-12]; expiry plays no part [MQTT-4.3.3-13]
         code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True

@@ -1,6 +1,6 @@
-"""What the core asks of the rooms above it, as protocols that they fulfil and `server` wires up."""
+"""What the core asks of the packages above it, as protocols that they fulfil and `server` wires up."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Protocol
 
 from mqttlite.core.changes import Change
@@ -16,6 +16,10 @@ class Store(Protocol):
         """
         ...
 
-    def load(self) -> list[Change]:
-        """What is kept, as the shortest list of changes that would make it again, in order."""
+    def load(self) -> Iterator[list[Change]]:
+        """What is kept, as the changes that would make it again, in order: a bounded number at a time.
+
+        A session comes before what belongs to it; the messages that it was sent come before those that wait, and each
+        of the former is an `Enqueue` with the packet identifier it was sent with. Nothing is committed meanwhile.
+        """
         ...

@@ -1,36 +1,43 @@
 """Puts back what a store kept, before the first client comes. The inverse of `changes`."""
 
+from collections.abc import Iterable
+
 from mqttlite.core.changes import (
     Change,
-    ReleaseMessage,
-    SaveMessage,
+    Enqueue,
     SaveReceived,
+    SaveReleased,
     SaveRetained,
     SaveSession,
     SaveSubscription,
+    SaveWill,
 )
 from mqttlite.core.router import Router
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 
 
-def restore(changes: list[Change], sessions: Sessions, router: Router, now: float) -> None:
+def restore(batches: Iterable[list[Change]], sessions: Sessions, router: Router, now: float) -> None:
     """Make the state that `Store.load` describes. A session that was connected to the end expires from `now` on."""
-    for change in changes:
-        if isinstance(change, SaveRetained):
-            router.retained.restore(change.message)
-        elif isinstance(change, SaveSession):
-            sessions.restore(change.client_id, change.expiry_interval, change.expires_at, now)
-        elif isinstance(change, SaveSubscription):
-            sessions.restore_subscription(change.subscription)
-        elif isinstance(change, SaveMessage):
-            _session(sessions, change.client_id).restore_message(change.packet_id, change.delivery)
-        elif isinstance(change, ReleaseMessage):
-            _session(sessions, change.client_id).released.add(change.packet_id)
-        elif isinstance(change, SaveReceived):
-            _session(sessions, change.client_id).received.add(change.packet_id)
-        else:
-            raise TypeError(f"{type(change).__name__} says what goes, and so is nothing to restore")
+    for changes in batches:
+        for change in changes:
+            if isinstance(change, Enqueue):
+                session = _session(sessions, change.client_id)
+                session.restore_message(change.sequence, change.delivery, change.packet_id)
+            elif isinstance(change, SaveRetained):
+                router.retained.restore(change.message)
+            elif isinstance(change, SaveSession):
+                sessions.restore(change, now)
+            elif isinstance(change, SaveSubscription):
+                sessions.restore_subscription(change.subscription)
+            elif isinstance(change, SaveWill):
+                sessions.restore_will(change)
+            elif isinstance(change, SaveReleased):
+                _session(sessions, change.client_id).released.add(change.packet_id)
+            elif isinstance(change, SaveReceived):
+                _session(sessions, change.client_id).received.add(change.packet_id)
+            else:
+                raise TypeError(f"{type(change).__name__} says what goes, and so is nothing to restore")
 
 
 def _session(sessions: Sessions, client_id: str) -> Session:

@@ -46,6 +46,7 @@ class Routes:
         "_compared",
         "_compared_at",
         "_effects",
+        "_ending",
         "_groups",
         "_known",
         "_max_bytes",
@@ -77,6 +78,7 @@ class Routes:
         self._tree: Final[SubscriptionTree[Binding]] = SubscriptionTree()
         self._shares: Final[dict[bytes, SharedSubscription]] = {}
         self._groups: Final[dict[str, int]] = {}
+        self._ending: Final[dict[str, int]] = {}  # sessions that ended and have subscriptions in the tree, by client
         self._bound: Final[dict[tuple[bytes, int], SinkBinding]] = {}
         self.cache: Final[dict[bytes, Route | None]] = {}
         """None: the route was dropped, and the index still has the topic."""
@@ -163,6 +165,8 @@ class Routes:
         self._effects.work += ROUTE_WORK + (self._tree.steps + len(matching)) // STEPS_PER_WORK_UNIT
         for binding in matching:
             binding.join(plan)
+        if self._ending:
+            self._leave_out_ended(plan)
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
         route = Route(receivers, plan.sinks, self.authorizer.is_open(topic))
         if self._observes:
@@ -201,14 +205,42 @@ class Routes:
         self._remove(subscription)
         self.forget(subscription.topic_filter)
 
-    def remove_all(self, session: Session) -> None:
-        """Take out all subscriptions of a session that ends."""
-        for subscription in session.subscriptions.values():
-            if subscription.share_name:
-                self._remove_from_share(subscription)
-            else:
-                self._remove(subscription)
+    def end_session(self, session: Session) -> None:
+        """A session is over and no longer in the table: no route leads to it from now on.
+
+        The caller takes its subscriptions out of the tree with `remove_ended`, in parts, and then calls `end_ended`.
+        """
         self.forget_session(session)
+        if self.groups_of(session):
+            for subscription in list(session.subscriptions.values()):
+                if subscription.share_name:
+                    del session.subscriptions[subscription.topic_filter]
+                    self._remove_from_share(subscription)
+        self._ending[session.client_id] = self._ending.get(session.client_id, 0) + 1
+
+    def remove_ended(self, subscription: Subscription) -> None:
+        """Take out a subscription, not a shared one, of a session that is over."""
+        self._remove(subscription)
+
+    def end_ended(self, session: Session) -> None:
+        """All subscriptions of a session that is over are out."""
+        sessions = self._ending.pop(session.client_id) - 1
+        if sessions:
+            self._ending[session.client_id] = sessions
+
+    def _leave_out_ended(self, plan: RoutePlan) -> None:
+        """Take the subscriptions of sessions that are over out of a plan."""
+        for client_id in [client_id for client_id in plan.by_client if client_id in self._ending]:
+            session = self._sessions.get(client_id)
+            kept: list[Subscription] = []
+            if session is not None:
+                for subscription in plan.by_client[client_id]:
+                    if session.subscriptions.get(subscription.topic_filter) is subscription:
+                        kept.append(subscription)
+            if kept:
+                plan.by_client[client_id] = kept
+            else:
+                del plan.by_client[client_id]
 
     def _remove(self, subscription: Subscription) -> None:
         self.subscriptions -= 1
@@ -224,6 +256,9 @@ class Routes:
 
     def forget_session(self, session: Session) -> None:
         """The session came or went: its outbox in the cached routes is no longer the right one."""
+        if len(session.subscriptions) > COMPARED_PER_ITERATION:
+            self._clear()
+            return
         for topic_filter in session.subscriptions:  # of a shared one no route knows the session
             if not self.cache:
                 return

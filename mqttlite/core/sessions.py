@@ -5,19 +5,20 @@ Invariant: a session without a connection has an expiry deadline, or never expir
 
 from typing import Final, final
 
-from mqttlite.core.changes import EndSession, SaveSession
+from mqttlite.core.changes import EndSession, RemoveWill, SaveSession, SaveWill
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
+from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
-from mqttlite.core.reasons import SESSION_EXPIRED, count
+from mqttlite.core.reasons import count
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
+from mqttlite.core.session_end import SessionEnd
 from mqttlite.core.subscription import Subscription
-from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.core.wills import Wills
-from mqttlite.wire.constants import NEVER_EXPIRES
+from mqttlite.wire.constants import NEVER_EXPIRES, V5
 from mqttlite.wire.errors import QuotaExceeded
 from mqttlite.wire.packets import Will
 from mqttlite.wire.properties import NONE, Properties
@@ -25,7 +26,17 @@ from mqttlite.wire.properties import NONE, Properties
 
 @final
 class Sessions:
-    __slots__ = ("_by_client_id", "_deadlines", "_effects", "_limits", "_router", "_routes", "_wills", "expired")
+    __slots__ = (
+        "_by_client_id",
+        "_deadlines",
+        "_effects",
+        "_jobs",
+        "_limits",
+        "_router",
+        "_routes",
+        "_wills",
+        "expired",
+    )
 
     def __init__(
         self,
@@ -34,6 +45,7 @@ class Sessions:
         publisher: Router,
         wills: Wills,
         deadlines: Deadlines,
+        jobs: Jobs,
         effects: Effects,
         limits: Limits,
     ) -> None:
@@ -42,6 +54,7 @@ class Sessions:
         self._router: Final = publisher
         self._wills: Final = wills
         self._deadlines: Final = deadlines
+        self._jobs: Final = jobs
         self._effects: Final = effects
         self._limits: Final = limits
         self.expired = 0
@@ -57,7 +70,14 @@ class Sessions:
     def get(self, client_id: str) -> Session | None:
         return self._by_client_id.get(client_id)
 
-    def open(self, client_id: str, clean_start: bool, expiry_interval: int) -> tuple[Session, bool]:
+    def open(
+        self,
+        client_id: str,
+        clean_start: bool,
+        expiry_interval: int,
+        username: str | None = None,
+        version: int = V5,
+    ) -> tuple[Session, bool]:
         """The session of a client that connects, and whether it was there before [MQTT-3.1.3-2] [MQTT-3.1.4-4].
 
         A clean start ends the former one [MQTT-3.1.2-4] [MQTT-3.2.2-2]; without, it goes on
@@ -73,13 +93,18 @@ class Sessions:
             if len(self._by_client_id) >= self._limits.max_sessions:
                 raise QuotaExceeded(f"there are {len(self._by_client_id)} sessions, which is the limit")
             session = self.begin(client_id, expiry_interval)
-        self._cancel_deadlines(session)  # a will whose client is back in time is not sent [MQTT-3.1.3-9]
+        if session.will_delay is not None:  # a will whose client is back in time is not sent [MQTT-3.1.3-9]
+            session.will = None
+            self._effects.record(RemoveWill(client_id))
+        self._cancel_deadlines(session)
         was_durable = session.durable
         session.expiry_interval = expiry_interval
+        session.username = username
+        session.version = version
         if session.durable:
-            self._effects.changes.append(SaveSession(client_id, expiry_interval, 0.0))
+            self._save(session, 0.0)
         elif was_durable and present:
-            self._effects.changes.append(EndSession(client_id))
+            self._effects.record(EndSession(client_id))
         return session, present
 
     def begin(self, client_id: str, expiry_interval: int) -> Session:
@@ -104,6 +129,7 @@ class Sessions:
                 session.will = will
                 session.will_delay = WillDelay(self, session.client_id)
                 self._deadlines.arm(session.will_delay, now + delay)
+                self._effects.record(SaveWill(session.client_id, will, now + delay))
             else:
                 self._publish_will(session, will)
         if not session.durable:
@@ -112,14 +138,23 @@ class Sessions:
             expires_at = now + session.expiry_interval
             session.expiry = SessionExpiry(self, session.client_id)
             self._deadlines.arm(session.expiry, expires_at)
-            self._effects.changes.append(SaveSession(session.client_id, session.expiry_interval, expires_at))
+            self._save(session, expires_at)
 
-    def restore(self, client_id: str, expiry_interval: int, expires_at: float, now: float) -> None:
+    def restore(self, saved: SaveSession, now: float) -> None:
         """Put back a session from a store. One that was not left in order expires as if it were left now."""
-        session = self.begin(client_id, expiry_interval)
-        if expiry_interval < NEVER_EXPIRES:
-            session.expiry = SessionExpiry(self, client_id)
-            self._deadlines.arm(session.expiry, expires_at or now + expiry_interval)
+        session = self.begin(saved.client_id, saved.expiry_interval)
+        session.username = saved.username
+        session.version = saved.version
+        if saved.expiry_interval < NEVER_EXPIRES:
+            session.expiry = SessionExpiry(self, saved.client_id)
+            self._deadlines.arm(session.expiry, saved.expires_at or now + saved.expiry_interval)
+
+    def restore_will(self, saved: SaveWill) -> None:
+        """Put back a will that waits for its delay; one that was due meanwhile is published at the next `tick`."""
+        session = self._by_client_id[saved.client_id]
+        session.will = saved.will
+        session.will_delay = WillDelay(self, saved.client_id)
+        self._deadlines.arm(session.will_delay, saved.due_at)
 
     def restore_subscription(self, subscription: Subscription) -> None:
         self._by_client_id[subscription.client_id].subscriptions[subscription.topic_filter] = subscription
@@ -127,37 +162,28 @@ class Sessions:
 
     def change_expiry(self, session: Session, expiry_interval: int) -> None:
         """The client changes its mind at DISCONNECT (5.0 §3.14.2.2.2)."""
-        if session.durable and not expiry_interval:
-            self._effects.changes.append(EndSession(session.client_id))
-        elif session.expiry_interval != expiry_interval:
-            self._effects.changes.append(SaveSession(session.client_id, expiry_interval, 0.0))
+        was_durable, changed = session.durable, session.expiry_interval != expiry_interval
         session.expiry_interval = expiry_interval
+        if was_durable and not session.durable:
+            self._effects.record(EndSession(session.client_id))
+        elif changed:
+            self._save(session, 0.0)
 
     def end(self, session: Session) -> None:
         """The session is over, and with it its subscriptions and messages; a will that still waits is published.
 
-        What it retained stays [3.1.1 MQTT-3.1.2-7].
+        It is in no table from now on; what it leaves behind is seen to in parts. What it retained stays
+        [3.1.1 MQTT-3.1.2-7].
         """
+        session.is_over = True
         self._cancel_deadlines(session)
-        self._routes.remove_all(session)
-        session.subscriptions.clear()
         del self._by_client_id[session.client_id]
-        drops = self._router.drops.by_reason
+        self._routes.end_session(session)
         for reason, messages in session.drops.items():
-            count(drops, reason, messages)
+            count(self._router.drops.by_reason, reason, messages)
         if session.durable:
-            self._effects.changes.append(EndSession(session.client_id))
-        lost = session.queued
-        passed_on: dict[int, None] = {}
-        for delivery in session.with_origin():
-            assert delivery.origin is not None
-            if not delivery.message.expired(self._effects.now) and delivery.origin.returned(delivery):
-                passed_on[delivery.message.trace] = None
-                lost -= 1
-        if lost:
-            count(drops, SESSION_EXPIRED, lost)
-            self._tell_expired(session, lost, passed_on)
-        session.forget()
+            self._effects.record(EndSession(session.client_id))
+        self._jobs.start(SessionEnd(session, self._routes, self._router, self._effects))
         if session.will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
             will, session.will = session.will, None
             self._publish_will(session, will)
@@ -168,7 +194,7 @@ class Sessions:
         session.will_delay = None
         assert session.will is not None
         will, session.will = session.will, None
-        self._publish_will(session, will)
+        self._publish_will(session, will, was_saved=True)
 
     def on_expiry(self, client_id: str) -> None:
         """A session's expiry interval is over [MQTT-4.1.0-2]."""
@@ -177,17 +203,10 @@ class Sessions:
         self.expired += 1
         self.end(session)
 
-    def _tell_expired(self, session: Session, lost: int, passed_on: dict[int, None]) -> None:
-        """So many messages were dropped with their session; those that are followed are told one by one."""
-        tracer = self._effects.tracer
-        if tracer is None:
-            return
-        for message in session.traced_waiting():
-            if message.trace not in passed_on:
-                lost -= 1
-                tracer.on_dropped(message.trace, session.client_id, message.topic, SESSION_EXPIRED, 1, "")
-        if lost:
-            tracer.on_dropped(NOT_TRACED, session.client_id, b"", SESSION_EXPIRED, lost, "")
+    def _save(self, session: Session, expires_at: float) -> None:
+        self._effects.record(
+            SaveSession(session.client_id, session.expiry_interval, expires_at, session.username, session.version)
+        )
 
     def _cancel_deadlines(self, session: Session) -> None:
         if session.expiry is not None:
@@ -197,7 +216,7 @@ class Sessions:
             self._deadlines.cancel(session.will_delay)
             session.will_delay = None
 
-    def _publish_will(self, session: Session, will: Will) -> None:
+    def _publish_will(self, session: Session, will: Will, was_saved: bool = False) -> None:
         properties = will.properties
         expires_at = 0.0
         if properties is not NONE:
@@ -212,7 +231,7 @@ class Sessions:
             )
         # [MQTT-3.1.2-14] [MQTT-3.1.2-15] [3.1.1 MQTT-3.1.2-9]
         message = Message(will.topic, will.payload, will.qos, will.retain, properties, expires_at)
-        self._wills.publish(message, session)
+        self._wills.publish(message, session, was_saved)
 
 
 @final

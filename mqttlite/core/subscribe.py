@@ -151,7 +151,7 @@ class Subscriptions:
             assert session.outbox is not None
             self._effects.tracer.on_unsubscribed(session.outbox.number, topic_filter)
         if session.durable:
-            self._effects.changes.append(RemoveSubscription(session.client_id, topic_filter))
+            self._effects.record(RemoveSubscription(session.client_id, topic_filter))
         return 0
 
     def answer(
@@ -198,7 +198,7 @@ class Subscriptions:
         session.subscriptions[topic_filter] = subscription
         self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages on their way stay there [MQTT-3.8.4-4]
         if session.durable:
-            self._effects.changes.append(SaveSubscription(session.client_id, subscription))
+            self._effects.record(SaveSubscription(session.client_id, subscription))
         if not wants_retained:
             return None
         identifiers = (identifier,) if identifier else ()

@@ -7,6 +7,7 @@ room for, and the next wills wait a moment for the links that are blocked by the
 from collections import deque
 from typing import Final, final
 
+from mqttlite.core.changes import RemoveWill
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, Jobs, has_budget
@@ -29,7 +30,7 @@ class Wills(Job):
         self._deadlines: Final = deadlines
         self._jobs: Final = jobs
         self._effects: Final = effects
-        self._due: Final[deque[tuple[Message, Session]]] = deque()
+        self._due: Final[deque[tuple[Message, Session, bool]]] = deque()
         self._blocked: Final[dict[int, None]] = {}
         self._held_until: Deadline | None = None
 
@@ -37,9 +38,12 @@ class Wills(Job):
         """How many wait."""
         return len(self._due)
 
-    def publish(self, message: Message, session: Session) -> None:
-        """Publish the will of a session: now if the budget has room, else after those that are due already."""
-        self._due.append((message, session))
+    def publish(self, message: Message, session: Session, was_saved: bool) -> None:
+        """Publish the will of a session: now if the budget has room, else after those that are due already.
+
+        A will that was saved stays in the store until then, unless its session ends or has another by then.
+        """
+        self._due.append((message, session, was_saved))
         if len(self._due) > 1:
             return
         if not len(self._jobs):
@@ -56,7 +60,9 @@ class Wills(Job):
                 self._held_until = _Patience(self)
                 self._deadlines.arm(self._held_until, self._effects.now + WILL_PATIENCE_S)
                 return True  # a job again when the links take bytes
-            message, session = self._due.popleft()
+            message, session, was_saved = self._due.popleft()
+            if was_saved and not session.is_over and session.will_delay is None:
+                self._effects.record(RemoveWill(session.client_id))
             self._effects.work += WILL_WORK
             self._router.publish(message, self._routes.find(message.topic), session)
             if self._due and not has_budget(self._effects):

@@ -1,33 +1,72 @@
 """The store that lives as long as the process: for tests, and for a broker that is started again within one program.
 
-It keeps the latest state and no history. Invariant: `load` after `commit` gives what those changes amount to.
+It keeps the latest state and no history, and of messages references: a message is there once, however many sessions
+have it. Invariant: `load` after `commit` gives what those changes amount to.
 """
 
-from dataclasses import dataclass, field
-from typing import assert_never
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Final, assert_never
 
 from mqttlite.core.changes import (
     Change,
     EndSession,
-    ReleaseMessage,
+    Enqueue,
     RemoveReceived,
+    RemoveReleased,
     RemoveRetained,
     RemoveSubscription,
-    SaveMessage,
+    RemoveWill,
     SaveReceived,
+    SaveReleased,
     SaveRetained,
     SaveSession,
     SaveSubscription,
-    SettleMessage,
+    SaveWill,
+    Sent,
+    Settled,
 )
+from mqttlite.core.session_queue import SessionQueue
+
+LOAD_BATCH: Final = 1_000
+"""Changes that `load` gives at a time."""
 
 
-@dataclass
 class _Session:
-    saved: SaveSession
-    subscriptions: dict[bytes, SaveSubscription] = field(default_factory=dict)
-    messages: dict[int, SaveMessage | ReleaseMessage] = field(default_factory=dict)
-    received: dict[int, SaveReceived] = field(default_factory=dict)
+    def __init__(self, saved: SaveSession) -> None:
+        self.saved = saved
+        self.will: SaveWill | None = None
+        self.subscriptions: dict[bytes, SaveSubscription] = {}
+        self.sent: dict[int, Enqueue] = {}
+        self.queue = SessionQueue()
+        self.released: dict[int, SaveReleased] = {}
+        self.received: dict[int, SaveReceived] = {}
+
+    def changes(self) -> Iterator[Change]:
+        """What would make it again."""
+        yield self.saved
+        if self.will is not None:
+            yield self.will
+        yield from self.subscriptions.values()
+        yield from self.sent.values()
+        for sequence, delivery in enumerate(self.queue.deliveries, self.queue.first):
+            yield Enqueue(self.saved.client_id, sequence, delivery)
+        yield from self.released.values()
+        yield from self.received.values()
+
+    def enqueue(self, change: Enqueue) -> None:
+        if change.packet_id:
+            self.sent[change.sequence] = change
+        else:
+            self.queue.restore(change.sequence, change.delivery)
+
+    def send(self, change: Sent) -> None:
+        assert change.sequence == self.queue.first, "messages leave from the front of the queue"
+        self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, self.queue.pop(), change.packet_id)
+
+    def settle(self, sequence: int) -> None:
+        if self.sent.pop(sequence, None) is None and self.queue.deliveries and sequence == self.queue.first:
+            self.queue.pop()
 
 
 class MemoryStore:
@@ -41,14 +80,11 @@ class MemoryStore:
         for change in changes:
             self._apply(change)
 
-    def load(self) -> list[Change]:
-        changes: list[Change] = [*self._retained.values()]
-        for session in self._sessions.values():
-            changes.append(session.saved)
-            changes += session.subscriptions.values()
-            changes += session.messages.values()
-            changes += session.received.values()
-        return changes
+    def load(self) -> Iterator[list[Change]]:
+        sessions = chain.from_iterable(session.changes() for session in self._sessions.values())
+        everything = chain(self._retained.values(), sessions)
+        while batch := list(islice(everything, LOAD_BATCH)):
+            yield batch
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, SaveRetained):
@@ -71,16 +107,27 @@ class MemoryStore:
         session: _Session,
         change: SaveSubscription
         | RemoveSubscription
-        | SaveMessage
-        | ReleaseMessage
-        | SettleMessage
+        | SaveWill
+        | RemoveWill
+        | Enqueue
+        | Sent
+        | Settled
+        | SaveReleased
+        | RemoveReleased
         | SaveReceived
         | RemoveReceived,
     ) -> None:
-        if isinstance(change, (SaveMessage, ReleaseMessage)):
-            session.messages[change.packet_id] = change
-        elif isinstance(change, SettleMessage):
-            session.messages.pop(change.packet_id, None)
+        if isinstance(change, Enqueue):
+            session.enqueue(change)
+        elif isinstance(change, Sent):
+            session.send(change)
+        elif isinstance(change, Settled):
+            session.settle(change.sequence)
+        elif isinstance(change, SaveReleased):
+            session.settle(change.sequence)
+            session.released[change.packet_id] = change
+        elif isinstance(change, RemoveReleased):
+            session.released.pop(change.packet_id, None)
         elif isinstance(change, SaveReceived):
             session.received[change.packet_id] = change
         elif isinstance(change, RemoveReceived):
@@ -89,5 +136,9 @@ class MemoryStore:
             session.subscriptions[change.subscription.topic_filter] = change
         elif isinstance(change, RemoveSubscription):
             session.subscriptions.pop(change.topic_filter, None)
+        elif isinstance(change, SaveWill):
+            session.will = change
+        elif isinstance(change, RemoveWill):
+            session.will = None
         else:
             assert_never(change)

@@ -55,7 +55,7 @@ class Presence(Listener):
     def on_connected(self, link: Link) -> None:
         connection = link.connection
         topic = presence_topic(connection.client_id, "connected")
-        if not self._is_watched(topic):
+        if not self._core.has_subscribers(topic):
             return
         event = Connected(
             client_id=connection.client_id,
@@ -74,7 +74,7 @@ class Presence(Listener):
     def on_closed(self, link: Link) -> None:
         connection = link.connection
         topic = presence_topic(connection.client_id, "disconnected")
-        if not self._is_watched(topic):
+        if not self._core.has_subscribers(topic):
             return
         event = Disconnected(
             client_id=connection.client_id,
@@ -89,9 +89,6 @@ class Presence(Listener):
             duration_s=connection.ended_at - connection.connected_at,
         )
         self._queue.put(topic, msgspec.json.encode(event))
-
-    def _is_watched(self, topic: bytes) -> bool:
-        return self._core.has_subscribers(topic)
 
     def _wall(self, at: float) -> datetime:
         return datetime.fromtimestamp(at, UTC) + self._clock_offset

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from mqttlite.core.broker import Broker
+from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.source import THE_BROKER
 
 SLICE_S: Final = 0.004
-"""How long the queue publishes in one loop iteration, after its first message. What it published is written in the same
-iteration, which takes about as long again; both stay below the 20 ms that one client may hold up the others."""
+"""How long the queue publishes in one loop iteration, after its first message and within the iteration's work budget.
+What it published is written in the same iteration, which takes about as long again; both stay below the 20 ms that one
+client may hold up the others."""
 
 MAX_MESSAGES: Final = 50_000
 """Messages that wait, some 20 MB: the clients of a large broker that all leave at once. One more publishes the oldest
@@ -72,7 +74,8 @@ class PublishQueue:
             return
         ends_at = self._clock() + SLICE_S
         self._publish_oldest()
-        while self._messages and self._clock() < ends_at:
+        effects = self._core.effects
+        while self._messages and effects.work < ITERATION_WORK and self._clock() < ends_at:
             self._publish_oldest()
         self._wake()
         if self._messages:

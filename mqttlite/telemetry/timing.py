@@ -6,7 +6,7 @@ Invariant: each costs a few microseconds for what it measures, and needs constan
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from mqttlite.core.changes import Change
@@ -83,7 +83,7 @@ class TimedStore:
             self._on_success(started)
         return None
 
-    def load(self) -> list[Change]:
+    def load(self) -> Iterator[list[Change]]:
         return self._store.load()
 
     async def _finish(self, under_way: Awaitable[None], started: float) -> None:

@@ -151,7 +151,7 @@ class SubscriptionTree(Generic[V]):
         self._shared: Final = SharedLevels(LEVELS_SHARED)
         self._wild = 0
         self.steps = 0
-        """How many levels of filters the latest match went through."""
+        """How many levels of filters the latest match compared."""
 
     def add(self, topic_filter: bytes, value: V) -> None:
         """Add a value under a valid filter; adding it twice is harmless."""
@@ -203,9 +203,9 @@ class SubscriptionTree(Generic[V]):
             run = node.run
             if run is not None:
                 for level in run if isinstance(run, list) else run.split(b"/"):
+                    self.steps += 1
                     if at == end or (level != levels[at] and level != b"+"):
                         return
-                    self.steps += 1
                     at += 1
             if node.below is not None:  # "sport/#" also matches "sport" (§4.7.1.2)
                 _gather(node.below, found)

@@ -22,6 +22,7 @@ from mqttlite.wire.packets import Ack, Auth, Connack
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import until
+from tests.support.inside import core_of, questions_of
 
 METHOD = "SCRAM-SHA-256"
 SECRET = keys_of("secret", b"0123456789abcdef", 4_096)
@@ -244,7 +245,7 @@ async def test_mqtt_4_12_0_5_what_is_no_answer_ends_the_attempt(rig: Rig, users:
     device.send(answer)
     assert (await device.expect(Connack)).reason_code == code
     assert await device.goodbye() is None
-    assert len(broker._core.sessions) == 0
+    assert len(core_of(broker).sessions) == 0
 
 
 async def test_who_does_not_answer_in_time_is_cut_off(rig: Rig, users: Path) -> None:
@@ -253,7 +254,7 @@ async def test_who_does_not_answer_in_time_is_cut_off(rig: Rig, users: Path) -> 
     device.hello("device", properties=Properties(authentication_method=METHOD, authentication_data=b"n,,n=ann,r=x"))
     await device.expect(Auth)
     assert await device.goodbye() is None
-    await until(lambda: not broker._core.connections)
+    await until(lambda: not core_of(broker).connections)
 
 
 async def test_who_leaves_is_not_asked_about_any_more(rig: Rig) -> None:
@@ -270,11 +271,11 @@ async def test_who_leaves_is_not_asked_about_any_more(rig: Rig) -> None:
     broker = await rig.broker(authenticator=Slow())
     device = await rig.dial(broker.port)
     device.hello("device")
-    await until(lambda: bool(broker._assembly.questions))
+    await until(lambda: bool(questions_of(broker)))
     device.drop()
     async with asyncio.timeout(5):
         await cancelled.wait()
-    await until(lambda: not broker._assembly.questions)
+    await until(lambda: not questions_of(broker))
 
 
 async def test_a_program_brings_a_method_of_its_own(rig: Rig) -> None:

@@ -13,6 +13,7 @@ from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Connack, Disconnect, Publish
 from tests.integration.conftest import Rig
 from tests.support.device import Device, until
+from tests.support.inside import core_of
 from tests.support.packets import raw
 
 asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
@@ -81,7 +82,7 @@ async def test_a_client_that_is_silent_from_the_start_is_closed_at_the_connect_t
     broker = await rig.broker(limits=Limits(connect_timeout_s=10.0))
     silent, half = await rig.dial(broker.port), await rig.dial(broker.port)
     half.send_bytes(raw(V5_CONNECT)[:9])
-    core = broker._core
+    core = core_of(broker)
     await until(lambda: sorted(each.bytes_received for each in core.connections.values()) == [0, 9])
     jump(9.9)
     neighbour = await rig.device(broker.port, "neighbour")
@@ -104,7 +105,7 @@ async def test_half_a_packet_and_silence_ends_with_the_keep_alive(rig: Rig, jump
     broker = await rig.broker()
     half = await rig.device(broker.port, "half", keep_alive=20)
     half.send_bytes(raw("30 20 0001"))
-    (connection,) = broker._core.connections.values()
+    (connection,) = core_of(broker).connections.values()
     await until(lambda: connection.bytes_received == half.bytes_sent)
     jump(29)
     neighbour = await rig.device(broker.port, "neighbour", keep_alive=20)
@@ -162,7 +163,7 @@ class HoldsUpTheLoop(asyncio.Protocol):
 async def test_a_client_is_not_silent_while_nobody_listens(rig: Rig) -> None:
     broker = await rig.broker(limits=Limits(connect_timeout_s=0.2))
     with socket.create_connection(("127.0.0.1", broker.port)) as second:
-        await until(lambda: len(broker._core.connections) == 1)
+        await until(lambda: len(core_of(broker).connections) == 1)
         loop = asyncio.get_running_loop()
         transport, _protocol = await loop.create_connection(lambda: HoldsUpTheLoop(second), "127.0.0.1", broker.port)
         transport.write(raw(V5_CONNECT.replace("rude", "held")))

@@ -7,21 +7,28 @@ import pytest
 from mqttlite.core.changes import (
     Change,
     EndSession,
-    ReleaseMessage,
+    Enqueue,
     RemoveReceived,
+    RemoveReleased,
     RemoveRetained,
     RemoveSubscription,
-    SaveMessage,
+    RemoveWill,
     SaveReceived,
+    SaveReleased,
     SaveRetained,
     SaveSession,
     SaveSubscription,
-    SettleMessage,
+    SaveWill,
+    Sent,
+    Settled,
 )
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.ports import Store
 from mqttlite.core.subscription import Subscription
-from mqttlite.store.memory import MemoryStore
+from mqttlite.store.memory import LOAD_BATCH, MemoryStore
+from mqttlite.wire.constants import V311
+from mqttlite.wire.packets import Will
+from tests.support.stores import loaded
 
 
 @pytest.fixture(params=[MemoryStore])
@@ -44,8 +51,12 @@ def subscription(topic_filter: bytes, qos: int = 1, client_id: str = "a") -> Sav
     return SaveSubscription(client_id, Subscription(client_id, topic_filter, qos, False, False, 0))
 
 
-def message(packet_id: int, payload: bytes = b"", client_id: str = "a") -> SaveMessage:
-    return SaveMessage(client_id, packet_id, Delivery(Message(b"t", payload, 1), 1, False))
+def message(sequence: int, payload: bytes = b"", client_id: str = "a", packet_id: int = 0) -> Enqueue:
+    return Enqueue(client_id, sequence, Delivery(Message(b"t", payload, 1), 1, False), packet_id)
+
+
+def will(topic: bytes = b"w", due_at: float = 9.5) -> SaveWill:
+    return SaveWill("a", Will(topic, b"gone"), due_at)
 
 
 def retained(topic: bytes, payload: bytes) -> SaveRetained:
@@ -61,67 +72,106 @@ def shown(changes: list[Change]) -> list[tuple[object, ...]]:
             rows.append((kind, change.message.topic, change.message.payload))
         elif isinstance(change, SaveSession):
             rows.append((kind, change.client_id, change.expiry_interval, change.expires_at))
+            rows.append((change.username, change.version))
         elif isinstance(change, SaveSubscription):
             rows.append((kind, change.client_id, change.subscription.topic_filter, change.subscription.qos))
-        elif isinstance(change, SaveMessage):
-            rows.append((kind, change.client_id, change.packet_id, change.delivery.message.payload))
+        elif isinstance(change, Enqueue):
+            payload = change.delivery.message.payload
+            rows.append((kind, change.client_id, change.sequence, change.packet_id, payload))
+        elif isinstance(change, SaveWill):
+            rows.append((kind, change.client_id, change.will, change.due_at))
         else:
-            assert isinstance(change, (ReleaseMessage, SaveReceived))
+            assert isinstance(change, (SaveReleased, SaveReceived))
             rows.append((kind, change.client_id, change.packet_id))
     return rows
 
 
 async def test_an_empty_store_has_nothing_to_say(store: Store) -> None:
-    assert store.load() == []
+    assert loaded(store) == []
 
 
 async def test_what_was_committed_is_loaded_in_an_order_that_can_be_restored(store: Store) -> None:
-    changes = [
+    changes: list[Change] = [
         retained(b"r", b"1"),
-        session(),
+        SaveSession("a", 60, 0.0, "somebody", V311),
+        will(),
         subscription(b"x"),
         subscription(b"y"),
-        message(7, b"first"),
-        message(3, b"second"),
+        message(-1, b"overtook", packet_id=3),
+        message(4, b"sent", packet_id=7),
+        message(5, b"first"),
+        message(6, b"second"),
+        SaveReleased("a", 3, 8),
         SaveReceived("a", 9),
         session("b", 0xFFFF_FFFF),
     ]
     await commit(store, *changes[:4])
     await commit(store, *changes[4:])
-    assert shown(store.load()) == shown(changes)
+    assert shown(loaded(store)) == shown(changes)
 
 
 async def test_what_is_saved_again_takes_the_place_of_what_was(store: Store) -> None:
-    await commit(store, session(), subscription(b"x", 0), retained(b"r", b"1"), message(1))
-    await commit(store, session("a", 60, 99.5), subscription(b"x", 2), retained(b"r", b"2"), ReleaseMessage("a", 1))
-    assert shown(store.load()) == shown(
-        [retained(b"r", b"2"), session("a", 60, 99.5), subscription(b"x", 2), ReleaseMessage("a", 1)]
-    )
+    await commit(store, session(), subscription(b"x", 0), retained(b"r", b"1"), will(b"w"))
+    again = [session("a", 60, 99.5), will(b"v", 1.0), subscription(b"x", 2)]
+    await commit(store, *again, retained(b"r", b"2"))
+    assert shown(loaded(store)) == shown([retained(b"r", b"2"), *again])
 
 
 async def test_what_is_removed_is_gone(store: Store) -> None:
-    await commit(store, session(), subscription(b"x"), message(1), SaveReceived("a", 2), retained(b"r", b"1"))
-    removed = [RemoveSubscription("a", b"x"), SettleMessage("a", 1), RemoveReceived("a", 2), RemoveRetained(b"r")]
+    await commit(store, session(), subscription(b"x"), will(), SaveReceived("a", 2), retained(b"r", b"1"))
+    removed = [RemoveSubscription("a", b"x"), RemoveWill("a"), RemoveReceived("a", 2), RemoveRetained(b"r")]
     await commit(store, *removed)
-    assert shown(store.load()) == shown([session()])
+    assert shown(loaded(store)) == shown([session()])
+
+
+async def test_what_is_sent_comes_before_what_waits_and_in_the_order_in_which_it_was_sent(store: Store) -> None:
+    waits = [message(at, b"%d" % at) for at in range(10, 14)]
+    await commit(store, session(), *waits, Sent("a", 10, 500), message(-1, b"overtook", packet_id=2), Sent("a", 11, 1))
+    sent = [message(10, b"10", packet_id=500), message(-1, b"overtook", packet_id=2), message(11, b"11", packet_id=1)]
+    assert shown(loaded(store)) == shown([session(), *sent, *waits[2:]])
+
+
+async def test_a_message_is_settled_wherever_it_is(store: Store) -> None:
+    waits = [message(at) for at in range(4)]
+    await commit(store, session(), *waits, Sent("a", 0, 1), Sent("a", 1, 2), Settled("a", 1), Settled("a", 2))
+    assert shown(loaded(store)) == shown([session(), message(0, packet_id=1), message(3)])
+    await commit(store, Settled("a", 0), Settled("a", 3), Settled("a", 3), message(9))
+    assert shown(loaded(store)) == shown([session(), message(9)])
+
+
+async def test_a_message_that_arrived_leaves_its_identifier_to_be_released(store: Store) -> None:
+    await commit(store, session(), message(0), Sent("a", 0, 7), SaveReleased("a", 0, 7))
+    assert shown(loaded(store)) == shown([session(), SaveReleased("a", 0, 7)])
+    await commit(store, RemoveReleased("a", 7))
+    assert shown(loaded(store)) == shown([session()])
+
+
+async def test_a_message_is_kept_once_however_many_sessions_have_it(store: Store) -> None:
+    """A store in memory keeps the object, and any other gives one object back for all."""
+    delivery = Delivery(Message(b"t", b"x", 1), 1, False)
+    await commit(store, session("a"), session("b"), Enqueue("a", 0, delivery), Enqueue("b", 5, delivery))
+    first, second = [change for change in loaded(store) if isinstance(change, Enqueue)]
+    assert first.delivery.message is second.delivery.message
 
 
 async def test_a_session_that_ends_takes_all_that_is_its_own_along(store: Store) -> None:
-    mine = [session(), subscription(b"x"), message(1), SaveReceived("a", 2)]
+    mine = [session(), will(), subscription(b"x"), message(1), message(2, packet_id=2), SaveReceived("a", 2)]
     other = [session("b"), subscription(b"x", client_id="b"), message(1, client_id="b")]
     await commit(store, *mine, *other)
     await commit(store, EndSession("a"))
-    assert shown(store.load()) == shown([*other])
+    assert shown(loaded(store)) == shown([*other])
     await commit(store, session())
-    assert shown(store.load()) == shown([*other, session()])
-
-
-async def test_an_identifier_that_is_used_again_stands_behind_those_that_were_waiting(store: Store) -> None:
-    await commit(store, session(), message(1, b"old"), message(2), SettleMessage("a", 1), message(1, b"new"))
-    assert shown(store.load()) == shown([session(), message(2), message(1, b"new")])
+    assert shown(loaded(store)) == shown([*other, session()])
 
 
 async def test_changes_of_a_session_that_is_gone_are_harmless(store: Store) -> None:
-    gone: list[Change] = [message(1), SettleMessage("a", 1), subscription(b"x"), RemoveSubscription("a", b"x")]
+    gone: list[Change] = [message(1), Settled("a", 1), subscription(b"x"), RemoveSubscription("a", b"x"), will()]
     await commit(store, EndSession("a"), *gone, RemoveRetained(b"r"))
-    assert store.load() == []
+    assert loaded(store) == []
+
+
+async def test_what_is_kept_is_loaded_in_parts(store: Store) -> None:
+    await commit(store, session(), *[message(at) for at in range(2 * LOAD_BATCH)])
+    batches = store.load()
+    assert len(next(batches)) <= LOAD_BATCH
+    assert sum(map(len, batches)) > LOAD_BATCH

@@ -19,6 +19,7 @@ from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Disconnect, Publish
 from tests.integration.conftest import Rig
 from tests.support.device import Device, until
+from tests.support.inside import loop_driver_of
 
 ON_JUMPING_LOOP = pytest.mark.asyncio(loop_factories=["asyncio"])
 
@@ -69,7 +70,7 @@ async def test_bytes_are_all_bytes_of_all_connections_also_of_those_that_ended(r
     nobody.send_bytes(b"GET / HTTP/1.1\r\n\r\n")
     await nobody.goodbye()
     expected = device.bytes_sent + nobody.bytes_sent
-    await until(lambda: not broker._loop_driver.links)
+    await until(lambda: not loop_driver_of(broker).links)
     watcher = await rig.device(broker.port, "watcher")
     await watcher.subscribe("$SYS/broker/bytes/received")
     while int((await watcher.message())[1]) != expected + watcher.bytes_sent:

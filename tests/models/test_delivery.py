@@ -1,10 +1,11 @@
-"""The broker between naive clients that know only the standard's rules: nothing is lost, doubled or overtaken.
+"""The broker between reference clients that know only the standard: nothing is lost, duplicated or reordered.
 
 Two publishers and two subscribers, one of each version, with sessions that are kept. What the broker writes lies on
-the wire until its client looks at it; links break at any byte, clients take over from themselves, links block, time
-passes, and the broker is killed: between two turns, or in one, after the frames that need not wait for the commit were
-written and before the commit. When the world has made its peace, every QoS 2 message has arrived exactly once, every
-QoS 1 message at least once, and each publisher's in the order in which it sent them.
+the wire until its client reads it; connections are cut at any byte, clients take over from themselves, links block,
+time passes, and the broker is killed: between two loop iterations, or in one, after the frames that need not wait for
+the commit were written and before the commit. After all clients have reconnected and read everything, every QoS 2
+message has arrived exactly once, every QoS 1 message at least once, and each publisher's in the order in which it sent
+them.
 """
 
 from typing import Final
@@ -27,15 +28,15 @@ TOPIC: Final = b"t"
 WINDOW: Final = 3
 
 
-class Oracle:
-    """One client by the book; `link` is None while it has none."""
+class ReferenceClient:
+    """One client that follows the standard; `link` is None while it is not connected."""
 
     def __init__(self, name: str, version: int) -> None:
         self.name = name
         self.version = version
         self.link: Client | None = None
         self.known = False
-        """Whether the broker has ever let it in: then its session is there the next time."""
+        """Whether the broker has ever accepted it: then its session is present the next time."""
 
     def connect(self, world: World) -> None:
         self.link = link = world.open(self.version)
@@ -72,8 +73,8 @@ class Oracle:
     def on_packet(self, packet: Packet) -> None: ...
 
 
-class Router(Oracle):
-    """Keeps each message until the broker has taken it over."""
+class PublishingClient(ReferenceClient):
+    """Keeps each message until the broker has acknowledged it."""
 
     def __init__(self, name: str, version: int) -> None:
         super().__init__(name, version)
@@ -120,8 +121,8 @@ class Router(Oracle):
             self.unfinished.pop(packet.packet_id, None)
 
 
-class Subscriber(Oracle):
-    """Writes down what it gets, QoS 2 messages once for each identifier until that is released."""
+class SubscribingClient(ReferenceClient):
+    """Records what it gets, QoS 2 messages once for each identifier until that is released."""
 
     def __init__(self, name: str, version: int) -> None:
         super().__init__(name, version)
@@ -169,11 +170,11 @@ class Delivery(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World(Limits())
-        self.publishers = [Router("p", V5), Router("q", V311)]
-        self.subscribers = [Subscriber("s", V5), Subscriber("t", V311)]
-        self.oracles: list[Oracle] = [*self.publishers, *self.subscribers]
-        for oracle in self.oracles:
-            oracle.connect(self.world)
+        self.publishers = [PublishingClient("p", V5), PublishingClient("q", V311)]
+        self.subscribers = [SubscribingClient("s", V5), SubscribingClient("t", V311)]
+        self.clients: list[ReferenceClient] = [*self.publishers, *self.subscribers]
+        for client in self.clients:
+            client.connect(self.world)
         for subscriber in self.subscribers:
             subscriber.send(Subscribe(1, (request("t", 2),)))
             subscriber.read(1)
@@ -187,28 +188,28 @@ class Delivery(RuleBasedStateMachine):
 
     @rule(who=clients, packets=st.integers(1, 6))
     def read(self, who: int, packets: int) -> None:
-        self.oracles[who].read(packets)
+        self.clients[who].read(packets)
 
     @rule(who=clients)
     def connect(self, who: int) -> None:
-        """Come back, or take over from oneself: what the broker wrote to the former link is lost."""
-        self.oracles[who].connect(self.world)
+        """Reconnect, or take over from an own connection: what the broker wrote to the old link is lost."""
+        self.clients[who].connect(self.world)
 
     @rule(who=clients)
     def lose(self, who: int) -> None:
-        oracle = self.oracles[who]
-        if oracle.link is not None:
-            oracle.link.lose()
-            oracle.drop_link()
+        client = self.clients[who]
+        if client.link is not None:
+            client.link.lose()
+            client.drop_link()
 
     @rule(who=clients)
     def disconnect(self, who: int) -> None:
-        oracle = self.oracles[who]
-        oracle.send(Disconnect())
-        oracle.drop_link()
+        client = self.clients[who]
+        client.send(Disconnect())
+        client.drop_link()
 
     @rule(who=publishers, qos=qos_levels, cut=st.integers(0, 12))
-    def break_inside_a_packet(self, who: int, qos: int, cut: int) -> None:
+    def cut_inside_a_packet(self, who: int, qos: int, cut: int) -> None:
         publisher = self.publishers[who]
         message = publisher.next_message(qos)
         if publisher.link is not None and not publisher.link.closed:
@@ -218,13 +219,13 @@ class Delivery(RuleBasedStateMachine):
 
     @rule(who=clients)
     def block(self, who: int) -> None:
-        link = self.oracles[who].link
+        link = self.clients[who].link
         if link is not None:
             link.block()
 
     @rule(who=clients)
     def unblock(self, who: int) -> None:
-        link = self.oracles[who].link
+        link = self.clients[who].link
         if link is not None:
             link.unblock()
 
@@ -234,8 +235,8 @@ class Delivery(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        for oracle in self.oracles:
-            oracle.drop_link()
+        for client in self.clients:
+            client.drop_link()
         self.world = self.world.restart()
 
     @rule(who=publishers, qos=st.lists(qos_levels, min_size=1, max_size=3))
@@ -246,20 +247,20 @@ class Delivery(RuleBasedStateMachine):
 
     @rule(who=clients)
     def kill_while_it_answers(self, who: int) -> None:
-        """The client looks at a packet, and the broker is killed over what the client says to it."""
-        oracle = self.oracles[who]
-        link = oracle.link
+        """The client reads a packet, and the broker is killed while it handles the answer."""
+        client = self.clients[who]
+        link = client.link
         if link is None or link.closed or not link.packets:
             return
-        said: list[bytes] = []
-        oracle.send = lambda *packets: said.extend(encode(packet, oracle.version) for packet in packets)  # type: ignore[method-assign]
-        oracle.read(1)
-        del oracle.send
-        self.kill_after(oracle, b"".join(said))
+        answers: list[bytes] = []
+        client.send = lambda *packets: answers.extend(encode(packet, client.version) for packet in packets)  # type: ignore[method-assign]
+        client.read(1)
+        del client.send
+        self.kill_after(client, b"".join(answers))
 
-    def kill_after(self, oracle: Oracle, chunk: bytes) -> None:
+    def kill_after(self, client: ReferenceClient, chunk: bytes) -> None:
         """Feed bytes, write what does not wait for the commit, and kill the broker before it commits."""
-        link = oracle.link
+        link = client.link
         broker = self.world.broker
         if link is not None and link.connection.state != CLOSED:
             broker.feed(link.connection, chunk, self.world.now)
@@ -267,10 +268,10 @@ class Delivery(RuleBasedStateMachine):
             for outbox in broker.effects.dirty:
                 if not (outbox.awaits_commit and lost):
                     self.world.clients[outbox.number].take(outbox.take())
-            for each in self.oracles:
+            for each in self.clients:
                 if each.link is not None:
                     each.link.closed = True
-                each.read(1_000)  # a client looks at what reached it; what it says to it does not arrive
+                each.read(1_000)  # a client reads what reached it; its answer does not arrive
         self.kill()
 
     # ------------------------------------------------------------------ what is always true
@@ -283,34 +284,41 @@ class Delivery(RuleBasedStateMachine):
                 continue
             assert session.quota == window - len(session.inflight) - len(session.released)
             assert len(session.inflight) + len(session.released) <= window
-            assert not session.inflight.by_id().keys() & {*session._queued, *session.released.all()}
-            assert list(session._pending) == list(session._queued)
-            assert session._queued_bytes == sum(each.message.size() for each in session._queued.values())
+            assert not session.inflight.by_id().keys() & {*session.window.resend, *session.released.all()}
+            assert not session.window.resend.keys() & {*session.released.all()}
+            again = sum(each.message().size() for each in session.window.resend.values())
+            assert session.queued_bytes == again + sum(each.message.size() for each in session.queue.deliveries)
             if not session.outbox.blocked and session.quota > 0:
-                assert not session._pending, "nothing waits that could be sent"
+                assert not session.queued, "nothing waits that could be sent"
 
     @invariant()
-    def the_store_knows_it_all(self) -> None:
-        """What a new broker would begin with is what this one has."""
+    def the_store_has_the_whole_state(self) -> None:
+        """A new broker with this store has the state of this one."""
         other = self.world.restart()
-        for oracle in self.oracles:
-            session = self.world.broker.sessions.get(oracle.name)
-            restored = other.broker.sessions.get(oracle.name)
+        for client in self.clients:
+            session = self.world.broker.sessions.get(client.name)
+            restored = other.broker.sessions.get(client.name)
             assert session is not None
             assert restored is not None
-            assert session.inflight.by_id().keys() | session._queued.keys() == restored._queued.keys()
+            sent = [*session.inflight.by_id().items(), *session.window.resend.items()]
+            again = restored.window.resend
+            assert [(packet_id, each.sequence) for packet_id, each in sent] == [
+                (packet_id, each.sequence) for packet_id, each in again.items()
+            ]
+            assert list(session.queue.deliveries) == list(restored.queue.deliveries)
+            assert not session.queue.deliveries or session.queue.first == restored.queue.first
             assert session.released.all() == restored.released.all()
             assert session.received.all() == restored.received.all()
             assert session.subscriptions.keys() == restored.subscriptions.keys()
 
     def teardown(self) -> None:
-        """Make peace: everybody comes back and reads until there is nothing left to say."""
-        for oracle in self.oracles:
-            oracle.connect(self.world)
+        """All clients reconnect and read until nothing is left to send."""
+        for client in self.clients:
+            client.connect(self.world)
         for _ in range(100):
-            for oracle in self.oracles:
-                oracle.read(1_000)
-            if not any(oracle.link is not None and oracle.link.packets for oracle in self.oracles):
+            for client in self.clients:
+                client.read(1_000)
+            if not any(client.link is not None and client.link.packets for client in self.clients):
                 break
         for publisher in self.publishers:
             assert publisher.unfinished == {}
@@ -332,10 +340,10 @@ QUICK = settings(max_examples=15, stateful_step_count=30, deadline=None)
 THOROUGH = settings(max_examples=800, stateful_step_count=60, deadline=None, phases=[Phase.generate, Phase.shrink])
 
 
-def test_nothing_is_lost_doubled_or_overtaken() -> None:
+def test_nothing_is_lost_duplicated_or_reordered() -> None:
     run_state_machine_as_test(Delivery, settings=QUICK)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_doubled_or_overtaken_in_many_worlds() -> None:
+def test_nothing_is_lost_duplicated_or_reordered_in_many_runs() -> None:
     run_state_machine_as_test(Delivery, settings=THOROUGH)  # type: ignore[no-untyped-call]

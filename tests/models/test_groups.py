@@ -1,6 +1,6 @@
-"""Shared subscriptions beside a naive model: which member of a group has which message.
+"""Shared subscriptions beside a reference model: which member of a group has which message.
 
-The machine drives the core at random and says from the standard alone, with dicts, what has to come out of it.
+The machine drives the core at random and predicts from the standard alone, with dicts, what it does.
 """
 
 from collections import Counter
@@ -12,6 +12,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from mqttlite.core.message import Delivery
+from mqttlite.core.session import Session
 from mqttlite.core.shared_subscription import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5
@@ -25,13 +27,20 @@ def ends_at(now: float, expiry: int) -> float:
     return FOREVER if expiry == NEVER_EXPIRES else now + expiry
 
 
+def unfinished(session: Session) -> list[Delivery]:
+    """QoS 1 messages of shared subscriptions that the client has not acknowledged."""
+    sent = [*session.inflight.by_id().values(), *session.window.resend.values()]
+    deliveries = [*[each.delivery for each in sent if each.delivery is not None], *session.queue.deliveries]
+    return [delivery for delivery in deliveries if delivery.origin is not None]
+
+
 WINDOW: Final = 2
 SHARES: Final = (b"$share/g/t/+", b"$share/h/t/+", b"$share/g/t/a", b"$share/z/t/+")
 """What a member may join; the subscription's identifier is its place here, from 1. The last is joined at QoS 0."""
 MEMBERS: Final = ("k", "l", "m")
 
 Copy = tuple[bytes, bytes]
-"""A shared subscription and a payload: what somebody in the group is to get once."""
+"""A shared subscription and a payload: what one member of the group is to get once."""
 
 members = st.integers(0, len(MEMBERS) - 1)
 shares = st.sampled_from([SHARES[0], SHARES[0], *SHARES])
@@ -109,10 +118,10 @@ class Groups(RuleBasedStateMachine):
         return ready if any(owned[each.name] + others <= WINDOW for each in ready) else candidates
 
     def holders(self) -> dict[Copy, str]:
-        """Who has which copy unacknowledged, as the broker sees it; nobody shares one with another."""
+        """Which member has which copy unacknowledged, as the broker sees it; no copy is with two members."""
         found: dict[Copy, str] = {}
         for session in self.world.broker.sessions.values():
-            for delivery in session.with_origin():
+            for delivery in unfinished(session):
                 copy = (delivery.origin.name, delivery.message.payload)
                 assert copy not in found, "two have the same message"
                 found[copy] = session.client_id
@@ -149,7 +158,7 @@ class Groups(RuleBasedStateMachine):
         member.ends = ends_at(self.world.now, member.expiry)
 
     def sessions_ended(self, ended: Sequence[Member]) -> None:
-        """What they had not acknowledged is somebody else's now, if there is anybody."""
+        """Copies that they had not acknowledged are with other members, if there are any."""
         for member in ended:
             member.end()
         held = self.holders()

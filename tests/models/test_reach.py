@@ -1,7 +1,7 @@
-"""Whoever subscribes gets each message once, and nobody else: the routes and their cache, beside a rule of ten lines.
+"""Each subscriber gets each message once, and no other client does: routes and cache beside ten lines of rules.
 
-A handful of clients come and go, subscribe with all options, and publish to few topics, so that everything meets. The
-limits of the cache are so small that it is full, falls behind and begins anew all the time.
+Four clients connect and leave, subscribe with all options, and publish to few topics. The limits of the cache are so
+small that it is full and cleared all the time.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from tests.support.core_driver import Client, World, publishes
 LEVELS = [b"a", b"a", b"b", b"", b"$s"]
 
 Copy = tuple[bytes, int, tuple[int, ...]]
-"""Payload, QoS and subscription identifiers, which only a 5.0 client is told."""
+"""Payload, QoS and subscription identifiers, which only a 5.0 client gets."""
 
 
 class SimulatedClient:
@@ -52,7 +52,7 @@ class SimulatedClient:
 
 
 class Site:
-    """All that is drawn is drawn from a seed, so that a failure can be told."""
+    """A broker and four clients; all choices come from a seed, so that a failure can be repeated."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -61,7 +61,7 @@ class Site:
         self.clients = [SimulatedClient(name) for name in "abcd"]
         self.published = 0
         self.groups: dict[bytes, Counter[bytes]] = {}
-        """By payload, the groups that have yet to get it."""
+        """By payload, the shared subscriptions that have yet to get it."""
         for client in self.clients:
             self.connect(client)
 
@@ -76,10 +76,10 @@ class Site:
     # ------------------------------------------------------------------ what happens
 
     def connect(self, client: SimulatedClient) -> None:
-        """Come, come back, or take over from oneself."""
+        """Connect, reconnect, or take over from an own connection."""
         clean = self.random.random() < 0.4
         if client.link is not None:
-            self.left(client)
+            self.on_left(client)
         client.version = self.random.choice([V5, V311])
         client.expiry = self.random.choice([0, 5, 1_000])
         if client.version == V311:
@@ -91,28 +91,28 @@ class Site:
         expiry = client.expiry if client.version == V5 else None
         client.link = self.world.connect(client.name, client.version, clean_start=clean, expiry=expiry)
         waited, client.queue = client.queue, []
-        self.look({client: waited})
+        self.check_received({client: waited})
 
     def leave(self, client: SimulatedClient) -> None:
         if client.link is not None:
             link = client.link
-            self.left(client)
+            self.on_left(client)
             self.random.choice([link.lose, link.disconnect])()
-            self.look({})
+            self.check_received({})
 
-    def left(self, client: SimulatedClient) -> None:
+    def on_left(self, client: SimulatedClient) -> None:
         client.link = None
         if client.expiry == 0:
             client.end()
         else:
             client.ends = self.world.now + client.expiry
 
-    def wait(self, _person: SimulatedClient) -> None:
+    def wait(self, _client: SimulatedClient) -> None:
         self.world.advance(self.random.choice([1, 6]))
         for client in self.clients:
             if client.ends is not None and client.ends <= self.world.now:
                 client.end()
-        self.look({})
+        self.check_received({})
 
     def subscribe(self, client: SimulatedClient) -> None:
         if client.link is None:
@@ -130,7 +130,7 @@ class Site:
             requests.append(request)
             client.subscriptions[topic_filter] = (request, identifier)
         assert max(client.link.subscribe(*requests, identifier=identifier)) <= 2
-        self.look({})
+        self.check_received({})
 
     def unsubscribe(self, client: SimulatedClient) -> None:
         if client.link is None or not client.subscriptions:
@@ -140,7 +140,7 @@ class Site:
         for topic_filter in filters:
             del client.subscriptions[topic_filter]
         client.link.send(Unsubscribe(1, tuple(filters)))
-        self.look({})
+        self.check_received({})
 
     def publish(self, client: SimulatedClient) -> None:
         """Several messages in one chunk, or one from inside the broker."""
@@ -168,15 +168,15 @@ class Site:
             self.world.publish(topic.decode(), payloads[0].decode(), qos)
         else:
             link.send(*[Publish(topic, each, qos, packet_id=link.packet_id() if qos else 0) for each in payloads])
-        self.look(expected)
-        for payload in payloads:  # each group with somebody connected has got its copy
+        self.check_received(expected)
+        for payload in payloads:  # each shared subscription with a connected member has got its copy
             for group in +self.groups[payload]:
                 assert not any(each.link is not None and group in each.subscriptions for each in self.clients)
 
-    # ------------------------------------------------------------------ what has to come of it
+    # ------------------------------------------------------------------ what is expected
 
-    def look(self, expected: dict[SimulatedClient, list[Copy]]) -> None:
-        """Each got what was expected; whatever else came is a group's, and that group's only copy."""
+    def check_received(self, expected: dict[SimulatedClient, list[Copy]]) -> None:
+        """Each client got what was expected; all else is for a shared subscription, and its only copy."""
         for client in self.clients:
             if client.link is None:
                 continue
@@ -193,11 +193,11 @@ class Site:
     def take_for_a_group(self, client: SimulatedClient, payload: bytes) -> None:
         waiting = +self.groups[payload]
         groups = [group for group in waiting if group in client.subscriptions] or list(waiting)  # one may have left
-        assert groups, f"{client.name} got {payload!r}, which it did not ask for or has already"
+        assert groups, f"{client.name} got {payload!r}, which it did not subscribe to or has already"
         self.groups[payload][groups[0]] -= 1
 
     def check(self) -> None:
-        """The cache says what the tree does."""
+        """The cache agrees with the tree."""
         table = self.world.broker._routes
         for topic, route in table.cache.items():
             if route is not None:
@@ -223,11 +223,11 @@ class Site:
 
 
 def play(seed: int, steps: int) -> None:
-    town = Site(seed)
+    site = Site(seed)
     for step in range(steps):
-        town.step()
+        site.step()
         if step % 5 == 0:
-            town.check()
+            site.check()
 
 
 TINY = [
@@ -245,13 +245,13 @@ def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("tiny")
-def test_each_message_reaches_whoever_subscribes() -> None:
+def test_each_message_reaches_its_subscribers() -> None:
     for seed in range(25):
         play(seed, 150)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
-def test_each_message_reaches_whoever_subscribes_in_many_towns() -> None:
+def test_each_message_reaches_its_subscribers_in_many_runs() -> None:
     for seed in range(400):
         play(1_000 + seed, 300)

@@ -19,7 +19,7 @@ import pytest
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
-from mqttlite.core.changes import Change, SaveMessage, SaveRetained, SaveSession, SaveSubscription
+from mqttlite.core.changes import Change, Enqueue, SaveRetained, SaveSession, SaveSubscription
 from mqttlite.core.connection import CLOSED, Connection, Peer
 from mqttlite.core.limits import DISCONNECT, OVERFLOW_POLICIES, Limits
 from mqttlite.core.message import Delivery
@@ -30,6 +30,7 @@ from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import Ack, Connect, Disconnect, Publish, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import NONE, Properties
+from tests.support.stores import loaded
 
 NAMES: Final = ("a", "b", "c", "d")
 TOPICS: Final = (b"t", b"u/v", b"u/w")
@@ -214,17 +215,18 @@ class Side:
 
     def kept(self) -> dict[str, object]:
         """What is in the sessions, one by one, and in the store."""
-        seen: dict[str, object] = {"store": [plain(change) for change in self.store.load()]}
+        seen: dict[str, object] = {"store": [plain(change) for change in loaded(self.store)]}
         for session in self.broker.sessions.values():
             seen[session.client_id] = (
-                {packet_id: shape(delivery) for packet_id, delivery in session.inflight.by_id().items()},
-                {packet_id: shape(session._queued[packet_id]) for packet_id in session._pending},
-                list(session._known),
+                {packet_id: shape(each.delivery) for packet_id, each in session.inflight.by_id().items()},
+                {packet_id: shape(each.delivery) for packet_id, each in session.window.resend.items()},
+                [shape(delivery) for delivery in session.queue.deliveries],
             )
         return seen
 
 
-def shape(delivery: Delivery) -> tuple[object, ...]:
+def shape(delivery: Delivery | None) -> tuple[object, ...]:
+    assert delivery is not None
     message = delivery.message
     return (
         *[message.topic, message.payload, message.qos, message.retain, message.expires_at, message.properties],
@@ -235,8 +237,8 @@ def shape(delivery: Delivery) -> tuple[object, ...]:
 def plain(change: Change) -> tuple[object, ...]:
     """A change as values."""
     name = type(change).__name__
-    if isinstance(change, SaveMessage):
-        return name, change.client_id, change.packet_id, shape(change.delivery)
+    if isinstance(change, Enqueue):
+        return name, change.client_id, change.sequence, change.packet_id, shape(change.delivery)
     if isinstance(change, SaveRetained):
         return name, change.message.topic, change.message.payload
     if isinstance(change, SaveSession):
@@ -244,7 +246,9 @@ def plain(change: Change) -> tuple[object, ...]:
     if isinstance(change, SaveSubscription):
         return name, change.client_id, change.subscription.topic_filter, change.subscription.qos
     return name, *[
-        getattr(change, slot) for slot in ("client_id", "packet_id", "topic_filter", "topic") if hasattr(change, slot)
+        getattr(change, slot)
+        for slot in ("client_id", "sequence", "packet_id", "topic_filter", "topic")
+        if hasattr(change, slot)
     ]
 
 
@@ -331,7 +335,7 @@ class Traffic:
             side.feed(who, [packet], self.now)
             session = side.broker.sessions.get(NAMES[who])
             if session is not None and new:
-                session._next_packet_id, session._unused_ids = first_id, 0
+                session.window.continue_at(first_id)
         self.compare(False)
 
     def subscribe(self, who: int, choice: int) -> None:
@@ -404,7 +408,7 @@ class Traffic:
         """A PUBACK that no message waits for or will be waiting for."""
         session = self.apart.broker.sessions.get(NAMES[who])
         assert session is not None
-        packet_id = (session._next_packet_id + 30_000) % 60_000 + 1
+        packet_id = (session.window.next_id + 30_000) % 60_000 + 1
         return encode(Ack(PUBACK, packet_id), V5)
 
     def messages(self, who: int, part: Part) -> list[bytes]:
@@ -551,11 +555,15 @@ def in_order(seen: dict[str, object], publishes: bool) -> dict[str, object]:
             streams[name] = [packet for packet in packets if packet[0] >> 4 not in TO_SENDER]
             streams[f"{name} as sender"] = [packet for packet in packets if packet[0] >> 4 in TO_SENDER]
         elif isinstance(what, list):
-            sent = [change for change in what if change[0] in ("SaveMessage", "ReleaseMessage", "SettleMessage")]
-            streams[f"{name} by identifier"] = sorted(sent, key=itemgetter(2))
+            sent = [change for change in what if change[0] in ("Enqueue", "Sent", "Settled", "SaveReleased")]
+            released = [change for change in what if change[0] == "RemoveReleased"]
+            streams[f"{name} by sequence"] = sorted(sent, key=itemgetter(2))
+            streams[f"{name} by identifier"] = sorted(released, key=itemgetter(2))
             streams[f"{name} as sender"] = [change for change in what if change[0].endswith("Received")]
             streams[name] = [
-                change for change in what if change[0] != "SettleMessage" and not change[0].endswith("Received")
+                change
+                for change in what
+                if change[0] not in ("Settled", "RemoveReleased") and not change[0].endswith("Received")
             ]
         else:
             streams[name] = what

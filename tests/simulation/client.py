@@ -1,4 +1,4 @@
-"""A client in the simulation: it keeps what a client must keep, and is as rude as its habits say."""
+"""A client of the simulation: it keeps the state that a client must keep, and misbehaves as its `Behaviour` says."""
 
 import random
 from collections import Counter
@@ -26,8 +26,8 @@ SHARED = [b"$share/g/s/#", b"$share/h/s/1", b"$share/g/s/+"]
 
 
 @dataclass
-class Habits:
-    """How likely it is to do what."""
+class Behaviour:
+    """How often it misbehaves, as probabilities."""
 
     acknowledges: float
     twice: float
@@ -36,7 +36,7 @@ class Habits:
     reuses: float
 
     @classmethod
-    def random(cls, rng: random.Random) -> "Habits":
+    def random(cls, rng: random.Random) -> "Behaviour":
         return cls(
             acknowledges=rng.choice([1.0, 1.0, 0.7, 0.2, 0.0]),
             twice=rng.choice([0.0, 0.0, 0.2]),
@@ -46,17 +46,17 @@ class Habits:
         )
 
 
-POLITE = Habits(1.0, 0.0, 0.0, 0.0, 0.0)
+WELL_BEHAVED = Behaviour(1.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass
 class SimulatedClient:
     name: str
     rng: random.Random
-    habits: Habits
+    behaviour: Behaviour
     max_packet: int | None
-    born: int = 0
-    """Which of its sessions it was last told about."""
+    generation: int = 0
+    """The generation of the session that its latest CONNACK was about."""
     published: int = 0
     last_packet_id: int = 0
     unfinished: dict[int, Publish | None] = field(default_factory=dict)
@@ -65,28 +65,28 @@ class SimulatedClient:
     read: dict[int, Counter[bytes]] = field(default_factory=dict)
     """What it read in each of its sessions; a QoS 2 message once for each identifier until that is released."""
     deferred: list[Ack] = field(default_factory=list)
-    """Acknowledgements that it has not got round to."""
+    """Acknowledgements that it sends later."""
     again: list[Publish] = field(default_factory=list)
     """What it has still to send again on this connection."""
     aliases: dict[bytes, int] = field(default_factory=dict)
     alias_maximum: int = 0
     receive_maximum: int = 65_535
     guessed: bool = False
-    """Whether it ever acknowledged what it may not have got."""
+    """Whether it ever acknowledged a message that it may not have received."""
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ what it sends
 
-    def hello(self, polite: bool) -> tuple[int, Connect]:
+    def connect_packet(self, well_behaved: bool) -> tuple[int, Connect]:
         """Protocol version and CONNECT."""
         rng = self.rng
         self.deferred = []
         version = V5 if self.max_packet or rng.random() < 0.6 else V311
-        clean = not polite and rng.random() < 0.2
-        keep_alive = 0 if polite else rng.choice([0, 0, 10, 60, 1_000])
-        will = None if polite or rng.random() < 0.6 else self._will(version)
+        clean = not well_behaved and rng.random() < 0.2
+        keep_alive = 0 if well_behaved else rng.choice([0, 0, 10, 60, 1_000])
+        will = None if well_behaved or rng.random() < 0.6 else self._will(version)
         properties = NONE
         if version == V5:
-            expiry = NEVER_EXPIRES if polite else rng.choice([None, 0, 5, 300, NEVER_EXPIRES, NEVER_EXPIRES])
+            expiry = NEVER_EXPIRES if well_behaved else rng.choice([None, 0, 5, 300, NEVER_EXPIRES, NEVER_EXPIRES])
             properties = Properties(
                 session_expiry_interval=expiry,
                 receive_maximum=rng.choice([None, 1, 2, 5]),
@@ -142,7 +142,7 @@ class SimulatedClient:
         )
 
     def message(self, version: int) -> Publish | None:
-        """The next message; None where its manners, or the broker's Receive Maximum, forbid one."""
+        """The next message; None where its own limit, or the broker's Receive Maximum, allows none."""
         rng = self.rng
         topic = rng.choice(TOPICS)
         qos = rng.choice([0, 1, 1, 2, 2])
@@ -150,7 +150,7 @@ class SimulatedClient:
         if qos:
             if len(self.unfinished) >= 50:
                 return None
-            if len(self.unfinished) >= self.receive_maximum and rng.random() >= self.habits.guesses:
+            if len(self.unfinished) >= self.receive_maximum and rng.random() >= self.behaviour.guesses:
                 return None
             packet_id = self._packet_id()
         retain = topic.startswith(b"r/") and rng.random() < 0.7
@@ -173,7 +173,7 @@ class SimulatedClient:
         return Publish(wire_topic, payload, qos, retain, packet_id=packet_id, properties=properties)
 
     def _packet_id(self) -> int:
-        if self.unfinished and self.rng.random() < self.habits.reuses:
+        if self.unfinished and self.rng.random() < self.behaviour.reuses:
             return self.rng.choice(list(self.unfinished))
         packet_id = self.last_packet_id % 30 + 1
         while packet_id in self.unfinished:
@@ -182,7 +182,7 @@ class SimulatedClient:
         return packet_id
 
     def guess(self) -> Packet:
-        """Something that it has no reason to say."""
+        """A packet that breaks the protocol or answers nothing."""
         self.guessed = True
         rng = self.rng
         return rng.choice(
@@ -195,7 +195,7 @@ class SimulatedClient:
             ]
         )
 
-    def goodbye(self, version: int) -> Disconnect:
+    def disconnect_packet(self, version: int) -> Disconnect:
         rng = self.rng
         if version != V5:
             return Disconnect()
@@ -203,32 +203,34 @@ class SimulatedClient:
         properties = NONE if expiry is None else Properties(session_expiry_interval=expiry)
         return Disconnect(rng.choice([0, 0, 4]), properties)
 
-    # ------------------------------------------------------------------ what it hears
+    # ------------------------------------------------------------------ what it receives
 
-    def on_packet(self, packet: Packet, version: int, born: int) -> list[Packet]:
-        """What it says to that."""
+    def on_packet(self, packet: Packet, version: int, generation: int) -> list[Packet]:
+        """What it answers to a packet."""
         if isinstance(packet, Connack):
-            return self._on_connack(packet, born)
+            return self._on_connack(packet, generation)
         if isinstance(packet, Publish):
             return self._some(self._on_publish(packet, version))
         if isinstance(packet, Ack):
             return self._on_ack(packet)
         return []
 
-    def _on_connack(self, packet: Connack, born: int) -> list[Packet]:
+    def _on_connack(self, packet: Connack, generation: int) -> list[Packet]:
         self.aliases = {}
         self.deferred = []
         if packet.reason_code:
             return []
         self.alias_maximum = packet.properties.topic_alias_maximum or 0
         self.receive_maximum = packet.properties.receive_maximum or 65_535
-        if not packet.session_present or born != self.born:
+        if not packet.session_present or generation != self.generation:
             self.unfinished = {}
             self.unreleased = {}
-        self.born = born
-        self.read.setdefault(born, Counter())
+        self.generation = generation
+        self.read.setdefault(generation, Counter())
         released = [packet_id for packet_id, message in self.unfinished.items() if message is None]
-        if self.habits is POLITE:  # it lets go what it forgot that it held, and what is more than the broker takes
+        if (
+            self.behaviour is WELL_BEHAVED
+        ):  # it releases identifiers it has no record of, and gives up messages above Receive Maximum
             if len(self.unfinished) > self.receive_maximum or self.receive_maximum < 60:
                 self.unfinished = {}
             released = [packet_id for packet_id in range(1, 61) if self.unfinished.get(packet_id) is None]
@@ -247,9 +249,9 @@ class SimulatedClient:
 
     def _on_publish(self, packet: Publish, version: int) -> Ack | None:
         counted = packet.qos < 2 or packet.packet_id not in self.unreleased
-        refused = packet.qos == 2 and counted and version == V5 and self.rng.random() < self.habits.refuses
+        refused = packet.qos == 2 and counted and version == V5 and self.rng.random() < self.behaviour.refuses
         if counted and not refused:
-            self.read[self.born][packet.payload] += 1
+            self.read[self.generation][packet.payload] += 1
         if packet.qos == 0:
             return None
         if packet.qos == 1:
@@ -287,8 +289,8 @@ class SimulatedClient:
         if ack is None:
             return []
         rng = self.rng
-        if rng.random() >= self.habits.acknowledges:
+        if rng.random() >= self.behaviour.acknowledges:
             if rng.random() < 0.5 and ack.reason_code < 0x80:
                 self.deferred.append(ack)
             return []
-        return [ack, ack] if ack.packet_type != PUBREL and rng.random() < self.habits.twice else [ack]
+        return [ack, ack] if ack.packet_type != PUBREL and rng.random() < self.behaviour.twice else [ack]

@@ -1,8 +1,8 @@
-"""A broker written in the fewest words: what the standard says should come of each packet, in dictionaries and sets.
+"""The reference model: a broker in dictionaries and sets, which says what the standard requires for each packet.
 
-It has no queues, windows or bytes. The simulation tells it each packet at the moment at which the real broker has seen
-its last byte, and holds it against everything that the real broker writes. What it does not know is left open: which
-member of a group gets a message, and whether there was room for it.
+It has no queues, windows or bytes. The simulation passes each packet to it when the real broker has read the last byte,
+and compares everything that the real broker writes with it. It does not decide which member of a shared subscription
+gets a message, nor whether a queue had room for it.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ PINGRESP: Final = 13
 SUBACK: Final = 9
 UNSUBACK: Final = 11
 SHARED_TOPIC: Final = b"s/"
-"""Below it messages may go to groups, whose order and number is not promised."""
+"""Topics below it may have shared subscriptions, for which order and number are not checked."""
 
 
 def matches(topic_filter: bytes, topic: bytes) -> bool:
@@ -44,7 +44,7 @@ def matches(topic_filter: bytes, topic: bytes) -> bool:
 
 
 @dataclass
-class Told:
+class PublishedMessage:
     """A message as it was published: the latest of its copies, if it was published more than once."""
 
     topic: bytes
@@ -61,18 +61,18 @@ class Told:
     """When the last of those copies that expire does."""
     times: int = 0
     codes: set[int] = field(default_factory=set)
-    """What its publisher was answered."""
+    """The reason codes that its publisher received."""
 
 
 @dataclass
-class Line:
-    """What the book knows of one connection."""
+class ReferenceConnection:
+    """The state of one connection."""
 
     number: int
     version: int
     connect: Connect | None = None
     session: "ReferenceSession | None" = None
-    over: bool = False
+    ended: bool = False
     keep_alive: int = 0
     last_heard: float = 0.0
     accepted_at: float = 0.0
@@ -92,15 +92,15 @@ class Line:
     order: dict[tuple[str, bytes, int], int] = field(default_factory=dict)
     due: list[bytes] = field(default_factory=list)
     """QoS 0 messages that must be written now."""
-    gone_well: bool = False
+    closed_normally: bool = False
 
 
 @dataclass
 class ReferenceSession:
     client_id: str
     expiry: int
-    born: int
-    line: Line | None = None
+    generation: int
+    conn: ReferenceConnection | None = None
     subscriptions: dict[bytes, tuple[SubscriptionRequest, int]] = field(default_factory=dict)
     received: set[int] = field(default_factory=set)
     released: set[int] = field(default_factory=set)
@@ -126,7 +126,7 @@ class ReferenceSession:
         return ReferenceSession(
             self.client_id,
             self.expiry,
-            self.born,
+            self.generation,
             None,
             dict(self.subscriptions),
             set(self.received),
@@ -149,17 +149,17 @@ class ReferenceBroker:
         self.sessions: dict[str, ReferenceSession] = {}
         self.retained: dict[bytes, tuple[bytes, float]] = {}
         """Topic → payload, and when it expires."""
-        self.told: dict[bytes, Told] = {}
+        self.published: dict[bytes, PublishedMessage] = {}
         self.groups: dict[bytes, set[str]] = {}
         """`$share/name/filter` → its members."""
         self.group_owed: dict[bytes, set[bytes]] = {}
-        """Payload → the groups to one of whose members it is owed."""
+        """Payload → the shared subscriptions of which one member is to get it."""
         self.delivered: Counter[bytes] = Counter()
         """How many clients read a message."""
         self.epoch = 0
         self.now = 0.0
         self._order = 0
-        self._born = 0
+        self._generation = 0
 
     # ------------------------------------------------------------------ time
 
@@ -188,90 +188,90 @@ class ReferenceBroker:
 
     # ------------------------------------------------------------------ packets
 
-    def on_packet(self, line: Line, packet: Packet) -> None:
-        """One packet from a client; `line.over` afterwards if it cost the client its connection."""
-        if line.held is not None:
-            line.held.append(packet)
-        elif line.session is None:
+    def on_packet(self, conn: ReferenceConnection, packet: Packet) -> None:
+        """One packet from a client; `conn.ended` afterwards if the packet ended the connection."""
+        if conn.held is not None:
+            conn.held.append(packet)
+        elif conn.session is None:
             if isinstance(packet, Connect):
-                line.connect = packet
+                conn.connect = packet
             else:
-                self.close(line)
+                self.close(conn)
         elif isinstance(packet, Publish):
-            self._on_publish(line, line.session, packet)
+            self._on_publish(conn, conn.session, packet)
         elif isinstance(packet, Ack):
-            self._on_ack(line, line.session, packet)
+            self._on_ack(conn, conn.session, packet)
         elif isinstance(packet, Subscribe):
-            self._on_subscribe(line, line.session, packet)
+            self._on_subscribe(conn, conn.session, packet)
         elif isinstance(packet, Unsubscribe):
             codes = bytearray()
             for topic_filter in packet.topic_filters:
-                known = line.session.subscriptions.pop(topic_filter, None)
+                known = conn.session.subscriptions.pop(topic_filter, None)
                 codes.append(0x11 if known is None else 0)
                 if topic_filter in self.groups and known is not None:
-                    self._leave_group(topic_filter, line.session)
-            line.expected[UNSUBACK, packet.packet_id] += 1
-            line.subacks.setdefault((UNSUBACK, packet.packet_id), []).append(bytes(codes))
+                    self._leave_group(topic_filter, conn.session)
+            conn.expected[UNSUBACK, packet.packet_id] += 1
+            conn.subacks.setdefault((UNSUBACK, packet.packet_id), []).append(bytes(codes))
         elif isinstance(packet, Pingreq):
-            line.expected[PINGRESP, 0] += 1
+            conn.expected[PINGRESP, 0] += 1
         elif isinstance(packet, Disconnect):
             expiry = packet.properties.session_expiry_interval
             if expiry is not None:
-                if expiry and not line.session.durable:
-                    self.close(line)
+                if expiry and not conn.session.durable:
+                    self.close(conn)
                     return
-                line.session.expiry = min(expiry, self.limits.max_session_expiry_s)
-            line.gone_well = packet.reason_code == 0
-            self.close(line)
+                conn.session.expiry = min(expiry, self.limits.max_session_expiry_s)
+            conn.closed_normally = packet.reason_code == 0
+            self.close(conn)
         else:
-            self.close(line)
+            self.close(conn)
 
-    def accept(self, line: Line) -> bool:
-        """Let the client in that sent CONNECT; whether its session was there."""
-        packet = line.connect
+    def accept(self, conn: ReferenceConnection) -> bool:
+        """Accept the client that sent CONNECT; return whether its session was present."""
+        packet = conn.connect
         assert packet is not None
-        former = self.sessions.get(packet.client_id)
-        if former is not None and former.line is not None:
-            self.close(former.line)
+        earlier = self.sessions.get(packet.client_id)
+        if earlier is not None and earlier.conn is not None:
+            self.close(earlier.conn)
         session = self.sessions.get(packet.client_id)
         if session is not None and packet.clean_start:
             self._end_session(session)
             session = None
         present = session is not None
-        if line.version == V5:
+        if conn.version == V5:
             expiry = packet.properties.session_expiry_interval or 0
         else:
             expiry = 0 if packet.clean_start else NEVER_EXPIRES
         expiry = min(expiry, self.limits.max_session_expiry_s)
         if session is None:
-            self._born += 1
-            session = self.sessions[packet.client_id] = ReferenceSession(packet.client_id, expiry, self._born)
+            self._generation += 1
+            session = self.sessions[packet.client_id] = ReferenceSession(packet.client_id, expiry, self._generation)
         session.expiry = expiry
         session.will_at = session.expires_at = None
         session.will = packet.will
-        session.line = line
-        line.session = session
-        line.window = min(packet.properties.receive_maximum or 65_535, self.limits.max_inflight)
-        line.keep_alive = packet.keep_alive
+        session.conn = conn
+        conn.session = session
+        conn.window = min(packet.properties.receive_maximum or 65_535, self.limits.max_inflight)
+        conn.keep_alive = packet.keep_alive
         ours = self.limits.server_keep_alive_s
         if ours and not 0 < packet.keep_alive <= ours:
-            line.keep_alive = ours
-        line.accepted_at = self.now
+            conn.keep_alive = ours
+        conn.accepted_at = self.now
         return present
 
-    def close(self, line: Line) -> None:
-        """The connection is over, whoever ended it."""
-        if line.over:
+    def close(self, conn: ReferenceConnection) -> None:
+        """The connection has ended, by either side."""
+        if conn.ended:
             return
-        line.over = True
-        session = line.session
+        conn.ended = True
+        session = conn.session
         if session is None:
             return
-        session.line = None
-        for packet_id, (payload, _qos) in line.unacked.items():
+        session.conn = None
+        for packet_id, (payload, _qos) in conn.unacked.items():
             session.sent_before[packet_id] = payload
         will = session.will
-        if line.gone_well:
+        if conn.closed_normally:
             session.will = None
         elif will is not None:
             delay = min(will.properties.will_delay_interval or 0, session.expiry)
@@ -289,17 +289,17 @@ class ReferenceBroker:
     def publish(
         self, topic: bytes, payload: bytes, qos: int, retain: bool, expires_at: float, publisher: str, version: int
     ) -> None:
-        if not payload:  # it only says that nothing is retained; whoever gets it cannot tell it from others
+        if not payload:  # it removes the retained message; receivers cannot tell one such message from another
             self.retained.pop(topic, None)
             return
-        told = self.told.get(payload)
-        if told is None:
-            told = self.told[payload] = Told(
-                topic, qos, retain, expires_at, publisher, version, len(self.told) + 1, self.epoch
+        message = self.published.get(payload)
+        if message is None:
+            message = self.published[payload] = PublishedMessage(
+                topic, qos, retain, expires_at, publisher, version, len(self.published) + 1, self.epoch
             )
-        told.times += 1
-        told.expired_at = max(told.expired_at, expires_at)
-        told.expires_at = max(told.expires_at, expires_at) if told.expires_at and expires_at else 0.0
+        message.times += 1
+        message.expired_at = max(message.expired_at, expires_at)
+        message.expires_at = max(message.expires_at, expires_at) if message.expires_at and expires_at else 0.0
         if retain:
             self.retained[topic] = payload, expires_at
         for session in self.sessions.values():
@@ -313,8 +313,8 @@ class ReferenceBroker:
             granted = min(qos, max(request.qos for request, _ in hits))
             identifiers = tuple(sorted(identifier for _, identifier in hits if identifier))
             session.owed.setdefault(payload, set()).add((granted, identifiers))
-            if granted == 0 and session.line is not None:
-                session.line.due.append(payload)
+            if granted == 0 and session.conn is not None:
+                session.conn.due.append(payload)
         for name in self.groups:
             if matches(name.split(b"/", 2)[2], topic):
                 self.group_owed.setdefault(payload, set()).add(name)
@@ -326,66 +326,66 @@ class ReferenceBroker:
         expires_at = 0.0 if expiry is None else self.now + expiry
         self.publish(will.topic, will.payload, will.qos, will.retain, expires_at, session.client_id, 0)
 
-    def _on_publish(self, line: Line, session: ReferenceSession, packet: Publish) -> None:
+    def _on_publish(self, conn: ReferenceConnection, session: ReferenceSession, packet: Publish) -> None:
         topic = packet.topic
         alias = packet.properties.topic_alias
         if alias is not None:
-            if alias > self.limits.topic_alias_maximum or (not topic and alias not in line.aliases):
-                self.close(line)
+            if alias > self.limits.topic_alias_maximum or (not topic and alias not in conn.aliases):
+                self.close(conn)
                 return
             if topic:
-                line.aliases[alias] = topic
-            topic = line.aliases[alias]
+                conn.aliases[alias] = topic
+            topic = conn.aliases[alias]
         if packet.qos:
             kind = PUBACK if packet.qos == 1 else PUBREC
             if packet.qos == 2:
                 if packet.packet_id in session.received:
-                    line.expected[PUBREC, packet.packet_id] += 1
-                    line.acks_of.setdefault((PUBREC, packet.packet_id), []).append(b"")
+                    conn.expected[PUBREC, packet.packet_id] += 1
+                    conn.acks_of.setdefault((PUBREC, packet.packet_id), []).append(b"")
                     return
-                if line.version == V5 and len(session.received) >= self.limits.receive_maximum:
-                    self.close(line)
+                if conn.version == V5 and len(session.received) >= self.limits.receive_maximum:
+                    self.close(conn)
                     return
                 session.received.add(packet.packet_id)
-            line.expected[kind, packet.packet_id] += 1
-            line.acks_of.setdefault((kind, packet.packet_id), []).append(packet.payload)
+            conn.expected[kind, packet.packet_id] += 1
+            conn.acks_of.setdefault((kind, packet.packet_id), []).append(packet.payload)
         expiry = packet.properties.message_expiry_interval
         expires_at = 0.0 if expiry is None else self.now + expiry
-        self.publish(topic, packet.payload, packet.qos, packet.retain, expires_at, session.client_id, line.version)
+        self.publish(topic, packet.payload, packet.qos, packet.retain, expires_at, session.client_id, conn.version)
 
-    def _on_ack(self, line: Line, session: ReferenceSession, packet: Ack) -> None:
+    def _on_ack(self, conn: ReferenceConnection, session: ReferenceSession, packet: Ack) -> None:
         packet_id = packet.packet_id
-        payload, qos = line.unacked.get(packet_id, (b"", 0))
+        payload, qos = conn.unacked.get(packet_id, (b"", 0))
         if packet.packet_type == PUBREL:
             session.received.discard(packet_id)
-            line.expected[PUBCOMP, packet_id] += 1
+            conn.expected[PUBCOMP, packet_id] += 1
         elif packet.packet_type == PUBACK:
             if qos == 1:
-                del line.unacked[packet_id]
+                del conn.unacked[packet_id]
                 session.settled.add(payload)
             elif qos == 2 or packet_id in session.released:
-                self.close(line)
+                self.close(conn)
         elif packet.packet_type == PUBREC:
             if qos == 2:
-                del line.unacked[packet_id]
+                del conn.unacked[packet_id]
                 session.settled.add(payload)
                 if packet.reason_code >= 0x80:
                     return
                 session.released.add(packet_id)
             elif qos == 1:
-                self.close(line)
+                self.close(conn)
                 return
             elif packet_id not in session.released and packet.reason_code >= 0x80:
                 return
-            line.expected[PUBREL, packet_id] += 1
+            conn.expected[PUBREL, packet_id] += 1
         elif packet_id in session.released:
             session.released.discard(packet_id)
         elif qos:
-            self.close(line)
+            self.close(conn)
 
     # ------------------------------------------------------------------ subscriptions
 
-    def _on_subscribe(self, line: Line, session: ReferenceSession, packet: Subscribe) -> None:
+    def _on_subscribe(self, conn: ReferenceConnection, session: ReferenceSession, packet: Subscribe) -> None:
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         codes = bytearray()
@@ -393,12 +393,12 @@ class ReferenceBroker:
             topic_filter = request.topic_filter
             known = topic_filter in session.subscriptions
             if not known and len(session.subscriptions) >= self.limits.max_subscriptions:
-                codes.append(0x97 if line.version == V5 else 0x80)
+                codes.append(0x97 if conn.version == V5 else 0x80)
                 continue
             groups = sum(each.startswith(b"$share/") for each in session.subscriptions)
             shared = topic_filter.startswith(b"$share/")
             if not known and shared and groups >= self.limits.max_shared_subscriptions:
-                codes.append(0x97 if line.version == V5 else 0x80)
+                codes.append(0x97 if conn.version == V5 else 0x80)
                 continue
             codes.append(request.qos)
             session.subscriptions[topic_filter] = request, identifier
@@ -408,19 +408,19 @@ class ReferenceBroker:
             elif request.retain_handling == 0 or (request.retain_handling == 1 and not known):
                 for topic, (payload, _expires_at) in self.retained.items():
                     if matches(topic_filter, topic):
-                        session.found.setdefault(payload, set()).add(min(request.qos, self.told[payload].qos))
-        line.expected[SUBACK, packet.packet_id] += 1
-        line.subacks.setdefault((SUBACK, packet.packet_id), []).append(bytes(codes))
+                        session.found.setdefault(payload, set()).add(min(request.qos, self.published[payload].qos))
+        conn.expected[SUBACK, packet.packet_id] += 1
+        conn.subacks.setdefault((SUBACK, packet.packet_id), []).append(bytes(codes))
 
     def _leave_group(self, name: bytes, session: ReferenceSession) -> None:
         members = self.groups[name]
         members.discard(session.client_id)
         if not members:
             del self.groups[name]
-            self.excuse_group(name)
+            self.forget_group(name)
 
-    def excuse_group(self, name: bytes) -> None:
-        """Its messages are owed to nobody any more."""
+    def forget_group(self, name: bytes) -> None:
+        """No member is owed its messages any more."""
         for groups in self.group_owed.values():
             groups.discard(name)
 
@@ -437,19 +437,21 @@ class ReferenceBroker:
     # ------------------------------------------------------------------ a broker is killed
 
     def copy(self) -> "ReferenceBroker":
-        """What a broker would know that begins with what is committed now."""
+        """The state of a broker that starts with what is committed now."""
         other = ReferenceBroker(self.limits)
         other.sessions = {name: session.copy() for name, session in self.sessions.items() if session.durable}
         other.retained = dict(self.retained)
-        other.told = self.told
+        other.published = self.published
         other.delivered = self.delivered
         other.epoch = self.epoch + 1
-        other.now, other._order, other._born = self.now, self._order, self._born + 1_000
+        other.now, other._order, other._generation = self.now, self._order, self._generation + 1_000
         for session in other.sessions.values():
             for name in session.subscriptions:
                 if name.startswith(b"$share/"):
                     other.groups.setdefault(name, set()).add(session.client_id)
-        other.group_owed = {payload: set() for payload in self.group_owed}  # who held them may have had no store
+        other.group_owed = {
+            payload: set() for payload in self.group_owed
+        }  # the members may have had no durable session
         for session in other.sessions.values():
             if session.expires_at is None and session.expiry < NEVER_EXPIRES:
                 session.expires_at = other._at(self.now + session.expiry)

@@ -1,8 +1,7 @@
-"""Rude people, a network that cuts, a clock that jumps, and a broker that is killed: all out of one seed.
+"""Misbehaving clients, a lossy network, a clock that jumps, and a broker that is killed: all from one seed.
 
-Every step is checked against the `ReferenceBroker`. When the steps are over there is peace: everybody comes back, is
-polite and
-reads to the end; then the books are closed. A world that fails says its seed and its story.
+Every step is checked against the `ReferenceBroker`. After the last step all clients reconnect, behave well and read
+everything; then the totals are compared. A failure prints its seed and the trace of its last steps.
 """
 
 import random
@@ -35,35 +34,36 @@ from mqttlite.wire.packets import (
     SubscriptionRequest,
     Unsuback,
 )
-from tests.simulation.client import POLITE, TOPICS, Habits, SimulatedClient
+from tests.simulation.client import TOPICS, WELL_BEHAVED, Behaviour, SimulatedClient
 from tests.simulation.reference import (
     PINGRESP,
     SHARED_TOPIC,
     SUBACK,
     UNSUBACK,
-    Line,
     ReferenceBroker,
+    ReferenceConnection,
     ReferenceSession,
     matches,
 )
 from tests.support.recorder import Recorder
+from tests.support.stores import loaded
 
 START = 1_000_000.0
-STORY = 40
-"""How many of the last steps a failure tells."""
+TRACE_STEPS = 40
+"""How many of the last steps a failure prints."""
 
 NO_ID = 0
 
 
-class Call:
-    """A person on the line: the bytes under way in both directions."""
+class SimulatedLink:
+    """A client's connection: the packets under way in both directions."""
 
-    def __init__(self, client: SimulatedClient | None, connection: Connection, line: Line) -> None:
+    def __init__(self, client: SimulatedClient | None, connection: Connection, conn: ReferenceConnection) -> None:
         self.client = client
         self.connection = connection
-        self.line = line
+        self.conn = conn
         self.up: deque[tuple[bytes, Packet, bool]] = deque()
-        """Packets that the broker has not wholly seen; the flag: it ends its chunk."""
+        """Packets that the broker has not wholly read; the flag: it ends its chunk."""
         self.half = 0
         """How much of the first of them it has."""
         self.down: deque[Packet] = deque()
@@ -74,33 +74,33 @@ class Call:
         self.was_blocked = False
         self.taken_over = False
 
-    def say(self, packets: list[Packet], alone: bool = False) -> None:
+    def send(self, packets: list[Packet], alone: bool = False) -> None:
         if not self.up_cut:
             for packet in packets:
                 ends = alone or (isinstance(packet, Publish) and packet.qos == 2) or isinstance(packet, Connect)
                 if alone and self.up:
                     data, before, _ = self.up.pop()
                     self.up.append((data, before, True))
-                self.up.append((encode(packet, self.line.version), packet, ends))
+                self.up.append((encode(packet, self.conn.version), packet, ends))
 
 
 class World:
     def __init__(self, seed: int, tracer: Recorder | None = None) -> None:
         self.tracer = tracer
         self.written: dict[tuple[int, int], bytearray] = {}
-        """What was written on each line of each broker."""
+        """What was written on each connection of each broker."""
         self.brokers = 0
         self.rng = rng = random.Random(seed)
         self.now = START + rng.random()
-        roomy = rng.random() < 0.5
+        large_queues = rng.random() < 0.5
         self.limits = Limits(
             max_packet_bytes=rng.choice([256, 4_096]),
             receive_maximum=rng.choice([2, 5, 100]),
             topic_alias_maximum=rng.choice([0, 2, 10]),
             max_topic_aliases=rng.choice([0, 1, 2, 32]),
             max_inflight=rng.choice([1, 3, 1_000]),
-            max_queued_messages=1_000 if roomy else rng.choice([0, 1, 5, 20]),
-            max_queued_bytes=1_000_000 if roomy else rng.choice([0, 100, 1_000, 10_000]),
+            max_queued_messages=1_000 if large_queues else rng.choice([0, 1, 5, 20]),
+            max_queued_bytes=1_000_000 if large_queues else rng.choice([0, 100, 1_000, 10_000]),
             max_outbox_bytes=rng.choice([1_024, 2_000, 1_000_000]),
             max_outbox_messages=rng.choice([1, 3, 1_000]),
             on_overflow=rng.choice(OVERFLOW_POLICIES),
@@ -110,23 +110,23 @@ class World:
             server_keep_alive_s=rng.choice([0, 0, 30]),
             max_session_expiry_s=rng.choice([0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 100]),
         )
-        self.scenario: list[str] = [f"limits {self.limits}"]
+        self.trace: list[str] = [f"limits {self.limits}"]
         self.policies = {"*": rng.choice(["round_robin", "least_inflight", "hash_topic"])}
         self.store = MemoryStore()
         self.broker = self._new_broker()
         self.reference = ReferenceBroker(self.limits)
         self.reference.now = self.now
-        self.calls: dict[int, Call] = {}
+        self.links: dict[int, SimulatedLink] = {}
         self.question_ids: dict[int, int] = {}
         self.clients = [
-            SimulatedClient(name, rng, Habits.random(rng), rng.choice([None, None, None, 80, 120]))
+            SimulatedClient(name, rng, Behaviour.random(rng), rng.choice([None, None, None, 80, 120]))
             for name in ("ann", "bob", "cid", "dot", "eve")[: rng.randint(2, 5)]
         ]
         self.drops: Counter[tuple[str, str]] = Counter()
         """Of each client on the connections that ended, by reason."""
         """Of those whose sessions or brokers are gone."""
         self.own = 0
-        self.acked: list[tuple[bytes, Line]] = []
+        self.acked: list[tuple[bytes, ReferenceConnection]] = []
         """Messages acknowledged to their publisher since the last step began."""
 
     def _new_broker(self) -> Broker:
@@ -142,113 +142,115 @@ class World:
     def step(self) -> None:
         rng = self.rng
         client = rng.choice(self.clients)
-        call = self._call_of(client)
+        link = self._link_of(client)
         dice = rng.random()
-        if call is None or dice < 0.03:
-            self._connect(client, polite=False)
+        if link is None or dice < 0.03:
+            self._connect(client, well_behaved=False)
         elif dice < 0.10:
-            self._say(call, [client.subscribe5() if call.line.version == V5 else client.subscribe()])
+            self._send(link, [client.subscribe5() if link.conn.version == V5 else client.subscribe()])
         elif dice < 0.40:
-            messages = [client.message(call.line.version) for _ in range(rng.choice([1, 1, 2, 5]))]
-            self._say(call, [message for message in messages if message is not None])
+            messages = [client.message(link.conn.version) for _ in range(rng.choice([1, 1, 2, 5]))]
+            self._send(link, [message for message in messages if message is not None])
         elif dice < 0.43 and client.deferred:
             deferred, client.deferred = client.deferred, []
-            self._say(call, list(deferred))
-        elif dice < 0.43 + client.habits.guesses and call.line.session is not None:
-            self._say(call, [client.guess()], alone=True)
+            self._send(link, list(deferred))
+        elif dice < 0.43 + client.behaviour.guesses and link.conn.session is not None:
+            self._send(link, [client.guess()], alone=True)
         elif dice < 0.55:
-            self._feed(call)
+            self._feed(link)
         elif dice < 0.75:
-            self._read(call, rng.choice([1, 3, 10, 100]))
+            self._read(link, rng.choice([1, 3, 10, 100]))
         elif dice < 0.79:
-            self._raw_properties(call)
+            self._block(link)
         elif dice < 0.85:
-            self._unblock(rng.choice(list(self.calls.values())))
+            self._unblock(rng.choice(list(self.links.values())))
         elif dice < 0.88:
-            self._lose(call)
+            self._lose(link)
         elif dice < 0.895:
-            self._say(call, [client.goodbye(call.line.version)], alone=True)
+            self._send(link, [client.disconnect_packet(link.conn.version)], alone=True)
         elif dice < 0.905:
-            call.up_cut = True
-            self.tell(f"{client.name}: what it says is lost from now on")
+            link.up_cut = True
+            self.log(f"{client.name}: what it sends is lost from now on")
         elif dice < 0.915:
-            call.down_cut = True
-            self.tell(f"{client.name}: what it is told is lost from now on")
+            link.down_cut = True
+            self.log(f"{client.name}: what it is sent is lost from now on")
         elif dice < 0.96:
             self._wait(rng.choice([0.0, 0.1, 1.0, 5.0, 40.0]), late=rng.random() < 0.2)
         elif dice < 0.965:
             self._wait(rng.choice([400.0, 5_000.0, 1e6]), late=rng.random() < 0.3)
         elif dice < 0.975:
-            self._publish_inside()
+            self._publish_from_program()
         elif dice < 0.982:
-            self._inspect()
+            self._check_retained()
         elif dice < 0.985:
-            self._go_round(client)
+            self._wrap_identifiers(client)
         elif dice < 0.99:
-            self._kill(call)
+            self._kill(link)
         else:
             for each in self.clients:
-                self._connect(each, polite=False)
+                self._connect(each, well_behaved=False)
         self._check()
 
-    def tell(self, sentence: str) -> None:
-        self.scenario.append(sentence)
+    def log(self, sentence: str) -> None:
+        self.trace.append(sentence)
 
     # ------------------------------------------------------------------ connecting
 
-    def _call_of(self, client: SimulatedClient) -> Call | None:
-        """The person's latest connection."""
-        mine = [call for call in self.calls.values() if call.client is client]
+    def _link_of(self, client: SimulatedClient) -> SimulatedLink | None:
+        """The client's latest connection."""
+        mine = [link for link in self.links.values() if link.client is client]
         return mine[-1] if mine else None
 
-    def _open(self, client: SimulatedClient | None, version: int, must_authenticate: bool) -> Call:
+    def _open(self, client: SimulatedClient | None, version: int, must_authenticate: bool) -> SimulatedLink:
         connection = self.broker.open(Peer(must_authenticate=must_authenticate), self.now)
-        call = Call(client, connection, Line(connection.number, version, last_heard=self.now))
-        self.calls[connection.number] = call
-        return call
+        link = SimulatedLink(client, connection, ReferenceConnection(connection.number, version, last_heard=self.now))
+        self.links[connection.number] = link
+        return link
 
-    def _connect(self, client: SimulatedClient, polite: bool) -> Call:
-        """A new connection, whatever becomes of the old one: that may be taken over."""
-        version, hello = client.hello(polite)
-        asked = not polite and self.rng.random() < 0.15
-        call = self._open(client, version, asked)
-        number = call.connection.number
-        self.tell(f"{client.name} calls on line {number}: {hello}" + (" and must authenticate" if asked else ""))
-        call.say([hello])
-        if polite or self.rng.random() < 0.9:
-            while call.up and not call.line.over:
-                self._feed(call, everything=True)
-        return call
+    def _connect(self, client: SimulatedClient, well_behaved: bool) -> SimulatedLink:
+        """A new connection; an old one may be taken over."""
+        version, connect_packet = client.connect_packet(well_behaved)
+        asked = not well_behaved and self.rng.random() < 0.15
+        link = self._open(client, version, asked)
+        number = link.connection.number
+        self.log(
+            f"{client.name} opens connection {number}: {connect_packet}" + (" and must authenticate" if asked else "")
+        )
+        link.send([connect_packet])
+        if well_behaved or self.rng.random() < 0.9:
+            while link.up and not link.conn.ended:
+                self._feed(link, everything=True)
+        return link
 
-    def _decide(self, call: Call) -> None:
-        """The question that CONNECT raised has its answer."""
-        line = call.line
+    def _decide(self, link: SimulatedLink) -> None:
+        """Answer the question that CONNECT raised."""
+        conn = link.conn
         accepted = self.rng.random() < 0.9
-        self.tell(f"line {line.number}: the client is {'let in' if accepted else 'refused'}")
-        held, line.held = line.held or [], None
+        self.log(f"connection {conn.number}: the client is {'accepted' if accepted else 'refused'}")
+        held, conn.held = conn.held or [], None
         before = self._queue_full()
         if accepted:
-            self._accept(call)
-            line.last_heard = self.now
-            self._answer_question(call, Verdict(0))
+            self._accept(link)
+            conn.last_heard = self.now
+            self._answer_question(link, Verdict(0))
             for packet in held:
-                if not line.over:
-                    self.reference.on_packet(line, packet)
-            real = self.broker.sessions.get(call.connection.client_id)
-            if line.over and line.session is not None and real is not None:
-                line.session.received &= set(real.received.all())  # of these some may have been refused before it left
+                if not conn.ended:
+                    self.reference.on_packet(conn, packet)
+            real = self.broker.sessions.get(link.connection.client_id)
+            if conn.ended and conn.session is not None and real is not None:
+                conn.session.received &= set(real.received.all())  # of these some may have been refused before it left
             for packet in held:
-                if isinstance(packet, Publish) and packet.qos == 2 and not line.over and line.version == V5:
-                    assert line.session is not None
-                    self._notice_refusal(line.session, packet, before)
+                if isinstance(packet, Publish) and packet.qos == 2 and not conn.ended and conn.version == V5:
+                    assert conn.session is not None
+                    self._notice_refusal(conn.session, packet, before)
         else:
-            self._answer_question(call, Verdict(0x86))
-            self.reference.close(line)
+            self._answer_question(link, Verdict(0x86))
+            self.reference.close(conn)
         self._settle()
 
-    def _answer_question(self, call: Call, verdict: Verdict) -> None:
+    def _answer_question(self, link: SimulatedLink, verdict: Verdict) -> None:
         """Answer, and let the connection go on with what it sent meanwhile."""
-        number = call.line.number
+        number = link.conn.number
         self.broker.answer(self.question_ids.pop(number), verdict, self.now)
         self._continue_deferred()
 
@@ -259,77 +261,77 @@ class World:
             if number in self.broker.connections:
                 self.broker.feed(self.broker.connections[number], b"", self.now)
 
-    def _accept(self, call: Call) -> None:
-        connect = call.line.connect
+    def _accept(self, link: SimulatedLink) -> None:
+        connect = link.conn.connect
         assert connect is not None
-        former = self.reference.sessions.get(connect.client_id)
-        if former is not None and former.line is not None:
-            self.calls[former.line.number].taken_over = True
-        call.line.expected[1, NO_ID] += self.reference.accept(call.line)
+        earlier = self.reference.sessions.get(connect.client_id)
+        if earlier is not None and earlier.conn is not None:
+            self.links[earlier.conn.number].taken_over = True
+        link.conn.expected[1, NO_ID] += self.reference.accept(link.conn)
 
     # ------------------------------------------------------------------ bytes to the broker
 
-    def _say(self, call: Call, packets: list[Packet], alone: bool = False) -> None:
-        call.say(packets, alone)
+    def _send(self, link: SimulatedLink, packets: list[Packet], alone: bool = False) -> None:
+        link.send(packets, alone)
         if self.rng.random() < 0.8:
-            self._feed(call)
+            self._feed(link)
 
-    def _feed(self, call: Call, everything: bool = False) -> None:
-        self._feed_some(call, everything)
+    def _feed(self, link: SimulatedLink, everything: bool = False) -> None:
+        self._feed_some(link, everything)
         self._settle()
 
-    def _feed_some(self, call: Call, everything: bool = False) -> None:
+    def _feed_some(self, link: SimulatedLink, everything: bool = False) -> None:
         """A chunk: some packets, perhaps a half one at its end."""
         rng = self.rng
-        line = call.line
-        if line.over or not call.up:
+        conn = link.conn
+        if conn.ended or not link.up:
             return
-        if line.held is not None and rng.random() < 0.5:
-            self._decide(call)
-            if line.over:
+        if conn.held is not None and rng.random() < 0.5:
+            self._decide(link)
+            if conn.ended:
                 return
         chunk = bytearray()
         whole: list[Packet] = []
-        while call.up:
-            data, packet, ends = call.up[0]
+        while link.up:
+            data, packet, ends = link.up[0]
             if not everything and rng.random() < 0.1:  # cut here
                 more = rng.randint(1, 3)
-                if call.half + more < len(data):
-                    chunk += data[call.half : call.half + more]
-                    call.half += more
+                if link.half + more < len(data):
+                    chunk += data[link.half : link.half + more]
+                    link.half += more
                     break
-            chunk += data[call.half :]
-            call.half = 0
-            call.up.popleft()
+            chunk += data[link.half :]
+            link.half = 0
+            link.up.popleft()
             whole.append(packet)
             if ends:
                 break
-        self.tell(f"line {line.number} brings {[*whole]}" + (" and a half packet" if call.half else ""))
+        self.log(f"connection {conn.number} brings {[*whole]}" + (" and a half packet" if link.half else ""))
         before = self._queue_full()
-        self.broker.feed(call.connection, bytes(chunk), self.now)
-        if whole and line.held is None:
-            line.last_heard = self.now
+        self.broker.feed(link.connection, bytes(chunk), self.now)
+        if whole and conn.held is None:
+            conn.last_heard = self.now
         for packet in whole:
-            if line.over:
+            if conn.ended:
                 break
-            was_connecting = line.session is None and line.connect is None
-            self.reference.on_packet(line, packet)
-            if was_connecting and line.connect is not None:
-                if call.connection.peer.must_authenticate:
-                    line.held = []
+            was_connecting = conn.session is None and conn.connect is None
+            self.reference.on_packet(conn, packet)
+            if was_connecting and conn.connect is not None:
+                if link.connection.peer.must_authenticate:
+                    conn.held = []
                 else:
-                    self._accept(call)
+                    self._accept(link)
             if (
                 isinstance(packet, Publish)
                 and packet.qos == 2
-                and line.session
-                and line.version == V5
-                and not line.over
+                and conn.session
+                and conn.version == V5
+                and not conn.ended
             ):
-                self._notice_refusal(line.session, packet, before)
+                self._notice_refusal(conn.session, packet, before)
         self._notice_closed()
-        if line.over:
-            assert call.connection.state == CLOSED, f"line {line.number} should be over: {whole[-1:]}"
+        if conn.ended:
+            assert link.connection.state == CLOSED, f"connection {conn.number} should be over: {whole[-1:]}"
 
     def _notice_refusal(self, session: ReferenceSession, packet: Publish, before: int) -> None:
         """A QoS 2 message that found a full queue is acknowledged with 0x97, and its identifier is free."""
@@ -347,47 +349,47 @@ class World:
             if session is not None:
                 dropped += session.drops.get(QUEUE_FULL, 0)
         for number in self.broker.effects.closed:
-            dropped += self.calls[number].connection.drops.get(QUEUE_FULL, 0)
+            dropped += self.links[number].connection.drops.get(QUEUE_FULL, 0)
         return dropped + self.broker.router.drops.by_reason.get(QUEUE_FULL, 0)
 
-    # ------------------------------------------------------------------ what the shell does
+    # ------------------------------------------------------------------ what the loop driver does
 
     def _notice_closed(self) -> None:
-        """The book hears at once of connections that the broker ended for reasons of its own."""
+        """Tell the reference model at once which connections the broker ended for its own reasons."""
         for number in self.broker.effects.closed:
-            call = self.calls[number]
-            if not call.line.over:
-                self._judge(call)
-                self.reference.close(call.line)
+            link = self.links[number]
+            if not link.conn.ended:
+                self._check_close_reason(link)
+                self.reference.close(link.conn)
 
-    def _judge(self, call: Call) -> None:
-        """Was that a reason to end a connection?"""
-        reason = call.connection.close_reason
-        line = call.line
+    def _check_close_reason(self, link: SimulatedLink) -> None:
+        """Check that the broker had a reason to end a connection."""
+        reason = link.connection.close_reason
+        conn = link.conn
         if reason == CloseReason.KEEP_ALIVE_TIMEOUT:
-            assert line.keep_alive, "no keep-alive was agreed"
-            silent = self.now - max(line.last_heard, line.accepted_at)
-            assert silent >= 1.5 * line.keep_alive, f"silent for {silent} s of {line.keep_alive}"
+            assert conn.keep_alive, "no keep-alive was agreed"
+            silent = self.now - max(conn.last_heard, conn.accepted_at)
+            assert silent >= 1.5 * conn.keep_alive, f"silent for {silent} s of {conn.keep_alive}"
         elif reason == CloseReason.BUFFER_FULL:
-            assert self.limits.on_overflow == DISCONNECT or call.connection.outbox.blocked or call.was_blocked
+            assert self.limits.on_overflow == DISCONNECT or link.connection.outbox.blocked or link.was_blocked
         elif reason == CloseReason.CONNECT_TIMEOUT:
-            assert self.now - call.connection.opened_at >= self.limits.connect_timeout_s
-            assert line.session is None
+            assert self.now - link.connection.opened_at >= self.limits.connect_timeout_s
+            assert conn.session is None
         elif reason == CloseReason.PACKET_TOO_LARGE:
-            assert call.client is not None
-            assert call.client.max_packet is not None
+            assert link.client is not None
+            assert link.client.max_packet is not None
         elif reason == CloseReason.PROTOCOL_ERROR:
             # What was queued when the broker was killed counts as sent: a guess may have hit it.
-            assert call.client is not None
-            assert call.client.guessed, call.connection.close_detail
-            assert self.reference.epoch, call.connection.close_detail
+            assert link.client is not None
+            assert link.client.guessed, link.connection.close_detail
+            assert self.reference.epoch, link.connection.close_detail
         elif reason == CloseReason.QUOTA_EXCEEDED:
-            assert line.held is not None, "it was sent no more than it may"
+            assert conn.held is not None, "it was sent no more than it may"
         else:
-            raise AssertionError(f"line {line.number} was closed: {reason} {call.connection.close_detail}")
+            raise AssertionError(f"connection {conn.number} was closed: {reason} {link.connection.close_detail}")
 
     def _settle(self) -> None:
-        """Commit, write, close; as often as there is something to do."""
+        """Commit, write and close until nothing is left to do."""
         self._notice_closed()
         self._effects()
         while self.broker.effects.backlogged or self.broker.effects.deferred or len(self.broker.jobs):
@@ -395,8 +397,8 @@ class World:
             self._continue_deferred()
             self._notice_closed()
             self._effects()
-        for call in list(self.calls.values()):
-            self._check_answers(call)
+        for link in list(self.links.values()):
+            self._check_answers(link)
         self.acked.clear()
 
     def _effects(self) -> None:
@@ -418,216 +420,220 @@ class World:
         effects.questions.clear()
         closed, effects.closed[:] = list(effects.closed), []
         for number in closed:
-            self._finish(number)
+            self._finish_link(number)
 
-    def _finish(self, number: int) -> None:
+    def _finish_link(self, number: int) -> None:
         """The link is closed after its last write."""
-        call = self.calls[number]
-        if call.connection.outbox.chunks:
-            self._write(call.connection.outbox)
-        del self.calls[number]
-        for reason, messages in call.connection.drops.items():
-            self.drops[call.connection.client_id, reason] += messages
-        if call.taken_over and call.line.version == V5:
-            assert isinstance(call.last, Disconnect), f"line {number} was taken over and ended with {call.last}"
-            assert call.last.reason_code == 0x8E
+        link = self.links[number]
+        if link.connection.outbox.chunks:
+            self._write(link.connection.outbox)
+        del self.links[number]
+        for reason, messages in link.connection.drops.items():
+            self.drops[link.connection.client_id, reason] += messages
+        if link.taken_over and link.conn.version == V5:
+            assert isinstance(link.last, Disconnect), f"connection {number} was taken over and ended with {link.last}"
+            assert link.last.reason_code == 0x8E
 
     def _write(self, outbox: Outbox) -> None:
-        call = self.calls[outbox.number]
+        link = self.links[outbox.number]
         data = outbox.take()
         self.written.setdefault((self.brokers, outbox.number), bytearray()).extend(data)
-        written = list(call.framer.split(data))
-        assert call.framer.kept_bytes == 0, "half a packet was written"
+        written = list(link.framer.split(data))
+        assert link.framer.kept_bytes == 0, "half a packet was written"
         for first, body in written:
-            packet = decode(first, body, call.line.version)
-            self._on_written(call, packet, len(body) + (2 if len(body) < 128 else 3))
-            call.last = packet
-            if not call.down_cut:
-                call.down.append(packet)
+            packet = decode(first, body, link.conn.version)
+            self._on_written(link, packet, len(body) + (2 if len(body) < 128 else 3))
+            link.last = packet
+            if not link.down_cut:
+                link.down.append(packet)
 
     # ------------------------------------------------------------------ what the broker writes
 
-    def _on_written(self, call: Call, packet: Packet, size: int) -> None:
-        line = call.line
-        largest = line.connect.properties.maximum_packet_size if line.connect is not None else None
-        assert largest is None or size <= largest, f"line {line.number}: {size} bytes, at most {largest}: {packet}"
+    def _on_written(self, link: SimulatedLink, packet: Packet, size: int) -> None:
+        conn = link.conn
+        largest = conn.connect.properties.maximum_packet_size if conn.connect is not None else None
+        assert largest is None or size <= largest, (
+            f"connection {conn.number}: {size} bytes, at most {largest}: {packet}"
+        )
         if isinstance(packet, Publish):
-            self._on_message(line, packet, largest)
+            self._on_message(conn, packet, largest)
         elif isinstance(packet, Ack):
-            self._on_answer(line, packet)
+            self._on_answer(conn, packet)
         elif isinstance(packet, Connack):
             if packet.reason_code == 0:
-                assert packet.session_present == bool(line.expected[1, NO_ID]), f"line {line.number}: {packet}"
-                line.expected[1, NO_ID] = 0
-                self._expect_releases(line)
+                assert packet.session_present == bool(conn.expected[1, NO_ID]), f"connection {conn.number}: {packet}"
+                conn.expected[1, NO_ID] = 0
+                self._expect_releases(conn)
             else:
-                assert line.over, packet
+                assert conn.ended, packet
         elif isinstance(packet, Suback | Unsuback):
             kind = SUBACK if isinstance(packet, Suback) else UNSUBACK
-            assert line.expected[kind, packet.packet_id], f"line {line.number}: {packet}"
-            line.expected[kind, packet.packet_id] -= 1
-            codes = line.subacks[kind, packet.packet_id].pop(0)
+            assert conn.expected[kind, packet.packet_id], f"connection {conn.number}: {packet}"
+            conn.expected[kind, packet.packet_id] -= 1
+            codes = conn.subacks[kind, packet.packet_id].pop(0)
             assert packet.reason_codes == codes or not packet.reason_codes, f"{packet}, not {codes!r}"
         elif isinstance(packet, Pingresp):
-            line.expected[PINGRESP, 0] -= 1
+            conn.expected[PINGRESP, 0] -= 1
         else:
             assert isinstance(packet, Disconnect), packet
-            assert line.version == V5
-            assert line.over, f"{packet} on a connection that should live"
+            assert conn.version == V5
+            assert conn.ended, f"{packet} on a connection that should live"
 
-    def _expect_releases(self, line: Line) -> None:
+    def _expect_releases(self, conn: ReferenceConnection) -> None:
         """After CONNACK each released identifier is released again."""
-        assert line.session is not None
-        for packet_id in line.session.released:
-            line.expected[PUBREL, packet_id] += 1
+        assert conn.session is not None
+        for packet_id in conn.session.released:
+            conn.expected[PUBREL, packet_id] += 1
 
-    def _on_answer(self, line: Line, packet: Ack) -> None:
+    def _on_answer(self, conn: ReferenceConnection, packet: Ack) -> None:
         key = packet.packet_type, packet.packet_id
-        assert line.expected[key] > 0, f"line {line.number}: nobody asked for {packet}"
-        line.expected[key] -= 1
+        assert conn.expected[key] > 0, f"connection {conn.number}: unexpected {packet}"
+        conn.expected[key] -= 1
         if packet.packet_type in (PUBACK, PUBREC):
-            payload = line.acks_of[key].pop(0)
+            payload = conn.acks_of[key].pop(0)
             if payload:
-                self.acked.append((payload, line))
-                self.reference.told[payload].codes.add(packet.reason_code)
+                self.acked.append((payload, conn))
+                self.reference.published[payload].codes.add(packet.reason_code)
 
-    def _on_message(self, line: Line, packet: Publish, largest: int | None) -> None:
-        session = line.session
-        where = f"line {line.number} got {packet}"
+    def _on_message(self, conn: ReferenceConnection, packet: Publish, largest: int | None) -> None:
+        session = conn.session
+        where = f"connection {conn.number} got {packet}"
         assert session is not None, where
-        topic = self._topic(line, packet)
+        topic = self._topic(conn, packet)
         payload = packet.payload
         if packet.qos:
-            self._check_window(line, session, packet, largest)
+            self._check_window(conn, session, packet, largest)
         if not payload:
             return
-        told = self.reference.told[payload]
-        assert topic == told.topic or told.times > 1, where  # an alias of before stood for another the first time
-        line.written[payload] += 1
+        message = self.reference.published[payload]
+        assert topic == message.topic or message.times > 1, where  # an alias of before stood for another the first time
+        conn.written[payload] += 1
         shared = topic.startswith(SHARED_TOPIC)
         identifiers = tuple(sorted(packet.properties.subscription_identifiers))
-        if told.retain:
+        if message.retain:
             ways = session.owed.get(payload, set())
             found = session.found.get(payload, set())
             assert packet.qos in {qos for qos, _ in ways} | found, f"{where}, owed {ways} or {found}"
         elif not (shared and (session.groups or packet.qos < 2)):
-            assert line.written[payload] <= told.times, f"{where}, once too often"
+            assert conn.written[payload] <= message.times, f"{where}, once too often"
             ways = session.owed.get(payload, set())
             assert any(packet.qos == qos for qos, _ in ways), f"{where}, owed {ways}"
-            assert line.version != V5 or (packet.qos, identifiers) in ways, f"{where}, owed {ways}"
-            self._check_order(line, packet, topic)
+            assert conn.version != V5 or (packet.qos, identifiers) in ways, f"{where}, owed {ways}"
+            self._check_order(conn, packet, topic)
         if packet.qos:
             session.seen.add(payload)
-            if told.expires_at and not packet.dup:
-                assert told.expires_at > self.now, f"{where}, which expired {self.now - told.expires_at} s ago"
-        if line.version == V5:
+            if message.expires_at and not packet.dup:
+                assert message.expires_at > self.now, f"{where}, which expired {self.now - message.expires_at} s ago"
+        if conn.version == V5:
             left = packet.properties.message_expiry_interval
-            assert (left is None) == (told.expires_at == 0.0) or told.times > 1, where
-            if left is not None and packet.qos and told.times == 1:
-                assert abs(max(1, told.expires_at - self.now) - left) <= 1, (
-                    f"{where}, {told.expires_at - self.now} s left"
+            assert (left is None) == (message.expires_at == 0.0) or message.times > 1, where
+            if left is not None and packet.qos and message.times == 1:
+                assert abs(max(1, message.expires_at - self.now) - left) <= 1, (
+                    f"{where}, {message.expires_at - self.now} s left"
                 )
 
-    def _topic(self, line: Line, packet: Publish) -> bytes:
+    def _topic(self, conn: ReferenceConnection, packet: Publish) -> bytes:
         """The topic's name, looked up if only its alias came."""
         alias = packet.properties.topic_alias
         if alias is None:
             assert packet.topic
             return packet.topic
-        assert line.connect is not None
-        maximum = line.connect.properties.topic_alias_maximum or 0
-        assert 0 < alias <= min(maximum, self.limits.max_topic_aliases), f"line {line.number}: alias {alias}"
+        assert conn.connect is not None
+        maximum = conn.connect.properties.topic_alias_maximum or 0
+        assert 0 < alias <= min(maximum, self.limits.max_topic_aliases), f"connection {conn.number}: alias {alias}"
         if packet.topic:
-            line.aliases[-alias] = packet.topic
-        assert -alias in line.aliases, f"line {line.number}: alias {alias} was never introduced"
-        return line.aliases[-alias]
+            conn.aliases[-alias] = packet.topic
+        assert -alias in conn.aliases, f"connection {conn.number}: alias {alias} was never introduced"
+        return conn.aliases[-alias]
 
-    def _check_window(self, line: Line, session: ReferenceSession, packet: Publish, largest: int | None) -> None:
+    def _check_window(
+        self, conn: ReferenceConnection, session: ReferenceSession, packet: Publish, largest: int | None
+    ) -> None:
         packet_id = packet.packet_id
-        where = f"line {line.number} got {packet}"
-        assert packet_id not in line.unacked, f"{where}, whose identifier is in use"
+        where = f"connection {conn.number} got {packet}"
+        assert packet_id not in conn.unacked, f"{where}, whose identifier is in use"
         assert packet_id not in session.released, f"{where}, whose identifier is not released yet"
         before = session.sent_before.pop(packet_id, None)
         if before is not None and before != packet.payload:
             assert largest is not None, f"{where}, whose identifier is that of {before!r}"
             before = None
-        told = self.reference.told.get(packet.payload)
+        message = self.reference.published.get(packet.payload)
         if before is not None:
             assert packet.dup, f"{where} again, without DUP"
-        elif told is not None and told.epoch == self.reference.epoch and largest is None:
+        elif message is not None and message.epoch == self.reference.epoch and largest is None:
             assert not packet.dup, f"{where} for the first time, with DUP"
-        line.unacked[packet_id] = packet.payload, packet.qos
-        if line.over:  # its last words
+        conn.unacked[packet_id] = packet.payload, packet.qos
+        if conn.ended:  # written when it ended
             session.sent_before[packet_id] = packet.payload
-        under_way = len(line.unacked) + len(session.released)
-        assert under_way <= line.window, f"{where}, the {under_way}th of {line.window}"
+        under_way = len(conn.unacked) + len(session.released)
+        assert under_way <= conn.window, f"{where}, the {under_way}th of {conn.window}"
 
-    def _check_order(self, line: Line, packet: Publish, topic: bytes) -> None:
+    def _check_order(self, conn: ReferenceConnection, packet: Publish, topic: bytes) -> None:
         """On one connection each publisher's messages of a topic and QoS come in its order."""
-        told = self.reference.told[packet.payload]
-        if told.times > 1 or topic.startswith(SHARED_TOPIC):
+        message = self.reference.published[packet.payload]
+        if message.times > 1 or topic.startswith(SHARED_TOPIC):
             return
-        key = told.publisher, topic, told.qos * 3 + packet.qos
-        assert line.order.get(key, 0) < told.number, f"line {line.number} got {packet} too late"
-        line.order[key] = told.number
+        key = message.publisher, topic, message.qos * 3 + packet.qos
+        assert conn.order.get(key, 0) < message.number, f"connection {conn.number} got {packet} too late"
+        conn.order[key] = message.number
 
-    def _check_answers(self, call: Call) -> None:
+    def _check_answers(self, link: SimulatedLink) -> None:
         """What can be answered at once was."""
-        line = call.line
-        due, line.due = line.due, []
-        if line.over or call.connection.state != CONNECTED:
+        conn = link.conn
+        due, conn.due = conn.due, []
+        if conn.ended or link.connection.state != CONNECTED:
             return
-        if call.connection.outbox.blocked or call.was_blocked:
-            call.was_blocked = call.connection.outbox.blocked
+        if link.connection.outbox.blocked or link.was_blocked:
+            link.was_blocked = link.connection.outbox.blocked
             return
-        assert not any(line.expected.values()), f"line {line.number} waits for {+line.expected}"
-        largest = line.connect.properties.maximum_packet_size if line.connect is not None else None
+        assert not any(conn.expected.values()), f"connection {conn.number} waits for {+conn.expected}"
+        largest = conn.connect.properties.maximum_packet_size if conn.connect is not None else None
         for payload in due if largest is None else []:
-            assert line.written[payload], f"line {line.number} did not get {payload!r} of QoS 0"
+            assert conn.written[payload], f"connection {conn.number} did not get {payload!r} of QoS 0"
 
-    # ------------------------------------------------------------------ what people do
+    # ------------------------------------------------------------------ what clients do
 
-    def _read(self, call: Call, packets: int) -> None:
-        client = call.client
+    def _read(self, link: SimulatedLink, packets: int) -> None:
+        client = link.client
         assert client is not None
-        if call.down:
-            self.tell(f"{client.name} reads {min(packets, len(call.down))} packets on line {call.line.number}")
+        if link.down:
+            self.log(f"{client.name} reads {min(packets, len(link.down))} packets on connection {link.conn.number}")
         for _ in range(packets):
-            if not call.down:
+            if not link.down:
                 break
-            packet = call.down.popleft()
-            session = call.line.session
-            said = client.on_packet(packet, call.line.version, session.born if session is not None else 0)
+            packet = link.down.popleft()
+            session = link.conn.session
+            answers = client.on_packet(packet, link.conn.version, session.generation if session is not None else 0)
             if isinstance(packet, Publish):
                 self.reference.delivered[packet.payload] += 1
-            call.say(said)
-        if self._call_of(client) is not call:
-            client.deferred.clear()  # they are for this line, and it is the former
-        if call.up and self.rng.random() < 0.7:
-            self._feed(call)
+            link.send(answers)
+        if self._link_of(client) is not link:
+            client.deferred.clear()  # they are for this connection, which is an earlier one
+        if link.up and self.rng.random() < 0.7:
+            self._feed(link)
 
-    def _raw_properties(self, call: Call) -> None:
-        self.tell(f"line {call.line.number} is blocked")
-        call.was_blocked = True
-        self.broker.block(call.connection, self.now)
+    def _block(self, link: SimulatedLink) -> None:
+        self.log(f"connection {link.conn.number} is blocked")
+        link.was_blocked = True
+        self.broker.block(link.connection, self.now)
 
-    def _unblock(self, call: Call) -> None:
-        if call.connection.outbox.blocked:
-            self.tell(f"line {call.line.number} takes bytes again")
-            self.broker.unblock(call.connection, self.now)
+    def _unblock(self, link: SimulatedLink) -> None:
+        if link.connection.outbox.blocked:
+            self.log(f"connection {link.conn.number} takes bytes again")
+            self.broker.unblock(link.connection, self.now)
             self._settle()
 
-    def _lose(self, call: Call) -> None:
-        self.tell(f"line {call.line.number} breaks")
-        if call.client is not None and self.rng.random() < 0.5:
-            self._read(call, 100)
-        self.broker.close(call.connection, self.now)
-        self.reference.close(call.line)
+    def _lose(self, link: SimulatedLink) -> None:
+        self.log(f"connection {link.conn.number} breaks")
+        if link.client is not None and self.rng.random() < 0.5:
+            self._read(link, 100)
+        self.broker.close(link.connection, self.now)
+        self.reference.close(link.conn)
         self._settle()
 
     def _wait(self, seconds: float, late: bool = False) -> None:
-        """Time passes; the broker's timer rings at its times, or only when it is all over."""
-        self.tell(f"{seconds} s pass" + (", and the timer is late" if late else ""))
+        """Time passes; the broker's timer fires at its times, or only at the end."""
+        self.log(f"{seconds} s pass" + (", and the timer is late" if late else ""))
         end = self.now + seconds
         while not late:
             due = self.broker.due_at()
@@ -644,18 +650,18 @@ class World:
             f"due at {due}, and it is {now}"
         )
         self._settle()
-        for call in self.calls.values():
-            line = call.line
-            if call.connection.state == CONNECTED and line.keep_alive:
-                silent = now - max(line.last_heard, line.accepted_at)
-                assert silent < 1.5 * line.keep_alive, f"line {line.number}: silent for {silent} s and not closed"
+        for link in self.links.values():
+            conn = link.conn
+            if link.connection.state == CONNECTED and conn.keep_alive:
+                silent = now - max(conn.last_heard, conn.accepted_at)
+                assert silent < 1.5 * conn.keep_alive, f"connection {conn.number}: silent for {silent} s and not closed"
 
-    def _publish_inside(self) -> None:
-        """The broker's own program publishes."""
+    def _publish_from_program(self) -> None:
+        """The program that embeds the broker publishes."""
         rng = self.rng
         self.own += 1
         payload, topic, qos = f"inside:{self.own}:".encode(), rng.choice(TOPICS), rng.randint(0, 2)
-        self.tell(f"{payload!r} is published inside, QoS {qos} to {topic!r}")
+        self.log(f"{payload!r} is published by the program, QoS {qos} to {topic!r}")
         self.reference.publish(topic, payload, qos, False, 0.0, "inside", 0)
         before = self._queue_full()
         code = self.broker.publish(topic, payload, qos, False, self.now).tally.code
@@ -666,54 +672,54 @@ class World:
         self._notice_closed()
         self._settle()
 
-    def _go_round(self, client: SimulatedClient) -> None:
-        """After 65 535 messages the identifiers begin anew: those in use are passed over."""
+    def _wrap_identifiers(self, client: SimulatedClient) -> None:
+        """Packet identifiers wrap around after 65 535 messages: those in use are skipped."""
         session = self.broker.sessions.get(client.name)
         if session is not None:
-            session._next_packet_id = self.rng.choice([1, 1, 65_534])
-            session._unused_ids = 0
-            self.tell(f"the identifiers for {client.name} go on at {session._next_packet_id}")
+            next_id = self.rng.choice([1, 1, 65_534])
+            session.window.continue_at(next_id)
+            self.log(f"the identifiers for {client.name} go on at {next_id}")
 
-    def _inspect(self) -> None:
-        """Somebody new subscribes and finds all that is retained, and only that."""
-        call = self._open(None, V5, False)
+    def _check_retained(self) -> None:
+        """A new client subscribes and gets all retained messages, and nothing else."""
+        link = self._open(None, V5, False)
         asked = (SubscriptionRequest(b"r/#", 2),)
-        hello = Connect(f"inspector{call.line.number}", V5, True)
-        call.say([hello])
-        self._feed(call, everything=True)
-        call.say([Subscribe(1, asked)])
-        self._feed(call, everything=True)
+        connect_packet = Connect(f"inspector{link.conn.number}", V5, True)
+        link.send([connect_packet])
+        self._feed(link, everything=True)
+        link.send([Subscribe(1, asked)])
+        self._feed(link, everything=True)
         expected = {
             payload
             for topic, (payload, expires_at) in self.reference.retained.items()
             if matches(b"r/#", topic) and not 0.0 < expires_at <= self.now
         }
-        found = {packet.payload for packet in call.down if isinstance(packet, Publish)}
-        self.tell(f"an inspector finds {sorted(found)} retained")
+        found = {packet.payload for packet in link.down if isinstance(packet, Publish)}
+        self.log(f"a new subscriber finds {sorted(found)} retained")
         if self.limits.max_inflight > 2:
             assert found == expected, f"retained: {found}, and it should be {expected}"
-        self._lose(call)
+        self._lose(link)
 
     # ------------------------------------------------------------------ a kill
 
-    def _kill(self, call: Call) -> None:
-        """The broker is killed: between two turns, or before the commit of what is under way."""
+    def _kill(self, link: SimulatedLink) -> None:
+        """The broker is killed: between two loop iterations, or before the commit of one."""
         rng = self.rng
         before = self.reference.copy()
         if rng.random() < 0.7:
             self.acked.clear()
             dropped = self._queue_full()
-            others = list(self.calls.values())
-            for each in [call, *rng.sample(others, min(len(others), 2))]:
-                self._feed_doomed(each)
+            others = list(self.links.values())
+            for each in [link, *rng.sample(others, min(len(others), 2))]:
+                self._feed_uncommitted(each)
             if self._queue_full() == dropped:
-                self._check_nothing_was_promised(before)
-        self.tell("the broker is killed")
-        for each in list(self.calls.values()):
+                self._check_acknowledged_is_committed(before)
+        self.log("the broker is killed")
+        for each in list(self.links.values()):
             if each.client is not None and rng.random() < 0.5:
                 for packet in each.down:
-                    session = each.line.session
-                    each.client.on_packet(packet, each.line.version, session.born if session is not None else 0)
+                    session = each.conn.session
+                    each.client.on_packet(packet, each.conn.version, session.generation if session is not None else 0)
                     if isinstance(packet, Publish):
                         self.reference.delivered[packet.payload] += 1
         for name in list(self.reference.sessions):
@@ -721,26 +727,26 @@ class World:
             if real is not None:
                 for reason, messages in real.drops.items():
                     self.drops[name, reason] += messages
-        for each in self.calls.values():
+        for each in self.links.values():
             for reason, messages in each.connection.drops.items():
                 self.drops[each.connection.client_id, reason] += messages
             for reason, messages in each.connection.outbox.drops.items():
                 self.drops[each.connection.client_id, reason] += messages
-        self.calls = {}
+        self.links = {}
         self.reference = before
         self.broker = self._new_broker()
-        kept = self.store.load()
+        kept = loaded(self.store)
         for change in kept:
-            if isinstance(change, SaveRetained):  # the object that the dead broker had, and may have marked
+            if isinstance(change, SaveRetained):  # the killed broker had this object, and may have marked it
                 change.message.superseded = False
-        self.broker.restore(kept, self.now)
+        self.broker.restore([kept], self.now)
         self._check()
 
-    def _feed_doomed(self, call: Call) -> None:
+    def _feed_uncommitted(self, link: SimulatedLink) -> None:
         """A chunk whose changes will not be committed; what need not wait for that is written."""
-        if not call.up or call.line.over or call.line.held is not None:
+        if not link.up or link.conn.ended or link.conn.held is not None:
             return
-        self._feed_some(call)
+        self._feed_some(link)
         effects = self.broker.effects
         dirty, effects.dirty = effects.dirty, []
         for outbox in dirty:
@@ -749,22 +755,22 @@ class World:
             else:
                 effects.dirty.append(outbox)
         for number in effects.closed:
-            if not self.calls[number].connection.outbox.dirty:
-                self.tell(f"line {number} is closed")
+            if not self.links[number].connection.outbox.dirty:
+                self.log(f"connection {number} is closed")
 
-    def _check_nothing_was_promised(self, before: ReferenceBroker) -> None:
-        """What was acknowledged in a turn that was not committed would be lost."""
+    def _check_acknowledged_is_committed(self, before: ReferenceBroker) -> None:
+        """A message that is acknowledged without a commit would be lost."""
         for payload, _line in self.acked:
             for name, session in self.reference.sessions.items():
                 kept = before.sessions.get(name)
-                if session.durable and kept is not None and kept.born == session.born:
+                if session.durable and kept is not None and kept.generation == session.generation:
                     owed = {qos for qos, _ in session.owed.get(payload, ())} - {0}
                     assert (
-                        not owed or payload in kept.owed or (session.line is not None and payload in session.settled)
+                        not owed or payload in kept.owed or (session.conn is not None and payload in session.settled)
                     ), f"{payload!r} was acknowledged before it was committed for {name}"
-            told = self.reference.told[payload]
-            if told.retain and self.reference.retained.get(told.topic, (b"", 0.0))[0] == payload:
-                assert before.retained.get(told.topic, (b"", 0.0))[0] == payload, (
+            message = self.reference.published[payload]
+            if message.retain and self.reference.retained.get(message.topic, (b"", 0.0))[0] == payload:
+                assert before.retained.get(message.topic, (b"", 0.0))[0] == payload, (
                     f"{payload!r} was acknowledged before it was retained"
                 )
 
@@ -775,19 +781,20 @@ class World:
         names = set(self.reference.sessions)
         real = set(broker.sessions._by_client_id)
         assert real == names, f"sessions: {real}, and there should be {names}"
-        assert broker.connections.keys() == self.calls.keys()
+        assert broker.connections.keys() == self.links.keys()
         for name, session in self.reference.sessions.items():
             own = broker.sessions.get(name)
             assert own is not None
             assert set(own.received.all()) == session.received, f"{name}: {own.received.all()}, {session.received}"
             assert set(own.released.all()) == session.released
             assert own.subscriptions.keys() == session.subscriptions.keys()
-            assert (own.outbox is None) == (session.line is None)
-            assert len(own._pending) <= limits.max_queued_messages + limits.max_inflight
-            assert own._queued_bytes == sum(delivery.message.size() for delivery in own._queued.values())
+            assert (own.outbox is None) == (session.conn is None)
+            assert len(own.queue) + len(own.window.resend) <= limits.max_queued_messages + limits.max_inflight
+            again = sum(each.message().size() for each in own.window.resend.values())
+            assert own.queued_bytes == again + sum(delivery.message.size() for delivery in own.queue.deliveries)
             assert own.durable == session.durable
-        for call in self.calls.values():
-            outbox = call.connection.outbox
+        for link in self.links.values():
+            outbox = link.connection.outbox
             assert outbox._backlog_messages <= limits.max_outbox_messages
             if outbox.blocked:
                 waiting = sum(map(len, outbox.chunks)) + sum(len(piece) for piece, _, _, _ in outbox._backlog)
@@ -796,44 +803,44 @@ class World:
             else:
                 assert not outbox.chunks
 
-    # ------------------------------------------------------------------ peace
+    # ------------------------------------------------------------------ the end
 
-    def make_peace(self) -> None:
-        """Everybody is polite, comes back, and reads until there is nothing left to say."""
-        self.tell("peace")
-        for call in list(self.calls.values()):
-            if call.connection.number in self.broker.connections:
-                self._lose(call)
+    def finish(self) -> None:
+        """All clients reconnect, behave well, and read until nothing is left to send."""
+        self.log("all clients reconnect and behave well")
+        for link in list(self.links.values()):
+            if link.connection.number in self.broker.connections:
+                self._lose(link)
         for client in self.clients:
-            client.habits = POLITE
-        for again in range(20):  # the second time nothing is left of what they had in mind before
+            client.behaviour = WELL_BEHAVED
+        for again in range(20):  # the second time nothing is left of what they had begun
             for client in self.clients:
-                if again > 1:  # its own messages were too much for it
+                if again > 1:  # its own messages were too large for it
                     client.unfinished = {}
-                if again < 2 or self._call_of(client) is None:
-                    self._connect(client, polite=True)
+                if again < 2 or self._link_of(client) is None:
+                    self._connect(client, well_behaved=True)
             self._drain()
         self._check()
-        self._inspect()
-        self._audit()
-        self._leave()
+        self._check_retained()
+        self._check_all_read()
+        self._end_all()
 
     def _drain(self) -> None:
         for _ in range(1_000):
             busy = False
-            for call in list(self.calls.values()):
-                while call.up and not call.line.over:
+            for link in list(self.links.values()):
+                while link.up and not link.conn.ended:
                     busy = True
-                    self._feed(call, everything=True)
-                if call.down:
+                    self._feed(link, everything=True)
+                if link.down:
                     busy = True
-                    self._read(call, 1_000)
+                    self._read(link, 1_000)
             if not busy:
                 return
-        raise AssertionError("they talk without end")
+        raise AssertionError("the clients and the broker exchange packets without end")
 
-    def _audit(self) -> None:
-        """Whatever was owed at QoS 1 or 2 was read, or there is a good reason."""
+    def _check_all_read(self) -> None:
+        """Every message owed at QoS 1 or 2 was read, or there is a reason why not."""
         for client in self.clients:
             session = self.reference.sessions.get(client.name)
             own = self.broker.sessions.get(client.name)
@@ -841,57 +848,57 @@ class World:
                 continue
             assert (len(own.inflight), len(own.released), own.queued) == (0, 0, 0), f"{client.name} was not drained"
             assert client.unfinished == {}, f"{client.name} waits for {client.unfinished}"
-            # Who said PUBCOMP beforehand may never have read the PUBREL that it was for.
+            # A client that sent PUBCOMP too early may never have read the PUBREL that it was for.
             assert client.unreleased == {} or client.guessed, f"{client.name} still holds {client.unreleased}"
-            self._audit_session(client, session, dict(own.drops))
+            self._check_session_read(client, session, dict(own.drops))
 
-    def _audit_session(self, client: SimulatedClient, session: ReferenceSession, drops: dict[str, int]) -> None:
-        read = client.read.get(session.born, Counter())
+    def _check_session_read(self, client: SimulatedClient, session: ReferenceSession, drops: dict[str, int]) -> None:
+        read = client.read.get(session.generation, Counter())
         full = drops.get(QUEUE_FULL, 0) + self.drops[client.name, QUEUE_FULL]
         missing: list[bytes] = []
         for payload, ways in session.owed.items():
-            told = self.reference.told[payload]
+            message = self.reference.published[payload]
             best = max(qos for qos, _ in ways)
-            if not told.retain and not told.topic.startswith(SHARED_TOPIC) and best == 2:
-                assert read[payload] <= told.times, f"{client.name} read {payload!r} {read[payload]} times"
-            if best == 0 or read[payload] or payload in session.settled or told.retain:
+            if not message.retain and not message.topic.startswith(SHARED_TOPIC) and best == 2:
+                assert read[payload] <= message.times, f"{client.name} read {payload!r} {read[payload]} times"
+            if best == 0 or read[payload] or payload in session.settled or message.retain:
                 continue
             if min(qos for qos, _ in ways) == 0:
                 continue
             if client.max_packet is not None and len(payload) + 40 > client.max_packet:
                 continue
-            if 0.0 < told.expired_at <= self.now and payload not in session.seen:
+            if 0.0 < message.expired_at <= self.now and payload not in session.seen:
                 continue
-            if told.epoch < self.reference.epoch and client.guessed:
+            if message.epoch < self.reference.epoch and client.guessed:
                 continue  # what was queued when the broker was killed counts as sent: a guess may have hit it
-            if told.epoch < self.reference.epoch and 0x97 in told.codes:
-                continue  # who counted that may have been killed just when his session ended
+            if message.epoch < self.reference.epoch and 0x97 in message.codes:
+                continue  # the broker that counted the drop may have been killed when the session ended
             missing.append(payload)
             assert payload not in session.seen, f"{client.name} never read {payload!r}, which was in flight"
         assert len(missing) <= full, f"{client.name} lacks {missing}; {full} were dropped"
         if self.limits.on_overflow == DROP_OLDEST:
             return
         for payload in missing:
-            told = self.reference.told[payload]
-            if told.version == V5 and told.codes and told.times == 1 and told.epoch == self.reference.epoch:
-                assert 0x97 in told.codes, f"{client.name} lacks {payload!r}, and its publisher was told {told.codes}"
+            message = self.reference.published[payload]
+            if message.version == V5 and message.codes and message.times == 1 and message.epoch == self.reference.epoch:
+                assert 0x97 in message.codes, f"{client.name} lacks {payload!r}, and its publisher got {message.codes}"
 
-    def _leave(self) -> None:
-        """Everybody leaves for good: nothing is left behind."""
-        for call in list(self.calls.values()):
-            self._lose(call)
+    def _end_all(self) -> None:
+        """All clients end their sessions: no state is left."""
+        for link in list(self.links.values()):
+            self._lose(link)
         for client in self.clients:
-            call = self._open(client, V5, False)
-            call.say([Connect(client.name, V5, True)])
-            self._feed(call, everything=True)
-            call.say([Disconnect()])
-            self._feed(call, everything=True)
+            link = self._open(client, V5, False)
+            link.send([Connect(client.name, V5, True)])
+            self._feed(link, everything=True)
+            link.send([Disconnect()])
+            self._feed(link, everything=True)
         self._wait(10_000.0)
         for topic in list(self.reference.retained):
             self.broker.publish(topic, b"", 1, True, self.now)
         self._settle()
         self._check_is_empty(self.broker)
-        assert self.store.load() == []
+        assert loaded(self.store) == []
 
     def _check_is_empty(self, broker: Broker) -> None:
         assert not broker.connections
@@ -908,18 +915,18 @@ class World:
         assert broker.router.retained.size_bytes == 0
 
 
-def live(seed: int, steps: int = 200, tracer: Recorder | None = None) -> dict[tuple[int, int], bytearray]:
-    """A whole life of the world with that seed: what was written, by broker and line.
+def run_world(seed: int, steps: int = 200, tracer: Recorder | None = None) -> dict[tuple[int, int], bytearray]:
+    """Run the world of that seed to its end: what was written, by broker and connection.
 
-    Raises `AssertionError` with the seed and the story.
+    Raises `AssertionError` with the seed and the trace.
     """
     world = World(seed, tracer)
     try:
         for number in range(steps):
-            world.tell(f"— {number} at {world.now - START:.1f}")
+            world.log(f"— {number} at {world.now - START:.1f}")
             world.step()
-        world.make_peace()
+        world.finish()
     except Exception as error:
-        scenario = "\n".join(world.scenario[:1] + world.scenario[-STORY:])
-        raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{scenario}") from error
+        trace = "\n".join(world.trace[:1] + world.trace[-TRACE_STEPS:])
+        raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{trace}") from error
     return world.written

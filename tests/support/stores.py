@@ -3,7 +3,13 @@
 import asyncio
 
 from mqttlite.core.changes import Change
+from mqttlite.core.ports import Store
 from mqttlite.store.memory import MemoryStore
+
+
+def loaded(store: Store) -> list[Change]:
+    """All that a store kept."""
+    return [change for batch in store.load() for change in batch]
 
 
 class SlowStore(MemoryStore):

@@ -78,7 +78,6 @@ WRONG = [
     ("a word for a number", '[limits]\nmax_inflight = "many"', 2, "limits.max_inflight: expected `int`, got `str`"),
     ("a limit below its least", "[limits]\nmax_inflight = 0", None, "max_inflight is 0: 1 at least"),
     ("a limit that is no number", "[limits]\nconnect_timeout_s = nan", None, "connect_timeout_s is nan"),
-    ("limits that contradict each other", "[limits]\nmax_queued_messages = 65000", None, "60000 at most"),
     ("a policy that is none", '[limits]\non_overflow = "panic"', None, "it may be drop_newest"),
     ("no listener", "listeners = []", None, "listeners is empty: one at least"),
     ("a port that is none", "[[listeners]]\nport = 65536", None, "listeners[0]: port is 65536: it may be 0 to 65535"),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.inflight import Inflight
+from mqttlite.core.inflight import Inflight, Unacknowledged
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.wire.blocks import PUBACKS, PUBRECS, counted
 from mqttlite.wire.constants import V311
@@ -15,6 +15,12 @@ def batch_of(payloads: str, qos: int) -> PublishBatch:
     """A message for each letter."""
     packets = [encode_publish(Publish(b"t", each.encode(), qos, packet_id=9), V311) for each in payloads]
     return PublishBatch(b"t", b"".join(packets), len(packets[0]), len(packets[0]) - 1, qos, V311)
+
+
+def said(message: Unacknowledged) -> tuple[str, int]:
+    delivery = message.delivery
+    assert delivery is not None
+    return delivery.message.payload.decode(), delivery.qos
 
 
 actions = st.lists(
@@ -41,7 +47,7 @@ def test_they_behave_like_an_ordered_dictionary(actions: list[tuple[str, int, in
             next_id += count
         elif action == "one":
             next_id += extra
-            real.add(next_id, Delivery(Message(b"t", b"*", qos), qos, False))
+            real.add(next_id, Delivery(Message(b"t", b"*", qos), qos, False), 0)
             oracle[next_id] = "*", qos
             next_id += 1
         elif action == "acknowledge":
@@ -52,14 +58,14 @@ def test_they_behave_like_an_ordered_dictionary(actions: list[tuple[str, int, in
                 assert oracle.pop(packet_id)[1] == qos
         else:
             packet_id = list(oracle)[count % len(oracle)] if oracle and extra else count
-            delivery = real.find(packet_id)
-            found = delivery and (delivery.message.payload.decode(), delivery.qos)
+            message = real.find(packet_id)
+            found = message and said(message)
             assert found == oracle.get(packet_id)
             if found:
                 real.remove(packet_id)
                 del oracle[packet_id]
         assert len(real) == len(oracle)
-    everything = {each: (delivery.message.payload.decode(), delivery.qos) for each, delivery in real.by_id().items()}
+    everything = {packet_id: said(message) for packet_id, message in real.by_id().items()}
     assert list(everything.items()) == list(oracle.items())
     assert real.take_all().keys() == oracle.keys()
     assert len(real) == 0

@@ -58,12 +58,6 @@ def test_a_client_has_some_time_to_connect() -> None:
         Limits(connect_timeout_s=0)
 
 
-def test_queue_and_window_together_leave_room_among_the_packet_identifiers() -> None:
-    assert Limits(max_queued_messages=59_000, max_inflight=1_000).max_queued_messages == 59_000
-    with pytest.raises(ValueError, match="max_queued_messages \\+ max_inflight is 60001: 60000 at most"):
-        Limits(max_queued_messages=59_001, max_inflight=1_000)
-
-
 def test_only_the_three_policies_exist() -> None:
     for policy in OVERFLOW_POLICIES:
         assert Limits(on_overflow=policy).on_overflow == policy

@@ -10,6 +10,7 @@ from mqttlite.wire.packets import Ack, Publish
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import World, publishes, request
 from tests.support.packets import decode_frame
+from tests.support.stores import loaded
 
 VERSIONS = [V31, V311, V5]
 
@@ -169,7 +170,7 @@ def test_an_expired_retained_message_is_not_given_to_a_new_subscription() -> Non
     world.advance(0.1)
     subscriber.subscribe("t")
     assert subscriber.payloads() == []
-    assert world.store.load() == []
+    assert loaded(world.store) == []
 
 
 @pytest.mark.parametrize(("messages", "refused"), [(1, 0), (2, 0), (3, 1)])
@@ -180,7 +181,7 @@ def test_as_many_messages_are_retained_as_allowed_and_more_are_only_delivered(me
     codes = [world.publish(f"t/{number}", "x", 1, retain=True) for number in range(messages)]
     assert codes.count(0x97) == refused
     assert len(subscriber.payloads()) == messages
-    assert len(world.store.load()) == messages - refused
+    assert len(loaded(world.store)) == messages - refused
 
 
 @pytest.mark.parametrize(("size", "code"), [(7, 0x10), (8, 0x10), (9, 0x97)])

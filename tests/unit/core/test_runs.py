@@ -98,11 +98,11 @@ def test_identifiers_go_round_and_pass_over_those_in_use() -> None:
     reader.subscribe("t", qos=1)
     writer = world.connect("w")
     session = world.session("r")
-    session._next_packet_id, session._unused_ids = 65_533, 0
+    session.window.continue_at(65_533)
     writer.send(*alike("ab", 1))
     writer.send(*alike("cdef", 1))
     assert identifiers(reader) == [65_533, 65_534, 65_535, 1, 2, 3]
-    session._next_packet_id, session._unused_ids = 65_532, 0
+    session.window.continue_at(65_532)
     writer.send(*alike("ghij", 1))
     assert identifiers(reader) == [65_532, 4, 5, 6]
 

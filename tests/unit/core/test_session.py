@@ -4,13 +4,16 @@ from collections import deque
 
 import pytest
 
+from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.changes import (
     Change,
-    ReleaseMessage,
+    Enqueue,
     RemoveReceived,
-    SaveMessage,
+    RemoveReleased,
     SaveReceived,
-    SettleMessage,
+    SaveReleased,
+    Sent,
+    Settled,
 )
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
@@ -23,7 +26,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbox import Outbox
-from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL
+from mqttlite.core.reasons import EXPIRED, NACKED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.session import DROPPED, Session
 from mqttlite.topics.retained import RetainedMessages
@@ -42,12 +45,14 @@ class Bench:
         self.limits = Limits(**limits)  # type: ignore[arg-type]
         self.effects = Effects()
         self.effects.now = 1_000.0
+        self.acks = Acknowledgements(self.effects)
         self.session = Session("c", 100 if durable else 0, self.effects, self.limits)
         self.connect(receive_maximum)
 
-    def connect(self, receive_maximum: int = 65_535, version: int = V5) -> None:
+    def connect(self, receive_maximum: int = 65_535, version: int = V5, max_packet_bytes: int = 0) -> None:
         self.outbox = Outbox(1, self.effects, self.limits)
         self.outbox.version = version
+        self.outbox.max_packet_bytes = max_packet_bytes
         self.session.attach(self.outbox, receive_maximum)
         self.session.resume()
 
@@ -77,6 +82,10 @@ class Bench:
     def changes(self, kind: type[Change]) -> list[int]:
         """The packet identifiers in the changes of one kind."""
         return [change.packet_id for change in self.effects.changes if isinstance(change, kind)]  # type: ignore[union-attr]
+
+    def sequences(self, kind: type[Enqueue | Sent | Settled]) -> list[int]:
+        """The sequences in the changes of one kind."""
+        return [change.sequence for change in self.effects.changes if isinstance(change, kind)]
 
 
 def retained(*payloads: str, qos: int = 0, topic: bytes = b"r") -> list[Delivery]:
@@ -125,10 +134,10 @@ def test_no_more_are_in_flight_than_the_client_receives() -> None:
     assert bench.deliver("abcd") == [True] * 4
     assert bench.payloads() == "ab"
     assert bench.session.queued == 2
-    bench.session.on_puback(1)
+    bench.acks.on_puback(bench.session, 1, 0)
     assert bench.payloads() == "c"
-    bench.session.on_puback(2)
-    bench.session.on_puback(3)
+    bench.acks.on_puback(bench.session, 2, 0)
+    bench.acks.on_puback(bench.session, 3, 0)
     assert bench.payloads() == "d"
     assert bench.session.quota == 1
 
@@ -142,9 +151,9 @@ def test_no_more_are_in_flight_than_the_broker_allows() -> None:
 def test_a_later_message_waits_behind_those_that_wait() -> None:
     bench = Bench(receive_maximum=1)
     bench.deliver("ab")
-    bench.session.on_puback(1)
+    bench.acks.on_puback(bench.session, 1, 0)
     bench.deliver("c")
-    bench.session.on_puback(2)
+    bench.acks.on_puback(bench.session, 2, 0)
     assert bench.payloads() == "abc"
 
 
@@ -152,11 +161,11 @@ def test_a_later_message_waits_behind_those_that_wait() -> None:
 def test_an_unknown_or_late_acknowledgement_changes_nothing(packet_id: int) -> None:
     bench = Bench(receive_maximum=2)
     bench.deliver("a")
-    bench.session.on_puback(packet_id)
-    bench.session.on_pubcomp(packet_id)
+    bench.acks.on_puback(bench.session, packet_id, 0)
+    bench.acks.on_pubcomp(bench.session, packet_id)
     assert bench.session.quota == 1
-    bench.session.on_puback(1)
-    bench.session.on_puback(1)
+    bench.acks.on_puback(bench.session, 1, 0)
+    bench.acks.on_puback(bench.session, 1, 0)
     assert bench.session.quota == 2
 
 
@@ -165,15 +174,15 @@ def test_an_acknowledgement_of_the_wrong_kind_is_a_protocol_error() -> None:
     bench.deliver("a", 1)
     bench.deliver("b", 2)
     bench.deliver("c", 2)
-    bench.session.on_pubrec(3, 0)
+    bench.acks.on_pubrec(bench.session, 3, 0)
     with pytest.raises(ProtocolError):
-        bench.session.on_pubrec(1, 0)
+        bench.acks.on_pubrec(bench.session, 1, 0)
     with pytest.raises(ProtocolError):
-        bench.session.on_puback(2)
+        bench.acks.on_puback(bench.session, 2, 0)
     with pytest.raises(ProtocolError):
-        bench.session.on_puback(3)
+        bench.acks.on_puback(bench.session, 3, 0)
     with pytest.raises(ProtocolError):
-        bench.session.on_pubcomp(1)
+        bench.acks.on_pubcomp(bench.session, 1)
 
 
 def test_the_high_water_marks_are_those_of_this_connection() -> None:
@@ -236,9 +245,10 @@ def test_dropping_the_oldest_makes_room_for_the_newest() -> None:
     bench.session.detach()
     assert bench.deliver("abcd") == [True] * 4
     assert bench.session.drops == {QUEUE_FULL: 2}
-    assert bench.changes(SettleMessage) == [1, 2]
+    assert bench.sequences(Settled) == [0, 1]
     bench.connect()
     assert bench.payloads() == "cd"
+    assert bench.sequences(Sent) == [2, 3]
 
 
 def test_dropping_the_oldest_spares_what_was_sent_before() -> None:
@@ -251,7 +261,7 @@ def test_dropping_the_oldest_spares_what_was_sent_before() -> None:
     assert bench.session.drops == {QUEUE_FULL: 3}
     text = bench.payloads()
     for packet_id in range(1, 10):
-        bench.session.on_puback(packet_id)
+        bench.acks.on_puback(bench.session, packet_id, 0)
         text += bench.payloads()
     assert text == "ABfgh"
 
@@ -287,14 +297,14 @@ def test_the_policy_to_disconnect_asks_for_it_only_while_the_client_is_there() -
 
 def test_identifiers_go_round_and_skip_those_in_use() -> None:
     bench = Bench(receive_maximum=4)
-    bench.session.restore_message(65_533, Delivery(Message(b"t", b"r", 1), 1, False))
-    bench.session.restore_message(1, Delivery(Message(b"t", b"q", 2), 2, False))
+    bench.session.restore_message(7, Delivery(Message(b"t", b"r", 1), 1, False), 65_533)
+    bench.session.restore_message(8, Delivery(Message(b"t", b"q", 2), 2, False), 1)
     bench.session.fill()
-    bench.session.on_pubrec(1, 0)
-    bench.session.restore_message(65_534, Delivery(Message(b"t", b"s", 1), 1, False))
+    bench.acks.on_pubrec(bench.session, 1, 0)
+    bench.session.restore_message(9, Delivery(Message(b"t", b"s", 1), 1, False), 65_534)
     bench.session.fill()
     bench.deliver("x")
-    bench.session.on_puback(65_535)
+    bench.acks.on_puback(bench.session, 65_535, 0)
     bench.deliver("y")
     sent = [(packet.payload, packet.packet_id) for packet in bench.sent() if isinstance(packet, Publish)]
     assert sent == [(b"r", 65_533), (b"q", 1), (b"s", 65_534), (b"x", 65_535), (b"y", 2)]
@@ -360,7 +370,7 @@ def test_acknowledgements_on_a_blocked_link_free_the_window_and_send_nothing() -
     bench.deliver("ab")
     bench.sent()
     bench.outbox.block()
-    bench.session.on_puback(1)
+    bench.acks.on_puback(bench.session, 1, 0)
     assert bench.outbox.chunks == []
     bench.outbox.unblock()
     bench.session.fill()
@@ -374,37 +384,38 @@ def test_a_qos_2_message_holds_its_place_in_the_window_until_it_is_complete() ->
     bench = Bench(receive_maximum=1)
     bench.deliver("ab", 2)
     assert bench.payloads() == "a"
-    bench.session.on_pubrec(1, 0)
+    bench.acks.on_pubrec(bench.session, 1, 0)
     assert bench.sent() == [Ack(PUBREL, 1)]
-    bench.session.on_pubcomp(1)
+    bench.acks.on_pubcomp(bench.session, 1)
     assert bench.payloads() == "b"
 
 
 def test_a_refused_qos_2_message_is_done_with() -> None:
     bench = Bench(receive_maximum=1, durable=True)
     bench.deliver("ab", 2)
-    bench.session.on_pubrec(1, 0x97)
+    bench.acks.on_pubrec(bench.session, 1, 0x97)
     assert bench.payloads() == "ab"
-    assert bench.changes(SettleMessage) == [1]
+    assert bench.sequences(Settled) == [0]
+    assert bench.session.drops == {NACKED: 1}
 
 
 def test_a_repeated_pubrec_is_answered_again() -> None:
     bench = Bench()
     bench.deliver("a", 2)
-    bench.session.on_pubrec(1, 0)
-    bench.session.on_pubrec(1, 0)
+    bench.acks.on_pubrec(bench.session, 1, 0)
+    bench.acks.on_pubrec(bench.session, 1, 0)
     assert bench.payloads() == "a**"
 
 
 def test_an_unknown_pubrec_is_answered_as_its_version_can_say() -> None:
     bench = Bench()
-    bench.session.on_pubrec(9, 0)
+    bench.acks.on_pubrec(bench.session, 9, 0)
     assert bench.sent() == [Ack(PUBREL, 9, 0x92)]
-    bench.session.on_pubrec(9, 0x80)
+    bench.acks.on_pubrec(bench.session, 9, 0x80)
     assert bench.sent() == []
     bench.session.detach()
     bench.connect(version=4)
-    bench.session.on_pubrec(9, 0)
+    bench.acks.on_pubrec(bench.session, 9, 0)
     assert bench.sent() == [Ack(PUBREL, 9)]
 
 
@@ -416,7 +427,7 @@ def test_what_is_unacknowledged_is_sent_again_in_its_order_and_says_so() -> None
     bench.deliver("a", 1)
     bench.deliver("b", 2)
     bench.deliver("cd", 1)
-    bench.session.on_puback(1)
+    bench.acks.on_puback(bench.session, 1, 0)
     assert bench.payloads() == "abcd"
     bench.session.detach()
     bench.deliver("e", 1)
@@ -434,9 +445,9 @@ def test_a_smaller_window_sends_again_only_what_fits_it() -> None:
     bench.session.detach()
     bench.connect(receive_maximum=1)
     assert bench.payloads() == "A"
-    bench.session.on_puback(1)
-    bench.session.on_puback(2)
-    bench.session.on_puback(3)
+    bench.acks.on_puback(bench.session, 1, 0)
+    bench.acks.on_puback(bench.session, 2, 0)
+    bench.acks.on_puback(bench.session, 3, 0)
     assert bench.payloads() == "BC"
     assert bench.session.quota == 1
 
@@ -444,27 +455,27 @@ def test_a_smaller_window_sends_again_only_what_fits_it() -> None:
 def test_a_released_identifier_is_released_again_and_counts_in_the_window() -> None:
     bench = Bench()
     bench.deliver("abc", 2)
-    bench.session.on_pubrec(2, 0)
+    bench.acks.on_pubrec(bench.session, 2, 0)
     bench.sent()
     bench.session.detach()
     bench.connect(receive_maximum=2)
     assert bench.payloads() == "*A"
-    bench.session.on_pubcomp(2)
+    bench.acks.on_pubcomp(bench.session, 2)
     assert bench.payloads() == "C"
 
 
 def test_more_released_than_the_window_holds_sends_nothing_until_they_are_complete() -> None:
     bench = Bench()
     bench.deliver("abc", 2)
-    bench.session.on_pubrec(1, 0)
-    bench.session.on_pubrec(2, 0)
+    bench.acks.on_pubrec(bench.session, 1, 0)
+    bench.acks.on_pubrec(bench.session, 2, 0)
     bench.sent()
     bench.session.detach()
     bench.connect(receive_maximum=1)
     assert bench.payloads() == "**"
-    bench.session.on_pubcomp(1)
+    bench.acks.on_pubcomp(bench.session, 1)
     assert bench.payloads() == ""
-    bench.session.on_pubcomp(2)
+    bench.acks.on_pubcomp(bench.session, 2)
     assert bench.payloads() == "C"
 
 
@@ -482,20 +493,20 @@ def test_a_settled_identifier_is_new_when_it_comes_round_again() -> None:
     bench.deliver("b", 2)
     bench.session.detach()
     bench.connect()
-    bench.session.on_puback(1)
-    bench.session.on_pubrec(2, 0)
-    bench.session.on_pubcomp(2)
+    bench.acks.on_puback(bench.session, 1, 0)
+    bench.acks.on_pubrec(bench.session, 2, 0)
+    bench.acks.on_pubcomp(bench.session, 2)
     bench.sent()
-    bench.session.restore_message(65_535, Delivery(Message(b"t", b"z", 1), 1, False))  # the next identifier is 1
+    bench.session.restore_message(9, Delivery(Message(b"t", b"z", 1), 1, False), 65_535)  # the next identifier is 1
     bench.session.fill()
     bench.deliver("cd")
     assert bench.payloads() == "Zcd"
 
 
-def test_a_message_from_a_store_may_have_been_sent_and_keeps_its_identifier() -> None:
+def test_a_message_from_a_store_that_was_sent_keeps_its_identifier() -> None:
     bench = Bench()
     bench.session.detach()
-    bench.session.restore_message(5, Delivery(Message(b"t", b"a", 1), 1, False))
+    bench.session.restore_message(9, Delivery(Message(b"t", b"a", 1), 1, False), 5)
     bench.connect()
     bench.deliver("b")
     assert [(packet.packet_id, packet.dup) for packet in bench.sent()] == [(5, True), (6, False)]  # type: ignore[union-attr]
@@ -531,8 +542,29 @@ def test_a_message_the_client_finds_too_large_is_done_with_and_the_window_stays_
     assert bench.session.deliver(Delivery(Message(b"t", b"x" * 100, 1), 1, False))
     bench.deliver("a")
     assert bench.payloads() == "a"
-    assert bench.changes(SettleMessage) == [1]
     assert bench.outbox.drops == {PACKET_TOO_LARGE: 1}
+    assert bench.sequences(Enqueue) == [1], "the store never hears of it"
+
+
+def test_a_message_that_waited_and_the_client_finds_too_large_is_done_with_for_the_store() -> None:
+    bench = Bench(durable=True)
+    bench.session.detach()
+    bench.deliver("a")
+    assert bench.session.deliver(Delivery(Message(b"t", b"x" * 100, 1), 1, False))
+    bench.deliver("b")
+    bench.connect(max_packet_bytes=20)
+    assert bench.payloads() == "ab"
+    assert (bench.sequences(Sent), bench.sequences(Settled)) == ([0, 2], [1])
+
+
+def test_a_message_to_be_sent_again_that_the_client_now_finds_too_large_is_done_with() -> None:
+    bench = Bench(durable=True)
+    bench.session.deliver(Delivery(Message(b"t", b"x" * 100, 1), 1, False))
+    bench.deliver("a")
+    bench.session.detach()
+    bench.connect(max_packet_bytes=20)
+    assert bench.payloads() == "A"
+    assert bench.sequences(Settled) == [0]
 
 
 # ── retained messages for a new subscription ───────────────────────────────────────────────────────────────────────
@@ -543,7 +575,7 @@ def test_retained_messages_come_before_later_ones() -> None:
     bench.session.deliver_retained(found(retained("a", "b", qos=1)))
     bench.deliver("c")
     for packet_id in (1, 2, 3):
-        bench.session.on_puback(packet_id)
+        bench.acks.on_puback(bench.session, packet_id, 0)
     assert bench.payloads() == "abc"
 
 
@@ -554,7 +586,7 @@ def test_retained_messages_of_qos_0_need_no_window() -> None:
     assert bench.payloads() == "xab"
     bench.session.deliver_retained(found(retained("c", qos=1) + retained("d")))
     assert bench.payloads() == ""
-    bench.session.on_puback(1)
+    bench.acks.on_puback(bench.session, 1, 0)
     assert bench.payloads() == "cd"
 
 
@@ -566,7 +598,7 @@ def test_a_retained_message_that_was_replaced_or_has_expired_is_passed_over() ->
     first.message.superseded = True
     second.message.superseded = True
     assert bench.session.queued == 3
-    bench.session.on_puback(1)
+    bench.acks.on_puback(bench.session, 1, 0)
     assert bench.payloads() == "xc"
     assert bench.session.drops == {}
     expiring = Delivery(Message(b"r", b"e", 0, True, expires_at=1_001.0), 0, True)
@@ -621,34 +653,35 @@ def test_a_durable_session_says_what_must_be_kept_and_its_link_waits_for_that() 
     bench.deliver("a", 1)
     assert bench.outbox.awaits_commit
     bench.deliver("b", 2)
-    bench.session.on_puback(1)
+    bench.acks.on_puback(bench.session, 1, 0)
     bench.outbox.awaits_commit = False
-    bench.session.on_pubrec(2, 0)
+    bench.acks.on_pubrec(bench.session, 2, 0)
     assert bench.outbox.awaits_commit
-    bench.session.on_pubcomp(2)
-    assert bench.changes(SaveMessage) == [1, 2]
-    assert bench.changes(ReleaseMessage) == [2]
-    assert bench.changes(SettleMessage) == [1, 2]
+    bench.acks.on_pubcomp(bench.session, 2)
+    assert bench.changes(Enqueue) == [1, 2]
+    assert bench.sequences(Settled) == [0]
+    assert bench.changes(SaveReleased) == [2]
+    assert bench.changes(RemoveReleased) == [2]
 
 
 def test_a_session_that_ends_with_its_connection_leaves_nothing_to_keep() -> None:
     bench = Bench()
     bench.deliver("a", 1)
     bench.deliver("b", 2)
-    bench.session.on_puback(1)
-    bench.session.on_pubrec(2, 0)
-    bench.session.on_pubcomp(2)
-    bench.session.take_received(5)
-    bench.session.release_received(5)
+    bench.acks.on_puback(bench.session, 1, 0)
+    bench.acks.on_pubrec(bench.session, 2, 0)
+    bench.acks.on_pubcomp(bench.session, 2)
+    bench.acks.take_received(bench.session, 5, 1)
+    bench.acks.release_received(bench.session, 5)
     assert bench.effects.changes == []
     assert not bench.outbox.awaits_commit
 
 
 def test_the_clients_own_identifiers_are_kept_until_it_releases_them() -> None:
     bench = Bench(durable=True)
-    bench.session.take_received(5)
-    assert bench.session.release_received(5)
-    assert not bench.session.release_received(5)
+    bench.acks.take_received(bench.session, 5, 1)
+    assert bench.acks.release_received(bench.session, 5)
+    assert not bench.acks.release_received(bench.session, 5)
     assert bench.changes(SaveReceived) == [5]
     assert bench.changes(RemoveReceived) == [5]
     assert bench.session.received.all() == []
@@ -670,3 +703,23 @@ def test_sessions_that_have_nothing_queued_share_no_queue_with_those_that_have()
     assert (busy.session.queued, idle.session.queued) == (4, 0)
     idle.session.fill()
     assert idle.sent() == []
+
+
+def test_identifiers_in_use_are_passed_over_where_there_are_many() -> None:
+    bench = Bench()
+    bench.deliver("x" * 301)
+    for packet_id in (1, 2, 300):
+        bench.acks.on_puback(bench.session, packet_id, 0)
+    bench.sent()
+    bench.session.window.continue_at(1)
+    bench.deliver("abcd")
+    assert [packet.packet_id for packet in bench.sent()] == [1, 2, 300, 302]  # type: ignore[union-attr]
+
+
+def test_a_message_under_way_to_a_session_that_ended_is_dropped_and_not_stored() -> None:
+    bench = Bench(durable=True)
+    bench.session.detach()
+    bench.session.is_over = True
+    assert bench.deliver("a") == [False]
+    assert bench.session.drops == {SESSION_EXPIRED: 1}
+    assert bench.effects.changes == []

@@ -9,6 +9,7 @@ from mqttlite.wire.constants import NEVER_EXPIRES, V5, V31, V311
 from mqttlite.wire.packets import Connack, Disconnect, Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World, publishes
+from tests.support.stores import loaded
 
 
 def present(client: Client, client_id: str = "c", **options: object) -> bool:
@@ -155,7 +156,7 @@ def test_a_session_that_becomes_brief_is_over_for_the_store() -> None:
     client.lose()
     world.connect("d", expiry=10).disconnect(0, Properties(session_expiry_interval=0))
     assert kinds(world)[3:] == [SaveSession, EndSession]
-    assert world.store.load() == []
+    assert loaded(world.store) == []
 
 
 def test_a_clean_start_ends_the_former_session_before_the_connack() -> None:
@@ -394,5 +395,5 @@ def test_clients_that_come_and_go_leave_nothing_behind(clean_start: bool) -> Non
     assert not broker._routes._tree._exact
     assert not broker._routes._shares
     assert not broker._routes._groups
-    assert world.store.load() == []
+    assert loaded(world.store) == []
     assert world.clients == {}

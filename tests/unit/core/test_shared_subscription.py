@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import MEMBERS_ASKED, Limits
@@ -362,7 +363,7 @@ def test_who_acknowledges_on_the_new_connection_what_waits_from_the_old_one_is_r
     session.attach(Outbox(1, next_at, limits), 1)
     session.resume()  # one is sent again, the other waits for its answer
     assert {send_to(share, b"t") for _ in range(3)} == {"s1"}
-    session.on_puback(2)
+    Acknowledgements(next_at).on_puback(session, 2, 0)
     assert {send_to(share, b"t") for _ in range(2)} == {"s0", "s1"}
 
 
@@ -371,7 +372,6 @@ def test_the_least_busy_is_found_behind_the_busy() -> None:
     for session, busy in zip(sessions, [3, 1, 2, 2], strict=True):
         assert session.outbox is not None
         session.attach(session.outbox, 10)
-        session.quota = 10
         for _ in range(busy):
             session.deliver(Delivery(Message(b"x", b"x"), 1, False))
     share = share_of(sessions, LEAST_INFLIGHT)
@@ -488,8 +488,8 @@ def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: lis
             outbox.unblock()
             session.fill()
         elif outbox is not None and action == "answer":
-            for packet_id in [*session.inflight.by_id(), *session._known][:1]:
-                session.on_puback(packet_id)
+            for packet_id in [*session.inflight.by_id(), *session.window.resend][:1]:
+                Acknowledgements(next_at).on_puback(session, packet_id, 0)
         best = min(state(each) for each in sessions)
         for topic in (b"t", b"u"):
             first = share.first(Message(topic, b""))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.telemetry import publish_queue
 from mqttlite.telemetry.publish_queue import SLICE_S, PublishQueue
 from tests.support.core_driver import World
@@ -64,6 +65,16 @@ def test_an_iteration_publishes_for_a_slice_of_time_and_in_order(cost_s: float, 
     while len(queued.queue):
         seen += queued.iterate()
     assert seen == list(range(first, 11))
+
+
+@pytest.mark.parametrize(("work", "first"), [(ITERATION_WORK, [0]), (0, [0, 1, 2])])
+def test_an_iteration_whose_work_budget_is_used_up_publishes_one_message(work: int, first: list[int]) -> None:
+    queued = Queued(0.0)
+    queued.put(0, 1, 2)
+    queued.world.broker.effects.work = work
+    published = queued.iterate()
+    assert len(queued.queue) == 3 - len(first)
+    assert published == first
 
 
 @pytest.mark.parametrize("above", [-1, 0, 1, 3])

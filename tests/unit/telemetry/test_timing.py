@@ -1,7 +1,7 @@
 """The loop's lag and the time of commits, and how both become Prometheus' buckets."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 
 import pytest
 from hypothesis import given
@@ -11,6 +11,7 @@ from mqttlite.core.changes import Change, EndSession
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.metrics import BOUNDS_US, cumulative
 from mqttlite.telemetry.timing import RECENT, LoopLag, TimedStore
+from tests.support.stores import loaded
 
 CHANGES: list[Change] = [EndSession("c")]
 
@@ -29,8 +30,8 @@ class FakeStore:
             raise OSError("disk full")
         return None
 
-    def load(self) -> list[Change]:
-        return CHANGES
+    def load(self) -> Iterator[list[Change]]:
+        yield CHANGES
 
     async def _later(self) -> None:
         await asyncio.sleep(0.002)
@@ -61,7 +62,7 @@ async def test_commits_are_timed_and_failures_counted(at_once: bool) -> None:
     await commit(store)
     assert (store.histogram.messages, store.failures, store.failing) == (2, 2, False)
     assert heard == [(True, "disk full"), (False, "")]
-    assert store.load() == CHANGES
+    assert loaded(store) == CHANGES
 
 
 async def test_a_commit_of_nothing_is_none() -> None:

@@ -212,3 +212,15 @@ def test_filters_part_and_join_anywhere_in_a_long_run(length: int) -> None:
             with pytest.raises(KeyError):
                 tree.remove(branch, "branch")
     assert tree.match(b"t/" + names[0]) == ["+/" + b"/".join(whole).decode()]
+
+
+@pytest.mark.parametrize("length", [2, SPLIT_LEVELS, 3 * SPLIT_LEVELS])
+def test_a_match_counts_the_levels_it_compares(length: int) -> None:
+    """Also those that do not match: thousands of filters may fail at their last level."""
+    tree = tree_of(b"+/" + b"a/" * length + b"a")
+    assert tree.match(b"x/" + b"a/" * length + b"a") != []
+    assert tree.steps == length + 2
+    assert tree.match(b"x/" + b"a/" * length + b"b") == []
+    assert tree.steps == length + 2
+    assert tree.match(b"x/b") == []
+    assert tree.steps == 2

@@ -1,0 +1,87 @@
+"""What is left to do when a session has ended: thousands of subscriptions to take out, a million messages to let go of.
+
+The session is in no table any more when this begins, so a new session of the same client is none of its business.
+Invariant: each message that waited is handed to another member of its shared subscription, or counted as dropped.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.effects import Effects
+from mqttlite.core.jobs import Job, has_budget
+from mqttlite.core.message import Delivery
+from mqttlite.core.reasons import SESSION_EXPIRED, count
+from mqttlite.core.router import Router
+from mqttlite.core.routes import Routes
+from mqttlite.core.session import Session
+from mqttlite.core.tracer import NOT_TRACED
+
+_REMOVAL_WORK: Final = 5
+"""What it costs to take a subscription out of the tree, with another for each of its levels."""
+_MESSAGE_WORK: Final = 2
+_REDISPATCH_WORK: Final = 16
+"""What it costs to let go of a message, and to find it another receiver."""
+
+
+@final
+class SessionEnd(Job):
+    __slots__ = ("_effects", "_is_out_of_the_tree", "_lost", "_router", "_routes", "_session")
+
+    def __init__(self, session: Session, routes: Routes, router: Router, effects: Effects) -> None:
+        self._session: Final = session
+        self._routes: Final = routes
+        self._router: Final = router
+        self._effects: Final = effects
+        self._is_out_of_the_tree = False
+        self._lost = session.retained_waiting
+        session.forget_retained()
+
+    def step(self) -> bool:
+        return self._remove_subscriptions() and self._empty_queue()
+
+    def _remove_subscriptions(self) -> bool:
+        effects = self._effects
+        session = self._session
+        while session.subscriptions:
+            topic_filter, subscription = session.subscriptions.popitem()
+            self._routes.remove_ended(subscription)
+            effects.work += _REMOVAL_WORK + topic_filter.count(b"/")
+            if not has_budget(effects):
+                return False
+        if not self._is_out_of_the_tree:
+            self._is_out_of_the_tree = True
+            self._routes.end_ended(session)
+        return True
+
+    def _empty_queue(self) -> bool:
+        delivery = self._session.take_waiting()
+        while delivery is not None:
+            self._let_go(delivery)
+            self._effects.work += _MESSAGE_WORK
+            if not has_budget(self._effects):
+                return False
+            delivery = self._session.take_waiting()
+        self._tell_lost()
+        return True
+
+    def _let_go(self, delivery: Delivery) -> None:
+        """A message may go back to where it came from; one of QoS 2 goes to nobody else [MQTT-4.8.2-5]."""
+        message = delivery.message
+        origin = delivery.origin
+        if origin is not None and not message.expired(self._effects.now):
+            self._effects.work += _REDISPATCH_WORK
+            if origin.returned(delivery):
+                return
+        if message.trace:
+            self._drop(1, message.topic, message.trace)
+        else:
+            self._lost += 1
+
+    def _tell_lost(self) -> None:
+        if self._lost:
+            self._drop(self._lost, b"", NOT_TRACED)
+
+    def _drop(self, messages: int, topic: bytes, trace: int) -> None:
+        count(self._router.drops.by_reason, SESSION_EXPIRED, messages)
+        tracer = self._effects.tracer
+        if tracer is not None:
+            tracer.on_dropped(trace, self._session.client_id, topic, SESSION_EXPIRED, messages, "")
