@@ -10,7 +10,7 @@ from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
+from mqttlite.core.limits import Limits
 from mqttlite.core.message import NO_PROPERTIES
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import CloseReason
@@ -207,13 +207,6 @@ class Connection:
     def said_goodbye(self) -> bool:
         """Whether the client ended it with DISCONNECT, and so waits for no packet from us."""
         return self.close_reason in (CloseReason.CLIENT_DISCONNECTED, CloseReason.CLIENT_DISCONNECTED_WITH_WILL)
-
-    @property
-    def keep_alive_late_s(self) -> float | None:
-        """Seconds between 1.5 × keep-alive of silence and the close for that reason; None for any other reason."""
-        if self.close_reason != CloseReason.KEEP_ALIVE_TIMEOUT:
-            return None
-        return self.ended_at - self.last_heard - KEEP_ALIVE_FACTOR * self.keep_alive_s
 
     def check_size(self, frame: bytes, name: str) -> None:
         """A required response larger than the client's Maximum Packet Size: raises `PacketTooLarge`, which closes the

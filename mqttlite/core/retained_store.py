@@ -48,10 +48,6 @@ class RetainedStore:
         """Bytes of topics, payloads and long properties, without the broker's own."""
         return self._bytes
 
-    def own_messages(self) -> list[Message]:
-        """The broker's own messages."""
-        return self._own.values()
-
     def put(self, message: Message) -> bool:
         """Keep a message in the place of an earlier one; without payload, only remove that [MQTT-3.3.1-6].
 

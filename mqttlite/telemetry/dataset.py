@@ -124,8 +124,6 @@ class Dataset:
         self._lost: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
         self.written_rows: Final = dict.fromkeys(TABLES, 0)
         self.disk_errors = 0
-        self.recovered_files = 0
-        self.recovered_sessions = 0
         self._has_unclosed = False
         self._touch_at = 0.0
         self._sweep_at = 0.0
@@ -362,12 +360,8 @@ class Dataset:
 
     def _tidy_up(self) -> Iterator[None]:
         """Sessions before files: the open files tell which of them have their rows."""
-        for count in recover(self._directory, self._disk, self._as_parquet):
-            self.recovered_sessions += count
-            yield
-        for count in recover_files(self._directory, self._disk, self._as_parquet):
-            self.recovered_files += count
-            yield
+        yield from recover(self._directory, self._disk, self._as_parquet)
+        yield from recover_files(self._directory, self._disk, self._as_parquet)
 
     def _report_drops(self) -> None:
         dropped = self._dropped()

@@ -175,8 +175,8 @@ def _closed_in(path: Path) -> set[int]:
 # ── what dead brokers left ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def recover(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[int]:
-    """Write the rows of the sessions that dead brokers left open, in steps, each of which says how many it wrote.
+def recover(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[None]:
+    """Write the rows of the sessions that dead brokers left open, in steps.
 
     Call it before their files are adopted. All rows of a run appear at once, under a name that only they can have: who
     dies before has done nothing, and after it only the journal is left to be removed.
@@ -192,7 +192,7 @@ def recover(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[int]:
                 _log.warning("%s, left by another run, cannot be read and its sessions written: %s", path, error)
 
 
-def _recover_one(path: Path, disk: Disk, as_parquet: bool) -> Iterator[int]:
+def _recover_one(path: Path, disk: Disk, as_parquet: bool) -> Iterator[None]:
     directory, broker_id = path.parent, path.name.removeprefix(".journal-")
     fd = os.open(path, os.O_RDWR)
     try:
@@ -201,7 +201,7 @@ def _recover_one(path: Path, disk: Disk, as_parquet: bool) -> Iterator[int]:
         hours = hours_of(directory, "sessions")
         if not _was_recovered(hours, broker_id):
             closed = _closed_in(path) | _in_open_files(hours, broker_id)
-            yield 0
+            yield
             last_sign = datetime.fromtimestamp(os.fstat(fd).st_mtime_ns / 1e9, UTC)
             left = (line for line, number in _entries(path) if number not in closed)
             yield from _write_rows(directory, broker_id, left, last_sign, disk, as_parquet)
@@ -214,7 +214,7 @@ def _recover_one(path: Path, disk: Disk, as_parquet: bool) -> Iterator[int]:
 
 def _write_rows(
     directory: Path, broker_id: str, left: Iterator[bytes], last_sign: datetime, disk: Disk, as_parquet: bool
-) -> Iterator[int]:
+) -> Iterator[None]:
     hidden = _hidden(directory, broker_id)
     count = 0
     final: Path | None = None
@@ -225,15 +225,13 @@ def _write_rows(
             final = final or folder_of(directory, "sessions", rows[0].ended_at) / _crash_name(broker_id)
             file.append(_encoder.encode_lines(rows))
             count += len(rows)
-            yield 0
+            yield
         if final is not None:
             final.parent.mkdir(parents=True, exist_ok=True)
-            for _ in finish(disk, "sessions", hidden, file.fd, final, as_parquet):
-                yield 0
+            yield from finish(disk, "sessions", hidden, file.fd, final, as_parquet)
             _log.warning("%d sessions of a broker that died were written as ended by it (%s)", count, broker_id)
     finally:
         file.close()
-    yield count
 
 
 def _hidden(directory: Path, broker_id: str) -> Path:

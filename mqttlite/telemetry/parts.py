@@ -246,8 +246,8 @@ def is_growing(name: str) -> bool:
     return name.startswith(".part-") and name.endswith(".jsonl.open")
 
 
-def recover_files(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[int]:
-    """Finish the files that dead brokers left open, in steps, each of which says how many it finished.
+def recover_files(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[None]:
+    """Finish the files that dead brokers left open, in steps.
 
     Files in use are left alone, and sessions of which there is still a journal: who recovers it reads them first.
     """
@@ -262,14 +262,14 @@ def recover_files(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[int
                     pass  # another broker was faster
                 except OSError as error:
                     _log.warning("%s, left by another run, cannot be finished: %s", folder / name, error)
-            yield 0
+            yield
 
 
 def journal_of(directory: Path, broker_id: str) -> Path:
     return directory / f".journal-{broker_id}"
 
 
-def _recover_file(path: Path, disk: Disk, table: str, as_parquet: bool) -> Iterator[int]:
+def _recover_file(path: Path, disk: Disk, table: str, as_parquet: bool) -> Iterator[None]:
     fd = os.open(path, os.O_RDWR)
     try:
         # The second question matters: its writer may have published and closed the file after we opened it.
@@ -281,9 +281,7 @@ def _recover_file(path: Path, disk: Disk, table: str, as_parquet: bool) -> Itera
             path.unlink()
             return
         disk.truncate(fd, size)
-        for _ in finish(disk, table, path, fd, final, as_parquet):
-            yield 0
-        yield 1
+        yield from finish(disk, table, path, fd, final, as_parquet)
     finally:
         os.close(fd)
 

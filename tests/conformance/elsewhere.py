@@ -20,6 +20,9 @@ _REFUSED: Final = (
     "tests/conformance/test_malformed.py::test_on_the_core",
     "tests/conformance/test_malformed.py::test_over_a_socket",
 )
+_INTEROP: Final = (
+    "tests/interop/test_matrix.py::test_messages_of_every_qos_arrive_as_they_were_sent_in_both_directions",
+)
 _WEB: Final = {
     "6.0.0-1": (
         f"{_WEBSOCKET}::test_the_close_code_says_what_was_wrong",
@@ -53,7 +56,9 @@ ELSEWHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
         "4.8.0-1": _REFUSED,
         "4.8.0-2": ("tests/integration/test_embedding.py::test_too_much_before_connack_ends_the_connection",),
         **_WEB,
-        "7.0.0-2": ("tests/interop/test_paho.py::test_a_message_arrives_as_it_was_sent",),
+        "7.0.0-2": (
+            "tests/interop/test_matrix.py::test_messages_of_every_qos_arrive_as_they_were_sent_in_both_directions",
+        ),
         "7.1.1-1": _TCP,
     },
     V5: {

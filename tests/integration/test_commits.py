@@ -23,6 +23,7 @@ from mqttlite.wire.packets import (
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import Device, until
+from tests.support.inside import core_of, loop_driver_of
 from tests.support.stores import SlowStore
 
 
@@ -41,7 +42,7 @@ def rig(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
 
     async def broker(*arguments: Any, **options: Any) -> Broker:
         started = await start(*arguments, **options)
-        started._loop_driver.retry_commit_s = 0.001
+        loop_driver_of(started).retry_commit_s = 0.001
         return started
 
     monkeypatch.setattr(rig, "broker", broker)
@@ -115,7 +116,7 @@ async def test_what_gathers_during_a_commit_is_one_commit(rig: Rig, store: SlowS
     await until(lambda: store.busy)
     for publisher in publishers[1:]:
         publisher.publish("kept", b"n", 1)
-    pending = broker._loop_driver._uncommitted
+    pending = loop_driver_of(broker)._uncommitted
     await until(lambda: len(pending) == 4)
     store.finish()
     assert (await publishers[0].expect(Ack)).packet_type == 4
@@ -137,7 +138,7 @@ async def test_steady_traffic_does_not_hold_an_acknowledgement_back(rig: Rig, st
     for _ in range(20):
         await until(lambda: store.busy)
         sent.append(publisher.publish("kept", b"", 1))
-        pending = broker._loop_driver._uncommitted
+        pending = loop_driver_of(broker)._uncommitted
         await until(lambda: len(pending) > 0)  # noqa: B023
         store.finish()
         assert (await publisher.expect(Ack)).packet_id == sent.pop(0)
@@ -155,7 +156,7 @@ async def test_frames_that_came_too_late_for_a_commit_wait_for_theirs_in_order(r
     await until(lambda: store.busy)
     publisher.publish("echo", b"waits too: the order of one client's packets stays")
     second = publisher.publish("kept", b"", 1)
-    pending = broker._loop_driver._uncommitted
+    pending = loop_driver_of(broker)._uncommitted
     await until(lambda: len(pending) == 1)
     store.finish()
     assert (await publisher.expect(Ack)).packet_id == first
@@ -219,14 +220,14 @@ async def test_a_store_that_raises_at_once_is_tried_again_too(
 async def test_links_may_close_while_they_wait(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
     await keeper(rig, broker.port, "kept")
-    links = broker._loop_driver.links
+    links = loop_driver_of(broker).links
     store.patient = True
     in_time, late, patient = [await rig.device(broker.port, name) for name in ("in-time", "late", "patient")]
     in_time.publish("kept", b"1", 1)
     await until(lambda: store.busy)
     late.publish("kept", b"2", 1)
     patient.publish("kept", b"3", 1)
-    await until(lambda: len(broker._loop_driver._late) == 2)
+    await until(lambda: len(loop_driver_of(broker)._late) == 2)
     in_time.drop()
     late.drop()
     await until(lambda: len(links) == 2)  # they do not wait for the store
@@ -247,9 +248,9 @@ async def test_the_last_word_to_a_client_waits_for_the_commit_with_the_rest(rig:
     publisher.publish("kept", b"1", 1)
     await until(lambda: store.busy)
     publisher.send_bytes(b"\x00\x00")  # and now it breaks a rule
-    await until(lambda: len(broker._core.connections) == 2)
+    await until(lambda: len(core_of(broker).connections) == 2)
     await other.disconnect()  # a client without anything to wait for is closed at once
-    await until(lambda: len(broker._loop_driver.links) == 2)
+    await until(lambda: len(loop_driver_of(broker).links) == 2)
     assert publisher.waiting() == []
     store.finish()
     assert (await publisher.expect(Ack)).packet_id == 1
@@ -264,7 +265,7 @@ async def test_a_takeover_while_the_store_is_slow_loses_nothing(rig: Rig, store:
     await publish_soon(broker, store)
     second = await rig.dial(broker.port)
     second.hello("keeper", clean_start=False, expiry=1_000)
-    await until(lambda: len(broker._loop_driver._late) > 0 or len(broker._loop_driver._held) > 1)
+    await until(lambda: len(loop_driver_of(broker)._late) > 0 or len(loop_driver_of(broker)._held) > 1)
     store.hurry()
     assert await first.goodbye() == 0x8E
     assert (await second.expect(Connack)).session_present
@@ -287,7 +288,7 @@ async def test_a_program_that_publishes_qos_0_does_not_wait_for_the_store(rig: R
     await until(lambda: store.busy)
     assert await broker.publish("passing", b"") == 0x10
     waiting = asyncio.create_task(broker.publish("kept", b"", qos=1))
-    await until(lambda: len(broker._loop_driver._uncommitted) == 1)
+    await until(lambda: len(loop_driver_of(broker)._uncommitted) == 1)
     store.finish()
     await until(lambda: store.busy)
     assert not waiting.done()
@@ -297,7 +298,7 @@ async def test_a_program_that_publishes_qos_0_does_not_wait_for_the_store(rig: R
 
 async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    broker._loop_driver.stall_changes = 10
+    loop_driver_of(broker).stall_changes = 10
     receiver = await keeper(rig, broker.port, "kept")
     publisher = await rig.device(broker.port, "publisher")
     watcher = await rig.device(broker.port, "watcher")
@@ -307,15 +308,15 @@ async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(rig: Rig, 
     await until(lambda: store.busy)
     for number in range(1, 12):
         publisher.publish("kept", b"%d" % number, 1)
-    await until(lambda: broker._loop_driver.is_stalled)
-    gathered = len(broker._loop_driver._uncommitted)
+    await until(lambda: loop_driver_of(broker).is_stalled)
+    gathered = len(loop_driver_of(broker)._uncommitted)
     for number in range(12, 200):
         publisher.publish("kept", b"%d" % number, 1)
     await publisher.writer.drain()
     for _ in range(5):  # time enough to read what was sent, if anybody did
         watcher.publish("passing", b"on")
         assert await watcher.message() == ("passing", b"on")
-    assert len(broker._loop_driver._uncommitted) == gathered
+    assert len(loop_driver_of(broker)._uncommitted) == gathered
     store.hurry()
     assert [(await publisher.expect(Ack)).packet_id for _ in range(200)] == list(range(1, 201))
     assert [(await receiver.message())[1] for _ in range(200)] == [b"%d" % number for number in range(200)]
@@ -326,26 +327,26 @@ async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_r
 ) -> None:
     """Nothing waits for such a message, and still it is a change that is to be committed."""
     broker = await rig.broker(store=store)
-    broker._loop_driver.stall_changes = 10
+    loop_driver_of(broker).stall_changes = 10
     publisher = await rig.device(broker.port, "publisher", keep_alive=1)
     other = await rig.device(broker.port, "other")
     store.patient = True
     for number in range(12):
         publisher.publish("kept", b"%d" % number, retain=True)
         await other.ping()
-    await until(lambda: broker._loop_driver.is_stalled)
+    await until(lambda: loop_driver_of(broker).is_stalled)
     publisher.publish("kept", b"the last that is read", retain=True)
-    await until(lambda: any(each.hold_reasons & HoldReason.COMMIT for each in broker._core.connections.values()))
-    gathered = len(broker._loop_driver._uncommitted)
+    await until(lambda: any(each.hold_reasons & HoldReason.COMMIT for each in core_of(broker).connections.values()))
+    gathered = len(loop_driver_of(broker)._uncommitted)
     for number in range(200):
         publisher.publish("kept", b"%d" % number, retain=True)
     await publisher.writer.drain()
     for _ in range(5):
         await other.ping()
-    assert len(broker._loop_driver._uncommitted) == gathered
+    assert len(loop_driver_of(broker)._uncommitted) == gathered
     now = asyncio.get_running_loop().time()
-    broker._core.tick(now + 2)  # it could not be heard for longer than its keep-alive allows
-    assert any(each.client_id == "publisher" for each in broker._core.connections.values())
+    core_of(broker).tick(now + 2)  # it could not be heard for longer than its keep-alive allows
+    assert any(each.client_id == "publisher" for each in core_of(broker).connections.values())
     store.hurry()
     await publisher.ping()
     await other.subscribe("kept")
@@ -354,7 +355,7 @@ async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_r
 
 async def test_a_durable_subscriber_that_waits_keeps_no_more_than_its_outbox_may(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    broker._loop_driver.stall_bytes = 100_000
+    loop_driver_of(broker).stall_bytes = 100_000
     receiver = await keeper(rig, broker.port, "#")
     publisher = await rig.device(broker.port, "publisher")
     store.patient = True
@@ -365,7 +366,7 @@ async def test_a_durable_subscriber_that_waits_keeps_no_more_than_its_outbox_may
         publisher.publish("flood", bytes(50_000))
         await publisher.writer.drain()
     await publisher.ping()
-    connection = next(each for each in broker._core.connections.values() if each.client_id == "keeper")
+    connection = next(each for each in core_of(broker).connections.values() if each.client_id == "keeper")
     held = sum(map(len, connection.outbox.chunks)) + connection.outbox._backlog_bytes
     assert held <= limit + 1_000_000
     assert connection.outbox.drops["buffer_full"] > 0

@@ -22,6 +22,7 @@ from mqttlite.wire.packets import (
 )
 from tests.integration.conftest import Rig
 from tests.support.device import Device, Gone, until
+from tests.support.inside import core_of, loop_driver_of
 from tests.support.recorder import Everything
 from tests.support.stores import SlowStore
 from tests.support.web import dial as dial_web
@@ -32,7 +33,7 @@ async def test_others_are_served_between_the_parts_of_a_long_chunk(rig: Rig) -> 
     flooder, other = await rig.device(broker.port, "flooder"), await rig.device(broker.port, "other")
     subscribe = encode(Subscribe(1, (SubscriptionRequest(b"a/+/b/#"),)), V5)
     flooder.send_bytes(subscribe * 20_000)
-    state = next(each for each in broker._core.connections.values() if each.client_id == "flooder")
+    state = next(each for each in core_of(broker).connections.values() if each.client_id == "flooder")
     await until(lambda: state.deferred)
     await other.ping()
     assert state.requests < 20_000, "the flood goes on"
@@ -46,12 +47,12 @@ async def test_who_leaves_while_it_rests_leaves_nothing_behind(rig: Rig) -> None
     broker = await rig.broker()
     device = await rig.device(broker.port, "device")
     device.send_bytes(encode(Pingreq(), V5) * 50_000)
-    state = next(iter(broker._core.connections.values()))
+    state = next(iter(core_of(broker).connections.values()))
     await until(lambda: state.deferred)
     device.drop()
-    await until(lambda: not broker._core.connections)
-    await until(lambda: not broker._loop_driver.links)
-    assert not broker._loop_driver._deferred
+    await until(lambda: not core_of(broker).connections)
+    await until(lambda: not loop_driver_of(broker).links)
+    assert not loop_driver_of(broker)._deferred
 
 
 @pytest.mark.parametrize("messages", [900, 12_000])
@@ -78,7 +79,7 @@ async def test_all_that_was_sent_before_a_goodbye_is_looked_at_though_the_client
     await device.close()
     for _ in range(messages):
         assert (await watcher.message())[0] == "kept"
-    await until(lambda: len(broker._loop_driver.links) == 1)
+    await until(lambda: len(loop_driver_of(broker).links) == 1)
     await watcher.ping()
     assert watcher.waiting() == [], "it said goodbye: there is no will"
 
@@ -87,12 +88,12 @@ async def test_one_that_rests_while_a_commit_takes_too_long_goes_on_afterwards(r
     store = SlowStore()
     store.patient = False
     broker = await rig.broker(store=store)
-    broker._loop_driver.stall_changes = 10
+    loop_driver_of(broker).stall_changes = 10
     device, other = await rig.device(broker.port, "device"), await rig.device(broker.port, "other")
     store.patient = True
     device.send_bytes(encode(Publish(b"kept", b"x", 1, True, packet_id=1), V5) * 10_000)
-    connections = broker._core.connections
-    await until(lambda: broker._loop_driver.is_stalled)
+    connections = core_of(broker).connections
+    await until(lambda: loop_driver_of(broker).is_stalled)
     await until(lambda: any(each.deferred and each.hold_reasons & HoldReason.COMMIT for each in connections.values()))
     await other.ping()
     store.hurry()
@@ -113,26 +114,26 @@ class Faulty(Everything):
 async def test_a_fault_with_one_that_rests_is_no_ones_but_its(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     broker = await rig.broker()
     first, second = await rig.device(broker.port, "first"), await rig.device(broker.port, "second")
-    broker._core.watch(Faulty())
+    core_of(broker).watch(Faulty())
     first.send_bytes(encode(Pingreq(), V5) * 20_000 + encode(Publish(b"for/nobody", b""), V5))
     second.send_bytes(encode(Pingreq(), V5) * 20_000)
     for _ in range(20_000):
         await second.expect(Pingresp)
-    await until(lambda: len(broker._loop_driver.links) == 1)
+    await until(lambda: len(loop_driver_of(broker).links) == 1)
     assert "could not be handled" in caplog.text
-    broker._core.watch(None)
+    core_of(broker).watch(None)
 
 
 async def test_a_takeover_ends_one_that_rests(rig: Rig) -> None:
     broker = await rig.broker()
     device = await rig.device(broker.port, "same")
     device.send_bytes(encode(Pingreq(), V5) * 50_000)
-    state = next(iter(broker._core.connections.values()))
+    state = next(iter(core_of(broker).connections.values()))
     await until(lambda: state.deferred)
     await rig.device(broker.port, "same")
     with pytest.raises(Gone):
         await _disconnect_frame(device)
-    await until(lambda: len(broker._loop_driver.links) == 1)
+    await until(lambda: len(loop_driver_of(broker).links) == 1)
 
 
 async def _disconnect_frame(device: Device) -> None:

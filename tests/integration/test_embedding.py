@@ -17,6 +17,7 @@ from mqttlite.wire.packets import Connack, Publish, Suback
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import until
+from tests.support.inside import core_of, loop_driver_of, questions_of
 from tests.support.packets import raw
 
 
@@ -69,7 +70,7 @@ async def test_a_program_learns_what_became_of_its_message(rig: Rig) -> None:
     keeper = await rig.device(broker.port, "keeper", expiry=60)
     await keeper.subscribe("a", 1)
     await keeper.close()
-    await until(lambda: not broker._core.connections)
+    await until(lambda: not core_of(broker).connections)
     assert await broker.publish("a", qos=1) == 0
     assert await broker.publish("a", qos=1) == 0x97
     assert await broker.publish("kept", b"r", retain=True, properties=Properties(content_type="text/plain")) == 0x10
@@ -159,7 +160,7 @@ async def test_who_is_refused_is_told_so_and_closed(
     ]
     assert vars(line)["fields"]["client_id"] == "device", "as it says of itself"
     assert ("the authenticator failed" in caplog.text) == (decide is broken)
-    assert len(broker._core.sessions) == 0
+    assert len(core_of(broker).sessions) == 0
 
 
 async def test_packets_before_connack_wait_for_a_slow_answer_and_others_do_not(rig: Rig) -> None:
@@ -175,7 +176,7 @@ async def test_packets_before_connack_wait_for_a_slow_answer_and_others_do_not(r
     eager.hello("eager")
     eager.send_bytes(raw("82 07 0001 00 0001 'a' 00 30 05 0001 'a' 00 'x' c0 00"))
     other = await rig.device(broker.port, "other")
-    (state,) = [each for each in broker._core.connections.values() if each.client_id != "other"]
+    (state,) = [each for each in core_of(broker).connections.values() if each.client_id != "other"]
     await until(lambda: state.bytes_received == eager.bytes_sent)
     await other.ping()
     assert eager.waiting() == []
@@ -185,16 +186,6 @@ async def test_packets_before_connack_wait_for_a_slow_answer_and_others_do_not(r
     assert (await eager.expect(Publish)).payload == b"x"
 
 
-async def test_packets_before_a_refusal_are_nobodys(rig: Rig) -> None:
-    broker = await rig.broker(authenticator=Door(no))
-    device = await rig.dial(broker.port)
-    device.hello("device")
-    device.publish("a", b"r", retain=True)
-    assert (await device.expect(Connack)).reason_code == 0x86
-    await device.goodbye()
-    assert len(broker._core.router.retained) == 0
-
-
 async def test_too_much_before_connack_ends_the_connection(rig: Rig) -> None:
     broker = await rig.broker(authenticator=Door(never), limits=Limits(max_packet_bytes=10_000))
     device = await rig.dial(broker.port)
@@ -202,13 +193,6 @@ async def test_too_much_before_connack_ends_the_connection(rig: Rig) -> None:
     for _ in range(200):
         device.publish("a", bytes(5_000))
     assert (await device.expect(Connack)).reason_code == 0x97
-    assert await device.goodbye() is None
-
-
-async def test_an_answer_that_never_comes_ends_with_the_connect_timeout(rig: Rig) -> None:
-    broker = await rig.broker(authenticator=Door(never), limits=Limits(connect_timeout_s=0.05))
-    device = await rig.dial(broker.port)
-    device.hello("device")
     assert await device.goodbye() is None
 
 
@@ -225,10 +209,10 @@ async def test_an_answer_for_a_client_that_left_is_harmless(rig: Rig) -> None:
     device.hello("device")
     await until(lambda: len(door.seen) == 1)
     device.drop()
-    await until(lambda: not broker._core.connections)
+    await until(lambda: not core_of(broker).connections)
     answer.set()
-    await until(lambda: not broker._assembly.questions)
-    assert len(broker._core.sessions) == 0
+    await until(lambda: not questions_of(broker))
+    assert len(core_of(broker).sessions) == 0
 
 
 async def test_a_stop_ends_questions_too_even_one_that_will_not_be_cancelled(rig: Rig) -> None:
@@ -252,7 +236,7 @@ async def test_a_stop_ends_questions_too_even_one_that_will_not_be_cancelled(rig
         await broker.stop()
     assert await device.goodbye() is None
     release.set()
-    await until(lambda: not broker._assembly.questions)
+    await until(lambda: not questions_of(broker))
 
 
 def test_a_config_and_a_port_are_one_too_many() -> None:
@@ -310,7 +294,7 @@ async def test_an_exception_in_a_listener_costs_nobody_a_message(rig: Rig, caplo
     devices = [await rig.device(broker.port, f"device-{number}") for number in range(3)]
     for device in devices:
         await device.disconnect()
-    await until(lambda: len(broker._loop_driver.links) == 1)
+    await until(lambda: len(loop_driver_of(broker).links) == 1)
     await broker.publish("a", b"on")
     assert await neighbour.message() == ("a", b"on")
     assert len([line for line in caplog.messages if "a listener to events failed" in line]) == 6

@@ -22,6 +22,7 @@ from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Will
 from tests.integration.conftest import JumpingLoop, Rig
 from tests.support.device import Device, Gone, until
+from tests.support.inside import core_of, loop_driver_of
 from tests.support.stores import loaded
 
 asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
@@ -76,12 +77,12 @@ async def test_who_does_not_leave_is_cut_off_soon_and_who_takes_nothing_in_the_e
     await frozen.subscribe("flood")
     frozen.freeze()
     await rig.device(broker.port, "stays")
-    (state,) = [each for each in broker._core.connections.values() if each.client_id == "frozen"]
+    (state,) = [each for each in core_of(broker).connections.values() if each.client_id == "frozen"]
     while not state.outbox.blocked:
         await broker.publish("flood", bytes(100_000))
     (listener,) = broker.listeners
     stop = asyncio.create_task(broker.stop())
-    await until(lambda: not broker._loop_driver.links)
+    await until(lambda: not loop_driver_of(broker).links)
     assert len(listener._links) == 2
     jump(0.6)
     await until(lambda: len(listener._links) == 1)
@@ -107,7 +108,7 @@ async def test_a_broker_can_be_started_again_and_its_clients_go_on(rig: Rig) -> 
     await keeper.close()
     await older.message()
     await older.disconnect()
-    await until(lambda: len(broker._core.connections) == 1)
+    await until(lambda: len(core_of(broker).connections) == 1)
     for number in range(5):
         await publisher.published("kept/queued", b"%d" % number)
     publisher.publish("kept/retained", b"r", 1, retain=True)
@@ -141,7 +142,7 @@ async def test_a_stopped_broker_touches_its_store_no_more(rig: Rig, jump: Callab
     keeper = await rig.device(broker.port, "keeper", expiry=10)
     await keeper.subscribe("a")
     await keeper.close()
-    await until(lambda: not broker._core.connections)
+    await until(lambda: not core_of(broker).connections)
     await broker.stop()
     jump(60)
     for _ in range(10):
@@ -198,7 +199,7 @@ async def test_a_start_that_fails_half_way_leaves_nothing_behind(
 
 async def test_many_connections_leave_nothing_behind(rig: Rig) -> None:
     broker = await rig.broker()
-    core, loop_driver, (listener,) = broker._core, broker._loop_driver, broker.listeners
+    core, loop_driver, (listener,) = core_of(broker), loop_driver_of(broker), broker.listeners
 
     async def visit(number: int) -> None:
         device = await Device.dial(broker.port, V5 if number % 2 else V311)
@@ -218,7 +219,7 @@ async def test_many_connections_leave_nothing_behind(rig: Rig) -> None:
 
     for start in range(0, 200, 40):
         await asyncio.gather(*[visit(number) for number in range(start, start + 40)])
-    await until(lambda: not (core.connections or loop_driver.links or listener._links or listener._open))
+    await until(lambda: not (core.connections or loop_driver.links or listener._links or listener.open))
     assert len(core.sessions) == 0
     assert core._online == {}
     assert len(core._deadlines) == core._deadlines._cancelled
@@ -233,7 +234,7 @@ async def test_who_said_goodbye_is_not_waited_for(rig: Rig) -> None:
     device = await rig.device(broker.port, "device")
     device.publish("a", b"", 1)
     device.send(Disconnect())
-    await until(lambda: listener._open == 0)  # though it leaves its end open
+    await until(lambda: listener.open == 0)  # though it leaves its end open
     assert isinstance(await device.next(), Ack)
     assert await device.goodbye() is None
 
@@ -249,7 +250,7 @@ async def test_one_connection_more_than_the_limit_is_turned_away(rig: Rig, caplo
     ]
     await inside[0].disconnect()
     (listener,) = broker.listeners
-    await until(lambda: listener._open == 2)
+    await until(lambda: listener.open == 2)
     await rig.device(broker.port, "inside-again")
     for device in inside[1:]:
         await device.ping()

@@ -10,6 +10,7 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.net.endpoints import ACCEPTS_PER_ITERATION
 from mqttlite.server import Broker
 from tests.integration.conftest import Rig
+from tests.support.inside import core_of
 
 
 def has_ipv6() -> bool:
@@ -136,7 +137,7 @@ async def test_connections_that_come_at_once_are_accepted_in_few_passes_of_the_l
         rig.close_at_end(socket.create_connection(("127.0.0.1", broker.port)))
     for _ in range(3):  # the first may end without looking at its sockets
         await asyncio.sleep(0)
-    assert listener._open == 2 * ACCEPTS_PER_ITERATION
+    assert listener.open == 2 * ACCEPTS_PER_ITERATION
 
 
 def _resolve(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
@@ -169,4 +170,4 @@ async def test_a_connection_whose_handshake_ends_just_when_the_broker_stops_is_g
     listener._guarded().connection_made(Accepted(theirs))  # there is nothing to shake hands about
     await listener.stop_accepting()
     assert listener.open == 0
-    assert not broker._core.connections
+    assert not core_of(broker).connections

@@ -18,6 +18,7 @@ from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import until
+from tests.support.inside import core_of, loop_driver_of
 
 asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "embed.md"
@@ -26,7 +27,7 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "embed.md"
 def connection_of(broker: Broker, subscription: LocalSubscription) -> Connection:
     return next(
         link.connection
-        for link in broker._loop_driver.links.values()
+        for link in loop_driver_of(broker).links.values()
         if link.connection.client_id == subscription.client_id
     )
 
@@ -77,7 +78,7 @@ async def test_a_callback_gets_what_devices_and_the_program_publish(rig: Rig, qo
     assert unacknowledged(connection_of(broker, subscription)) == 0
     subscription.unsubscribe()
     assert await broker.publish("a/c", "3", qos=qos) == 0x10
-    await until(lambda: len(broker._loop_driver.links) == 1)
+    await until(lambda: len(loop_driver_of(broker).links) == 1)
     subscription.unsubscribe()
 
 
@@ -133,7 +134,7 @@ async def test_an_exception_refuses_the_message_and_no_other(rig: Rig, caplog: p
     assert caplog.text.count("LookupError: poison") == 3
     assert subscription.nacked == 3
     subscription.unsubscribe()
-    await until(lambda: not broker._loop_driver.links)
+    await until(lambda: not loop_driver_of(broker).links)
     assert connection.drops == {"nacked": 3}
 
 
@@ -214,7 +215,7 @@ async def test_unsubscribing_within_the_callback_is_the_end(rig: Rig) -> None:
     subscription = broker.subscribe("t", once, qos=1)
     for number in range(3):
         await broker.publish("t", str(number), qos=1)
-    await until(lambda: not broker._loop_driver.links)
+    await until(lambda: not loop_driver_of(broker).links)
     assert seen == [b"0"]
 
 
@@ -257,7 +258,7 @@ async def test_a_program_may_be_silent_for_as_long_as_it_likes(rig: Rig) -> None
     broker.subscribe("t", seen)
     now = asyncio.get_running_loop().time()
     for hours in range(1, 4):
-        broker._core.tick(now + 3_600 * hours)
+        core_of(broker).tick(now + 3_600 * hours)
     await broker.publish("t", "on")
     await until(lambda: seen.payloads == [b"on"])
 
@@ -268,7 +269,7 @@ async def test_it_is_seen_as_a_client_whose_transport_is_local(rig: Rig, caplog:
     status = broker.subscribe("$SYS/broker/clients/connected")
     watcher = broker.subscribe("t", Seen())
     await until(lambda: f"local client {watcher.client_id!r} connected: MQTT 5.0 on local" in caplog.text)
-    links = [(link.listener, link.transport, link.unsent_bytes) for link in broker._loop_driver.links.values()]
+    links = [(link.listener, link.transport, link.unsent_bytes) for link in loop_driver_of(broker).links.values()]
     assert [(listener, transport) for listener, transport, _ in links] == [("local", "local")] * 2
     watcher.unsubscribe()
     status.unsubscribe()
@@ -294,7 +295,7 @@ async def test_what_cannot_be_subscribed_to_is_said_at_once(
     broker = await rig.broker()
     with pytest.raises(error):
         broker.subscribe(topic_filter, **options)
-    assert not broker._loop_driver.links
+    assert not loop_driver_of(broker).links
 
 
 async def test_too_many_sessions_are_too_many(rig: Rig) -> None:
@@ -302,7 +303,7 @@ async def test_too_many_sessions_are_too_many(rig: Rig) -> None:
     broker.subscribe("t")
     with pytest.raises(ConnectionRefusedError, match="sessions"):
         broker.subscribe("t")
-    await until(lambda: len(broker._loop_driver.links) == 1)
+    await until(lambda: len(loop_driver_of(broker).links) == 1)
 
 
 async def test_a_broker_that_does_not_run_takes_no_subscription() -> None:

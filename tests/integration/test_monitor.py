@@ -35,6 +35,7 @@ from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Will
 from tests.integration.conftest import Rig
 from tests.support.device import until
+from tests.support.inside import core_of, loop_driver_of
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 
@@ -124,7 +125,7 @@ async def test_messages_and_bytes_are_those_of_the_clients(rig: Rig) -> None:
     moved = publisher.bytes_sent + subscriber.bytes_sent
     assert await value(broker, "mqttlite_received_bytes_total") == moved
     await publisher.disconnect()
-    await until(lambda: len(broker._loop_driver.links) == 1)
+    await until(lambda: len(loop_driver_of(broker).links) == 1)
     assert await value(broker, "mqttlite_received_bytes_total") == publisher.bytes_sent + subscriber.bytes_sent
     assert await value(broker, "mqttlite_messages_received_total") == 6
 
@@ -135,7 +136,7 @@ async def test_connections_are_told_by_listener_transport_and_protocol(rig: Rig,
     await rig.device(broker.port, "old", V311)
     await rig.device(broker.port, "new", V5)
     await rig.dial(broker.port)
-    await until(lambda: len(broker._loop_driver.links) == 3)
+    await until(lambda: len(loop_driver_of(broker).links) == 3)
     found = {
         (each.labels["listener"], each.labels["transport"], each.labels["protocol"]): each.value
         for each in await samples(broker)
@@ -156,7 +157,7 @@ async def test_ends_and_refusals_are_told_with_their_reason(rig: Rig) -> None:
     rude = await rig.dial(broker.port)
     rude.send_bytes(b"\xff\xff\xff\xff\xff\xff")
     await rude.goodbye()
-    await until(lambda: not broker._loop_driver.links)
+    await until(lambda: not loop_driver_of(broker).links)
     assert await value(broker, "mqttlite_disconnects_total", reason="client_disconnected") == 1
     assert await value(broker, "mqttlite_connections_refused_total", listener="front", reason="protocol_error") == 1
 
@@ -180,7 +181,7 @@ async def test_what_sessions_hold_is_told(rig: Rig) -> None:
     await away.subscribe("t", 1)
     await away.subscribe("$share/g/t", 0)
     await away.disconnect()
-    await until(lambda: not broker._loop_driver.links)
+    await until(lambda: not loop_driver_of(broker).links)
     for _ in range(3):
         await broker.publish("t", b"12345", qos=1)
     await broker.publish("kept", b"123456", retain=True)
@@ -295,7 +296,7 @@ class SickStore(MemoryStore):
 async def test_a_store_that_fails_is_not_ready_until_it_recovers(rig: Rig) -> None:
     store = SickStore()
     broker = await rig.broker(config(), store=store)
-    broker._loop_driver.retry_commit_s = 0.01
+    loop_driver_of(broker).retry_commit_s = 0.01
     store.sick = True
     device = await rig.device(broker.port, "device")
     device.publish("t", b"kept", 1, retain=True)
@@ -457,7 +458,7 @@ async def test_a_look_holds_the_loop_up_for_a_slice_at_a_time(rig: Rig) -> None:
     broker = await rig.broker(config())
     sessions = 20 * SLICE
     for number in range(sessions):
-        broker._core.sessions.open(f"s{number}", True, 100)
+        core_of(broker).sessions.open(f"s{number}", True, 100)
     passes = 0
 
     async def count() -> None:

@@ -29,6 +29,7 @@ from mqttlite.server import Broker
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from tests.integration.conftest import Rig
 from tests.support.device import until
+from tests.support.inside import loop_driver_of
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
 
@@ -137,7 +138,7 @@ async def test_by_mqtt_it_comes_in_as_clients_do(rig: Rig) -> None:
     broker = await watched(rig)
     result = await run("health", "--mqtt", f"mqtt://127.0.0.1:{broker.port}")
     assert (result.exit_code, result.output) == (0, "The broker is well: it let us in, and answered a ping.\n")
-    await until(lambda: not broker._loop_driver.links)
+    await until(lambda: not loop_driver_of(broker).links)
 
 
 async def test_by_mqtt_over_tls(rig: Rig, certs: Path) -> None:
@@ -314,7 +315,7 @@ async def test_top_prints_who_is_there_and_who_is_slow(rig: Rig) -> None:
         publisher.publish("t", b"x", 1)
     publisher.publish("nobody", b"x")
     await publisher.ping()
-    await until(lambda: len(broker._loop_driver.links) == 1)
+    await until(lambda: len(loop_driver_of(broker).links) == 1)
     result = await run("top", "--once", "--url", url(broker))
     assert result.exit_code == 0
     assert re.search(r"^mqttlite \S+ \((pure Python|compiled), Python [\d.]+\), up ", result.stdout)

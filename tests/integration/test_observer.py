@@ -20,6 +20,7 @@ from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.packets import Ack, Publish
 from tests.integration.conftest import Rig
 from tests.support.device import Device, until
+from tests.support.inside import core_of
 
 TOPICS = ("plant/1", "plant/2", "lab")
 
@@ -89,7 +90,7 @@ async def test_every_table_agrees_with_what_the_clients_count(rig: Rig, tmp_path
         await device.ping()
     for device in (*(reader.device for reader in readers), publisher):
         await device.disconnect()
-    await until(lambda: not broker._core.connections)
+    await until(lambda: not core_of(broker).connections)
     await broker.stop()
 
     sessions = {row["client_id"]: row for row in read(tmp_path, "sessions")}
@@ -226,7 +227,7 @@ async def test_a_slow_client_is_told_of_while_it_is_slow(rig: Rig, tmp_path: Pat
     await publisher.ping()
     await asyncio.sleep(0.3)
     await slow.close()
-    await until(lambda: len(broker._core.connections) == 1)
+    await until(lambda: len(core_of(broker).connections) == 1)
     await broker.stop()
     events = read(tmp_path, "events")
     assert [row["client_id"] for row in events if row["event"] == "backpressure_began"] == ["slow"]
@@ -257,7 +258,7 @@ async def test_the_delivery_log_answers_over_real_sockets_and_writes_nothing(rig
     c7.send(Ack(PUBACK, packet.packet_id))
     await until(lambda: why("plant/7")["entries"][0]["outcome"] == "acknowledged")
     await c7.disconnect()
-    await until(lambda: len(broker._core.connections) == 1)
+    await until(lambda: len(core_of(broker).connections) == 1)
     await c3.published("lab", b"2")
     (sentence,) = why("lab")["sentences"]
     assert "waits for c7 since " in sentence
@@ -269,7 +270,7 @@ async def test_the_delivery_log_answers_over_real_sockets_and_writes_nothing(rig
 async def test_nobody_watches_where_nobody_asks(rig: Rig) -> None:
     broker = await rig.broker()
     assert broker.observer is None
-    assert broker._core.effects.tracer is None
+    assert core_of(broker).effects.tracer is None
 
 
 def test_a_delivery_log_that_cannot_be_is_refused_with_its_place() -> None:

@@ -18,6 +18,7 @@ from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Disconnect
 from tests.integration.conftest import Rig
 from tests.support.device import Device, until
+from tests.support.inside import core_of
 from tests.support.packets import raw
 from tests.support.web import refusal, request
 
@@ -129,8 +130,8 @@ async def test_who_is_not_trusted_is_refused_with_and_without_a_header(
         device.hello("liar")
         assert await device.goodbye() is None
         assert any(device.address in line and "no trusted proxy" in line for line in caplog.messages)
-    assert not broker._core.connections
-    assert broker.listeners[0]._open == 0
+    assert not core_of(broker).connections
+    assert broker.listeners[0].open == 0
 
 
 async def test_a_trusted_address_without_a_header_is_refused(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -139,8 +140,8 @@ async def test_a_trusted_address_without_a_header_is_refused(rig: Rig, caplog: p
     device.hello("direct")
     assert await device.goodbye() is None
     assert any(device.address in line and "no PROXY header" in line for line in caplog.messages)
-    await until(lambda: broker.listeners[0]._open == 0)
-    assert not broker._core.connections
+    await until(lambda: broker.listeners[0].open == 0)
+    assert not core_of(broker).connections
 
 
 async def test_a_proxy_that_leaves_within_its_header_leaves_nothing_behind(
@@ -151,9 +152,9 @@ async def test_a_proxy_that_leaves_within_its_header_leaves_nothing_behind(
     polite.send_bytes(HEADER[:20])
     polite.writer.close()
     rude.send_bytes(HEADER[:20])
-    await until(lambda: broker.listeners[0]._open == 1 and "closed before the end" in caplog.text)
+    await until(lambda: broker.listeners[0].open == 1 and "closed before the end" in caplog.text)
     rude.drop()
-    await until(lambda: broker.listeners[0]._open == 0)
+    await until(lambda: broker.listeners[0].open == 0)
     assert any(f"proxy at {rude.address} refused" in line for line in caplog.messages)
 
 
@@ -163,7 +164,7 @@ async def test_a_header_that_does_not_come_is_waited_for_so_long(
 ) -> None:
     broker = await rig.broker(behind(handshake_timeout_s=7.0))
     device = await rig.dial(broker.port)
-    await until(lambda: broker.listeners[0]._open == 1)
+    await until(lambda: broker.listeners[0].open == 1)
     jump(7.1)
     assert await device.goodbye() is None
     assert any("no whole PROXY header within 7 s" in line for line in caplog.messages)
@@ -172,7 +173,7 @@ async def test_a_header_that_does_not_come_is_waited_for_so_long(
 async def test_a_stopping_broker_waits_for_no_header(rig: Rig) -> None:
     broker = await rig.broker(behind())
     device = await rig.dial(broker.port)
-    await until(lambda: broker.listeners[0]._open == 1)
+    await until(lambda: broker.listeners[0].open == 1)
     began = asyncio.get_running_loop().time()
     await broker.stop()
     assert asyncio.get_running_loop().time() - began < broker.config.stop_timeout_s / 2

@@ -15,10 +15,11 @@ import pytest
 from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
 from mqttlite.server import Broker
 from mqttlite.telemetry.sys_topics import Options
-from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.packets import Connack, Disconnect, Publish, Will
+from mqttlite.wire.constants import V311
+from mqttlite.wire.packets import Disconnect, Publish
 from tests.integration.conftest import Rig
 from tests.support.device import Device, until
+from tests.support.inside import loop_driver_of
 
 ON_JUMPING_LOOP = pytest.mark.asyncio(loop_factories=["asyncio"])
 
@@ -69,42 +70,11 @@ async def test_bytes_are_all_bytes_of_all_connections_also_of_those_that_ended(r
     nobody.send_bytes(b"GET / HTTP/1.1\r\n\r\n")
     await nobody.goodbye()
     expected = device.bytes_sent + nobody.bytes_sent
-    await until(lambda: not broker._loop_driver.links)
+    await until(lambda: not loop_driver_of(broker).links)
     watcher = await rig.device(broker.port, "watcher")
     await watcher.subscribe("$SYS/broker/bytes/received")
     while int((await watcher.message())[1]) != expected + watcher.bytes_sent:
         pass
-
-
-async def test_a_wildcard_at_the_front_sees_none_of_it(rig: Rig) -> None:
-    broker = await broker_with(rig, interval_s=0.1)
-    device = await rig.device(broker.port, "all")
-    await device.subscribe("#")
-    await device.subscribe("+/broker/uptime")
-    watcher = await rig.device(broker.port, "watcher")
-    await watcher.subscribe("$SYS/#")
-    await messages(watcher, "$SYS/broker/uptime")
-    await rig.device(broker.port, "passes")
-    await messages(watcher, "$SYS/broker/clients/passes/connected")
-    device.publish("end")
-    assert await device.message() == ("end", b"")
-
-
-async def test_nobody_publishes_there(rig: Rig) -> None:
-    broker = await broker_with(rig)
-    watcher = await rig.device(broker.port, "watcher")
-    await watcher.subscribe("$SYS/broker/faked")
-    for version, code in ((V311, 0), (V5, 0x87)):
-        device = await rig.device(broker.port, f"faker-{version}", version)
-        device.publish("$SYS/broker/faked", b"0", retain=True)
-        assert await device.published("$SYS/broker/faked", b"1", qos=1) == code
-        assert await device.published("$SYS/broker/faked", b"2", qos=2) == code
-        refused = await rig.dial(broker.port, version)
-        refused.hello("will", will=Will(b"$SYS/broker/faked", b"3"))
-        assert (await refused.expect(Connack)).reason_code == (0x87 if version == V5 else 5)
-        assert await refused.goodbye() is None
-    assert await broker.publish("$SYS/broker/faked", b"the program itself") == 0
-    assert await watcher.message() == ("$SYS/broker/faked", b"the program itself")
 
 
 async def test_events_say_who_comes_and_goes_and_why(rig: Rig) -> None:

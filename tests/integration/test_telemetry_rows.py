@@ -19,6 +19,7 @@ from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Publish, Will
 from tests.integration.conftest import Rig
 from tests.support.device import until
+from tests.support.inside import core_of, loop_driver_of
 
 asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
 
@@ -83,7 +84,7 @@ async def test_a_row_counts_every_byte_and_message(rig: Rig, tmp_path: Path, ver
     await subscriber.ping()
     await subscriber.disconnect()
     await publisher.disconnect()
-    await until(lambda: not broker._core.connections)
+    await until(lambda: not core_of(broker).connections)
     found = await rows(broker, tmp_path)
     assert set(found) == {"subscriber", "publisher"}
     for device, row in ((subscriber, found["subscriber"]), (publisher, found["publisher"])):
@@ -113,7 +114,7 @@ async def test_each_end_has_its_reason(rig: Rig, tmp_path: Path) -> None:
     devices["rude"].send_bytes(b"\x36\x06\x00\x01a\x00\x01\x00")
     devices["wrong"].send_bytes(b"\x20\x03\x00\x00\x00")
     devices["large"].send_bytes(b"\x30\xff\x7f")
-    await until(lambda: len(broker._core.connections) == 2)
+    await until(lambda: len(core_of(broker).connections) == 2)
     await (await rig.dial(broker.port)).close()  # no CONNECT, no row
     again = await rig.device(broker.port, "taken", will=Will(b"w", b""), username="second")
     await devices["taken"].goodbye()
@@ -165,7 +166,7 @@ async def test_back_pressure_and_drops_are_in_the_row(rig: Rig, tmp_path: Path) 
     await frozen.subscribe("flood")
     frozen.freeze()
     publisher = await rig.device(broker.port, "publisher")
-    (state,) = [each for each in broker._core.connections.values() if each.client_id == "frozen"]
+    (state,) = [each for each in core_of(broker).connections.values() if each.client_id == "frozen"]
     sent = 0
     while state.outbox.drops.get("buffer_full", 0) < 10:
         publisher.publish("flood", bytes(20_000))
@@ -177,7 +178,7 @@ async def test_back_pressure_and_drops_are_in_the_row(rig: Rig, tmp_path: Path) 
         await frozen.message()
     await frozen.disconnect()
     await publisher.disconnect()
-    await until(lambda: not broker._core.connections)
+    await until(lambda: not core_of(broker).connections)
     row = (await rows(broker, tmp_path))["frozen"]
     assert row["drops"] == {"buffer_full": dropped}
     assert row["dropped"] == dropped
@@ -195,7 +196,7 @@ async def test_a_tls_row_says_who_and_how(rig: Rig, tmp_path: Path, certs: Path)
     context = client_context(str(certs / "ca.crt"), str(certs / "thermometer.crt"), str(certs / "thermometer.key"))
     device = await rig.device(broker.port, "device", tls=context)
     await device.disconnect()
-    await until(lambda: not broker._loop_driver.links)
+    await until(lambda: not loop_driver_of(broker).links)
     row = (await rows(broker, tmp_path))["device"]
     assert (row["transport"], row["tls_version"], row["username"]) == ("tls", "TLSv1.3", "thermometer")
     assert row["tls_cipher"].startswith("TLS_")
@@ -209,7 +210,7 @@ async def test_two_runs_of_one_broker_keep_their_rows_apart(rig: Rig, tmp_path: 
             await broker.start()
         device = await rig.device(broker.port, name)
         await device.disconnect()
-        await until(lambda: not broker._core.connections)
+        await until(lambda: not core_of(broker).connections)
         await broker.stop()
     found = await rows(broker, tmp_path)
     assert set(found) == {"first", "second"}
@@ -232,7 +233,7 @@ async def test_names_are_pseudonyms_in_the_rows_and_in_the_journal(rig: Rig, tmp
     assert b"secret" not in journal.read_bytes()
     assert b"127.0.0.1" not in journal.read_bytes()
     device.send_bytes(b"\xe0\x0d\x04\x0b\x1f\x00\x08secret!!")  # a reason of the client's own
-    await until(lambda: not broker._core.connections)
+    await until(lambda: not core_of(broker).connections)
     await broker.stop()
     (row,) = read(folder)
     assert "secret" not in json.dumps(row)

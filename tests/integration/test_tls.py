@@ -19,6 +19,7 @@ from mqttlite.wire.packets import Connack, Connect
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import Device, Gone, until
+from tests.support.inside import core_of, loop_driver_of
 
 asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
 
@@ -47,7 +48,7 @@ def port(broker: Broker) -> int:
 
 
 def names(broker: Broker) -> dict[str, str | None]:
-    return {each.client_id: each.username for each in broker._core.connections.values()}
+    return {each.client_id: each.username for each in core_of(broker).connections.values()}
 
 
 @pytest.mark.parametrize(("version", "name"), [("TLSv1_2", "TLSv1.2"), ("TLSv1_3", "TLSv1.3")])
@@ -58,7 +59,7 @@ async def test_both_versions_carry_messages_of_any_size(rig: Rig, certs: Path, v
     for size in (0, 1, 16_384, 500_000):
         device.publish("a", bytes(size))
         assert await device.message() == ("a", bytes(size))
-    (link,) = broker._loop_driver.links.values()
+    (link,) = loop_driver_of(broker).links.values()
     assert link.tls_version == name
     assert link.tls_cipher
 
@@ -217,7 +218,7 @@ async def test_a_handshake_that_never_ends_is_ended(
     jump(3.1)
     assert await silent.goodbye() is None
     assert await half.goodbye() is None
-    await until(lambda: listener._open == 1)
+    await until(lambda: listener.open == 1)
     assert all(f"TLS handshake with {device.address} failed" in caplog.text for device in (silent, half))
     await neighbour.ping()
 
@@ -225,7 +226,7 @@ async def test_a_handshake_that_never_ends_is_ended(
 async def test_a_handshake_that_never_ends_is_ended_by_the_real_clock_too(rig: Rig, certs: Path) -> None:
     broker = await serve(rig, tls(certs), handshake_timeout_s=0.05)
     assert await (await rig.dial(port(broker))).goodbye() is None
-    await until(lambda: broker.listeners[1]._open == 0)
+    await until(lambda: broker.listeners[1].open == 0)
 
 
 @pytest.mark.parametrize("how", ["closes", "resets"])
@@ -238,12 +239,12 @@ async def test_a_client_that_leaves_its_handshake_leaves_nothing_behind(
     device = await rig.dial(port(broker))
     device.send_bytes(client_hello()[:sent])
     await device.writer.drain()
-    await until(lambda: listener._open == 1)
+    await until(lambda: listener.open == 1)
     if how == "closes":
         await device.close()
     else:
         device.drop()
-    await until(lambda: listener._open == 0)
+    await until(lambda: listener.open == 0)
     assert not listener._handshakes
     assert not listener._links
 
@@ -310,7 +311,7 @@ async def test_a_stop_during_handshakes_ends_them(rig: Rig, certs: Path) -> None
         await stop
     assert await silent.goodbye() is None
     assert await half.goodbye() is None
-    assert listener._open == 0
+    assert listener.open == 0
 
 
 async def test_a_connack_refusal_is_read_before_the_close(rig: Rig, certs: Path) -> None:

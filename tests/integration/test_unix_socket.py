@@ -174,7 +174,7 @@ async def test_connections_are_counted_and_end_with_the_broker(rig: Rig, path: P
     assert await second.goodbye() is None
     await broker.stop()
     assert await first.goodbye() == 0x8B
-    await until(lambda: broker.listeners[0]._open == 0)
+    await until(lambda: broker.listeners[0].open == 0)
     await first.close()
     await second.close()
 

@@ -9,6 +9,7 @@ import asyncio
 from mqttlite import Broker, Message
 from tests.integration.conftest import Rig
 from tests.support.device import until
+from tests.support.inside import core_of
 
 
 class Recorder:
@@ -70,7 +71,7 @@ async def test_a_webhook_gets_every_message_in_order_and_its_window_holds(rig: R
         recorder.answers.clear()
         for number in range(10):  # the publisher does not wait for the slow server
             assert await device.published(f"alarms/{number}", b"fire") == 0
-        (connection,) = [each for each in broker._core.connections.values() if each.client_id == webhook.client_id]
+        (connection,) = [each for each in core_of(broker).connections.values() if each.client_id == webhook.client_id]
         session = connection.session
         assert session is not None
         assert (session.quota, session.queued) == (0, 7)

@@ -26,6 +26,7 @@ from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connack, Connect, Disconnect, Publish
 from tests.integration.conftest import Rig
 from tests.support.device import Device, until
+from tests.support.inside import core_of
 from tests.support.packets import raw
 from tests.support.web import Web, ask, dial, refusal, request, web_of
 
@@ -173,29 +174,6 @@ async def test_a_packet_may_come_in_a_frame_for_each_byte(broker: Broker) -> Non
     await device.close()
 
 
-async def test_a_message_may_come_in_fragments_with_pings_between_them(broker: Broker) -> None:
-    device = await dial(broker.port)
-    web = web_of(device)
-    web.send(BytesMessage(CONNECT[:5], message_finished=False))
-    web.send(Ping(b"between"), BytesMessage(b"", message_finished=False))
-    web.send(BytesMessage(CONNECT[5:], message_finished=True))
-    await device.expect(Connack)
-    assert web.pongs == [b"between"]
-    await device.close()
-
-
-async def test_the_socket_may_give_it_byte_by_byte(broker: Broker) -> None:
-    data = request() + b"".join([raw("82 80"), b"1234", bytes([0x82, 0x80 | len(CONNECT), 0, 0, 0, 0]), CONNECT])
-    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
-    for number in range(len(data)):
-        writer.write(data[number : number + 1])
-        await asyncio.sleep(0)
-    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
-    assert (await reader.readexactly(3))[2] == 0x20  # a frame, and CONNACK in it
-    writer.close()
-    await writer.wait_closed()
-
-
 async def test_a_flood_of_empty_frames_before_connect_is_ended_and_others_are_served(rig: Rig, broker: Broker) -> None:
     device = await dial(broker.port)
     page = web_of(device)
@@ -226,7 +204,7 @@ async def test_a_client_that_does_not_read_is_held_back_and_gets_what_waited(rig
     await page.subscribe("#", qos=1)
     web_of(page).writer.transport.pause_reading()  # type: ignore[attr-defined]
     device = await rig.device(tcp_port(broker), "device")
-    connection = next(each for each in broker._core.connections.values() if each.client_id == "page")
+    connection = next(each for each in core_of(broker).connections.values() if each.client_id == "page")
     sent = 0
     while not connection.outbox.blocked:
         await device.published("a", b"x" * 100_000)
@@ -245,7 +223,7 @@ async def test_of_the_pings_of_a_client_that_does_not_read_the_last_is_answered(
     web = web_of(page)
     web.writer.transport.pause_reading()  # type: ignore[attr-defined]
     device = await rig.device(tcp_port(broker), "device")
-    connection = next(each for each in broker._core.connections.values() if each.client_id == "page")
+    connection = next(each for each in core_of(broker).connections.values() if each.client_id == "page")
     sent = 0
     while not connection.outbox.blocked:
         await device.published("a", b"x" * 100_000)
@@ -357,7 +335,7 @@ async def test_a_lost_socket_is_a_lost_connection(rig: Rig, broker: Broker) -> N
     device = await dial(broker.port)
     await device.connect("page", will=None)
     device.drop()
-    await until(lambda: not broker._core.connections)
+    await until(lambda: not core_of(broker).connections)
 
 
 @asyncio_only
@@ -370,9 +348,9 @@ async def test_who_does_not_answer_our_close_is_cut_off(
     web.send(TextMessage("hello"))
     data = await web.reader.readexactly(2)
     assert data[0] == 0x88
-    assert broker._core.connections
+    assert core_of(broker).connections
     jump(LINGER_S)
-    await until(lambda: not broker._core.connections)
+    await until(lambda: not core_of(broker).connections)
     await device.close()
 
 
@@ -404,7 +382,7 @@ async def test_what_is_no_request_for_mqtt_gets_a_status_and_a_sentence(
     assert says in head + body
     assert "Connection: close" in head
     assert any("127.0.0.1:" in line and f"refused with {status}" in line for line in caplog.messages)
-    await until(lambda: not broker._core.connections and broker.listeners[0]._open == 0)
+    await until(lambda: not core_of(broker).connections and broker.listeners[0].open == 0)
 
 
 async def test_a_refusal_passes_through_tls(rig: Rig, certs: Path) -> None:
@@ -453,9 +431,9 @@ async def test_a_request_that_does_not_come_is_waited_for_so_long(
     await until(lambda: [len(each._head) for each in broker.listeners[0]._upgrades] == [len(sent)])
     jump(6.0)
     await asyncio.sleep(0)
-    assert broker.listeners[0]._open == 1
+    assert broker.listeners[0].open == 1
     jump(1.1)
-    await until(lambda: broker.listeners[0]._open == 0)
+    await until(lambda: broker.listeners[0].open == 0)
     assert any("no whole request within 7 s" in line for line in caplog.messages) == bool(sent)
     with contextlib.suppress(ConnectionError):
         assert await reader.read() == b""
@@ -465,13 +443,13 @@ async def test_a_request_that_does_not_come_is_waited_for_so_long(
 async def test_a_websocket_counts_as_a_connection_before_its_request(rig: Rig) -> None:
     broker = await rig.broker(web(max_connections=1))
     first = await asyncio.open_connection("127.0.0.1", broker.port)
-    await until(lambda: broker.listeners[0]._open == 1)
+    await until(lambda: broker.listeners[0].open == 1)
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await reader.readexactly(1)
     writer.close()
     first[1].close()
-    await until(lambda: broker.listeners[0]._open == 0)
+    await until(lambda: broker.listeners[0].open == 0)
 
 
 async def test_a_stopping_broker_waits_for_no_request(rig: Rig, broker: Broker) -> None:

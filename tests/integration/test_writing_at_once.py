@@ -10,10 +10,11 @@ from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish
 from tests.integration.conftest import Rig
 from tests.support.device import Device, until
+from tests.support.inside import core_of, loop_driver_of
 
 
 def link_of(broker: Broker, device: Device) -> Link:
-    (link,) = [each for each in broker._loop_driver.links.values() if each.connection.client_id == device.client_id]
+    (link,) = [each for each in loop_driver_of(broker).links.values() if each.connection.client_id == device.client_id]
     return link
 
 
@@ -73,4 +74,4 @@ async def test_a_socket_that_was_reset_ends_its_connection_and_no_other(rig: Rig
     await until(is_gone_after_a_write)
     link.write(b"\xd0\0")
     await stays.ping()
-    assert [each.client_id for each in broker._core.connections.values()] == ["stays"]
+    assert [each.client_id for each in core_of(broker).connections.values()] == ["stays"]

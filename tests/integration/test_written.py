@@ -6,6 +6,7 @@ from mqttlite.server import Broker
 from mqttlite.wire.packets import Ack, Publish
 from tests.integration.conftest import Rig
 from tests.support.device import until
+from tests.support.inside import core_of, loop_driver_of
 from tests.support.recorder import Recorder
 from tests.support.stores import SlowStore
 
@@ -13,13 +14,13 @@ from tests.support.stores import SlowStore
 def watch(broker: Broker) -> tuple[Recorder, list[int]]:
     """Follows what is published to `f`, and notes the numbers of the connections that something is written to."""
     recorder, written = Recorder(topics=(b"f",)), list[int]()
-    broker._loop_driver.broker.watch(recorder)
-    broker._loop_driver.on_written = written.append
+    core_of(broker).watch(recorder)
+    loop_driver_of(broker).on_written = written.append
     return recorder, written
 
 
 def number_of(broker: Broker, client_id: str) -> int:
-    (number,) = [each.number for each in broker._loop_driver.broker.connections.values() if each.client_id == client_id]
+    (number,) = [each.number for each in core_of(broker).connections.values() if each.client_id == client_id]
     return number
 
 
@@ -68,14 +69,14 @@ async def test_a_last_word_is_written_with_what_is_before_it(rig: Rig) -> None:
     reader = await rig.device(broker.port, "reader")
     await reader.subscribe("f")
     number = number_of(broker, "reader")
-    core = broker._loop_driver.broker
+    core = core_of(broker)
     connection = core.connections[number]
     core.block(connection, 0.0)
     core.publish(b"f", b"1", 0, False, 0.0)
     connection.outbox.unblock()
     connection.outbox.block()  # blocked again before anything was written
     core.send_away(connection, "", 0.0)
-    broker._loop_driver.run()
+    loop_driver_of(broker).run()
     assert (await reader.expect(Publish)).payload == b"1"
     assert written == [number]
     assert not connection.outbox.traced
@@ -83,9 +84,9 @@ async def test_a_last_word_is_written_with_what_is_before_it(rig: Rig) -> None:
 
 async def test_nobody_need_ask(rig: Rig) -> None:
     broker = await rig.broker()
-    broker._loop_driver.broker.watch(Recorder(topics=(b"f",)))
+    core_of(broker).watch(Recorder(topics=(b"f",)))
     reader = await rig.device(broker.port, "reader")
     await reader.subscribe("f")
     reader.publish("f", b"1")
     assert await reader.message() == ("f", b"1")
-    assert not broker._loop_driver.broker.connections[number_of(broker, "reader")].outbox.traced
+    assert not core_of(broker).connections[number_of(broker, "reader")].outbox.traced

@@ -1,6 +1,5 @@
 """Client certificates of real clients, and what a TLS listener must survive."""
 
-import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ import pytest
 from paho.mqtt.enums import MQTTProtocolVersion
 
 from mqttlite.security.authenticator import Credentials
-from tests.interop.support import HOST, PATIENCE_S, V5, V311, Paho, RunningBroker, mosquitto_pub
+from tests.interop.support import HOST, PATIENCE_S, V5, V311, Paho, RunningBroker
 
 BAD_USER_NAME_OR_PASSWORD = 0x86
 
@@ -61,14 +60,6 @@ def test_paho_with_another_certificate_or_none_is_refused(
         assert client.refusal() == BAD_USER_NAME_OR_PASSWORD
 
 
-def test_mosquitto_is_who_its_certificate_says(guarded: RunningBroker) -> None:
-    message = ("-t", "a", "-m", "x", "-q", "1", "-V", "mqttv5")
-    assert mosquitto_pub(guarded.tls, *message, client="device").returncode == 0
-    refused = mosquitto_pub(guarded.tls, *message, client="sensor")
-    assert refused.returncode != 0
-    assert "Bad User Name or Password" in refused.stderr
-
-
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["TLS 1.2", "TLS 1.3"])
 def test_a_resumed_tls_session_is_still_who_its_certificate_said(
     guarded: RunningBroker, doorman: OnlyDevice, version: ssl.TLSVersion
@@ -111,51 +102,3 @@ def test_a_handshake_that_begins_with_the_connection_is_not_lost(broker: Running
     finally:
         for socket_ in sockets:
             socket_.close()
-
-
-def test_what_comes_with_the_end_of_the_handshake_is_not_lost(broker: RunningBroker) -> None:
-    """CONNECT in the same bytes as the client's Finished."""
-    context = broker.tls.context()
-    assert context is not None
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = context.wrap_bio(incoming, outgoing, server_hostname=HOST)
-    with socket.create_connection((HOST, broker.tls.port), PATIENCE_S) as plain:
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                plain.sendall(outgoing.read())
-                incoming.write(plain.recv(65_536))
-        tls.write(bytes.fromhex("10 0d 0004 4d515454 04 02 003c 0001 61"))
-        plain.sendall(outgoing.read())
-        answer = b""
-        while not answer:
-            try:
-                answer = tls.read(4)
-            except ssl.SSLWantReadError:
-                incoming.write(plain.recv(65_536))
-        assert answer == bytes.fromhex("20 02 00 00")
-
-
-def test_a_client_that_leaves_in_the_middle_of_a_handshake_harms_nobody(broker: RunningBroker) -> None:
-    for beginning in (b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n"):
-        with socket.create_connection((HOST, broker.tls.port), PATIENCE_S) as plain:
-            plain.sendall(beginning)
-    with Paho(broker.tls, "next") as client:
-        client.subscribe("a", 1)
-        client.publish("a", b"in", 1)
-        assert client.next().payload == b"in"
-
-
-def test_the_broker_stops_while_a_handshake_hangs(certificate_files: Path) -> None:
-    with RunningBroker(certificate_files) as running:
-        plain = socket.create_connection((HOST, running.tls.port), PATIENCE_S)
-        plain.sendall(b"\x16\x03\x01")
-        running.do(asyncio.sleep(0))
-    with plain:
-        plain.settimeout(PATIENCE_S)
-        try:
-            assert plain.recv(1) == b""
-        except ConnectionResetError:
-            pass

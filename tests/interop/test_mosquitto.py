@@ -22,17 +22,6 @@ def test_messages_that_are_repeated_arrive_as_often_and_in_order(line: Line, ver
         assert reader.take(15) == [str(number) for number in range(5) for _ in range(3)]
 
 
-@VERSIONS
-def test_the_will_of_a_killed_client_is_published(line: Line, version: str) -> None:
-    with Paho(line, "watcher") as watcher:
-        watcher.subscribe("wills/#", 1)
-        will = ("--will-topic", "wills/lost", "--will-payload", "gone", "--will-qos", "1", "--will-retain")
-        with MosquittoSub(line, "x", "-V", version, *will) as lost:
-            lost.kill()
-            message = watcher.next()
-            assert (message.topic, message.payload, message.qos) == ("wills/lost", b"gone", 1)
-
-
 def test_a_large_message_arrives_whole(line: Line) -> None:
     text = "0123456789" * 10_000
     with Paho(line, "reader") as reader:

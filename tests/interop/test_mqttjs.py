@@ -22,6 +22,7 @@ from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.wire.packets import Ack, Publish
 from tests.interop.support import JS, tool
 from tests.support.device import Device, until
+from tests.support.inside import core_of
 
 pytestmark = pytest.mark.slow
 
@@ -211,7 +212,7 @@ async def test_mqtt_js_in_a_page_publishes_and_subscribes(site: Site, tmp_path: 
             converse(device), in_page(site, broker.listeners[1].port, version, tmp_path / "profile")
         )
         check(result, heard)
-        await until(lambda: len(broker._core.connections) == 1)  # the page has left, the partner has not
+        await until(lambda: len(core_of(broker).connections) == 1)  # the page has left, the partner has not
         await device.close()
 
 
@@ -224,4 +225,4 @@ async def test_a_page_whose_origin_is_not_listed_gets_nowhere(
         result = await in_page(site, broker.listeners[1].port, 5, tmp_path / "profile")
         assert "closed before it was connected" in result["error"]
         assert any(f"403: Pages of {site.origin} may not connect" in line for line in caplog.messages)
-        assert not broker._core.connections
+        assert not core_of(broker).connections

@@ -17,7 +17,7 @@ from mqttlite.core.outbox import Outbox
 from mqttlite.core.question import Authenticate
 from mqttlite.core.reasons import QUEUE_FULL, CloseReason
 from mqttlite.store.memory import MemoryStore
-from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
+from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBREC, PUBREL, V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import Framer
@@ -53,7 +53,6 @@ TRACE_STEPS = 40
 """How many of the last steps a failure prints."""
 
 NO_ID = 0
-ALONE = (PUBREC, PUBACK, PUBCOMP)
 
 
 class SimulatedLink:
@@ -125,7 +124,6 @@ class World:
         ]
         self.drops: Counter[tuple[str, str]] = Counter()
         """Of each client on the connections that ended, by reason."""
-        self.lost_drops = 0
         """Of those whose sessions or brokers are gone."""
         self.own = 0
         self.acked: list[tuple[bytes, ReferenceConnection]] = []
@@ -724,7 +722,6 @@ class World:
                     each.client.on_packet(packet, each.conn.version, session.generation if session is not None else 0)
                     if isinstance(packet, Publish):
                         self.reference.delivered[packet.payload] += 1
-        self.lost_drops += 1_000_000  # drops of shared subscriptions are not counted across a restart
         for name in list(self.reference.sessions):
             real = self.broker.sessions.get(name)
             if real is not None:

@@ -200,26 +200,6 @@ class Line:
         return [decode(first, body, V5) for first, body in Framer(1_000_000).split(out)]
 
 
-def test_a_qos_1_message_ends_with_its_puback() -> None:
-    line = Line()
-    outgoing = line.place()
-    assert line.sent() == [Publish(b"t", b"p", 1, packet_id=1)]
-    line.window.on_puback(Ack(PUBACK, 1, ReasonCode.NO_MATCHING_SUBSCRIBERS))
-    assert outgoing.waiter.outcome == PublishOutcome(ReasonCode.NO_MATCHING_SUBSCRIBERS)
-    assert (len(line.window), line.integration) == (0, 1)
-
-
-def test_a_qos_2_message_is_released_and_ends_with_its_pubcomp() -> None:
-    line = Line()
-    outgoing = line.place(2)
-    line.sent()
-    line.window.on_pubrec(Ack(PUBREC, 1))
-    assert line.sent() == [Ack(PUBREL, 1)]
-    assert outgoing.waiter.outcome is None
-    line.window.on_pubcomp(Ack(PUBCOMP, 1))
-    assert outgoing.waiter.outcome == PublishOutcome()
-
-
 def test_answers_to_nothing_are_harmless() -> None:
     line = Line()
     line.place(1)

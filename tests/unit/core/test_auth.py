@@ -120,13 +120,6 @@ def test_a_verdict_is_one_of_six(code: int) -> None:
 # ── a method at CONNECT ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_mqtt_4_12_0_1_a_method_that_is_not_known_is_refused() -> None:
-    client = World().open(methods=frozenset({METHOD}))
-    client.send(Connect("c", properties=Properties(authentication_method="KNOCK KNOCK")))
-    gone(client, 0x8C)
-    assert client.connection.close_reason == CloseReason.NOT_AUTHORIZED
-
-
 def test_mqtt_4_12_0_2_the_server_asks_for_more_until_it_decides() -> None:
     world = World()
     client = knocking(world)
@@ -168,20 +161,6 @@ def test_mqtt_4_12_0_4_the_server_refuses_at_any_point() -> None:
     client.received()
     world.decide(client, Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD))
     gone(client, 0x86)
-
-
-def test_mqtt_4_12_0_6_without_a_method_no_auth_and_no_method_is_sent() -> None:
-    world = World()
-    client = world.open(methods=frozenset({METHOD}))
-    connack = client.connect("c")
-    assert connack is not None
-    assert connack.properties.authentication_method is None
-
-
-def test_mqtt_4_12_0_7_without_a_method_no_auth_is_taken() -> None:
-    client = World().connect("c")
-    client.send(auth(0x19))
-    gone(client, 0x82)
 
 
 @pytest.mark.parametrize(
@@ -246,16 +225,6 @@ def test_an_exchange_has_so_many_packets_and_no_more() -> None:
     gone(client, 0x97)
 
 
-def test_mqtt_3_1_2_24_a_challenge_that_the_client_does_not_take_ends_its_attempt() -> None:
-    world = World()
-    client = knocking(world, maximum_packet_size=60)
-    world.decide(client, Verdict(ReasonCode.CONTINUE_AUTHENTICATION, bytes(60)))
-    gone(client, 0x95)
-    client = knocking(world, maximum_packet_size=60)
-    world.decide(client, welcome(data=bytes(60)))
-    gone(client, 0x95)
-
-
 def test_what_comes_behind_the_last_auth_waits_for_nothing() -> None:
     world = World()
     client = inside(world)
@@ -288,12 +257,6 @@ def test_mqtt_4_12_1_1_a_client_authenticates_again_and_publishes_meanwhile() ->
     assert client.connection.state == CONNECTED
 
 
-def test_mqtt_4_12_1_1_it_keeps_to_the_method_of_its_connect() -> None:
-    client = inside(World())
-    client.send(auth(0x19, b"knock", "other"))
-    gone(client, 0x82)
-
-
 @pytest.mark.parametrize("code", [0x00, 0x18])
 def test_an_exchange_begins_with_0x19(code: int) -> None:
     client = inside(World())
@@ -309,16 +272,6 @@ def test_an_exchange_goes_on_with_0x18() -> None:
     client.received()
     client.send(auth(0x19))
     gone(client, 0x82)
-
-
-@pytest.mark.parametrize("code", [0x86, 0x87, 0x88])
-def test_mqtt_4_12_1_2_who_fails_is_disconnected(code: int) -> None:
-    world = World()
-    client = inside(world)
-    client.send(auth(0x19))
-    world.decide(client, Verdict(code))
-    gone(client, 0x87)
-    assert client.connection.close_reason == CloseReason.NOT_AUTHORIZED
 
 
 def test_mqtt_4_12_1_2_who_comes_at_a_busy_time_is_disconnected_and_may_come_again() -> None:

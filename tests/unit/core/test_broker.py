@@ -16,19 +16,16 @@ from mqttlite.core.limits import (
     ITERATION_WORK,
     Limits,
 )
-from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, CloseReason, HoldReason
+from mqttlite.core.reasons import BUFFER_FULL, CloseReason, HoldReason
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.packets import (
     Ack,
-    Auth,
     Connect,
     Disconnect,
     Pingreq,
-    Pingresp,
     Publish,
-    Suback,
     Subscribe,
     SubscriptionRequest,
     Unsubscribe,
@@ -91,12 +88,6 @@ def test_what_follows_a_disconnect_is_not_looked_at() -> None:
     assert seen.payloads() == []
 
 
-def test_a_ping_is_answered() -> None:
-    client = World().connect("c")
-    client.send(Pingreq(), Pingreq())
-    assert client.received() == [Pingresp(), Pingresp()]
-
-
 @pytest.mark.parametrize("size", [5, 999, 1_000])
 def test_a_packet_up_to_the_limit_is_taken(size: int) -> None:
     world = World(Limits(max_packet_bytes=1_000))
@@ -147,27 +138,6 @@ def test_a_client_that_breaks_a_rule_hears_which_and_is_closed(chunk: str, reaso
     assert not other.closed
 
 
-def test_a_bad_publish_of_a_topic_that_is_known_is_refused_too() -> None:
-    for bad in ("36 06 0001 'a' 0001 00", "32 06 0001 'a' 0000 00"):
-        world = World()
-        world.publish("a", "x")
-        client = world.connect("c")
-        client.send_bytes(raw(bad))
-        assert farewell(client) == (CloseReason.MALFORMED_PACKET, 0x81)
-
-
-def test_before_5_0_a_client_that_breaks_a_rule_is_just_closed() -> None:
-    client = World().connect("c", V311)
-    client.send_bytes(raw("36 05 0001 'a' 0001"))
-    assert farewell(client) == (CloseReason.MALFORMED_PACKET, 0)
-
-
-def test_auth_without_a_method_at_connect_is_a_protocol_error() -> None:
-    client = World().connect("c")
-    client.send(Auth(0x19, Properties(authentication_method="x")))
-    assert farewell(client) == (CloseReason.PROTOCOL_ERROR, 0x82)
-
-
 def test_a_reason_string_is_sent_only_where_it_is_wanted_and_fits() -> None:
     def reason(maximum: int | None, problem_information: int | None) -> str | None:
         client = World().open()
@@ -205,22 +175,6 @@ def test_whatever_a_client_sends_only_its_own_connection_can_end(sent: list[obje
 # ── QoS 2 from a client ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_qos_2_message_sent_again_is_the_same_message_until_it_is_released() -> None:
-    world = World()
-    seen = world.connect("s")
-    seen.subscribe("t", qos=2)
-    client = world.connect("c", expiry=100, auto_ack=False)
-    client.publish("t", "one", 2, packet_id=7)
-    client.publish("t", "one", 2, dup=True, packet_id=7)
-    client.lose()
-    client = world.connect("c", clean_start=False, expiry=100, auto_ack=False)
-    client.publish("t", "one", 2, dup=True, packet_id=7)
-    client.send(Ack(PUBREL, 7), Ack(PUBREL, 7))
-    client.publish("t", "two", 2, packet_id=7)
-    assert seen.payloads() == ["one", "two"]
-    assert client.received() == [Ack(PUBREC, 7), Ack(PUBCOMP, 7), Ack(PUBCOMP, 7, 0x92), Ack(PUBREC, 7)]
-
-
 @pytest.mark.parametrize("form", ["short", "long"])
 def test_acknowledgements_are_understood_in_both_forms(form: str) -> None:
     world = World()
@@ -244,19 +198,6 @@ def test_acknowledgements_are_understood_in_both_forms(form: str) -> None:
     assert session.received.all() == []
 
 
-@pytest.mark.parametrize(("version", "closed"), [(V5, True), (V311, False)])
-def test_a_5_0_client_may_not_have_more_unreleased_than_agreed(version: int, closed: bool) -> None:
-    world = World(Limits(receive_maximum=2))
-    client = world.connect("c", version, auto_ack=False)
-    for packet_id in (1, 2, 2):
-        client.publish("t", "x", 2, packet_id=packet_id)
-    assert not client.closed
-    client.publish("t", "x", 2, packet_id=3)
-    assert client.closed is closed
-    if closed:
-        assert farewell(client) == (CloseReason.PROTOCOL_ERROR, 0x93)
-
-
 @pytest.mark.parametrize("release", ["62020001", "6203000100"])
 def test_an_answer_waits_for_the_commit_of_what_it_says(release: str) -> None:
     world = World()
@@ -275,33 +216,6 @@ def test_an_answer_waits_for_the_commit_of_what_it_says(release: str) -> None:
     world.broker.feed(client.connection, bytes.fromhex(release), world.now)
     assert effects.changes == []
     assert not outbox.awaits_commit
-
-
-# ── topic aliases ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_topic_alias_stands_for_its_topic_on_this_connection_only() -> None:
-    world = World()
-    seen = world.connect("s")
-    seen.subscribe("#", qos=1)
-    client = world.connect("c", expiry=100)
-    for topic, payload in [(b"a", b"1"), (b"", b"2"), (b"b", b"3"), (b"", b"4")]:
-        client.send(Publish(topic, payload, 1, packet_id=1, properties=Properties(topic_alias=1)))
-    assert seen.messages() == [("a", "1"), ("a", "2"), ("b", "3"), ("b", "4")]
-    client = world.connect("c", clean_start=False, expiry=100)
-    client.send(Publish(b"", b"5", properties=Properties(topic_alias=1)))
-    assert farewell(client) == (CloseReason.PROTOCOL_ERROR, 0x82)
-
-
-def test_aliases_up_to_the_maximum_may_be_introduced_and_none_at_all_if_it_is_zero() -> None:
-    client = World(Limits(topic_alias_maximum=2)).connect("c")
-    client.send(Publish(b"a", b"", properties=Properties(topic_alias=2)))
-    assert not client.closed
-    client.send(Publish(b"a", b"", properties=Properties(topic_alias=3)))
-    assert farewell(client) == (CloseReason.PROTOCOL_ERROR, 0x94)
-    client = World(Limits(topic_alias_maximum=0)).connect("c")
-    client.send(Publish(b"a", b"", properties=Properties(topic_alias=1)))
-    assert farewell(client) == (CloseReason.PROTOCOL_ERROR, 0x94)
 
 
 # ── close, shut_down ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -386,14 +300,6 @@ def test_a_client_silent_for_one_and_a_half_keep_alives_is_closed(version: int) 
     world.advance(0.1)
     assert farewell(client) == (CloseReason.KEEP_ALIVE_TIMEOUT, 0x8D if version == V5 else 0)
     assert client.connection.close_detail == "silent for 15.0 s with a keep-alive of 10 s"
-
-
-def test_without_keep_alive_a_client_may_be_silent_for_ever() -> None:
-    world = World()
-    client = world.connect("c")
-    world.advance(1e9)
-    assert not client.closed
-    assert world.broker.due_at() is None
 
 
 def test_the_client_is_heard_by_its_packets_and_by_the_pieces_of_a_long_one() -> None:
@@ -721,35 +627,6 @@ def test_a_hungry_client_that_leaves_is_forgotten() -> None:
     world.broker.tick(world.now)
     assert world.broker.effects.backlogged == []
     assert world.session("c").queued == 3
-
-
-def test_a_packet_above_the_clients_maximum_is_not_sent() -> None:
-    world = World()
-    client = world.connect("c", maximum_packet_size=100)
-    client.subscribe("t", qos=1)
-    for qos in (0, 1):
-        world.publish("t", "x" * 100, qos)
-        world.publish("t", "y", qos)
-    assert client.payloads() == ["y", "y"]
-    client.lose()
-    assert client.connection.drops == {PACKET_TOO_LARGE: 2}
-
-
-def test_an_answer_above_the_clients_maximum_ends_the_connection() -> None:
-    world = World()
-    client = world.connect("c", maximum_packet_size=60)
-    filters = tuple(request(f"f/{number}") for number in range(60))
-    client.send(Subscribe(1, filters))
-    assert farewell(client) == (CloseReason.PACKET_TOO_LARGE, 0x95)
-    client = world.connect("c", maximum_packet_size=60)
-    client.send(Unsubscribe(1, tuple(each.topic_filter for each in filters)))
-    assert farewell(client) == (CloseReason.PACKET_TOO_LARGE, 0x95)
-
-
-def test_a_3_1_1_suback_says_failure_in_the_only_way_it_can() -> None:
-    client = World(Limits(max_subscriptions=1)).connect("c", V311)
-    client.send(Subscribe(1, (request("a"), request("b"))))
-    assert client.received() == [Suback(1, b"\0\x80")]
 
 
 @pytest.mark.parametrize("dup", [False, True])

@@ -7,7 +7,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Connack, Connect, Disconnect, Publish, Will
 from mqttlite.wire.properties import Properties
-from tests.support.core_driver import Client, World, request
+from tests.support.core_driver import Client, World
 
 NOT_UTF8 = b"\xff"
 IS_TEXT = Properties(payload_format_indicator=1)
@@ -25,32 +25,6 @@ def test_a_maximum_qos_that_is_none_is_refused() -> None:
         Capabilities(maximum_qos=3)
 
 
-def test_connack_says_nothing_of_what_is_offered() -> None:
-    _client, connack = connected(World(), Capabilities())
-    assert [name for name, _value in connack.properties.present()] == [
-        "receive_maximum",
-        "topic_alias_maximum",
-        "maximum_packet_size",
-    ]
-
-
-def test_connack_says_what_is_not_offered() -> None:
-    nothing = Capabilities(
-        maximum_qos=1,
-        retain_available=False,
-        wildcards_available=False,
-        shared_subscriptions_available=False,
-        subscription_identifiers_available=False,
-    )
-    _client, connack = connected(World(), nothing)
-    said = connack.properties
-    assert said.maximum_qos == 1
-    assert said.retain_available == 0
-    assert said.wildcard_subscription_available == 0
-    assert said.shared_subscription_available == 0
-    assert said.subscription_identifier_available == 0
-
-
 @pytest.mark.parametrize("properties", [Properties(), Properties(content_type="x")])
 def test_a_publish_above_the_maximum_qos_closes_the_connection_with_0x9b(properties: Properties) -> None:
     client, _connack = connected(World(), Capabilities(maximum_qos=1))
@@ -62,12 +36,6 @@ def test_a_publish_above_the_maximum_qos_closes_the_connection_with_0x9b(propert
 
 def client_said(client: Client) -> Properties:
     return Properties(reason_string=client.connection.close_detail)
-
-
-def test_a_retained_publish_where_there_are_none_closes_the_connection_with_0x9a() -> None:
-    client, _connack = connected(World(), Capabilities(retain_available=False))
-    client.publish("a", "x", retain=True)
-    assert client.received()[-1] == Disconnect(0x9A, client_said(client))
 
 
 @pytest.mark.parametrize(
@@ -91,20 +59,6 @@ def test_a_will_within_what_is_offered_is_taken() -> None:
     assert connack.reason_code == 0
 
 
-def test_subscriptions_that_are_not_offered_are_refused_one_by_one() -> None:
-    few = Capabilities(
-        wildcards_available=False, shared_subscriptions_available=False, subscription_identifiers_available=False
-    )
-    client, _connack = connected(World(), few)
-    assert client.subscribe("a/+", "#", "$share/g/a", "a", qos=1) == bytes((0xA2, 0xA2, 0x9E, 1))
-    assert client.subscribe("b", identifier=4) == b"\xa1"
-
-
-def test_a_3_1_1_client_hears_of_it_as_0x80() -> None:
-    client, _connack = connected(World(), Capabilities(wildcards_available=False), V311)
-    assert client.subscribe(request("a/+"), request("a")) == bytes((0x80, 0))
-
-
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_payload_that_is_not_what_it_says_is_answered_0x99_and_goes_nowhere(qos: int) -> None:
     world = World()
@@ -126,12 +80,6 @@ def test_such_a_payload_at_qos_0_is_dropped_and_counted() -> None:
     client.send(Publish(b"a", NOT_UTF8, properties=IS_TEXT))
     assert not client.closed
     assert world.broker.router.drops.by_reason == {"schema_invalid": 1}
-
-
-def test_a_payload_is_not_looked_at_unless_the_listener_asks() -> None:
-    client, _connack = connected(World(), Capabilities())
-    client.send(Publish(b"a", NOT_UTF8, 1, packet_id=1, properties=IS_TEXT))
-    assert client.received() == [Ack(4, 1, 0x10)]
 
 
 def test_an_acknowledgement_tells_what_became_of_the_message() -> None:
@@ -167,28 +115,3 @@ def test_it_tells_nothing_to_clients_that_do_not_want_or_cannot_take_it(why: str
     client.received()
     client.publish("a", "x", 1)
     assert client.received() == [Ack(4, 1, 0x10 if version == V5 else 0)]
-
-
-def test_response_information_is_given_to_those_who_ask() -> None:
-    offer = Capabilities(response_information="replies/%c/")
-    for asked, told in ((1, "replies/client/"), (0, None)):
-        client = World().open(V5, capabilities=offer)
-        client.send(Connect("client", properties=Properties(request_response_information=asked)))
-        (connack,) = client.received()
-        assert isinstance(connack, Connack)
-        assert connack.properties.response_information == told
-
-
-@pytest.mark.parametrize(("moved", "code"), [(False, 0x9C), (True, 0x9D)])
-def test_a_listener_may_send_everybody_elsewhere(moved: bool, code: int) -> None:
-    elsewhere = Capabilities(server_reference="other.example:1883", server_moved=moved)
-    client, connack = connected(World(), elsewhere)
-    assert connack.reason_code == code
-    assert connack.properties.server_reference == "other.example:1883"
-    assert client.closed
-
-
-def test_a_3_1_1_client_is_told_that_the_server_is_unavailable() -> None:
-    client, connack = connected(World(), Capabilities(server_reference="other.example"), V311)
-    assert connack.reason_code == 3
-    assert client.closed

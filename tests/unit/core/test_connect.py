@@ -5,10 +5,10 @@ import pytest
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.topics.names import MAX_LEVELS
-from mqttlite.wire.constants import V5, V31, V311
-from mqttlite.wire.packets import Connack, Connect, Pingreq, Publish, Subscribe, Will
-from mqttlite.wire.properties import NONE, Properties
-from tests.support.core_driver import Client, World, publishes, request
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.packets import Connack, Connect, Will
+from mqttlite.wire.properties import Properties
+from tests.support.core_driver import Client, World
 from tests.support.packets import raw
 
 
@@ -22,35 +22,6 @@ def refused(world: World, packet: Connect) -> Client:
 
 
 # ── taken ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("version", [V31, V311])
-def test_before_5_0_a_connack_says_that_the_client_may_come_in(version: int) -> None:
-    world = World()
-    client = world.open(version)
-    assert client.connect("c", clean_start=False) == Connack(False)
-    client.lose()
-    assert world.open(version).connect("c", clean_start=False) == Connack(version != V31)
-
-
-def test_a_5_0_connack_says_what_differs_from_the_standards_defaults() -> None:
-    world = World(Limits(receive_maximum=7, max_packet_bytes=1_000, topic_alias_maximum=3))
-    connack = world.open().connect("c", keep_alive=60, expiry=10)
-    assert connack is not None
-    properties = connack.properties
-    assert (properties.receive_maximum, properties.maximum_packet_size, properties.topic_alias_maximum) == (7, 1_000, 3)
-    assert properties.assigned_client_identifier is None
-    assert properties.server_keep_alive is None
-    assert properties.session_expiry_interval is None
-
-
-def test_the_client_hears_where_the_broker_decided_otherwise() -> None:
-    world = World(Limits(server_keep_alive_s=30, max_session_expiry_s=5))
-    connack = world.open().connect("", keep_alive=31, expiry=6)
-    assert connack is not None
-    assert connack.properties.server_keep_alive == 30
-    assert connack.properties.session_expiry_interval == 5
-    assert connack.properties.assigned_client_identifier == "auto-1"
 
 
 @pytest.mark.parametrize(("asked", "ours", "in_force"), [(0, 0, 0), (9, 0, 9), (0, 9, 9), (8, 9, 8), (10, 9, 9)])
@@ -84,26 +55,7 @@ def test_what_was_agreed_is_known_of_the_connection() -> None:
     assert world.connect("d", username="someone").connection.username == "someone"
 
 
-def test_what_follows_connect_in_the_same_chunk_is_heard() -> None:
-    world = World()
-    client = world.open()
-    client.send(Connect("c"), Subscribe(1, (request("t"),)), Publish(b"t", b"x"), Pingreq())
-    assert [type(packet).__name__ for packet in client.received()] == ["Connack", "Suback", "Publish", "Pingresp"]
-
-
 # ── refused ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("version", "clean_start", "taken"), [(V31, True, False), (V311, True, True), (V311, False, False)]
-)
-def test_before_5_0_an_empty_identifier_goes_only_with_a_clean_session(
-    version: int, clean_start: bool, taken: bool
-) -> None:
-    world = World()
-    client = world.open(version)
-    assert client.connect("", clean_start=clean_start) == Connack(False, 0 if taken else 2)
-    assert client.closed is not taken
 
 
 def test_an_authentication_method_is_refused_by_name() -> None:
@@ -120,14 +72,6 @@ def test_a_will_for_no_topic_name_is_refused(topic: bytes) -> None:
     assert isinstance(connack, Connack)
     assert connack.reason_code == 0x90
     assert refused(World(), Connect("c", V311, will=Will(topic, b""))).received() == [], "3.1.1 has no word for it"
-
-
-def test_an_unknown_version_is_answered_in_3_1_1() -> None:
-    world = World()
-    client = world.open(V311)
-    client.send_bytes(raw("10 0d 0004 'MQTT' 06 02 0000 0001 'c'"))
-    assert client.received() == [Connack(False, 1)]
-    assert client.closed
 
 
 def test_a_malformed_connect_is_answered_as_its_version_can_say() -> None:
@@ -158,67 +102,7 @@ def test_what_is_no_connect_is_named_and_gets_no_answer(chunk: bytes, detail: st
     assert client.connection.close_detail == detail
 
 
-def test_a_second_connect_is_a_protocol_error() -> None:
-    client = World().connect("c")
-    client.send(Connect("c"))
-    assert client.closed
-    assert client.connection.close_reason == CloseReason.PROTOCOL_ERROR
-
-
 # ── authentication ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_client_that_must_authenticate_waits_for_the_verdict_and_its_packets_with_it() -> None:
-    world = World()
-    client = world.open(must_authenticate=True)
-    assert client.connect("c", username="u", password=b"p") is None
-    (question,) = world.questions
-    assert (question.number, question.client_id, question.username, question.password) == (1, "c", "u", b"p")
-    client.send(Subscribe(1, (request("t"),)))
-    client.send_bytes(raw("30 05 0001 't' 00"))
-    assert client.received() == []
-    world.answer(client, True)
-    assert [type(packet).__name__ for packet in client.received()] == ["Connack", "Suback"]
-    client.send_bytes(raw("'x'"))
-    assert publishes(client.received()) == [Publish(b"t", b"x")]
-
-
-def test_a_client_that_is_not_who_it_says_is_refused() -> None:
-    for version, code in [(V5, 0x86), (V311, 4), (V31, 4)]:
-        world = World()
-        client = world.open(version, must_authenticate=True)
-        client.connect("c")
-        world.answer(client, False)
-        (connack,) = client.received()
-        assert isinstance(connack, Connack)
-        assert connack.reason_code == code
-        assert client.closed
-        assert len(world.broker.sessions) == 0
-
-
-def test_a_verdict_that_comes_too_late_or_twice_is_harmless() -> None:
-    world = World()
-    gone = world.open(must_authenticate=True)
-    gone.connect("gone")
-    gone.lose()
-    world.answer(gone, True)
-    assert gone.received() == []
-    client = world.open(must_authenticate=True)
-    client.connect("c")
-    world.answer(client, True)
-    world.answer(client, False)
-    assert not client.closed
-
-
-def test_a_question_that_is_not_answered_in_time_ends_the_connection() -> None:
-    world = World(Limits(connect_timeout_s=10))
-    client = world.open(must_authenticate=True)
-    client.connect("c")
-    world.advance(9.9)
-    assert not client.closed
-    world.advance(0.1)
-    assert client.closed
-    assert client.connection.close_reason == CloseReason.CONNECT_TIMEOUT
 
 
 def test_a_former_connection_stays_until_the_new_client_is_let_in() -> None:
@@ -254,7 +138,3 @@ def test_before_its_version_is_known_a_client_is_just_closed() -> None:
     assert client.closed
     assert client.received() == []
     assert client.connection.version == 0
-
-
-def test_properties_that_are_absent_are_none() -> None:
-    assert World().open(V311).connect("c") == Connack(False, 0, NONE)

@@ -6,8 +6,8 @@ from mqttlite.core.limits import RETAINED_SWEEP_S, Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.reasons import BUFFER_FULL, NO_SUBSCRIBERS, PACKET_TOO_LARGE, QOS0_OFFLINE
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V31, V311
-from mqttlite.wire.packets import Ack, Publish, Will
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.packets import Ack, Publish
+from mqttlite.wire.properties import Properties
 from tests.support.core_driver import World, publishes, request
 from tests.support.packets import decode_frame
 from tests.support.stores import loaded
@@ -102,70 +102,6 @@ def test_messages_that_reach_nobody_are_counted(qos: int) -> None:
 # ── shapes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize("granted", [0, 1, 2])
-def test_a_message_has_the_lower_of_its_own_qos_and_the_granted_one(qos: int, granted: int) -> None:
-    world = World()
-    subscriber = world.connect("s", auto_ack=False)
-    subscriber.subscribe("t", qos=granted)
-    world.publish("t", "x", qos)
-    (packet,) = publishes(subscriber.received())
-    assert packet.qos == min(qos, granted)
-
-
-def test_overlapping_subscriptions_give_one_copy_with_the_highest_qos_and_all_identifiers() -> None:
-    world = World()
-    subscriber = world.connect("s")
-    subscriber.subscribe("a/b", qos=0, identifier=1)
-    subscriber.subscribe("a/#", qos=2, identifier=2)
-    subscriber.subscribe("+/b", qos=1)
-    world.publish("a/b", "x", 2)
-    (packet,) = publishes(subscriber.received())
-    assert packet.qos == 2
-    assert sorted(packet.properties.subscription_identifiers) == [1, 2]
-
-
-def test_no_local_keeps_a_clients_messages_from_itself_only() -> None:
-    world = World()
-    client, other = world.connect("c"), world.connect("o")
-    client.subscribe(request("t", 1, no_local=True))
-    for qos in (0, 1):
-        client.publish("t", "own", qos)
-        other.publish("t", "other", qos)
-    assert client.payloads() == ["other", "other"]
-
-
-@pytest.mark.parametrize("as_published", [False, True])
-@pytest.mark.parametrize("retain", [False, True])
-def test_the_retain_flag_is_kept_where_the_subscription_asks_for_it(retain: bool, as_published: bool) -> None:
-    world = World()
-    subscriber = world.connect("s")
-    subscriber.subscribe(request("t", 1, retain_as_published=as_published))
-    for qos in (0, 1):
-        world.publish("t", "x", qos, retain)
-    assert [packet.retain for packet in publishes(subscriber.received())] == [retain and as_published] * 2
-
-
-def test_properties_travel_with_the_message_and_stay_behind_in_3_1_1() -> None:
-    world = World()
-    five, three = world.connect("5"), world.connect("3", V311)
-    five.subscribe("t", qos=1, identifier=4)
-    three.subscribe("t", qos=1)
-    sent = Properties(
-        payload_format_indicator=1,
-        content_type="text/plain",
-        response_topic="r",
-        correlation_data=b"\0",
-        user_properties=[("a", "1"), ("a", "2")],
-    )
-    world.connect("p").send(Publish(b"t", b"x", 1, False, False, 1, sent))
-    (packet,) = publishes(five.received())
-    sent.subscription_identifiers = [4]
-    assert packet.properties == sent
-    (packet,) = publishes(three.received())
-    assert packet.properties == NONE
-
-
 def test_the_remaining_time_is_said_to_each_receiver_and_never_grows() -> None:
     world = World(now=123_456.789)
     subscriber = world.connect("s", expiry=100)
@@ -181,30 +117,6 @@ def test_the_remaining_time_is_said_to_each_receiver_and_never_grows() -> None:
         for packet in publishes(subscriber.received() + back.received())
     ]
     assert expiries == [(b"at once", 10), (b"later", 3)]
-
-
-def test_a_clients_message_expires_as_its_client_says() -> None:
-    world = World()
-    client = world.connect("c", expiry=100)
-    client.subscribe("t", qos=1)
-    client.lose()
-    publisher = world.connect("p")
-    for packet_id, expiry in [(1, 5), (2, 7)]:
-        properties = Properties(message_expiry_interval=expiry)
-        publisher.send(Publish(b"t", b"%d" % expiry, 1, packet_id=packet_id, properties=properties))
-    world.advance(6)
-    assert world.connect("c", clean_start=False).payloads() == ["7"]
-
-
-@pytest.mark.parametrize("topic", ["", "a/+", "#"])
-def test_a_response_topic_is_a_topic_name(topic: str) -> None:
-    world = World()
-    properties = Properties(response_topic=topic)
-    publisher = world.connect("p")
-    publisher.send(Publish(b"t", b"x", properties=properties))
-    assert publisher.closed
-    assert publisher.connection.reason_code == 0x82
-    assert world.open().connect("w", will=Will(b"t", b"", properties=properties)).reason_code == 0x82  # type: ignore[union-attr]
 
 
 def test_a_delivery_is_encoded_once_for_all_receivers_of_a_version() -> None:
@@ -237,14 +149,6 @@ def test_a_publisher_hears_whether_anybody_got_it(qos: int, answer: int) -> None
         assert publisher.received() == [Ack(answer, packet_id, code)]
 
 
-def test_a_3_1_1_publisher_hears_only_that_it_may_forget() -> None:
-    world = World()
-    publisher = world.connect("p", V311, auto_ack=False)
-    publisher.publish("t", "x", 1)
-    publisher.publish("t", "x", 2)
-    assert publisher.received() == [Ack(PUBACK, 1), Ack(PUBREC, 2)]
-
-
 def test_a_refused_qos_2_identifier_is_free_and_an_accepted_one_is_not() -> None:
     world = World(Limits(max_retained_messages=0))
     publisher = world.connect("p", auto_ack=False)
@@ -254,33 +158,6 @@ def test_a_refused_qos_2_identifier_is_free_and_an_accepted_one_is_not() -> None
 
 
 # ── retained messages ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_new_subscription_gets_what_is_retained_and_knows_it() -> None:
-    world = World()
-    world.publish("a/b", "old", 1, retain=True)
-    world.publish("a/b", "new", 2, retain=True)
-    world.publish("a/c", "other", 0, retain=True)
-    world.publish("b", "elsewhere", 0, retain=True)
-    subscriber = world.connect("s")
-    subscriber.subscribe("a/+", qos=1, identifier=3)
-    packets = publishes(subscriber.received())
-    assert {(packet.payload, packet.qos, packet.retain) for packet in packets} == {
-        (b"new", 1, True),
-        (b"other", 0, True),
-    }
-    assert all(packet.properties.subscription_identifiers == [3] for packet in packets)
-
-
-def test_a_retained_message_without_payload_forgets_and_is_still_delivered() -> None:
-    world = World()
-    subscriber = world.connect("s")
-    subscriber.subscribe("t")
-    world.publish("t", "x", 0, retain=True)
-    world.publish("t", "", 0, retain=True)
-    assert subscriber.payloads() == ["x", ""]
-    subscriber.subscribe("t")
-    assert subscriber.payloads() == []
 
 
 def test_an_expired_retained_message_is_not_given_to_a_new_subscription() -> None:

@@ -23,8 +23,8 @@ from mqttlite.core.shared_subscription import (
     SharedSubscription,
 )
 from mqttlite.core.subscription import Subscription
-from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
-from mqttlite.wire.packets import Ack, Disconnect, Publish, Subscribe, SubscriptionRequest, Unsubscribe
+from mqttlite.wire.constants import PUBACK, V5, V311
+from mqttlite.wire.packets import Ack, Publish
 from tests.support.core_driver import Client, World
 from tests.support.examples import examples
 
@@ -66,54 +66,6 @@ def test_a_run_of_qos_0_messages_is_dealt_out_in_order(version: int, largest: in
     assert sorted(itertools.chain(*got)) == [b"%d" % number for number in range(9)]
     assert sorted(len(each) for each in got) == [4, 5]
     assert all(each == sorted(each) for each in got)
-
-
-def test_a_group_and_a_plain_subscription_each_get_a_copy() -> None:
-    world = World()
-    (member,) = workers(world, 1)
-    plain = world.connect("plain")
-    plain.subscribe("jobs/#", qos=1)
-    world.publish("jobs/a", "x", 1)
-    assert payloads(member) == payloads(plain) == [b"x"]
-
-
-def test_two_groups_each_get_a_copy_and_so_do_two_filters_of_one_group() -> None:
-    world = World()
-    (one,) = workers(world, 1)
-    other = world.connect("other")
-    other.subscribe("$share/others/jobs/+", qos=1)
-    other.subscribe("$share/workers/jobs/#", qos=1)
-    world.publish("jobs/a", "x", 1)
-    assert payloads(one) == [b"x"]
-    assert payloads(other) == [b"x", b"x"]
-
-
-def test_the_copy_has_the_members_own_qos_and_identifier() -> None:
-    world = World()
-    member = world.connect("member")
-    member.subscribe(JOBS, qos=1, identifier=7)
-    publisher = world.connect("publisher")
-    publisher.send(Publish(b"jobs/a", b"x", 2, packet_id=1), Publish(b"jobs/a", b"y"))
-    first, second = [packet for packet in member.received() if isinstance(packet, Publish)]
-    assert (first.qos, first.properties.subscription_identifiers) == (1, [7])
-    assert (second.qos, second.properties.subscription_identifiers) == (0, [7])
-
-
-def test_retained_messages_are_not_sent_to_a_new_member() -> None:
-    world = World()
-    world.publish("jobs/a", "old", 1, retain=True)
-    (member,) = workers(world, 1)
-    assert payloads(member) == []
-
-
-def test_no_local_on_a_share_is_a_protocol_error() -> None:
-    world = World()
-    client = world.connect("client")
-    client.send(Subscribe(1, (SubscriptionRequest(JOBS.encode(), 1, no_local=True),)))
-    disconnect = client.received()[-1]
-    assert isinstance(disconnect, Disconnect)
-    assert disconnect.reason_code == 0x82
-    assert client.closed
 
 
 def test_members_that_are_away_get_messages_only_when_nobody_is_connected() -> None:
@@ -215,25 +167,6 @@ def test_a_message_that_expired_meanwhile_is_not_offered_again() -> None:
     first.lose()
     world.advance(101)
     assert payloads(second) == []
-
-
-def test_a_member_that_refuses_gets_no_second_offer_and_nor_does_anybody_else() -> None:
-    world = World()
-    first, second = workers(world, 2, qos=2)
-    world.publish("jobs/a", "x", 2)
-    (message,) = [packet for packet in first.received() if isinstance(packet, Publish)]
-    first.send(Ack(PUBREC, message.packet_id, 0x80))
-    first.lose()
-    assert payloads(second) == []
-
-
-def test_unsubscribing_leaves_the_group() -> None:
-    world = World()
-    first, second = workers(world, 2)
-    first.send(Unsubscribe(9, (JOBS.encode(),)))
-    for number in range(3):
-        world.publish("jobs/a", str(number), 1)
-    assert len(payloads(second)) == 3
 
 
 def test_subscribing_again_replaces_a_member_and_does_not_double_it() -> None:

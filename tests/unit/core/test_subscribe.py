@@ -7,24 +7,8 @@ import pytest
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
 from mqttlite.core.limits import RETAINED_WAITING, Limits
 from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.packets import Disconnect, Publish, Subscribe, Unsuback, Unsubscribe
+from mqttlite.wire.packets import Publish, Subscribe, Unsubscribe
 from tests.support.core_driver import World, publishes, request
-
-
-def test_each_filter_is_granted_the_qos_it_asks_for() -> None:
-    client = World().connect("c")
-    assert client.subscribe(request("a", 0), request("b/+", 1), request("c/#", 2)) == b"\0\1\2"
-
-
-def test_a_subscription_made_again_takes_the_place_of_the_first() -> None:
-    world = World()
-    client = world.connect("c")
-    client.subscribe("t", qos=2, identifier=1)
-    client.subscribe("t", qos=0, identifier=2)
-    world.publish("t", "x", 2)
-    (packet,) = publishes(client.received())
-    assert (packet.qos, packet.properties.subscription_identifiers) == (0, [2])
-    assert len(world.session("c").subscriptions) == 1
 
 
 def test_the_same_filter_twice_in_one_packet_is_one_subscription() -> None:
@@ -33,34 +17,6 @@ def test_the_same_filter_twice_in_one_packet_is_one_subscription() -> None:
     assert client.subscribe(request("t", 2), request("t", 1)) == b"\2\1"
     world.publish("t", "x", 2)
     assert [packet.qos for packet in publishes(client.received())] == [1]
-
-
-def test_one_bad_filter_spoils_the_packet_and_nothing_of_it_is_done() -> None:
-    world = World()
-    client = world.connect("c", expiry=100)
-    client.send(Subscribe(1, (request("good"), request("bad#"))))
-    assert client.closed
-    (packet,) = client.received()
-    assert isinstance(packet, Disconnect)
-    assert packet.reason_code == 0x8F
-    assert world.session("c").subscriptions == {}
-
-
-def test_unsubscribing_says_for_each_filter_whether_it_was_there() -> None:
-    world = World()
-    client = world.connect("c")
-    client.subscribe("a", "b/#")
-    client.send(Unsubscribe(5, (b"b/#", b"b", b"b/#")))
-    assert client.received() == [Unsuback(5, b"\0\x11\x11")]
-    world.publish("b/1", "x")
-    world.publish("a", "y")
-    assert client.payloads() == ["y"]
-
-
-def test_unsubscribing_from_a_bad_filter_is_the_end() -> None:
-    client = World().connect("c")
-    client.send(Unsubscribe(5, (b"a/#/b",)))
-    assert client.closed
 
 
 @pytest.mark.parametrize(("version", "refused"), [(V5, 0x97), (V311, 0x80)])
@@ -85,19 +41,6 @@ def test_as_many_of_them_are_shared_as_allowed_and_one_more_is_refused(version: 
     assert client.subscribe(names[2], names[0]) == bytes([0, refused])
 
 
-@pytest.mark.parametrize(
-    ("handling", "first", "again"), [(0, ["x"], ["x"]), (1, ["x"], []), (2, [], [])], ids=["always", "if new", "never"]
-)
-def test_retained_messages_come_as_the_retain_handling_says(handling: int, first: list[str], again: list[str]) -> None:
-    world = World()
-    world.publish("t", "x", retain=True)
-    client = world.connect("c")
-    client.subscribe(request("t", retain_handling=handling))
-    assert client.payloads() == first
-    client.subscribe(request("t", retain_handling=handling))
-    assert client.payloads() == again
-
-
 def test_the_suback_comes_before_the_retained_messages() -> None:
     world = World()
     world.publish("t", "x", retain=True)
@@ -106,14 +49,6 @@ def test_the_suback_comes_before_the_retained_messages() -> None:
     suback, message = client.received()
     assert not isinstance(suback, Publish)
     assert isinstance(message, Publish)
-
-
-def test_retained_messages_of_several_filters_come_once_for_each() -> None:
-    world = World()
-    world.publish("t", "x", retain=True)
-    client = world.connect("c")
-    client.subscribe("t", "#")
-    assert client.payloads() == ["x", "x"]
 
 
 def test_only_subscriptions_that_outlive_the_connection_are_kept_in_the_store() -> None:

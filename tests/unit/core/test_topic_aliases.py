@@ -67,14 +67,6 @@ def test_a_run_of_messages_uses_it_as_soon_as_it_can(messages: int) -> None:
     assert list(known) == [1]
 
 
-def test_a_client_that_takes_none_gets_none() -> None:
-    world = World()
-    client = reader(world, 0)
-    for _ in range(3):
-        world.publish("topic", "x")
-    assert all(each.properties is NONE for each in publishes(client.received()))
-
-
 def test_never_more_than_the_client_takes_nor_than_we_give() -> None:
     for client_takes, we_give in ((2, 32), (9, 2)):
         world = World(Limits(max_topic_aliases=we_give))
@@ -114,20 +106,6 @@ def test_a_blocked_link_is_not_introduced_to_an_alias() -> None:
     for number in range(6, 9):
         world.publish("topic", str(number))
     assert [payload for _topic, payload in resolved(client, known)] == [b"0", b"4", b"5", b"6", b"7", b"8"]
-
-
-def test_a_new_connection_begins_without_aliases() -> None:
-    world = World()
-    for _ in range(2):
-        client = world.open()
-        client.auto_ack = False
-        asked = Properties(topic_alias_maximum=5, session_expiry_interval=100)
-        client.send(Connect("reader", clean_start=False, properties=asked))
-        client.subscribe("#", qos=1)
-        for number in range(3):
-            world.publish("topic", str(number), 1)
-        assert all(topic == b"topic" for topic, _payload in resolved(client, {}))
-        client.lose()
 
 
 @pytest.mark.parametrize("qos", [0, 1])

@@ -234,13 +234,3 @@ def test_who_watches_no_longer_is_told_nothing() -> None:
     assert recorder.told == told
     assert recorder.drops == drops
     assert world.broker.router.drops.by_reason["session_expired"] == 1
-
-
-def test_how_late_a_silent_client_was_noticed() -> None:
-    world = World()
-    silent = world.connect("c", keep_alive=10).connection
-    assert silent.keep_alive_late_s is None
-    world.now += 18
-    world.broker.tick(world.now)
-    world.settle()
-    assert silent.keep_alive_late_s == pytest.approx(3.0)

@@ -44,7 +44,8 @@ def left_by_the_dead(folder: Path, *sessions: int, ended: tuple[int, ...] = ()) 
 
 
 def recovered(folder: Path) -> list[int]:
-    sum(recover(folder, Disk(), False))
+    for _ in recover(folder, Disk(), False):
+        pass
     return numbers(folder)
 
 
@@ -71,7 +72,6 @@ def test_a_session_without_a_row_is_left_to_the_next_broker(tmp_path: Path) -> N
     assert entered(tmp_path) == [2]
     second = Dataset(options(tmp_path), "b2")
     assert second.close(5)
-    assert second.recovered_sessions == 1
     assert sorted(numbers(tmp_path)) == [1, 2]
 
 
@@ -264,7 +264,8 @@ def test_one_journal_that_cannot_be_recovered_does_not_stop_the_others(
     left_by_the_dead(tmp_path, 1)
     (tmp_path / ".journal-dead").rename(tmp_path / ".journal-dead2")
     left_by_the_dead(tmp_path, 2)
-    assert sum(recover(tmp_path, FailingDisk(lambda call: call == 1), False)) == 1
+    for _ in recover(tmp_path, FailingDisk(lambda call: call == 1), False):
+        pass
     assert ".journal-dead," in caplog.text
     assert numbers(tmp_path) == [1]
     assert sorted(recovered(tmp_path)) == [1, 2]
@@ -285,7 +286,7 @@ def test_when_the_journal_cannot_be_struck_out_the_rows_stay_where_they_are_look
     assert published(tmp_path) == []
     second = Dataset(options(tmp_path), "b2")
     assert second.close(5)
-    assert (second.recovered_sessions, numbers(tmp_path)) == (0, [1])
+    assert numbers(tmp_path) == [1]
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ class Reported:
         self.world.settle()
 
     def retained(self) -> dict[str, str]:
-        kept = self.world.broker.router.retained.own_messages()
+        kept = self.world.broker.router.retained.search(b"$SYS/#").take(10_000)
         return {message.topic.decode().removeprefix("$SYS/broker/"): message.payload.decode() for message in kept}
 
 

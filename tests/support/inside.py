@@ -1,0 +1,25 @@
+"""The parts of a running broker that its public interface does not show, for tests over real sockets.
+
+These are the only private attributes of `mqttlite.server.Broker` that those tests read: what is behind one of them has
+no other public name. Clients and retained messages are in `broker.admin`, connections of a listener in `listener.open`.
+"""
+
+from mqttlite.core.broker import Broker as Core
+from mqttlite.net.loop_driver import LoopDriver
+from mqttlite.security.auth_questions import AuthQuestions
+from mqttlite.server import Broker
+
+
+def core_of(broker: Broker) -> Core:
+    """The core of a broker that was started."""
+    return broker._core
+
+
+def loop_driver_of(broker: Broker) -> LoopDriver:
+    """Commits, writes and links of a broker that was started."""
+    return broker._loop_driver
+
+
+def questions_of(broker: Broker) -> AuthQuestions:
+    """The questions that wait for an authenticator, counted by `len`."""
+    return broker._assembly.questions
