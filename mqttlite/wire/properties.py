@@ -21,7 +21,7 @@ from mqttlite.wire.constants import (
     UNSUBACK,
     UNSUBSCRIBE,
 )
-from mqttlite.wire.errors import MalformedPacket, ProtocolError, TopicAliasInvalid
+from mqttlite.wire.errors import MalformedPacket, ProtocolError, QuotaExceeded, TopicAliasInvalid
 from mqttlite.wire.primitives import (
     Cursor,
     encode_binary,
@@ -206,6 +206,10 @@ _TABLE: Final[tuple[tuple[int, str, int, tuple[int, ...]], ...]] = (
     (0x2A, "shared_subscription_available", _BOOL, (CONNACK,)),
 )
 
+MAX_USER_PROPERTIES: Final = 1_024
+"""User properties of one packet. A packet is decoded in one go, a CONNECT before its client is known: a megabyte of
+them takes half a second."""
+
 _BY_IDENTIFIER: Final = {row[0]: row for row in _TABLE}
 _NEVER_ZERO: Final = frozenset({0x0B, 0x21, 0x23, 0x27})
 
@@ -214,7 +218,8 @@ def decode_properties(cursor: Cursor, packet: int) -> Properties:
     """The properties at the cursor, of a packet of that type (or `WILL`).
 
     Raises `MalformedPacket` for short fields and for identifiers that are unknown or not for this packet (§2.2.2.2),
-    `ProtocolError` for properties that come twice or are out of range (`TopicAliasInvalid` for alias zero).
+    `ProtocolError` for properties that come twice or are out of range (`TopicAliasInvalid` for alias zero),
+    `QuotaExceeded` for more than `MAX_USER_PROPERTIES`.
     """
     length = cursor.varint()
     if length == 0:
@@ -230,6 +235,8 @@ def decode_properties(cursor: Cursor, packet: int) -> Properties:
         if packet not in where:
             raise MalformedPacket(f"property {name} may not be in this packet")
         if kind == _PAIR:
+            if len(properties.user_properties) == MAX_USER_PROPERTIES:
+                raise QuotaExceeded(f"more than {MAX_USER_PROPERTIES} user properties")
             properties.user_properties.append((block.utf8(), block.utf8()))  # [MQTT-1.5.7-1]
         elif identifier == 0x0B:
             if packet == SUBSCRIBE and properties.subscription_identifiers:
