@@ -33,6 +33,7 @@ class FanOut(Job):
         "_effects",
         "_message",
         "_next",
+        "_next_sink",
         "_receivers",
         "_shapes",
         "_sinks",
@@ -62,6 +63,7 @@ class FanOut(Job):
         self._message: Final = message
         self._batch: Final = batch
         self._next = 0
+        self._next_sink = 0
         self._shapes = _NO_SHAPES
         """The deliveries that most receivers share, by QoS."""
         self._at_once: Final = at_once
@@ -74,8 +76,8 @@ class FanOut(Job):
         """Go on with the receivers until the work budget of this loop iteration is used up; whether all had theirs."""
         if self._receivers and not self._to_receivers():
             return False
-        if self._sinks:
-            self._to_sinks()
+        if self._sinks and not self._to_sinks():
+            return False
         self.done = True
         if self.tally.reached == 0:
             self._count_unheard()
@@ -113,8 +115,13 @@ class FanOut(Job):
                 effects.work += receiver.accept_batch(batch, tally) * DELIVERY_WORK
         return True
 
-    def _to_sinks(self) -> None:
-        for sink in self._sinks:
+    def _to_sinks(self) -> bool:
+        sinks = self._sinks
+        while self._next_sink < len(sinks):
+            if not self._at_once and not has_budget(self._effects):
+                return False
+            sink = sinks[self._next_sink]
+            self._next_sink += 1
             self.tally.reached += 1
             self._effects.work += DELIVERY_WORK
             if self._message is not None:
@@ -124,6 +131,7 @@ class FanOut(Job):
                 assert self._batch is not None
                 self._effects.pending_bytes += self._batch.message_bytes() * self._batch.count
                 sink.accept_batch(self._batch, self._source, self.tally)
+        return True
 
     def _count_unheard(self) -> None:
         """Nobody subscribes. What the broker says of itself is no loss; traced messages are told one by one."""

@@ -121,6 +121,19 @@ def test_a_subscription_meanwhile_is_for_the_next_message() -> None:
     assert late.payloads() == ["2"]
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_sinks_have_their_message_over_several_iterations_too(qos: int) -> None:
+    world = World()
+    groups = [world.connect(f"member-{number}") for number in range(RECEIVERS)]
+    for number, member in enumerate(groups):
+        member.subscribe(f"$share/{number}/t", qos=qos)
+    writer = world.connect("writer")
+    feed(writer, Publish(b"t", b"x", qos, packet_id=qos))
+    assert len(world.broker.jobs) == 1
+    world.settle()
+    assert [member.payloads() for member in groups] == [["x"]] * RECEIVERS
+
+
 def test_a_job_that_uses_up_the_budget_leaves_the_next_to_another_iteration() -> None:
     world = World()
     crowd(world, 1)

@@ -12,7 +12,13 @@ from mqttlite.core.limits import MAX_PENDING_BYTES, Limits
 from mqttlite.core.ports import Store
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import UNWRITTEN_BYTES, Link
-from mqttlite.net.loop_driver import BYTES_PER_ITERATION, NEW_WRITES, WRITES_PER_ITERATION, LoopDriver
+from mqttlite.net.loop_driver import (
+    BYTES_PER_ITERATION,
+    CLOSES_PER_ITERATION,
+    NEW_WRITES,
+    WRITES_PER_ITERATION,
+    LoopDriver,
+)
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V5
 from mqttlite.wire.decode import decode
@@ -95,12 +101,14 @@ class Bench:
             self.broker,
             MemoryStore() if store is None else store,
             on_connected=lambda _: None,
-            on_closed=lambda _: None,
+            on_closed=lambda _: self.closes.update([self.iteration]),
             on_question=lambda *_: None,
         )
         self.iteration = 0
         self.writes: Counter[int] = Counter()
         self.bytes: Counter[int] = Counter()
+        self.closes: Counter[int] = Counter()
+        """Links that were closed, by iteration."""
         self._loop = asyncio.get_running_loop()
 
     def _open(self, _link: Link) -> Connection:
@@ -218,12 +226,36 @@ async def test_links_that_wait_for_their_last_write_are_closed_after_it() -> Non
     bench.broker.shut_down(asyncio.get_running_loop().time())
     bench.driver.wake()
     await bench.pass_by()
-    assert sum(1 for socket in sockets if socket.closing) == WRITES_PER_ITERATION
+    assert sum(1 for socket in sockets if socket.closing) == CLOSES_PER_ITERATION
     await bench.settle()
-    await bench.pass_by(2)
+    await bench.pass_by(8)
     assert [[type(packet) for packet in socket.packets] for socket in sockets] == [[Disconnect]] * MANY
     assert all(socket.closing for socket in sockets)
     assert not bench.driver.links
+
+
+async def test_links_are_closed_in_parts() -> None:
+    bench = Bench()
+    links = [link for link, _ in [await bench.client(f"c-{number}") for number in range(2 * CLOSES_PER_ITERATION + 1)]]
+    await bench.settle()
+    for link in links:
+        link.connection_lost(None)
+    await bench.pass_by(30)
+    assert max(bench.closes.values()) <= CLOSES_PER_ITERATION
+    assert bench.closes.total() == len(links)
+
+
+async def test_a_driver_that_stops_closes_all_links_at_once() -> None:
+    bench = Bench()
+    links = [link for link, _ in [await bench.client(f"c-{number}") for number in range(2 * CLOSES_PER_ITERATION)]]
+    await bench.settle()
+    for link in links:
+        bench.broker.effects.work = 0
+        link.connection_lost(None)
+    bench.driver.run()
+    assert bench.closes.total() == CLOSES_PER_ITERATION
+    await bench.driver.stop()
+    assert bench.closes.total() == len(links)
 
 
 async def test_an_outbox_that_waits_and_then_gets_a_change_waits_for_its_commit() -> None:
