@@ -19,6 +19,7 @@ from mqttlite.core.routes import (
     _topic_size,
 )
 from mqttlite.core.session import Session
+from mqttlite.core.source import THE_BROKER
 from mqttlite.core.subscription import Subscription
 from mqttlite.topics.names import MAX_LEVELS
 from mqttlite.wire.constants import V5, V311
@@ -60,7 +61,7 @@ def test_no_local_keeps_only_the_sessions_own_messages_from_it() -> None:
     receiver = Receiver(session, [Subscription("c", b"a", 2, no_local=True)])
     assert receiver.for_messages_of(session) is None
     assert receiver.for_messages_of(session_of("other")) is receiver
-    assert receiver.for_messages_of(None) is receiver
+    assert receiver.for_messages_of(THE_BROKER) is receiver
 
 
 def test_of_its_own_messages_a_session_gets_what_its_other_subscriptions_ask_for() -> None:
