@@ -9,7 +9,7 @@ from typing import Final, final
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, has_budget
-from mqttlite.core.limits import DELIVERY_WORK
+from mqttlite.core.limits import DELIVERY_WORK, ITERATION_BYTES, ITERATION_WORK
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.reasons import NO_SUBSCRIBERS
 from mqttlite.core.route import Receiver
@@ -88,18 +88,19 @@ class FanOut(Job):
     def _to_receivers(self) -> bool:
         effects = self._effects
         message, batch, tally = self._message, self._batch, self.tally
-        receivers = self._receivers
+        receivers, at = self._receivers, self._next
         end = len(receivers)
         if message is not None:
             size, work = message.size(), DELIVERY_WORK
         else:
             assert batch is not None
             size, work = batch.message_bytes() * batch.count, DELIVERY_WORK + batch.count
-        while self._next < end:
-            if not self._at_once and not has_budget(effects):
+        while at < end:
+            if (effects.work >= ITERATION_WORK or effects.pending_bytes >= ITERATION_BYTES) and not self._at_once:
+                self._next = at
                 return False
-            receiver: Receiver | None = receivers[self._next]
-            self._next += 1
+            receiver: Receiver | None = receivers[at]
+            at += 1
             assert receiver is not None
             if receiver.has_no_local:
                 receiver = receiver.for_messages_of(self._source)
@@ -112,7 +113,10 @@ class FanOut(Job):
                 self._deliver(receiver, message)
             else:
                 assert batch is not None
-                effects.work += receiver.accept_batch(batch, tally) * DELIVERY_WORK
+                alone = receiver.accept_batch(batch, tally)
+                if alone:
+                    effects.work += alone * DELIVERY_WORK
+        self._next = at
         return True
 
     def _to_sinks(self) -> bool:

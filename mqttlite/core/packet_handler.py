@@ -128,7 +128,8 @@ class PacketHandler:
         if first == 0x30:
             size = stop - at
             if stop < end:
-                end = min(end, at + size * BATCH_MESSAGES)
+                if route.special:
+                    end = min(end, at + size * BATCH_MESSAGES)
                 same = head_end - at
                 prefix = data[at:head_end]
                 while stop + size <= end and data[stop : stop + same] == prefix:  # `startswith` is slower by a factor

@@ -81,7 +81,8 @@ class Receiver:
         if qos and not batch.traces and not self.identifiers:
             taken = self.session.deliver_batch(batch, qos)
             tally.sent += taken
-            self._accept_each(batch, taken, batch.count, qos, tally)
+            if taken < batch.count:
+                self._accept_each(batch, taken, batch.count, qos, tally)
             return batch.count - taken
         traced = len(batch.traces)
         self._accept_each(batch, 0, traced, qos, tally)
