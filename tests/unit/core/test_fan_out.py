@@ -5,7 +5,7 @@ import pytest
 from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Ack, Publish, Subscribe, SubscriptionRequest
+from mqttlite.wire.packets import Ack, Disconnect, Publish, Subscribe, SubscriptionRequest
 from tests.support.core_driver import Client, World
 
 RECEIVERS = 50
@@ -146,3 +146,15 @@ def test_a_job_that_uses_up_the_budget_leaves_the_next_to_another_iteration() ->
     assert len(world.broker.jobs) == 2
     world.settle()
     assert [len(writer.received()) for writer in writers] == [1, 1]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_publisher_that_is_disconnected_meanwhile_gets_no_acknowledgement(qos: int) -> None:
+    world = World()
+    readers = crowd(world, qos, identifier=7)
+    writer = world.connect("writer")
+    feed(writer, Publish(b"t", b"x", qos, packet_id=qos))
+    assert world.broker.kick("writer", world.now)
+    world.settle()
+    assert [type(packet) for packet in writer.received()] == [Disconnect]
+    assert [reader.payloads() for reader in readers] == [["x"]] * RECEIVERS
