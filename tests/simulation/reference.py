@@ -136,8 +136,8 @@ class ReferenceSession:
             set(self.settled),
             set(self.seen),
             set(self.groups),
-            None,
-            None,
+            self.will if self.will_at is not None else None,  # a delayed will is durable, like its session
+            self.will_at,
             self.expires_at,
             {payload: set(ways) for payload, ways in self.found.items()},
         )
