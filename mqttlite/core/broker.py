@@ -81,7 +81,7 @@ class Broker:
         self._deadlines: Final = deadlines
         rules = DefaultRules()
         self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, rules, effects)
-        self.router: Final = Router(self._routes, RetainedStore(effects, limits), Drops(effects), rules, effects, jobs)
+        self.router: Final = Router(self._routes, RetainedStore(effects, limits), Drops(effects), effects, jobs)
         self._wills: Final = Wills(self._routes, self.router, deadlines, jobs, effects)
         self.sessions: Final = Sessions(
             sessions, self._routes, self.router, self._wills, deadlines, jobs, effects, limits
@@ -121,7 +121,6 @@ class Broker:
 
         It looks at each connection and drops all cached routes.
         """
-        self.router.authorize(authorizer)
         self._routes.authorize(authorizer)
         for connection in self._online.values():
             assert connection.session is not None, "the client is connected"

@@ -98,7 +98,7 @@ class Message:
         self.superseded = False
         """A retained message that another has replaced: who still waits for it need not get it."""
         self.trace = NOT_TRACED
-        """What the witness calls it, if it is followed."""
+        """The number that the tracer gave it, if it is traced."""
 
     @property
     def properties(self) -> Properties:

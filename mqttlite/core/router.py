@@ -7,7 +7,6 @@ counted as dropped with the reason.
 
 from typing import Final, final
 
-from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
@@ -31,14 +30,13 @@ _NO_RECEIVERS: Final[list[Receiver]] = []
 
 @final
 class Router:
-    __slots__ = ("_authorizer", "_effects", "_jobs", "_routes", "_tracing", "drops", "retained")
+    __slots__ = ("_effects", "_jobs", "_routes", "_tracing", "drops", "retained")
 
     def __init__(
         self,
         routes: Routes,
         retained: RetainedStore,
         drops: Drops,
-        authorizer: Authorizer,
         effects: Effects,
         jobs: Jobs,
     ) -> None:
@@ -46,13 +44,8 @@ class Router:
         self._effects: Final = effects
         self._jobs: Final = jobs
         self._tracing: Final = MessageTracing(routes, effects)
-        self._authorizer = authorizer
         self.retained: Final = retained
         self.drops: Final = drops
-
-    def authorize(self, authorizer: Authorizer) -> None:
-        """Ask another authorizer from now on. The verdicts on cached routes are to be forgotten, too."""
-        self._authorizer = authorizer
 
     def forward(
         self,
@@ -182,7 +175,7 @@ class Router:
             return True
         verdict = route.verdicts.get(source.role)
         if verdict is None:
-            verdict = self._authorizer.may_publish(source.role, topic)
+            verdict = self._routes.authorizer.may_publish(source.role, topic)
             route.allow(source.role, verdict)
         return verdict
 
