@@ -22,6 +22,7 @@ from mqttlite.core.question import Authenticate, Question
 from mqttlite.event_hub import STORE_FAILING, CoreTracer, EventHub, NoMessages
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
+from mqttlite.net.frame_queue import FrameQueue
 from mqttlite.net.link import LinkPort
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
@@ -82,6 +83,7 @@ class Assembly:
             on_closed=self.hub.on_ended,
             on_question=self._on_question,
         )
+        self._frame_queue: Final = FrameQueue(self.core.effects, self.loop_driver.wake)
         self.questions: Final = AuthQuestions(self._answer)
         self.passwords: Final[list[PasswordAuthenticator]] = []
         self._auth_chains: Final[dict[Listener, AuthChain]] = {}
@@ -227,6 +229,7 @@ class Assembly:
             identity_of=identity_of,
             broker=self.core,
             loop_driver=self.loop_driver,
+            frame_queue=self._frame_queue,
         )
         self._auth_chains[listener] = auth_chain
         return listener
