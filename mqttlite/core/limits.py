@@ -128,8 +128,14 @@ CHUNK_BYTES_PER_WORK_UNIT: Final = 1_024
 DEADLINE_WORK: Final = 8
 """What a due deadline costs: after a network cut, or a restart with many sessions, 100 000 may be due in one second."""
 
+CONNECT_WORK: Final = 32
+"""What it costs to accept a client, to tell of it, and to write its CONNACK: thousands may come at once."""
+
 CLOSE_WORK: Final = 16
-"""What the end of a connection costs, with another unit for each subscription of its session."""
+"""What the end of a connection costs."""
+
+SCANNED_PER_WORK_UNIT: Final = 16
+"""Subscriptions of an ended session to look at for those that are shared; each of these costs a unit."""
 
 WILL_WORK: Final = 16
 """What a will costs beside its route and its receivers."""

@@ -12,6 +12,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     COMPARED_PER_ITERATION,
     ROUTE_WORK,
+    SCANNED_PER_WORK_UNIT,
     STEPS_PER_WORK_UNIT,
     TOPICS_COMPARED,
 )
@@ -211,7 +212,9 @@ class Routes:
         The caller takes its subscriptions out of the tree with `remove_ended`, in parts, and then calls `end_ended`.
         """
         self.forget_session(session)
-        if self.groups_of(session):
+        groups = self.groups_of(session)
+        if groups:
+            self._effects.work += groups + len(session.subscriptions) // SCANNED_PER_WORK_UNIT
             for subscription in list(session.subscriptions.values()):
                 if subscription.share_name:
                     del session.subscriptions[subscription.topic_filter]
@@ -259,10 +262,13 @@ class Routes:
         if len(session.subscriptions) > COMPARED_PER_ITERATION:
             self._clear()
             return
+        compared = 0
         for topic_filter in session.subscriptions:  # of a shared one no route knows the session
             if not self.cache:
-                return
+                break
             self.forget(topic_filter)
+            compared += 1
+        self._effects.work += compared
 
     def forget(self, topic_filter: bytes) -> None:
         """Drop the cached routes of the topics that a filter matches; all routes where that costs less."""

@@ -15,6 +15,7 @@ from typing import Final, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
+from mqttlite.core.connection import CONNECTED
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.outbox import Outbox
@@ -105,6 +106,10 @@ class LoopDriver(LinkDriver):
         """Outboxes that wait for the next commit."""
         self._deferred: dict[int, LinkPort] = {}
         """Links with packets that are not handled yet, by number."""
+        self._connecting: dict[int, LinkPort] = {}
+        """The same of clients that are not accepted yet: thousands that connect at once do not stand before the others
+        in one queue with them."""
+        self._connected_are_first = True
         self._bytes_meanwhile = 0
         self._waiting_for_commit: list[LinkPort] = []
         """Links that are held because a commit takes too long."""
@@ -265,36 +270,49 @@ class LoopDriver(LinkDriver):
 
     def _defer_links(self, effects: Effects) -> None:
         """Go on with links that sent more than one iteration may handle when the loop has read all others."""
-        if not self._deferred:
+        if not self._deferred and not self._connecting:
             self._loop.call_soon(self._go_on)
         for number in effects.deferred:
             link = self.links.get(number)
             if link is not None:
                 link.rest()
-                self._deferred[number] = link
+                waiting = self._deferred if link.connection.state == CONNECTED else self._connecting
+                waiting[number] = link
         effects.deferred.clear()
 
     def _go_on(self) -> None:
+        """Go on with clients while the budget lasts: those that are connected and those that are not in turn.
+
+        One of them may use up the budget, so these are also the first in turn.
+        """
         deferred, self._deferred = self._deferred, {}
+        connecting, self._connecting = self._connecting, {}
         effects = self.broker.effects
-        while deferred and effects.work < ITERATION_WORK:
-            link = deferred.pop(next(iter(deferred)))
-            if link.connection.hold_reasons & ~HoldReason.DEFERRED:
-                continue  # it goes on when it is released
-            try:
-                link.go_on()
-            except Exception:  # whatever is wrong with this client, the others go on
-                _log.exception("%s: what it sent could not be handled", link.address, extra=about(link))
-                self.broker.close(link.connection, self._loop.time(), "what it sent could not be handled")
-                link.abort()
-                if link.gone:
-                    link.go_on()  # which ends it
-            if not link.connection.deferred:
-                link.release(HoldReason.DEFERRED)
-        if deferred:  # they are the first next time
-            if not self._deferred:
+        waiting, others = (deferred, connecting) if self._connected_are_first else (connecting, deferred)
+        self._connected_are_first = not self._connected_are_first
+        while (waiting or others) and effects.work < ITERATION_WORK:
+            if waiting:
+                self._go_on_with(waiting.pop(next(iter(waiting))))
+            waiting, others = others, waiting
+        if deferred or connecting:  # they are the first next time
+            if not self._deferred and not self._connecting:
                 self._loop.call_soon(self._go_on)
             self._deferred = {**deferred, **self._deferred}
+            self._connecting = {**connecting, **self._connecting}
+
+    def _go_on_with(self, link: LinkPort) -> None:
+        if link.connection.hold_reasons & ~HoldReason.DEFERRED:
+            return  # it goes on when it is released
+        try:
+            link.go_on()
+        except Exception:  # whatever is wrong with this client, the others go on
+            _log.exception("%s: what it sent could not be handled", link.address, extra=about(link))
+            self.broker.close(link.connection, self._loop.time(), "what it sent could not be handled")
+            link.abort()
+            if link.gone:
+                link.go_on()  # which ends it
+        if not link.connection.deferred:
+            link.release(HoldReason.DEFERRED)
 
     # ------------------------------------------------------------------ waiting for it
 
