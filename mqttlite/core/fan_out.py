@@ -121,10 +121,11 @@ class FanOut(Job):
 
     def _to_sinks(self) -> bool:
         sinks = self._sinks
+        messages = 1 if self._batch is None else self._batch.count
         while self._next_sink < len(sinks):
-            if not self._at_once and not has_budget(self._effects):
-                return False
             sink = sinks[self._next_sink]
+            if not self._at_once and (not has_budget(self._effects) or not sink.prepare(messages)):
+                return False
             self._next_sink += 1
             self.tally.reached += 1
             self._effects.work += DELIVERY_WORK

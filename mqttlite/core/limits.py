@@ -222,6 +222,11 @@ MEMBERS_ASKED: Final = 100
 """Members of a share group to look at for one message, from the next in its order on: ten microseconds at best, some
 hundred when all are full. The member with the fewest unacknowledged messages is chosen among that many, too."""
 
+MEMBER_MOVE_WORK: Final = 1
+MEMBERS_PER_WORK_UNIT: Final = 4
+"""What it costs to put a member of a share group among those who stand alike, and how many can be looked at for a unit:
+thousands may have lost their connections, or have filled their queues, since the latest message."""
+
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""
 
