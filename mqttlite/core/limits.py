@@ -168,13 +168,17 @@ DELIVERY_WORK: Final = 4
 OUTBOXES_PER_WORK_UNIT: Final = 4
 """Outboxes that take the bytes of a QoS 0 message as they came."""
 
+CROWD: Final = 64
+"""If a message lets more outboxes than that be written, the others are written first: 64 writes take a millisecond."""
+
 PACKET_WORK: Final = 4
 ROUTE_WORK: Final = 8
 """What a packet that is decoded costs, with a unit for each `BYTES_PER_WORK_UNIT`, and what a new route costs, with a
-unit for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions and one for each subscription found there."""
+unit for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions and `FOUND_WORK` for each subscription found there."""
 
 BYTES_PER_WORK_UNIT: Final = 8
 STEPS_PER_WORK_UNIT: Final = 16
+FOUND_WORK: Final = 2
 
 MAX_PENDING_BYTES: Final = 64 * 1_048_576
 """Packets also wait when more bytes than this wait to be written, counting shared bytes once for each holder: short

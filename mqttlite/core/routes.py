@@ -11,6 +11,7 @@ from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     COMPARED_PER_ITERATION,
+    FOUND_WORK,
     ROUTE_WORK,
     SCANNED_PER_WORK_UNIT,
     STEPS_PER_WORK_UNIT,
@@ -163,7 +164,7 @@ class Routes:
         """What the tree says now of a valid topic name."""
         plan = RoutePlan()
         matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
-        self._effects.work += ROUTE_WORK + self._tree.steps // STEPS_PER_WORK_UNIT + len(matching)
+        self._effects.work += ROUTE_WORK + self._tree.steps // STEPS_PER_WORK_UNIT + FOUND_WORK * len(matching)
         for binding in matching:
             binding.join(plan)
         if self._ending:

@@ -17,7 +17,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import CONNECTED
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Question
@@ -126,11 +126,19 @@ class LoopDriver(LinkDriver):
             self._loop.call_soon(self._end_iteration)
 
     def _end_iteration(self) -> None:
-        """The loop has read all links: carry out the effects, and then write what earlier iterations left."""
-        self._woken = False
+        """The loop has read all links: go on with those that sent much, carry out the effects, and then write what
+        earlier iterations left."""
         self._writes_left = WRITES_PER_ITERATION
         self._bytes_left = BYTES_PER_ITERATION
-        self.broker.effects.work = 0
+        effects = self.broker.effects
+        if effects.deferred:
+            self._defer_links(effects)
+        if self._deferred or self._connecting:
+            self._go_on()
+        self._woken = False
+        if self._deferred or self._connecting:
+            self.wake()
+        effects.work = 0
         if self._committed:
             self._write_committed()
         self.run()
@@ -191,7 +199,7 @@ class LoopDriver(LinkDriver):
         if before and (writes_left <= writes_kept or bytes_left <= 0):
             self.wake()
             return
-        dirty, effects.dirty = effects.dirty, []
+        dirty = effects.take_dirty()
         for outbox in dirty:
             if outbox.awaits_commit and committing:
                 self._hold(outbox, in_time)
@@ -270,8 +278,7 @@ class LoopDriver(LinkDriver):
 
     def _defer_links(self, effects: Effects) -> None:
         """Go on with links that sent more than one iteration may handle when the loop has read all others."""
-        if not self._deferred and not self._connecting:
-            self._loop.call_soon(self._go_on)
+        self.wake()
         for number in effects.deferred:
             link = self.links.get(number)
             if link is not None:
@@ -283,22 +290,21 @@ class LoopDriver(LinkDriver):
     def _go_on(self) -> None:
         """Go on with clients while the budget lasts: those that are connected and those that are not in turn.
 
-        One of them may use up the budget, so these are also the first in turn.
+        One of them may use up the budget, so these are also the first in turn. What the loop read before them leaves
+        them their least share, and they leave all of the next budget to what the loop reads then.
         """
         deferred, self._deferred = self._deferred, {}
         connecting, self._connecting = self._connecting, {}
         effects = self.broker.effects
+        effects.work = min(effects.work, ITERATION_WORK - LEAST_SHARE)
         waiting, others = (deferred, connecting) if self._connected_are_first else (connecting, deferred)
         self._connected_are_first = not self._connected_are_first
         while (waiting or others) and effects.work < ITERATION_WORK:
             if waiting:
                 self._go_on_with(waiting.pop(next(iter(waiting))))
             waiting, others = others, waiting
-        if deferred or connecting:  # they are the first next time
-            if not self._deferred and not self._connecting:
-                self._loop.call_soon(self._go_on)
-            self._deferred = {**deferred, **self._deferred}
-            self._connecting = {**connecting, **self._connecting}
+        self._deferred = {**deferred, **self._deferred}  # who waits already is the first next time
+        self._connecting = {**connecting, **self._connecting}
 
     def _go_on_with(self, link: LinkPort) -> None:
         if link.connection.hold_reasons & ~HoldReason.DEFERRED:

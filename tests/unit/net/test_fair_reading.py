@@ -5,7 +5,7 @@ from typing import Any
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.limits import CONNECT_WORK, ITERATION_WORK, PACKET_WORK, Limits
+from mqttlite.core.limits import CONNECT_WORK, ITERATION_WORK, LEAST_SHARE, PACKET_WORK, Limits
 from mqttlite.net.link import Link
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.store.memory import MemoryStore
@@ -120,4 +120,37 @@ async def test_clients_that_are_connected_leave_room_for_those_that_connect() ->
         iterations += 1
     assert iterations <= 3
     assert all(link.connection.deferred for link in links)
+    await bench.driver.stop()
+
+
+async def test_a_client_that_sends_much_leaves_the_next_budget_to_those_that_are_read_before_it() -> None:
+    bench = Bench()
+    much, other = bench.link("much"), bench.link("other")
+    await asyncio.sleep(0)
+    much.data_received(encode(Pingreq(), V5) * PINGS)
+    await asyncio.sleep(0)
+    iterations = 0
+    while much.connection.deferred:
+        answers = other.connection.outbox.answers
+        other.data_received(encode(Pingreq(), V5))
+        assert other.connection.outbox.answers == answers + 1
+        await asyncio.sleep(0)
+        iterations += 1
+    assert iterations >= PINGS * PACKET_WORK // ITERATION_WORK
+    await bench.driver.stop()
+
+
+async def test_what_is_read_leaves_those_that_sent_much_before_their_share() -> None:
+    bench = Bench()
+    much = bench.link("much")
+    await asyncio.sleep(0)
+    much.data_received(encode(Pingreq(), V5) * PINGS)
+    iterations = 0
+    while much.connection.deferred:
+        answers = much.connection.outbox.answers
+        bench.broker.effects.work = 2 * ITERATION_WORK
+        await asyncio.sleep(0)
+        assert answers < much.connection.outbox.answers <= answers + LEAST_SHARE // PACKET_WORK + 1
+        iterations += 1
+    assert iterations > 1
     await bench.driver.stop()
