@@ -27,7 +27,7 @@ from mqttlite.net.link import LinkDriver, LinkPort, about
 WRITES_PER_ITERATION: Final = 256
 """How many outboxes one iteration of the loop writes: a write takes about 20 microseconds, most of it in the kernel."""
 
-BYTES_PER_ITERATION: Final = 8 * 1_048_576
+BYTES_PER_ITERATION: Final = 2 * 1_048_576
 """How many bytes one iteration writes, for long writes cost by their length: some milliseconds."""
 
 CLOSES_PER_ITERATION: Final = 128
