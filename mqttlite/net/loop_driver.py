@@ -35,8 +35,9 @@ CLOSES_PER_ITERATION: Final = 128
 The others follow in their order in the next iterations."""
 
 NEW_WRITES: Final = WRITES_PER_ITERATION // 2
-"""How many of the writes are for outboxes that became dirty in this iteration while others wait for theirs: a message
-for one client passes the copies of a message for thousands."""
+NEW_BYTES: Final = BYTES_PER_ITERATION // 2
+"""How much of that is for outboxes that became dirty in this iteration while others wait for their turn: a message for
+one client passes the copies of a message for thousands, and none of these waits for ever."""
 
 RETRY_COMMIT_S: Final = 1.0
 """How long to wait before a failed commit is tried again: long enough not to hammer a full disk."""
@@ -194,9 +195,10 @@ class LoopDriver(LinkDriver):
         unwritten = self._unwritten
         before = len(unwritten)
         writes_kept = WRITES_PER_ITERATION - NEW_WRITES if before else 0
+        bytes_kept = BYTES_PER_ITERATION - NEW_BYTES if before else 0
         writes_left = self._writes_left
         bytes_left = self._bytes_left
-        if before and (writes_left <= writes_kept or bytes_left <= 0):
+        if before and (writes_left <= writes_kept or bytes_left <= bytes_kept):
             self.wake()
             return
         dirty = effects.take_dirty()
@@ -205,7 +207,7 @@ class LoopDriver(LinkDriver):
                 self._hold(outbox, in_time)
                 continue
             outbox.awaits_commit = False
-            if writes_left <= writes_kept or bytes_left <= 0:
+            if writes_left <= writes_kept or bytes_left <= bytes_kept:
                 unwritten.append(outbox)
                 continue
             link = links.get(outbox.number)
