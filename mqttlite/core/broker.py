@@ -31,7 +31,9 @@ from mqttlite.core.limits import (
     MAX_PENDING_BYTES,
     Limits,
 )
+from mqttlite.core.memory import CONNECTION_BYTES
 from mqttlite.core.message import Message
+from mqttlite.core.outbox import Outbox
 from mqttlite.core.packet_handler import PacketHandler
 from mqttlite.core.packet_loop import PacketLoop
 from mqttlite.core.questions import Questions
@@ -64,7 +66,7 @@ class Broker:
         client_id_prefix: str = "auto-",
         share_policies: dict[str, str] | None = None,
     ) -> None:
-        effects = Effects()
+        effects = Effects(limits.max_memory_bytes)
         sessions: dict[str, Session] = {}
         connections: dict[int, Connection] = {}
         online: dict[str, Connection] = {}
@@ -163,6 +165,7 @@ class Broker:
         self.opened += 1
         connection = Connection(self.opened, peer, self.effects, self.limits, now)
         self.connections[connection.number] = connection
+        connection.charge(CONNECTION_BYTES + peer.tls_bytes)
         self._connecting.await_connect(connection)
         return connection
 
@@ -177,6 +180,7 @@ class Broker:
         if connection.deferred:
             if chunk:
                 framer.put(chunk)
+                self._charge_input(connection)
                 return
             if connection.waits_for != NOTHING:
                 return  # the job that it waits for defers it again
@@ -199,6 +203,8 @@ class Broker:
                 raise QuotaExceeded("too much was sent before CONNACK")
         except PeerError as error:
             self._closing.fail(connection, error)
+        if framer.kept_bytes != connection.input_bytes:
+            self._charge_input(connection)
         if effects.overflowed:
             self._closing.end_overflowed()
 
@@ -239,6 +245,19 @@ class Broker:
         if self.effects.overflowed:  # by the will of a connection taken over
             self._closing.end_overflowed()
 
+    def shed(self, now: float) -> None:
+        """Memory is short: drop QoS 0 messages, those of the outboxes that hold most first, until there is enough."""
+        self.effects.now = now
+        memory = self.effects.memory
+        if not memory.droppable:
+            return
+        blocked = [connection.outbox for connection in self.connections.values() if connection.outbox.blocked]
+        blocked.sort(key=_backlog_bytes, reverse=True)
+        for outbox in blocked:
+            if memory.used <= memory.shed_above:
+                return
+            outbox.shed()
+
     def tick(self, now: float) -> float | None:
         """Do what is due, as far as the budget of this iteration goes; return `due_at()`.
 
@@ -265,13 +284,13 @@ class Broker:
             return self.effects.now
         return self._deadlines.next_at()
 
-    def block(self, connection: Connection, now: float) -> None:
-        """The link takes no bytes from now on."""
+    def block(self, connection: Connection, now: float, unsent_bytes: int = 0) -> None:
+        """The link takes no bytes from now on, and has not sent so many that it took."""
         self.effects.now = now
         if connection.state == CLOSED:
             return
         begins = not connection.outbox.blocked
-        connection.outbox.block()
+        connection.outbox.block(unsent_bytes)
         if begins:
             connection.blocked_at = now
             connection.backpressure_count += 1
@@ -347,7 +366,15 @@ class Broker:
         """Whether a message of the broker's own would reach anybody. Raises `TopicNameInvalid`."""
         return self._routes.reaches(topic)
 
-    # ------------------------------------------------------------------ the parts of a tick
+    # ------------------------------------------------------------------ the parts of a feed and a tick
+
+    def _charge_input(self, connection: Connection) -> None:
+        if connection.state == CLOSED:
+            return
+        try:
+            connection.charge_input()
+        except PeerError as error:
+            self._closing.fail(connection, error)
 
     def _leave_share(self) -> None:
         """Leave the next user of the budget its least share."""
@@ -405,3 +432,7 @@ class Broker:
                 return
             effects.work += DEADLINE_WORK
             deadline.on_due()
+
+
+def _backlog_bytes(outbox: Outbox) -> int:
+    return outbox.backlog_bytes

@@ -10,6 +10,7 @@ from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, has_budget
 from mqttlite.core.limits import DELIVERY_WORK, ITERATION_BYTES, ITERATION_WORK
+from mqttlite.core.memory import Holdable
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.reasons import NO_SUBSCRIBERS
 from mqttlite.core.route import Receiver
@@ -31,6 +32,7 @@ class FanOut(Job):
         "_batch",
         "_drops",
         "_effects",
+        "_is_held",
         "_message",
         "_next",
         "_next_sink",
@@ -67,6 +69,7 @@ class FanOut(Job):
         self._shapes = _NO_SHAPES
         """The deliveries that most receivers share, by QoS."""
         self._at_once: Final = at_once
+        self._is_held = False
         self.tally: Final = tally
         self.done = False
         self.on_done: Callable[[], None] | None = None
@@ -74,16 +77,37 @@ class FanOut(Job):
 
     def step(self) -> bool:
         """Go on with the receivers until the work budget of this loop iteration is used up; whether all had theirs."""
-        if self._receivers and not self._to_receivers():
-            return False
-        if self._sinks and not self._to_sinks():
+        if (self._receivers and not self._to_receivers()) or (self._sinks and not self._to_sinks()):
+            self._wait()
             return False
         self.done = True
+        self._let_go()
         if self.tally.reached == 0:
             self._count_unheard()
         if self.on_done is not None:
             self.on_done()
         return True
+
+    def _wait(self) -> None:
+        """The message waits for the rest of its receivers, and is charged for that."""
+        if not self._is_held:
+            self._is_held = True
+            self._effects.memory.hold(self._held())
+
+    def _let_go(self) -> None:
+        if self._is_held:
+            self._effects.memory.let_go(self._held())
+        for delivery in self._shapes:
+            if delivery is not None:
+                delivery.forget_parts()
+        if self._batch is not None:
+            self._batch.forget_forms()
+
+    def _held(self) -> Holdable:
+        if self._message is not None:
+            return self._message
+        assert self._batch is not None
+        return self._batch
 
     def _to_receivers(self) -> bool:
         effects = self._effects

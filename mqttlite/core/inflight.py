@@ -8,6 +8,7 @@ before.
 
 from typing import Final, final
 
+from mqttlite.core.memory import INFLIGHT_BYTES, Holdable, MemoryAccount
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.wire.blocks import leading
 
@@ -37,6 +38,13 @@ class Unacknowledged:
         assert self.delivery is not None
         return self.delivery.message
 
+    def held(self) -> Holdable:
+        """The message or the batch."""
+        if self.delivery is not None:
+            return self.delivery.message
+        assert self.run is not None
+        return self.run
+
 
 def is_watched(delivery: Delivery) -> bool:
     """Whether somebody learns that it was acknowledged: the tracer, or its origin."""
@@ -45,14 +53,17 @@ def is_watched(delivery: Delivery) -> bool:
 
 @final
 class Inflight:
-    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages", "watched")
+    __slots__ = ("_count", "_first", "_first_id", "_last", "_memory", "_messages", "size_bytes", "watched")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryAccount) -> None:
+        self._memory: Final = memory
         self._messages: dict[int, Unacknowledged] = {}
         self._first: Unacknowledged | None = None
         self._last: Unacknowledged | None = None
         self._first_id = 0
         self._count = 0
+        self.size_bytes = 0
+        """What they take in memory, as if no other session held them."""
         self.watched = 0
         """How many of them are watched; the caller that adds or removes one counts it here, so that the others cost
         nothing."""
@@ -83,7 +94,7 @@ class Inflight:
 
     def remove(self, packet_id: int) -> None:
         """Forget one that is here."""
-        del self.by_id()[packet_id]
+        self._let_go(self.by_id().pop(packet_id))
 
     def remove_leading(self, data: bytes, at: int, acks: bytes, qos: int) -> int:
         """Forget those at the head of the chain whose acknowledgements stand in `data` at `at`; how many.
@@ -103,6 +114,7 @@ class Inflight:
                 break
             left -= sent.count
             self._first = sent.next
+            self._let_go(sent)
         if self._first is None:
             self._last = None
         acknowledged -= left
@@ -123,12 +135,22 @@ class Inflight:
         return messages
 
     def take_all(self) -> dict[int, Unacknowledged]:
-        """All of them one by one; none is in flight any more."""
+        """All of them one by one; none is in flight any more, and the caller holds them."""
         messages = self.by_id()
+        self.size_bytes = 0
         self._messages = {}
         return messages
 
+    def _hold(self, sent: Unacknowledged) -> None:
+        self._memory.used += INFLIGHT_BYTES
+        self.size_bytes += INFLIGHT_BYTES + self._memory.hold(sent.held())
+
+    def _let_go(self, sent: Unacknowledged) -> None:
+        self._memory.used -= INFLIGHT_BYTES
+        self.size_bytes -= INFLIGHT_BYTES + self._memory.let_go(sent.held())
+
     def _append(self, first_id: int, sent: Unacknowledged) -> None:
+        self._hold(sent)
         if self._count and first_id != self._first_id + self._count:
             self._scatter()
         if self._last is None:
@@ -154,7 +176,10 @@ class Inflight:
                 run = sent.run
                 assert run is not None
                 for at in range(sent.at, sent.at + sent.count):
-                    self._messages[packet_id] = Unacknowledged(run.delivery(at, sent.qos), None, 1, sent.qos, 0)
+                    single = Unacknowledged(run.delivery(at, sent.qos), None, 1, sent.qos, 0)
+                    self._hold(single)
+                    self._messages[packet_id] = single
                     packet_id += 1
+                self._let_go(sent)
             sent = self._first
         self._count = 0

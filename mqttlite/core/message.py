@@ -7,6 +7,7 @@ elsewhere. A message that is followed has a trace, which those who find it retai
 
 from typing import Final, Protocol, final
 
+from mqttlite.core.memory import BATCH_BYTES, MESSAGE_BYTES, Holdable
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import PUBLISH, V5
@@ -16,8 +17,12 @@ from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import NONE, Properties, decode_properties, encode_properties
 
 UNCOUNTED_BYTES: Final = 3_000
-"""What properties may take in memory without being counted: a raw, of `MAX_RAW_PROPERTIES_BYTES` bytes, never holds
-more."""
+"""What properties may take without being counted in the size of a message: a raw, of `MAX_RAW_PROPERTIES_BYTES` bytes,
+never holds more."""
+
+_RAW_BYTES: Final = 100
+_PROPERTIES_BYTES: Final = 350
+"""What properties take in memory: as bytes, and decoded, each beside its strings."""
 
 
 @final
@@ -57,7 +62,7 @@ def seconds_left(expiry_s: int, expires_at: float, now: float) -> int:
 
 
 @final
-class Message:
+class Message(Holdable):
     """An application message. `expires_at` is in the broker's seconds; 0.0 is never (5.0 §3.3.2.3.3).
 
     Its properties are those of `block`, if it has one.
@@ -86,6 +91,7 @@ class Message:
         expires_at: float = 0.0,
         raw: RawProperties | None = None,
     ) -> None:
+        super().__init__()
         self.topic: Final = topic
         self.payload: Final = payload
         self.qos: Final = qos
@@ -115,6 +121,15 @@ class Message:
     def size(self) -> int:
         """What it is counted as where bytes are limited: the same with a raw as with the properties that it holds."""
         return self._size
+
+    def memory_bytes(self) -> int:
+        size = MESSAGE_BYTES + len(self.topic) + len(self.payload)
+        if self.raw is not None:
+            return size if self.raw is NO_PROPERTIES else size + _RAW_BYTES + len(self.raw.data)
+        properties = self._properties
+        if properties is NONE:
+            return size
+        return size + _PROPERTIES_BYTES + properties.size()
 
     def expired(self, now: float) -> bool:
         return 0.0 < self.expires_at <= now
@@ -183,6 +198,10 @@ class Delivery:
             self._head5, self._tail5 = self._parts5(left)
         return self._head5, self._tail5
 
+    def forget_parts(self) -> None:
+        """No receiver follows at once: do not keep in memory what can be built again."""
+        self._head3 = self._tail3 = self._head5 = self._tail5 = b""
+
     def _parts5(self, remaining_s: int) -> tuple[bytes, bytes]:
         message = self.message
         raw = message.raw
@@ -208,7 +227,7 @@ NO_TRACES: Final[list[int]] = []
 
 
 @final
-class PublishBatch:
+class PublishBatch(Holdable):
     """Messages of one QoS, topic, size and properties, without RETAIN, one behind the other as they came."""
 
     __slots__ = (
@@ -238,6 +257,7 @@ class PublishBatch:
         raw: RawProperties = NO_PROPERTIES,
         expires_at: float = 0.0,
     ) -> None:
+        super().__init__()
         self.topic: Final = topic
         self.data: Final = data
         self.size: Final = size
@@ -258,6 +278,9 @@ class PublishBatch:
     def message_bytes(self) -> int:
         """What each of the messages is counted as where bytes are limited."""
         return len(self.topic) + self.size - self.head
+
+    def memory_bytes(self) -> int:
+        return BATCH_BYTES + len(self.topic) + len(self.data)
 
     def delivery(self, at: int, qos: int) -> Delivery:
         """One of the messages by itself, for receivers that get it at that QoS."""
@@ -313,6 +336,11 @@ class PublishBatch:
         if version == V5:
             id_at -= len(self.raw.data)
         return numbered(packets, form.size, id_at, first)
+
+    def forget_forms(self) -> None:
+        """As `Delivery.forget_parts`."""
+        self._forms = None
+        self._identified = None
 
     def _form(self, version: int, qos: int) -> "PublishBatch":
         """The same messages as packets of another version or QoS; made once."""

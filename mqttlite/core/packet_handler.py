@@ -264,6 +264,7 @@ class PacketHandler:
         if alias > self._limits.topic_alias_maximum:
             raise TopicAliasInvalid(f"topic alias {alias}: {self._limits.topic_alias_maximum} at most [MQTT-3.3.2-9]")
         if topic:
+            connection.charge(len(topic) - len(connection.aliases.get(alias, b"")))
             connection.aliases[alias] = topic  # [MQTT-3.3.2-12]
             return topic
         if alias not in connection.aliases:

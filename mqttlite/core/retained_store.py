@@ -16,6 +16,7 @@ from mqttlite.core.limits import (
     RETAINED_SWEEP_S,
     Limits,
 )
+from mqttlite.core.memory import RETAINED_BYTES
 from mqttlite.core.message import Message
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.topics.names import is_own
@@ -24,10 +25,11 @@ from mqttlite.topics.retained import RetainedMessages, Search
 
 @final
 class RetainedStore:
-    __slots__ = ("_bytes", "_effects", "_limits", "_messages", "_next_sweep", "_own")
+    __slots__ = ("_bytes", "_effects", "_limits", "_memory", "_messages", "_next_sweep", "_own")
 
     def __init__(self, effects: Effects, limits: Limits) -> None:
         self._effects: Final = effects
+        self._memory: Final = effects.memory
         self._limits: Final = limits
         self._messages: Final[RetainedMessages[Message]] = RetainedMessages()
         self._own: Final[RetainedMessages[Message]] = RetainedMessages()
@@ -45,7 +47,7 @@ class RetainedStore:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of topics, payloads and long properties, without the broker's own."""
+        """What they take in memory, without the broker's own."""
         return self._bytes
 
     def put(self, message: Message) -> bool:
@@ -80,13 +82,17 @@ class RetainedStore:
             removed.superseded = True
             if is_own(topic):
                 return
-            self._bytes -= removed.size()
+            size = _entry_bytes(removed)
+            self._memory.used -= size
+            self._bytes -= size + self._memory.let_go(removed)
             self._effects.changes.append(RemoveRetained(topic))
 
     def restore(self, message: Message) -> None:
         """Put back a message that a store kept."""
         self._messages.put(message.topic, message)
-        self._bytes += message.size()
+        size = _entry_bytes(message)
+        self._memory.used += size
+        self._bytes += size + self._memory.hold(message)
 
     def replay(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...], at_once: bool) -> RetainedReplay:
         """What a new subscription gets: the messages that its filter matches [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
@@ -117,12 +123,19 @@ class RetainedStore:
 
     def _has_room(self, message: Message) -> bool:
         limits = self._limits
+        size = _entry_bytes(message) + message.memory_bytes()
         return (
             len(self._messages) < limits.max_retained_messages
-            and self._bytes + message.size() <= limits.max_retained_bytes
+            and self._bytes + size <= limits.max_retained_bytes
+            and size <= self._memory.room_for(self._bytes)
         )
 
     def _remove_expired(self) -> None:
         for message in self._messages.values():
             if message.expired(self._effects.now):
                 self.remove(message.topic)
+
+
+def _entry_bytes(message: Message) -> int:
+    """What the store takes for a message beside the message."""
+    return RETAINED_BYTES + 2 * len(message.topic)

@@ -214,7 +214,7 @@ class Routes:
         if self.groups_of(session):
             for subscription in list(session.subscriptions.values()):
                 if subscription.share_name:
-                    del session.subscriptions[subscription.topic_filter]
+                    session.pop_subscription(subscription.topic_filter)
                     self._remove_from_share(subscription)
         self._ending[session.client_id] = self._ending.get(session.client_id, 0) + 1
 

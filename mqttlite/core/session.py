@@ -9,7 +9,6 @@ came, but for retained ones, and what was sent before on another connection leav
 from typing import Final, final
 
 from mqttlite.core.changes import Enqueue, Sent, Settled
-from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import Effects
 from mqttlite.core.inflight import Inflight, Unacknowledged, is_watched
 from mqttlite.core.limits import (
@@ -28,14 +27,12 @@ from mqttlite.core.publish_parts import with_alias, with_packet_id
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED, count
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
 from mqttlite.core.session_queue import SessionQueue
-from mqttlite.core.source import CLIENT, Source
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.session_record import SessionRecord
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.core.window import Window
-from mqttlite.wire.constants import PUBREL, V5
+from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.encode import encode_ack
-from mqttlite.wire.packets import Will
 
 _PUBLISH_BYTES: Final = 8
 """What a message counts as in `FILL_BYTES` beside its size, so that there is an end to empty ones."""
@@ -46,64 +43,43 @@ _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 
 
 @final
-class Session(Source):
+class Session(SessionRecord):
     __slots__ = (
         "_effects",
         "_limits",
         "_replays",
         "alone",
         "drops",
-        "expiry",
-        "expiry_interval",
         "is_over",
         "outbox",
         "queue",
         "queue_high_water",
         "received",
-        "subscriptions",
-        "username",
-        "version",
         "watchers",
-        "will",
-        "will_delay",
         "window",
     )
 
     def __init__(self, client_id: str, expiry_interval: int, effects: Effects, limits: Limits) -> None:
-        super().__init__(CLIENT, client_id)
+        super().__init__(client_id, expiry_interval, effects.memory)
         self._effects: Final = effects
         self._limits: Final = limits
-        self.expiry_interval = expiry_interval
-        """Seconds that the session outlives its connection; 0: not at all."""
-        self.username: str | None = None
-        self.version = V5
-        """Who its client was when it last connected, and with which version of the protocol."""
         self.outbox: Outbox | None = None
         """Where to send; None while the client is away."""
         self.alone = NO_OUTBOXES
         """A list of nothing but that, once a route needs it; routes share it, and change it not."""
-        self.subscriptions: dict[bytes, Subscription] = {}
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
         self.received: Final = PacketIds()
         """QoS 2 identifiers of the client's own messages, until it releases them."""
-        self.window: Final = Window()
+        self.window: Final = Window(effects.memory, limits.max_inflight_bytes)
         """What was sent and is not acknowledged, on this connection or an earlier one."""
-        self.queue: Final = SessionQueue()
+        self.queue: Final = SessionQueue(effects.memory)
         """What was never sent."""
         self._replays = _NO_REPLAYS  # retained messages for a new subscription
-        self.will: Will | None = None
-        self.expiry: Deadline | None = None
-        self.will_delay: Deadline | None = None
         self.drops: dict[str, int] = {}
         self.is_over = False
         """Whether it ended. A message may be under way to it all the same, and is dropped."""
         self.queue_high_water = 0
-
-    @property
-    def durable(self) -> bool:
-        """Whether it outlives its connection, and so belongs in the store."""
-        return self.expiry_interval > 0
 
     @property
     def inflight(self) -> Inflight:
@@ -137,8 +113,13 @@ class Session(Source):
 
     @property
     def queued_bytes(self) -> int:
-        """How much of topics and payloads waits, but for retained messages on their way."""
+        """What waits takes in memory, but for retained messages on their way."""
         return self.queue.size_bytes + self.window.resend_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """What the session takes in memory, as if no other held the same messages."""
+        return self.base_bytes + self.queue.size_bytes + self.window.size_bytes
 
     # ------------------------------------------------------------------ the connection comes and goes
 
@@ -207,10 +188,11 @@ class Session(Source):
         if (
             outbox is None
             or outbox.blocked
-            or self.window.quota <= 0
+            or not self.window.is_open
             or self.queue.deliveries
             or self.window.resend
             or self._replays
+            or self._memory.is_full()
         ):
             return QUEUED if self._enqueue(delivery) else DROPPED
         self._send(outbox, delivery, self.queue.pass_by(), False)
@@ -240,7 +222,7 @@ class Session(Source):
         """Whether `deliver` would take a message without dropping another."""
         outbox = self.outbox
         waits = outbox is None or self._must_wait(outbox)
-        return not waits or self._fits(delivery.message.size())
+        return not waits or self._fits(delivery.message.memory_bytes())
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
         """Messages for the client are dropped: count them, and tell the tracer."""
@@ -287,15 +269,15 @@ class Session(Source):
         effects = self._effects
         window = self.window
         room = offered = FILL_BYTES if effects.pending_bytes < ITERATION_BYTES else 0
-        while window.resend and room > 0 and window.quota > 0:
+        while window.resend and room > 0 and window.is_open:
             room -= self._send_again(outbox)
         if self._replays:  # of these messages of QoS 0 need no window
             room = self._replay(outbox, room)
-        while self.queue.deliveries and room > 0 and window.quota > 0:
+        while self.queue.deliveries and room > 0 and window.is_open:
             room -= self._send_first(outbox)
         effects.pending_bytes += offered - room
         waiting = self._waiting()
-        if room <= 0 and not outbox.backlogged and (self._replays or (waiting and window.quota > 0)):
+        if room <= 0 and not outbox.backlogged and (self._replays or (waiting and window.is_open)):
             outbox.backlogged = True
             effects.backlogged.append(outbox.number)
         if self.watchers and not waiting and not self._replays:
@@ -315,7 +297,7 @@ class Session(Source):
     def _must_wait(self, outbox: Outbox) -> bool:
         """Whether a message cannot be sent now."""
         window = self.window
-        if outbox.blocked or window.quota <= 0 or self.queue.deliveries or window.resend:
+        if outbox.blocked or not window.is_open or self.queue.deliveries or window.resend or self._memory.is_full():
             return True
         return len(self._replays) > 0
 
@@ -345,6 +327,7 @@ class Session(Source):
             return 0
         self.window.inflight.put(packet_id, sent)
         self._write(outbox, delivery, packet_id, True)
+        delivery.forget_parts()
         return delivery.message.size() + _PUBLISH_BYTES
 
     def _write(self, outbox: Outbox, delivery: Delivery, packet_id: int, sent_before: bool) -> None:
@@ -368,6 +351,7 @@ class Session(Source):
             self.drop(EXPIRED, 1, message.topic, message.trace)
             return 0
         self._send(outbox, delivery, sequence, True)
+        delivery.forget_parts()
         return message.size() + _PUBLISH_BYTES
 
     def _discard(self, sequence: int) -> None:
@@ -384,7 +368,7 @@ class Session(Source):
                 room -= LOOKING_BYTES * self._replays.look(effects.now)
                 continue
             message = found.message
-            if found.qos and self.window.quota <= 0 and not message.superseded:
+            if found.qos and not self.window.is_open and not message.superseded:
                 break
             self._replays.pop()
             if message.superseded or message.expired(effects.now):
@@ -427,7 +411,7 @@ class Session(Source):
             self.drop(SESSION_EXPIRED, 1, delivery.message.topic, delivery.message.trace)
             return False
         limits = self._limits
-        size = delivery.message.size()
+        size = delivery.message.memory_bytes()
         if limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:
             while self.queue.deliveries and not self._fits(size):
                 self._drop_for_want_of_room(self.queue.deliveries[0].message)
@@ -450,7 +434,9 @@ class Session(Source):
 
     def _fits(self, size: int) -> bool:
         limits = self._limits
-        return self._waiting() < limits.max_queued_messages and self.queued_bytes + size <= limits.max_queued_bytes
+        if self._waiting() >= limits.max_queued_messages:
+            return False
+        return self.queued_bytes + size <= limits.max_queued_bytes and size <= self._memory.room_for(self.held_bytes)
 
     def _tell_queued(self, message: Message) -> None:
         """If the message is traced: it waits."""
@@ -484,4 +470,6 @@ class Session(Source):
             detail = f"{waiting}/{limits.max_queued_messages}"
             if waiting < limits.max_queued_messages:
                 detail = f"{self.queued_bytes}/{limits.max_queued_bytes} bytes"
+                if self._memory.room_for(self.held_bytes) < limits.max_queued_bytes - self.queued_bytes:
+                    detail = self._memory.detail()
         self.drop(QUEUE_FULL, 1, message.topic, message.trace, detail)

@@ -143,7 +143,7 @@ class LinkPort(ABC):
             self._pause_reading()
         connection.hold_reasons |= reason
         if reason == HoldReason.COMMIT:
-            self._broker.block(connection, self._loop.time())
+            self._broker.block(connection, self._loop.time(), self.unsent_bytes)
 
     def release(self, reason: int) -> None:
         """Take back one reason of `hold`; harmless when the link is gone, or not held for it."""
@@ -164,7 +164,7 @@ class LinkPort(ABC):
     def pause_writing(self) -> None:
         """The receiving end takes no bytes: the core keeps them."""
         self._paused = True
-        self._broker.block(self.connection, self._loop.time())
+        self._broker.block(self.connection, self._loop.time(), self.unsent_bytes)
 
     def resume_writing(self) -> None:
         """The opposite of `pause_writing`."""

@@ -4,6 +4,7 @@ It keeps the latest state and no history, and of messages references: a message 
 have it. Invariant: `load` after `commit` gives what those changes amount to.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final, assert_never
@@ -26,7 +27,7 @@ from mqttlite.core.changes import (
     Sent,
     Settled,
 )
-from mqttlite.core.session_queue import SessionQueue
+from mqttlite.core.message import Delivery
 
 LOAD_BATCH: Final = 1_000
 """Changes that `load` gives at a time."""
@@ -38,7 +39,9 @@ class _Session:
         self.will: SaveWill | None = None
         self.subscriptions: dict[bytes, SaveSubscription] = {}
         self.sent: dict[int, Enqueue] = {}
-        self.queue = SessionQueue()
+        self.queue: deque[Delivery] = deque()
+        self.first = 0
+        """The sequence of the first message in the queue: they are consecutive."""
         self.released: dict[int, SaveReleased] = {}
         self.received: dict[int, SaveReceived] = {}
 
@@ -49,7 +52,7 @@ class _Session:
             yield self.will
         yield from self.subscriptions.values()
         yield from self.sent.values()
-        for sequence, delivery in enumerate(self.queue.deliveries, self.queue.first):
+        for sequence, delivery in enumerate(self.queue, self.first):
             yield Enqueue(self.saved.client_id, sequence, delivery)
         yield from self.released.values()
         yield from self.received.values()
@@ -58,15 +61,22 @@ class _Session:
         if change.packet_id:
             self.sent[change.sequence] = change
         else:
-            self.queue.restore(change.sequence, change.delivery)
+            if not self.queue:
+                self.first = change.sequence
+            assert change.sequence == self.first + len(self.queue), "sequences in a queue are consecutive"
+            self.queue.append(change.delivery)
 
     def send(self, change: Sent) -> None:
-        assert change.sequence == self.queue.first, "messages leave from the front of the queue"
-        self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, self.queue.pop(), change.packet_id)
+        assert change.sequence == self.first, "messages leave from the front of the queue"
+        self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, self._pop(), change.packet_id)
 
     def settle(self, sequence: int) -> None:
-        if self.sent.pop(sequence, None) is None and self.queue.deliveries and sequence == self.queue.first:
-            self.queue.pop()
+        if self.sent.pop(sequence, None) is None and self.queue and sequence == self.first:
+            self._pop()
+
+    def _pop(self) -> Delivery:
+        self.first += 1
+        return self.queue.popleft()
 
 
 class MemoryStore:

@@ -1,0 +1,156 @@
+"""The memory account: what everything takes that waits, or is kept, for clients.
+
+Queues, windows, outboxes, retained messages, subscriptions, sessions and connections charge here what an entry really
+costs, the objects included. A message or frame that many hold is charged once. Invariant: `used` is the sum of what is
+held now; it is an estimate within about a tenth, and a test compares it with the allocator.
+"""
+
+from typing import Final, final
+
+from mqttlite.wire.packets import Connect, Will
+
+NO_LIMIT: Final = 1 << 62
+
+MESSAGE_BYTES: Final = 290
+"""A message beside its topic and payload: its object, theirs, and the delivery that most receivers share."""
+
+BATCH_BYTES: Final = 400
+"""The same for a batch."""
+
+ENTRY_BYTES: Final = 16
+"""What an entry of a queue takes beside the message: a reference here and one in the memory store."""
+
+INFLIGHT_BYTES: Final = 120
+"""What an unacknowledged message takes beside the message."""
+
+FRAME_BYTES: Final = 136
+"""What a frame of QoS 0 messages takes that waits in an outbox, beside its bytes: two objects and their places."""
+
+CHUNK_BYTES: Final = 41
+"""The same for an answer, which waits as it is."""
+
+SHARED_FRAME_BYTES: Final = 1_024
+"""A frame from this size on is charged once for all outboxes that hold it. The table of these takes a tenth of that for
+a frame, so shorter ones are charged to each holder."""
+
+CONNECTION_BYTES: Final = 4_000
+"""A connection with its socket, transport and outbox."""
+
+TLS_BYTES: Final = 60_000
+"""What TLS adds to a connection."""
+
+SESSION_BYTES: Final = 1_000
+"""A session without messages and subscriptions."""
+
+SUBSCRIPTION_BYTES: Final = 240
+"""A subscription, and its part of the tree, beside twice its topic filter."""
+
+RETAINED_BYTES: Final = 200
+"""What a retained message takes in the tree and the store, beside its topic a second time."""
+
+
+class Holdable:
+    """What several sessions may hold at a time. The account counts them."""
+
+    __slots__ = ("holders",)
+
+    def __init__(self) -> None:
+        self.holders = 0
+
+    def memory_bytes(self) -> int:
+        """What it takes in memory, once."""
+        raise AssertionError("each kind has its own size")
+
+
+@final
+class MemoryAccount:
+    """`limit` is in bytes; 0: none."""
+
+    __slots__ = ("_frames", "droppable", "enough_below", "limit", "shed_above", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit: Final = limit or NO_LIMIT
+        self.shed_above: Final = self.limit // 8 * 7
+        """With more in use, the outboxes that hold most lose their QoS 0 messages: the rest is for newcomers."""
+        self.enough_below: Final = self.limit // 4 * 3
+        """With less in use, a shortage is over."""
+        self.used = 0
+        self.droppable = 0
+        """How much of that are QoS 0 messages in outboxes."""
+        self._frames: Final[dict[int, int]] = {}
+        """Holders of each long frame, by its `id`: those who hold it keep it alive."""
+
+    def room_for(self, held: int) -> int:
+        """How many more bytes a holder may take that holds so many already.
+
+        A holder may have as much in all as nobody has taken (the dynamic threshold of Choudhury and Hahne, 1998): the
+        less is left, the sooner large holders are refused, while small ones still find room.
+        """
+        return self.limit - self.used - held
+
+    def is_full(self) -> bool:
+        return self.used >= self.limit
+
+    def detail(self) -> str:
+        """Says beside a drop reason that memory is short."""
+        return f"memory: {self.used}/{self.limit} bytes"
+
+    def hold(self, what: Holdable) -> int:
+        """One more holder of a message or batch; its size."""
+        size = what.memory_bytes()
+        if what.holders == 0:
+            self.used += size
+        what.holders += 1
+        return size
+
+    def let_go(self, what: Holdable) -> int:
+        """One holder less; its size."""
+        size = what.memory_bytes()
+        what.holders -= 1
+        if what.holders == 0:
+            self.used -= size
+        return size
+
+    def hold_frame(self, frame: bytes) -> int:
+        """An outbox keeps a frame of QoS 0 messages; what that counts for the outbox."""
+        size = len(frame)
+        charged = FRAME_BYTES + size
+        if size >= SHARED_FRAME_BYTES:
+            holders = self._frames.get(id(frame), 0)
+            self._frames[id(frame)] = holders + 1
+            if holders:
+                charged = FRAME_BYTES
+        self.used += charged
+        self.droppable += charged
+        return FRAME_BYTES + size
+
+    def let_go_frame(self, frame: bytes) -> int:
+        """The opposite, with the same object; the same size."""
+        size = len(frame)
+        released = FRAME_BYTES + size
+        if size >= SHARED_FRAME_BYTES:
+            holders = self._frames[id(frame)] - 1
+            if holders:
+                self._frames[id(frame)] = holders
+                released = FRAME_BYTES
+            else:
+                del self._frames[id(frame)]
+        self.used -= released
+        self.droppable -= released
+        return FRAME_BYTES + size
+
+
+def text_bytes(text: str) -> int:
+    """What a string takes: four bytes for each character where one of them is an emoji."""
+    return 50 + (len(text) if text.isascii() else 4 * len(text))
+
+
+def will_bytes(will: Will) -> int:
+    """What a will takes while it waits."""
+    return MESSAGE_BYTES + len(will.topic) + len(will.payload) + will.properties.size()
+
+
+def connect_bytes(packet: Connect) -> int:
+    """What a CONNECT takes while it waits for a verdict."""
+    size = MESSAGE_BYTES + text_bytes(packet.username or "") + len(packet.password or b"") + packet.properties.size()
+    return size if packet.will is None else size + will_bytes(packet.will)
