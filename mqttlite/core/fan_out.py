@@ -20,6 +20,7 @@ from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
 from mqttlite.topics.names import is_own
 
 _NO_SHAPES: Final[list[Delivery | None]] = []
+_NO_SPECIAL: Final[dict[tuple[int, bool, tuple[int, ...]], Delivery]] = {}
 """Never added to: a message for nobody needs none."""
 
 
@@ -40,6 +41,7 @@ class FanOut(Job):
         "_shapes",
         "_sinks",
         "_source",
+        "_special",
         "done",
         "on_done",
         "tally",
@@ -68,6 +70,8 @@ class FanOut(Job):
         self._next_sink = 0
         self._shapes = _NO_SHAPES
         """The deliveries that most receivers share, by QoS."""
+        self._special = _NO_SPECIAL
+        """Those that few share, by QoS, RETAIN and subscription identifiers."""
         self._at_once: Final = at_once
         self._is_held = False
         self.tally: Final = tally
@@ -100,6 +104,8 @@ class FanOut(Job):
         for delivery in self._shapes:
             if delivery is not None:
                 delivery.forget_parts()
+        for delivery in self._special.values():
+            delivery.forget_parts()
         if self._batch is not None:
             self._batch.forget_forms()
 
@@ -180,7 +186,17 @@ class FanOut(Job):
         delivery = self._shapes[qos]
         # RETAIN is 0, or as it came [MQTT-3.3.1-12] [MQTT-3.3.1-13].
         if receiver.identifiers or (message.retain and receiver.retain_as_published):
-            delivery = Delivery(message, qos, message.retain and receiver.retain_as_published, receiver.identifiers)
+            retain = message.retain and receiver.retain_as_published
+            delivery = self._special_delivery(message, qos, retain, receiver.identifiers)
         elif delivery is None:
             delivery = self._shapes[qos] = Delivery(message, qos, False)
         receiver.deliver(delivery, self.tally)
+
+    def _special_delivery(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]) -> Delivery:
+        if self._special is _NO_SPECIAL:
+            self._special = {}
+        key = (qos, retain, identifiers)
+        delivery = self._special.get(key)
+        if delivery is None:
+            delivery = self._special[key] = Delivery(message, qos, retain, identifiers)
+        return delivery

@@ -14,39 +14,41 @@ NO_LIMIT: Final = 1 << 62
 MESSAGE_BYTES: Final = 290
 """A message beside its topic and payload: its object, theirs, and the delivery that most receivers share."""
 
-BATCH_BYTES: Final = 400
+BATCH_BYTES: Final = 220
 """The same for a batch."""
 
 ENTRY_BYTES: Final = 16
 """What an entry of a queue takes beside the message: a reference here and one in the memory store."""
 
-INFLIGHT_BYTES: Final = 120
+PLACE_BYTES: Final = 8
+"""What a place in a blocked outbox takes beside the frame."""
+
+INFLIGHT_BYTES: Final = 130
 """What an unacknowledged message takes beside the message."""
 
-FRAME_BYTES: Final = 136
-"""What a frame of QoS 0 messages takes that waits in an outbox, beside its bytes: two objects and their places."""
+FRAME_BYTES: Final = 105
+"""What a frame of QoS 0 messages takes that waits in an outbox, beside its bytes: its two objects."""
 
 CHUNK_BYTES: Final = 41
 """The same for an answer, which waits as it is."""
 
-SHARED_FRAME_BYTES: Final = 1_024
-"""A frame from this size on is charged once for all outboxes that hold it. The table of these takes a tenth of that for
-a frame, so shorter ones are charged to each holder."""
-
-CONNECTION_BYTES: Final = 4_000
+CONNECTION_BYTES: Final = 2_500
 """A connection with its socket, transport and outbox."""
 
 TLS_BYTES: Final = 60_000
 """What TLS adds to a connection."""
 
-SESSION_BYTES: Final = 1_000
+SESSION_BYTES: Final = 1_400
 """A session without messages and subscriptions."""
 
-SUBSCRIPTION_BYTES: Final = 240
-"""A subscription, and its part of the tree, beside twice its topic filter."""
+SUBSCRIPTION_BYTES: Final = 160
+"""A subscription, and its part of the tree, beside one and a half of its topic filter."""
 
-RETAINED_BYTES: Final = 200
-"""What a retained message takes in the tree and the store, beside its topic a second time."""
+RETAINED_BYTES: Final = 60
+RETAINED_LEVEL_BYTES: Final = 60
+BUCKET_BYTES: Final = 280
+"""What a retained message takes in the tables beside its topic twice, for itself and for each level of its topic; and a
+prefix of topics."""
 
 
 class Holdable:
@@ -66,7 +68,7 @@ class Holdable:
 class MemoryAccount:
     """`limit` is in bytes; 0: none."""
 
-    __slots__ = ("_frames", "droppable", "enough_below", "limit", "shed_above", "used")
+    __slots__ = ("droppable", "enough_below", "limit", "shed_above", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit or NO_LIMIT
@@ -77,8 +79,6 @@ class MemoryAccount:
         self.used = 0
         self.droppable = 0
         """How much of that are QoS 0 messages in outboxes."""
-        self._frames: Final[dict[int, int]] = {}
-        """Holders of each long frame, by its `id`: those who hold it keep it alive."""
 
     def room_for(self, held: int) -> int:
         """How many more bytes a holder may take that holds so many already.
@@ -111,33 +111,21 @@ class MemoryAccount:
             self.used -= size
         return size
 
-    def hold_frame(self, frame: bytes) -> int:
-        """An outbox keeps a frame of QoS 0 messages; what that counts for the outbox."""
-        size = len(frame)
-        charged = FRAME_BYTES + size
-        if size >= SHARED_FRAME_BYTES:
-            holders = self._frames.get(id(frame), 0)
-            self._frames[id(frame)] = holders + 1
-            if holders:
-                charged = FRAME_BYTES
-        self.used += charged
-        self.droppable += charged
-        return FRAME_BYTES + size
+    def hold_frame(self, frame: Holdable) -> int:
+        """An outbox keeps QoS 0 messages, which may be dropped; what that counts for the outbox."""
+        before = self.used
+        self.used += PLACE_BYTES
+        size = PLACE_BYTES + self.hold(frame)
+        self.droppable += self.used - before
+        return size
 
-    def let_go_frame(self, frame: bytes) -> int:
-        """The opposite, with the same object; the same size."""
-        size = len(frame)
-        released = FRAME_BYTES + size
-        if size >= SHARED_FRAME_BYTES:
-            holders = self._frames[id(frame)] - 1
-            if holders:
-                self._frames[id(frame)] = holders
-                released = FRAME_BYTES
-            else:
-                del self._frames[id(frame)]
-        self.used -= released
-        self.droppable -= released
-        return FRAME_BYTES + size
+    def let_go_frame(self, frame: Holdable) -> int:
+        """The opposite; the same size."""
+        before = self.used
+        self.used -= PLACE_BYTES
+        size = PLACE_BYTES + self.let_go(frame)
+        self.droppable += self.used - before
+        return size
 
 
 def text_bytes(text: str) -> int:

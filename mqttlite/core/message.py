@@ -234,6 +234,7 @@ class PublishBatch(Holdable):
         "_deliveries",
         "_forms",
         "_identified",
+        "_special",
         "count",
         "data",
         "expires_at",
@@ -272,6 +273,7 @@ class PublishBatch(Holdable):
         self._forms: dict[tuple[bool, int], PublishBatch] | None = None
         self._identified: dict[tuple[int, ...], PublishBatch] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
+        self._special: dict[tuple[int, int, tuple[int, ...]], Delivery] | None = None
         self.traces = NO_TRACES
         """Of the first messages, which are followed; set before anybody asks for one of them."""
 
@@ -282,8 +284,10 @@ class PublishBatch(Holdable):
     def memory_bytes(self) -> int:
         return BATCH_BYTES + len(self.topic) + len(self.data)
 
-    def delivery(self, at: int, qos: int) -> Delivery:
-        """One of the messages by itself, for receivers that get it at that QoS."""
+    def delivery(self, at: int, qos: int, identifiers: tuple[int, ...] = ()) -> Delivery:
+        """One of the messages by itself, for receivers that get it at that QoS with these subscription identifiers."""
+        if identifiers:
+            return self._special_delivery(at, qos, identifiers)
         if self._deliveries is _NO_DELIVERIES:
             self._deliveries = [None] * (3 * self.count)
         delivery = self._deliveries[3 * at + qos]
@@ -292,6 +296,15 @@ class PublishBatch(Holdable):
             if at < len(self.traces):
                 message.trace = self.traces[at]
             delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
+        return delivery
+
+    def _special_delivery(self, at: int, qos: int, identifiers: tuple[int, ...]) -> Delivery:
+        if self._special is None:
+            self._special = {}
+        key = (at, qos, identifiers)
+        delivery = self._special.get(key)
+        if delivery is None:
+            delivery = self._special[key] = Delivery(self.delivery(at, qos).message, qos, False, identifiers)
         return delivery
 
     def payload(self, at: int) -> bytes:
@@ -341,6 +354,10 @@ class PublishBatch(Holdable):
         """As `Delivery.forget_parts`."""
         self._forms = None
         self._identified = None
+        self._special = None
+        for delivery in self._deliveries:
+            if delivery is not None:
+                delivery.forget_parts()
 
     def _form(self, version: int, qos: int) -> "PublishBatch":
         """The same messages as packets of another version or QoS; made once."""

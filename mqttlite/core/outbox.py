@@ -7,8 +7,9 @@ to write and whose link is not blocked is in `OutboxEffects.dirty`, or the loop 
 from collections import deque
 from typing import Final, final
 
+from mqttlite.core.held_frame import NO_FRAME, HeldFrame
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, MAX_ALIASED_TOPIC_BYTES, ONCE_SEEN, SENDING_BYTES, Limits
-from mqttlite.core.memory import CHUNK_BYTES, FRAME_BYTES, MemoryAccount
+from mqttlite.core.memory import CHUNK_BYTES, FRAME_BYTES, PLACE_BYTES, MemoryAccount
 from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, count
 from mqttlite.core.tracer import BACKPRESSURE, NOT_TRACED, Tracer
 from mqttlite.wire.constants import V5
@@ -18,10 +19,12 @@ from mqttlite.wire.expiry import with_time_left
 class OutboxEffects:
     """What an outbox tells the loop driver: the part of `Effects` that it knows."""
 
-    __slots__ = ("dirty", "memory", "now", "overflowed", "tracer")
+    __slots__ = ("dirty", "latest_frame", "memory", "now", "overflowed", "tracer")
 
     def __init__(self, memory: MemoryAccount) -> None:
         self.memory: Final = memory
+        self.latest_frame = NO_FRAME
+        """The latest that a blocked outbox kept: the next outbox mostly keeps the same."""
         self.tracer: Tracer | None = None
         """Learns what happens; set by `Broker.watch`."""
         self.now = 0.0
@@ -69,7 +72,7 @@ class TopicAliases:
         return -alias
 
 
-_NO_BACKLOG: Final[deque[tuple[bytes, int, int, float]]] = deque()
+_NO_BACKLOG: Final[deque[HeldFrame]] = deque()
 """Nothing is ever added to it. It stands for the backlog of a link that was never blocked: a deque takes 600 bytes."""
 
 _ENTRY_BYTES: Final = 32
@@ -130,8 +133,7 @@ class Outbox:
         """How many topic aliases we may send to the client [MQTT-3.1.2-27]; 0 before 5.0."""
         self._aliases: TopicAliases | None = None
         self.chunks: list[bytes] = []
-        # Each entry: packets of one size, how many, the trace of one, and when they expire.
-        self._backlog: deque[tuple[bytes, int, int, float]] = _NO_BACKLOG
+        self._backlog = _NO_BACKLOG
         self._backlog_bytes = 0
         self._backlog_messages = 0
         self._chunk_bytes = 0
@@ -296,22 +298,23 @@ class Outbox:
         chunks = self.chunks
         moved = kept_bytes = moved_messages = sent = 0
         while backlog and moved < max_bytes:
-            piece, messages, trace, expires_at = backlog.popleft()
+            frame = backlog.popleft()
+            piece, messages = frame.piece, frame.messages
             moved += len(piece) + _ENTRY_BYTES
-            self._backlog_bytes -= self._memory.let_go_frame(piece)
+            self._backlog_bytes -= self._memory.let_go_frame(frame)
             moved_messages += messages
-            if expires_at:
-                if expires_at <= now:
-                    self._drop_expired(piece, messages, trace)
+            if frame.expires_at:
+                if frame.expires_at <= now:
+                    self._drop(frame, messages, EXPIRED, "")
                     continue
                 if self.version == V5:
                     moved += messages * SENDING_BYTES
-                    piece = with_time_left(piece, messages, max(1, int(expires_at - now + 0.5)))
+                    piece = with_time_left(piece, messages, max(1, int(frame.expires_at - now + 0.5)))
             chunks.append(piece)
             kept_bytes += len(piece) + CHUNK_BYTES
             sent += messages
-            if trace:
-                self.tell_sent(trace, 0)
+            if frame.trace:
+                self.tell_sent(frame.trace, 0)
         self._backlog_messages -= moved_messages
         self.sent_qos0 += sent
         self.draining = len(self._backlog) > 0
@@ -337,45 +340,48 @@ class Outbox:
         """Memory is short: drop the QoS 0 messages that wait for the link."""
         self._drop_kept(self._memory.detail())
 
-    def _drop_expired(self, piece: bytes, messages: int, trace: int) -> None:
-        count(self.drops, EXPIRED, messages)
-        tracer = self.effects.tracer
-        if tracer is not None:
-            tracer.on_dropped(trace, self.client_id, _topic_in(piece), EXPIRED, messages, "")
-
     def _hold(self, piece: bytes, messages: int, trace: int, expires_at: float) -> bool:
         limits = self._limits
-        size = len(piece) // messages
+        frame = self.effects.latest_frame
+        if frame.piece is not piece or frame.trace != trace:
+            frame = self.effects.latest_frame = HeldFrame(piece, messages, trace, expires_at)
         drop_oldest = limits.on_overflow == DROP_OLDEST
-        room = self._room(size, drop_oldest)
+        room = self._room(frame.size, drop_oldest)
         all_taken = room >= messages
         if not all_taken:
-            self._drop(piece, messages - room, trace, self._why_full(messages))
+            self._drop(frame, messages - room, BUFFER_FULL, self._why_full(messages))
             if limits.on_overflow == DISCONNECT:
                 self.effects.overflowed.append(self.number)
-            piece = piece[(messages - room) * size :] if drop_oldest else piece[: room * size]
-            messages = room
-        if messages:
-            if drop_oldest and all_taken:
-                self._drop_oldest(len(piece) + FRAME_BYTES, messages)
-            elif drop_oldest:  # some of the new messages are dropped, and all that were kept are older
-                self._drop_kept(self._why_full(0))
-            if self._backlog is _NO_BACKLOG:
-                self._backlog = deque()
-            self._backlog.append((piece, messages, trace, expires_at))
-            self._backlog_bytes += self._memory.hold_frame(piece)
-            self._backlog_messages += messages
-            self._note_high_water()
-            tracer = self.effects.tracer
-            if trace and tracer is not None:
-                waiting, most = self._backlog_messages, limits.max_outbox_messages
-                tracer.on_queued(trace, self.client_id, BACKPRESSURE, waiting, most)
+            if room == 0:
+                return False
+            frame = frame.last(room) if drop_oldest else frame.first(room)
+        if drop_oldest and all_taken:
+            self._drop_oldest(PLACE_BYTES + frame.memory_bytes(), messages)
+        elif drop_oldest:  # some of the new messages are dropped, and all that were kept are older
+            self._drop_kept(self._why_full(0))
+        self._keep(frame)
+        if self._backlog is _NO_BACKLOG:
+            self._backlog = deque()
+        self._backlog.append(frame)
+        self._note_high_water()
+        tracer = self.effects.tracer
+        if trace and tracer is not None:
+            waiting, most = self._backlog_messages, limits.max_outbox_messages
+            tracer.on_queued(trace, self.client_id, BACKPRESSURE, waiting, most)
         return all_taken
+
+    def _keep(self, frame: HeldFrame) -> None:
+        self._backlog_bytes += self._memory.hold_frame(frame)
+        self._backlog_messages += frame.messages
+
+    def _let_go(self, frame: HeldFrame) -> None:
+        self._backlog_bytes -= self._memory.let_go_frame(frame)
+        self._backlog_messages -= frame.messages
 
     def _room(self, size: int, in_place_of_the_kept: bool) -> int:
         """How many messages of that size still fit beside the kept ones, or in their place."""
         limits = self._limits
-        free_bytes = self._free_bytes() - FRAME_BYTES
+        free_bytes = self._free_bytes() - PLACE_BYTES - FRAME_BYTES
         free_messages = limits.max_outbox_messages - self._backlog_messages
         if in_place_of_the_kept:
             free_bytes += self._backlog_bytes
@@ -395,38 +401,33 @@ class Outbox:
         self._memory.used += size
 
     def _drop_kept(self, detail: str) -> None:
-        for piece, messages, trace, _expires_at in self._backlog:
-            self._drop(piece, messages, trace, detail)
-            self._memory.let_go_frame(piece)
+        for frame in self._backlog:
+            self._drop(frame, frame.messages, BUFFER_FULL, detail)
+            self._let_go(frame)
         self._backlog = _NO_BACKLOG
-        self._backlog_bytes = 0
-        self._backlog_messages = 0
 
     def _drop_oldest(self, size: int, messages: int) -> None:
         """Drop kept messages, the oldest first, until that many messages of `size` bytes in all fit or none is left."""
-        limits = self._limits
         while self._backlog:
             excess_bytes = size - self._free_bytes()
-            excess_messages = self._backlog_messages + messages - limits.max_outbox_messages
+            excess_messages = self._backlog_messages + messages - self._limits.max_outbox_messages
             if excess_bytes <= 0 and excess_messages <= 0:
                 return
-            piece, kept, trace, expires_at = self._backlog.popleft()
-            each = len(piece) // kept
-            dropped = min(kept, max(excess_messages, (excess_bytes + each - 1) // each))
-            self._drop(piece, dropped, trace, self._why_full(dropped))
-            self._backlog_bytes -= self._memory.let_go_frame(piece)
-            self._backlog_messages -= dropped
-            if dropped < kept:
-                rest = piece[dropped * each :]
-                self._backlog_bytes += self._memory.hold_frame(rest)
-                self._backlog.appendleft((rest, kept - dropped, trace, expires_at))
+            frame = self._backlog.popleft()
+            dropped = min(frame.messages, max(excess_messages, (excess_bytes + frame.size - 1) // frame.size))
+            self._drop(frame, dropped, BUFFER_FULL, self._why_full(messages))
+            self._let_go(frame)
+            if dropped < frame.messages:
+                rest = frame.last(frame.messages - dropped)
+                self._keep(rest)
+                self._backlog.appendleft(rest)
 
-    def _drop(self, piece: bytes, messages: int, trace: int, detail: str) -> None:
-        """Count messages of a piece for which there is no room, or no client any more, and tell the tracer."""
-        count(self.drops, BUFFER_FULL, messages)
+    def _drop(self, frame: HeldFrame, messages: int, reason: str, detail: str) -> None:
+        """Count messages of a frame that are dropped, and tell the tracer."""
+        count(self.drops, reason, messages)
         tracer = self.effects.tracer
         if tracer is not None:
-            tracer.on_dropped(trace, self.client_id, _topic_in(piece), BUFFER_FULL, messages, detail)
+            tracer.on_dropped(frame.trace, self.client_id, frame.topic(), reason, messages, detail)
 
     def _why_full(self, messages: int) -> str:
         """Which limit there is no room below for so many more messages."""
@@ -457,15 +458,6 @@ def _memory_of(chunks: list[bytes]) -> int:
     for chunk in chunks:
         size += len(chunk)
     return size
-
-
-def _topic_in(packets: bytes) -> bytes:
-    """The topic of the first of these PUBLISH packets."""
-    at = 1
-    while packets[at] > 127:
-        at += 1
-    at += 3
-    return packets[at : at + (packets[at - 2] << 8 | packets[at - 1])]
 
 
 NO_OUTBOXES: Final[list[Outbox]] = []

@@ -16,16 +16,16 @@ from mqttlite.core.limits import (
     RETAINED_SWEEP_S,
     Limits,
 )
-from mqttlite.core.memory import RETAINED_BYTES
+from mqttlite.core.memory import BUCKET_BYTES, RETAINED_BYTES, RETAINED_LEVEL_BYTES
 from mqttlite.core.message import Message
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.topics.names import is_own
-from mqttlite.topics.retained import RetainedMessages, Search
+from mqttlite.topics.retained import BUCKET_LEVELS, RetainedMessages, Search
 
 
 @final
 class RetainedStore:
-    __slots__ = ("_bytes", "_effects", "_limits", "_memory", "_messages", "_next_sweep", "_own")
+    __slots__ = ("_buckets", "_bytes", "_effects", "_limits", "_memory", "_messages", "_next_sweep", "_own")
 
     def __init__(self, effects: Effects, limits: Limits) -> None:
         self._effects: Final = effects
@@ -34,6 +34,7 @@ class RetainedStore:
         self._messages: Final[RetainedMessages[Message]] = RetainedMessages()
         self._own: Final[RetainedMessages[Message]] = RetainedMessages()
         self._bytes = 0
+        self._buckets = 0
         self._next_sweep = 0.0
 
     def __len__(self) -> int:
@@ -82,17 +83,15 @@ class RetainedStore:
             removed.superseded = True
             if is_own(topic):
                 return
-            size = _entry_bytes(removed)
-            self._memory.used -= size
-            self._bytes -= size + self._memory.let_go(removed)
+            self._bytes -= self._memory.let_go(removed)
+            self._charge(-_entry_bytes(topic))
             self._effects.changes.append(RemoveRetained(topic))
 
     def restore(self, message: Message) -> None:
         """Put back a message that a store kept."""
         self._messages.put(message.topic, message)
-        size = _entry_bytes(message)
-        self._memory.used += size
-        self._bytes += size + self._memory.hold(message)
+        self._bytes += self._memory.hold(message)
+        self._charge(_entry_bytes(message.topic))
 
     def replay(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...], at_once: bool) -> RetainedReplay:
         """What a new subscription gets: the messages that its filter matches [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
@@ -123,12 +122,19 @@ class RetainedStore:
 
     def _has_room(self, message: Message) -> bool:
         limits = self._limits
-        size = _entry_bytes(message) + message.memory_bytes()
+        size = _entry_bytes(message.topic) + message.memory_bytes()
         return (
             len(self._messages) < limits.max_retained_messages
             and self._bytes + size <= limits.max_retained_bytes
             and size <= self._memory.room_for(self._bytes)
         )
+
+    def _charge(self, size: int) -> None:
+        """The store takes so many bytes more, or less, beside its messages and what prefixes began or ended."""
+        size += (self._messages.buckets - self._buckets) * BUCKET_BYTES
+        self._buckets = self._messages.buckets
+        self._bytes += size
+        self._memory.used += size
 
     def _remove_expired(self) -> None:
         for message in self._messages.values():
@@ -136,6 +142,6 @@ class RetainedStore:
                 self.remove(message.topic)
 
 
-def _entry_bytes(message: Message) -> int:
-    """What the store takes for a message beside the message."""
-    return RETAINED_BYTES + 2 * len(message.topic)
+def _entry_bytes(topic: bytes) -> int:
+    """What the store takes for a message beside the message, and beside the prefixes that others share."""
+    return RETAINED_BYTES + 2 * len(topic) + RETAINED_LEVEL_BYTES * min(topic.count(b"/"), BUCKET_LEVELS)

@@ -72,7 +72,7 @@ class SessionRecord(Source):
         replaced = self.subscriptions.get(topic_filter)
         self.subscriptions[topic_filter] = subscription
         if replaced is None:
-            self._charge(SUBSCRIPTION_BYTES + 2 * len(topic_filter))
+            self._charge(_subscription_bytes(subscription))
         return replaced
 
     def pop_subscription(self, topic_filter: bytes) -> Subscription | None:
@@ -93,5 +93,9 @@ class SessionRecord(Source):
         self._memory.used += size
 
     def _uncharged(self, subscription: Subscription) -> Subscription:
-        self._charge(-SUBSCRIPTION_BYTES - 2 * len(subscription.topic_filter))
+        self._charge(-_subscription_bytes(subscription))
         return subscription
+
+
+def _subscription_bytes(subscription: Subscription) -> int:
+    return SUBSCRIPTION_BYTES + len(subscription.topic_filter) * 3 // 2
