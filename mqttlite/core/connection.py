@@ -233,6 +233,7 @@ class Connection:
 
     def release(self) -> None:
         """It has ended, and takes no memory any more."""
+        self.outbox.release()
         self._memory.used -= self._charged_bytes + self.input_bytes
         self._charged_bytes = self.input_bytes = 0
 

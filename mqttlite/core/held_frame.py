@@ -13,7 +13,7 @@ class HeldFrame(Holdable):
     __slots__ = ("expires_at", "messages", "piece", "trace")
 
     def __init__(self, piece: bytes, messages: int, trace: int, expires_at: float) -> None:
-        super().__init__()
+        super().__init__(FRAME_BYTES + len(piece))
         self.piece: Final = piece
         self.messages: Final = messages
         self.trace: Final = trace
@@ -23,9 +23,6 @@ class HeldFrame(Holdable):
     def size(self) -> int:
         """Bytes of each packet."""
         return len(self.piece) // self.messages
-
-    def memory_bytes(self) -> int:
-        return FRAME_BYTES + len(self.piece)
 
     def first(self, messages: int) -> "HeldFrame":
         """The first of the messages."""

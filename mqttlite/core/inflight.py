@@ -38,13 +38,6 @@ class Unacknowledged:
         assert self.delivery is not None
         return self.delivery.message
 
-    def held(self) -> Holdable:
-        """The message or the batch."""
-        if self.delivery is not None:
-            return self.delivery.message
-        assert self.run is not None
-        return self.run
-
 
 def is_watched(delivery: Delivery) -> bool:
     """Whether somebody learns that it was acknowledged: the tracer, or its origin."""
@@ -78,14 +71,17 @@ class Inflight:
         return self._messages
 
     def add(self, packet_id: int, delivery: Delivery, sequence: int) -> None:
+        self.size_bytes += self._memory.hold(delivery.message, INFLIGHT_BYTES)
         self._append(packet_id, Unacknowledged(delivery, None, 1, delivery.qos, sequence))
 
     def put(self, packet_id: int, message: Unacknowledged) -> None:
         """A message that was in flight before is so again."""
+        self.size_bytes += self._memory.hold(message.message(), INFLIGHT_BYTES)
         self._append(packet_id, message)
 
     def add_batch(self, first_id: int, run: PublishBatch, count: int, qos: int) -> None:
         """The first `count` messages of a run were sent at that QoS, with identifiers from `first_id` on."""
+        self.size_bytes += self._memory.hold(run, INFLIGHT_BYTES)
         self._append(first_id, Unacknowledged(None, run, count, qos, 0))
 
     def find(self, packet_id: int) -> Unacknowledged | None:
@@ -114,7 +110,11 @@ class Inflight:
                 break
             left -= sent.count
             self._first = sent.next
-            self._let_go(sent)
+            delivery = sent.delivery
+            if delivery is not None:
+                self.size_bytes -= self._memory.let_go(delivery.message, INFLIGHT_BYTES)
+            else:
+                self._let_go(sent)
         if self._first is None:
             self._last = None
         acknowledged -= left
@@ -141,16 +141,12 @@ class Inflight:
         self._messages = {}
         return messages
 
-    def _hold(self, sent: Unacknowledged) -> None:
-        self._memory.used += INFLIGHT_BYTES
-        self.size_bytes += INFLIGHT_BYTES + self._memory.hold(sent.held())
-
     def _let_go(self, sent: Unacknowledged) -> None:
-        self._memory.used -= INFLIGHT_BYTES
-        self.size_bytes -= INFLIGHT_BYTES + self._memory.let_go(sent.held())
+        held: Holdable | None = sent.run if sent.delivery is None else sent.delivery.message
+        assert held is not None
+        self.size_bytes -= self._memory.let_go(held, INFLIGHT_BYTES)
 
     def _append(self, first_id: int, sent: Unacknowledged) -> None:
-        self._hold(sent)
         if self._count and first_id != self._first_id + self._count:
             self._scatter()
         if self._last is None:
@@ -176,9 +172,9 @@ class Inflight:
                 run = sent.run
                 assert run is not None
                 for at in range(sent.at, sent.at + sent.count):
-                    single = Unacknowledged(run.delivery(at, sent.qos), None, 1, sent.qos, 0)
-                    self._hold(single)
-                    self._messages[packet_id] = single
+                    delivery = run.delivery(at, sent.qos)
+                    self.size_bytes += self._memory.hold(delivery.message, INFLIGHT_BYTES)
+                    self._messages[packet_id] = Unacknowledged(delivery, None, 1, sent.qos, 0)
                     packet_id += 1
                 self._let_go(sent)
             sent = self._first

@@ -52,16 +52,13 @@ prefix of topics."""
 
 
 class Holdable:
-    """What several sessions may hold at a time. The account counts them."""
+    """What several sessions may hold at a time: what it takes in memory, and how many hold it now."""
 
-    __slots__ = ("holders",)
+    __slots__ = ("holders", "memory_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, memory_bytes: int) -> None:
+        self.memory_bytes: Final = memory_bytes
         self.holders = 0
-
-    def memory_bytes(self) -> int:
-        """What it takes in memory, once."""
-        raise AssertionError("each kind has its own size")
 
 
 @final
@@ -95,35 +92,31 @@ class MemoryAccount:
         """Says beside a drop reason that memory is short."""
         return f"memory: {self.used}/{self.limit} bytes"
 
-    def hold(self, what: Holdable) -> int:
-        """One more holder of a message or batch; its size."""
-        size = what.memory_bytes()
-        if what.holders == 0:
-            self.used += size
+    def hold(self, what: Holdable, place_bytes: int = 0) -> int:
+        """One more holder of a message or batch, and the place it takes there; the size of both."""
+        size = what.memory_bytes
+        self.used += place_bytes if what.holders else place_bytes + size
         what.holders += 1
-        return size
+        return place_bytes + size
 
-    def let_go(self, what: Holdable) -> int:
-        """One holder less; its size."""
-        size = what.memory_bytes()
+    def let_go(self, what: Holdable, place_bytes: int = 0) -> int:
+        """One holder less; the same size."""
+        size = what.memory_bytes
         what.holders -= 1
-        if what.holders == 0:
-            self.used -= size
-        return size
+        self.used -= place_bytes if what.holders else place_bytes + size
+        return place_bytes + size
 
     def hold_frame(self, frame: Holdable) -> int:
         """An outbox keeps QoS 0 messages, which may be dropped; what that counts for the outbox."""
         before = self.used
-        self.used += PLACE_BYTES
-        size = PLACE_BYTES + self.hold(frame)
+        size = self.hold(frame, PLACE_BYTES)
         self.droppable += self.used - before
         return size
 
     def let_go_frame(self, frame: Holdable) -> int:
         """The opposite; the same size."""
         before = self.used
-        self.used -= PLACE_BYTES
-        size = PLACE_BYTES + self.let_go(frame)
+        size = self.let_go(frame, PLACE_BYTES)
         self.droppable += self.used - before
         return size
 

@@ -91,7 +91,11 @@ class Message(Holdable):
         expires_at: float = 0.0,
         raw: RawProperties | None = None,
     ) -> None:
-        super().__init__()
+        size = len(topic) + len(payload)
+        if raw is not None or properties is not NONE:
+            super().__init__(MESSAGE_BYTES + size + _properties_memory(properties, raw))
+        else:
+            super().__init__(MESSAGE_BYTES + size)
         self.topic: Final = topic
         self.payload: Final = payload
         self.qos: Final = qos
@@ -99,7 +103,6 @@ class Message(Holdable):
         self._properties: Final = properties
         self.expires_at: Final = expires_at
         self.raw: Final = raw
-        size = len(topic) + len(payload)
         self._size: Final = size if properties is NONE else size + max(0, properties.size() - UNCOUNTED_BYTES)
         self.superseded = False
         """A retained message that another has replaced: who still waits for it need not get it."""
@@ -122,21 +125,18 @@ class Message(Holdable):
         """What it is counted as where bytes are limited: the same with a raw as with the properties that it holds."""
         return self._size
 
-    def memory_bytes(self) -> int:
-        size = MESSAGE_BYTES + len(self.topic) + len(self.payload)
-        if self.raw is not None:
-            return size if self.raw is NO_PROPERTIES else size + _RAW_BYTES + len(self.raw.data)
-        properties = self._properties
-        if properties is NONE:
-            return size
-        return size + _PROPERTIES_BYTES + properties.size()
-
     def expired(self, now: float) -> bool:
         return 0.0 < self.expires_at <= now
 
     def untraced(self) -> "Message":
         """The same message, which nobody follows."""
         return Message(self.topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
+
+
+def _properties_memory(properties: Properties, raw: RawProperties | None) -> int:
+    if raw is None:
+        return _PROPERTIES_BYTES + properties.size()
+    return 0 if raw is NO_PROPERTIES else _RAW_BYTES + len(raw.data)
 
 
 class Origin(Protocol):
@@ -258,7 +258,7 @@ class PublishBatch(Holdable):
         raw: RawProperties = NO_PROPERTIES,
         expires_at: float = 0.0,
     ) -> None:
-        super().__init__()
+        super().__init__(BATCH_BYTES + len(topic) + len(data))
         self.topic: Final = topic
         self.data: Final = data
         self.size: Final = size
@@ -280,9 +280,6 @@ class PublishBatch(Holdable):
     def message_bytes(self) -> int:
         """What each of the messages is counted as where bytes are limited."""
         return len(self.topic) + self.size - self.head
-
-    def memory_bytes(self) -> int:
-        return BATCH_BYTES + len(self.topic) + len(self.data)
 
     def delivery(self, at: int, qos: int, identifiers: tuple[int, ...] = ()) -> Delivery:
         """One of the messages by itself, for receivers that get it at that QoS with these subscription identifiers."""

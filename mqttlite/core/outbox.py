@@ -332,6 +332,9 @@ class Outbox:
     def give_up(self) -> None:
         """The connection ends: drop and count the QoS 0 messages that still wait for the link."""
         self._drop_kept("")
+
+    def release(self) -> None:
+        """The connection has ended: what it still sends is not charged to anybody."""
         self._charge(-self._chunk_bytes)
         self._memory.used -= self._link_bytes
         self._link_bytes = 0
@@ -356,7 +359,7 @@ class Outbox:
                 return False
             frame = frame.last(room) if drop_oldest else frame.first(room)
         if drop_oldest and all_taken:
-            self._drop_oldest(PLACE_BYTES + frame.memory_bytes(), messages)
+            self._drop_oldest(PLACE_BYTES + frame.memory_bytes, messages)
         elif drop_oldest:  # some of the new messages are dropped, and all that were kept are older
             self._drop_kept(self._why_full(0))
         self._keep(frame)

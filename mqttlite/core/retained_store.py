@@ -58,40 +58,34 @@ class RetainedStore:
         """
         if message.trace:
             message = message.untraced()
-        self.remove(message.topic)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
+        own = is_own(message.topic)
+        size = 0 if own else _entry_bytes(message.topic)
+        self._remove(message.topic, own, size)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
         if not message.payload:
             return True  # [MQTT-3.3.1-7]
-        if is_own(message.topic):
+        if own:
             if len(self._own) >= MAX_OWN_RETAINED:
                 return False
             self._own.put(message.topic, message)
             return True
-        if not self._has_room(message):
+        if not self._has_room(message, size):
             if self._effects.now >= self._next_sweep:
                 self._next_sweep = self._effects.now + RETAINED_SWEEP_S
                 self._remove_expired()
-            if not self._has_room(message):
+            if not self._has_room(message, size):
                 return False
-        self.restore(message)
+        self._add(message, size)
         self._effects.changes.append(SaveRetained(message))
         return True
 
     def remove(self, topic: bytes) -> None:
         """Remove the message of a topic, if there is one."""
-        removed = self._kept(topic).remove(topic)
-        if removed is not None:
-            removed.superseded = True
-            if is_own(topic):
-                return
-            self._bytes -= self._memory.let_go(removed)
-            self._charge(-_entry_bytes(topic))
-            self._effects.changes.append(RemoveRetained(topic))
+        own = is_own(topic)
+        self._remove(topic, own, 0 if own else _entry_bytes(topic))
 
     def restore(self, message: Message) -> None:
         """Put back a message that a store kept."""
-        self._messages.put(message.topic, message)
-        self._bytes += self._memory.hold(message)
-        self._charge(_entry_bytes(message.topic))
+        self._add(message, _entry_bytes(message.topic))
 
     def replay(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...], at_once: bool) -> RetainedReplay:
         """What a new subscription gets: the messages that its filter matches [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
@@ -120,21 +114,39 @@ class RetainedStore:
         """Where the messages of a topic, or of a filter, are."""
         return self._own if is_own(topic) else self._messages
 
-    def _has_room(self, message: Message) -> bool:
+    def _add(self, message: Message, size: int) -> None:
+        """Keep a message, whose entry takes that many bytes."""
+        self._messages.put(message.topic, message)
+        self._bytes += self._memory.hold(message, size)
+        if self._messages.buckets != self._buckets:
+            self._charge_buckets()
+
+    def _remove(self, topic: bytes, own: bool, size: int) -> None:
+        """Remove the message of a topic, if there is one, whose entry takes that many bytes."""
+        removed = (self._own if own else self._messages).remove(topic)
+        if removed is None:
+            return
+        removed.superseded = True
+        if not own:
+            self._bytes -= self._memory.let_go(removed, size)
+            if self._messages.buckets != self._buckets:
+                self._charge_buckets()
+            self._effects.changes.append(RemoveRetained(topic))
+
+    def _charge_buckets(self) -> None:
+        size = (self._messages.buckets - self._buckets) * BUCKET_BYTES
+        self._buckets = self._messages.buckets
+        self._bytes += size
+        self._memory.used += size
+
+    def _has_room(self, message: Message, size: int) -> bool:
         limits = self._limits
-        size = _entry_bytes(message.topic) + message.memory_bytes()
+        size += message.memory_bytes
         return (
             len(self._messages) < limits.max_retained_messages
             and self._bytes + size <= limits.max_retained_bytes
             and size <= self._memory.room_for(self._bytes)
         )
-
-    def _charge(self, size: int) -> None:
-        """The store takes so many bytes more, or less, beside its messages and what prefixes began or ended."""
-        size += (self._messages.buckets - self._buckets) * BUCKET_BYTES
-        self._buckets = self._messages.buckets
-        self._bytes += size
-        self._memory.used += size
 
     def _remove_expired(self) -> None:
         for message in self._messages.values():

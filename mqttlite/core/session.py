@@ -185,14 +185,16 @@ class Session(SessionRecord):
         [MQTT-4.5.0-1] [MQTT-4.9.0-2]; where others wait it goes behind them [MQTT-4.6.0-5] [MQTT-4.6.0-6].
         """
         outbox = self.outbox
+        window = self.window
         if (
             outbox is None
             or outbox.blocked
-            or not self.window.is_open
+            or window.quota <= 0
+            or window.inflight.size_bytes > self._limits.max_inflight_bytes
             or self.queue.deliveries
-            or self.window.resend
+            or window.resend
             or self._replays
-            or self._memory.is_full()
+            or self._memory.used >= self._memory.limit
         ):
             return QUEUED if self._enqueue(delivery) else DROPPED
         self._send(outbox, delivery, self.queue.pass_by(), False)
@@ -222,7 +224,7 @@ class Session(SessionRecord):
         """Whether `deliver` would take a message without dropping another."""
         outbox = self.outbox
         waits = outbox is None or self._must_wait(outbox)
-        return not waits or self._fits(delivery.message.memory_bytes())
+        return not waits or self._fits(delivery.message.memory_bytes)
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
         """Messages for the client are dropped: count them, and tell the tracer."""
@@ -411,7 +413,7 @@ class Session(SessionRecord):
             self.drop(SESSION_EXPIRED, 1, delivery.message.topic, delivery.message.trace)
             return False
         limits = self._limits
-        size = delivery.message.memory_bytes()
+        size = delivery.message.memory_bytes
         if limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:
             while self.queue.deliveries and not self._fits(size):
                 self._drop_for_want_of_room(self.queue.deliveries[0].message)

@@ -37,15 +37,13 @@ class SessionQueue:
         if self.deliveries is _EMPTY:
             self.deliveries = deque()
         self.deliveries.append(delivery)
-        self._memory.used += ENTRY_BYTES
-        self.size_bytes += ENTRY_BYTES + self._memory.hold(delivery.message)
+        self.size_bytes += self._memory.hold(delivery.message, ENTRY_BYTES)
         return self.first + len(self.deliveries) - 1
 
     def pop(self) -> Delivery:
         """Take out the first message, whose sequence was `first`."""
         delivery = self.deliveries.popleft()
-        self._memory.used -= ENTRY_BYTES
-        self.size_bytes -= ENTRY_BYTES + self._memory.let_go(delivery.message)
+        self.size_bytes -= self._memory.let_go(delivery.message, ENTRY_BYTES)
         self.first += 1
         return delivery
 

@@ -72,7 +72,9 @@ class SessionRecord(Source):
         replaced = self.subscriptions.get(topic_filter)
         self.subscriptions[topic_filter] = subscription
         if replaced is None:
-            self._charge(_subscription_bytes(subscription))
+            size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
+            self.base_bytes += size
+            self._memory.used += size
         return replaced
 
     def pop_subscription(self, topic_filter: bytes) -> Subscription | None:
@@ -93,9 +95,5 @@ class SessionRecord(Source):
         self._memory.used += size
 
     def _uncharged(self, subscription: Subscription) -> Subscription:
-        self._charge(-_subscription_bytes(subscription))
+        self._charge(-SUBSCRIPTION_BYTES - (len(subscription.topic_filter) * 3 // 2))
         return subscription
-
-
-def _subscription_bytes(subscription: Subscription) -> int:
-    return SUBSCRIPTION_BYTES + len(subscription.topic_filter) * 3 // 2

@@ -68,7 +68,7 @@ class Window:
         again = self.inflight.take_all()
         came_back = list(again.values())
         for each in came_back:
-            self.resend_bytes += INFLIGHT_BYTES + each.message().memory_bytes()
+            self.resend_bytes += INFLIGHT_BYTES + each.message().memory_bytes
         again.update(self.resend)
         self.resend = again
         self.inflight.watched = 0
@@ -123,8 +123,7 @@ class Window:
     def pop_resend(self, packet_id: int) -> Unacknowledged:
         """Take out a message that is to be sent again."""
         message = self.resend.pop(packet_id)
-        self._memory.used -= INFLIGHT_BYTES
-        self.resend_bytes -= INFLIGHT_BYTES + self._memory.let_go(message.message())
+        self.resend_bytes -= self._memory.let_go(message.message(), INFLIGHT_BYTES)
         return message
 
     def restore(self, packet_id: int, delivery: Delivery, sequence: int) -> None:
@@ -132,8 +131,7 @@ class Window:
         if self.resend is _NONE:
             self.resend = {}
         self.resend[packet_id] = Unacknowledged(delivery, None, 1, delivery.qos, sequence)
-        self._memory.used += INFLIGHT_BYTES
-        self.resend_bytes += INFLIGHT_BYTES + self._memory.hold(delivery.message)
+        self.resend_bytes += self._memory.hold(delivery.message, INFLIGHT_BYTES)
         self.continue_at(packet_id + 1 if packet_id < 65_535 else 1)
 
     def continue_at(self, packet_id: int) -> None:
