@@ -370,6 +370,7 @@ class Broker:
 
     def _charge_input(self, connection: Connection) -> None:
         if connection.state == CLOSED:
+            connection.framer.clear()
             return
         try:
             connection.charge_input()

@@ -236,6 +236,8 @@ class Connection:
         self.outbox.release()
         self._memory.used -= self._charged_bytes + self.input_bytes
         self._charged_bytes = self.input_bytes = 0
+        self.framer.clear()
+        self.aliases.clear()
 
     def check_size(self, frame: bytes, name: str) -> None:
         """A required response larger than the client's Maximum Packet Size: raises `PacketTooLarge`, which closes the

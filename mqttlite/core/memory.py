@@ -44,11 +44,9 @@ SESSION_BYTES: Final = 1_400
 SUBSCRIPTION_BYTES: Final = 160
 """A subscription, and its part of the tree, beside one and a half of its topic filter."""
 
-RETAINED_BYTES: Final = 60
-RETAINED_LEVEL_BYTES: Final = 60
+RETAINED_BYTES: Final = 160
 BUCKET_BYTES: Final = 280
-"""What a retained message takes in the tables beside its topic twice, for itself and for each level of its topic; and a
-prefix of topics."""
+"""What a retained message takes in the tables beside its topic twice, and what a prefix of topics takes."""
 
 
 class Holdable:
@@ -65,10 +63,13 @@ class Holdable:
 class MemoryAccount:
     """`limit` is in bytes; 0: none."""
 
-    __slots__ = ("droppable", "enough_below", "limit", "shed_above", "used")
+    __slots__ = ("_shared", "droppable", "enough_below", "half", "limit", "shed_above", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit or NO_LIMIT
+        self._shared: Final = self.limit // 16 * 15
+        self.half: Final = self._shared // 2
+        """While no more is in use, `room_for` any holder is left: it holds no more than all."""
         self.shed_above: Final = self.limit // 8 * 7
         """With more in use, the outboxes that hold most lose their QoS 0 messages: the rest is for newcomers."""
         self.enough_below: Final = self.limit // 4 * 3
@@ -81,9 +82,10 @@ class MemoryAccount:
         """How many more bytes a holder may take that holds so many already.
 
         A holder may have as much in all as nobody has taken (the dynamic threshold of Choudhury and Hahne, 1998): the
-        less is left, the sooner large holders are refused, while small ones still find room.
+        less is left, the sooner large holders are refused, while small ones still find room. A sixteenth stays for new
+        connections and sessions.
         """
-        return self.limit - self.used - held
+        return self._shared - self.used - held
 
     def is_full(self) -> bool:
         return self.used >= self.limit

@@ -16,11 +16,11 @@ from mqttlite.core.limits import (
     RETAINED_SWEEP_S,
     Limits,
 )
-from mqttlite.core.memory import BUCKET_BYTES, RETAINED_BYTES, RETAINED_LEVEL_BYTES
+from mqttlite.core.memory import BUCKET_BYTES, RETAINED_BYTES
 from mqttlite.core.message import Message
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.topics.names import is_own
-from mqttlite.topics.retained import BUCKET_LEVELS, RetainedMessages, Search
+from mqttlite.topics.retained import RetainedMessages, Search
 
 
 @final
@@ -156,4 +156,4 @@ class RetainedStore:
 
 def _entry_bytes(topic: bytes) -> int:
     """What the store takes for a message beside the message, and beside the prefixes that others share."""
-    return RETAINED_BYTES + 2 * len(topic) + RETAINED_LEVEL_BYTES * min(topic.count(b"/"), BUCKET_LEVELS)
+    return RETAINED_BYTES + 2 * len(topic)

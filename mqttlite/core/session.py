@@ -194,7 +194,7 @@ class Session(SessionRecord):
             or self.queue.deliveries
             or window.resend
             or self._replays
-            or self._memory.used >= self._memory.limit
+            or (self._memory.used > self._memory.half and self._memory.room_for(self.held_bytes) <= 0)
         ):
             return QUEUED if self._enqueue(delivery) else DROPPED
         self._send(outbox, delivery, self.queue.pass_by(), False)
@@ -299,7 +299,9 @@ class Session(SessionRecord):
     def _must_wait(self, outbox: Outbox) -> bool:
         """Whether a message cannot be sent now."""
         window = self.window
-        if outbox.blocked or not window.is_open or self.queue.deliveries or window.resend or self._memory.is_full():
+        if outbox.blocked or not window.is_open or self.queue.deliveries or window.resend:
+            return True
+        if self._memory.room_for(self.held_bytes) <= 0:
             return True
         return len(self._replays) > 0
 

@@ -80,11 +80,17 @@ class SessionRecord(Source):
     def pop_subscription(self, topic_filter: bytes) -> Subscription | None:
         """Take out the subscription with that filter; None if there is none."""
         subscription = self.subscriptions.pop(topic_filter, None)
-        return subscription if subscription is None else self._uncharged(subscription)
+        if subscription is not None:
+            size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
+            self.base_bytes -= size
+            self._memory.used -= size
+        return subscription
 
     def pop_last_subscription(self) -> Subscription:
         """Take out one of the subscriptions; there are some."""
-        return self._uncharged(self.subscriptions.popitem()[1])
+        topic_filter, subscription = self.subscriptions.popitem()
+        self._charge(-SUBSCRIPTION_BYTES - (len(topic_filter) * 3 // 2))
+        return subscription
 
     def release(self) -> None:
         """The session is over, and nothing of it is left."""
@@ -93,7 +99,3 @@ class SessionRecord(Source):
     def _charge(self, size: int) -> None:
         self.base_bytes += size
         self._memory.used += size
-
-    def _uncharged(self, subscription: Subscription) -> Subscription:
-        self._charge(-SUBSCRIPTION_BYTES - (len(subscription.topic_filter) * 3 // 2))
-        return subscription

@@ -293,8 +293,8 @@ class Delivery(RuleBasedStateMachine):
             assert len(session.inflight) + len(session.released) <= window
             assert not session.inflight.by_id().keys() & {*session.window.resend, *session.released.all()}
             assert not session.window.resend.keys() & {*session.released.all()}
-            again = sum(INFLIGHT_BYTES + each.message().memory_bytes() for each in session.window.resend.values())
-            waiting = sum(ENTRY_BYTES + each.message.memory_bytes() for each in session.queue.deliveries)
+            again = sum(INFLIGHT_BYTES + each.message().memory_bytes for each in session.window.resend.values())
+            waiting = sum(ENTRY_BYTES + each.message.memory_bytes for each in session.queue.deliveries)
             assert session.queued_bytes == again + waiting
             if not session.outbox.blocked and session.quota > 0:
                 assert not session.queued, "nothing waits that could be sent"

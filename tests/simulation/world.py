@@ -100,7 +100,6 @@ class World:
             topic_alias_maximum=rng.choice([0, 2, 10]),
             max_topic_aliases=rng.choice([0, 1, 2, 32]),
             max_inflight=rng.choice([1, 3, 1_000]),
-            max_inflight_bytes=rng.choice([0, 3 * (MESSAGE_BYTES + INFLIGHT_BYTES), 1_000_000]),
             max_queued_messages=1_000 if large_queues else rng.choice([0, 1, 5, 20]),
             max_queued_bytes=1_000_000 if large_queues else rng.choice([0, 1, 4, 30]) * (MESSAGE_BYTES + 100),
             max_outbox_bytes=rng.choice([1_024, 1_024 + 8 * FRAME_BYTES, 1_000_000]),
@@ -111,6 +110,7 @@ class World:
             max_route_cache_bytes=rng.choice([0, 2_000, 1_000_000]),
             server_keep_alive_s=rng.choice([0, 0, 30]),
             max_session_expiry_s=rng.choice([0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 100]),
+            max_inflight_bytes=[1_000_000, 0, 1_000_000, 3 * (MESSAGE_BYTES + INFLIGHT_BYTES)][seed % 4],
         )
         self.trace: list[str] = [f"limits {self.limits}"]
         self.policies = {"*": rng.choice(["round_robin", "least_inflight", "hash_topic"])}
@@ -788,8 +788,8 @@ class World:
             assert own.subscriptions.keys() == session.subscriptions.keys()
             assert (own.outbox is None) == (session.conn is None)
             assert len(own.queue) + len(own.window.resend) <= limits.max_queued_messages + limits.max_inflight
-            again = sum(INFLIGHT_BYTES + each.message().memory_bytes() for each in own.window.resend.values())
-            waiting = sum(ENTRY_BYTES + delivery.message.memory_bytes() for delivery in own.queue.deliveries)
+            again = sum(INFLIGHT_BYTES + each.message().memory_bytes for each in own.window.resend.values())
+            waiting = sum(ENTRY_BYTES + delivery.message.memory_bytes for delivery in own.queue.deliveries)
             assert own.queued_bytes == again + waiting
             assert own.durable == session.durable
         for link in self.links.values():

@@ -243,14 +243,15 @@ def test_all_is_given_back() -> None:
 
 
 def test_a_holder_may_have_as_much_as_nobody_has_taken() -> None:
-    memory = MemoryAccount(1_000)
-    assert memory.room_for(0) == 1_000
-    memory.used = 500
+    memory = MemoryAccount(1_600)
+    assert memory.room_for(0) == 1_500, "a sixteenth is left for newcomers"
+    memory.used = 1_000
     assert memory.room_for(400) == 100
     assert memory.room_for(500) == 0
     assert memory.room_for(600) < 0
+    memory.used = 1_599
     assert not memory.is_full()
-    memory.used = 1_000
+    memory.used = 1_600
     assert memory.is_full()
 
 
