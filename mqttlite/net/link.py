@@ -32,7 +32,8 @@ UNWRITTEN_BYTES: Final = 8 * 1_048_576
 more, the link is not read until the receivers have their bytes: some milliseconds of writes."""
 
 WRITE_BUFFER_BYTES: Final = 262_144
-"""What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again."""
+"""What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again. With
+small outboxes it is a quarter of `max_outbox_bytes`, because the client has both."""
 
 LINGER_S: Final = 5.0
 """How long a closed link may take to send its last bytes to a client that does not read them, and to see it leave."""
@@ -208,7 +209,8 @@ class Link(LinkPort):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.made = True
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES // 4)
+        most = min(WRITE_BUFFER_BYTES, self._broker.limits.max_outbox_bytes // 4)
+        self._transport.set_write_buffer_limits(most, most // 4)
         self.address = self.address or format_address(transport.get_extra_info("peername"))
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if tls is not None:

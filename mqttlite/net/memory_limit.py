@@ -15,17 +15,17 @@ _GROUP_ROOT: Final = Path("/sys/fs/cgroup")
 def usable_memory() -> int:
     """Bytes of memory: the least of what the machine has, the control groups allow (versions 1 and 2) and
     `RLIMIT_AS` and `RLIMIT_DATA` say."""
-    return min([_physical(), *_group_limits(), *_process_limits()])
+    return min([physical_memory(), *group_limits(), *process_limits()])
 
 
-def _physical() -> int:
+def physical_memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows has no `sysconf`
         return UNKNOWN
 
 
-def _group_limits(groups: Path = _GROUPS, root: Path = _GROUP_ROOT) -> list[int]:
+def group_limits(groups: Path = _GROUPS, root: Path = _GROUP_ROOT) -> list[int]:
     """The limits of the process's control group and of all above it."""
     found: list[int] = []
     with contextlib.suppress(OSError):
@@ -46,7 +46,7 @@ def _group_limits(groups: Path = _GROUPS, root: Path = _GROUP_ROOT) -> list[int]
     return found
 
 
-def _process_limits() -> list[int]:
+def process_limits() -> list[int]:
     try:
         import resource
     except ImportError:  # Windows
