@@ -29,7 +29,7 @@ class Limits:
     max_inflight: int = 1_000
     """QoS 1 and 2 messages unacknowledged by a client, where its own Receive Maximum is not smaller."""
     max_inflight_bytes: int = 64 * 1_048_576
-    """The same in bytes of memory, for one client; with that much unacknowledged, the next messages wait."""
+    """The same in bytes of memory, for one client; with more than that unacknowledged, the next messages wait."""
     max_queued_messages: int = 10_000
     """QoS 1 and 2 messages waiting for one session, offline or behind its window: bounds what a client that never comes
     back may cost. Each takes sixteen bytes beside the message, which sessions share, so there may be millions."""
@@ -37,7 +37,8 @@ class Limits:
     """The same in bytes of memory, so that large messages do not get 10 000 places. A message takes about 300 bytes
     beside its topic and payload."""
     max_outbox_bytes: int = 4 * 1_048_576
-    """Bytes of memory waiting for a client whose socket takes none: what a frozen subscriber may cost. A QoS 0 message
+    """Bytes of memory waiting for a client whose socket takes none, with what its socket has not sent: what a frozen
+    subscriber may cost. A QoS 0 message
     that came alone takes about 115 bytes beside its packet."""
     max_outbox_messages: int = 100_000
     """QoS 0 messages waiting for such a client."""

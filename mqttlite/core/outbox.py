@@ -335,6 +335,7 @@ class Outbox:
 
     def release(self) -> None:
         """The connection has ended: what it still sends is not charged to anybody."""
+        self.blocked = False
         self._charge(-self._chunk_bytes)
         self._memory.used -= self._link_bytes
         self._link_bytes = 0

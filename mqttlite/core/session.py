@@ -20,6 +20,7 @@ from mqttlite.core.limits import (
     SENDING_BYTES,
     Limits,
 )
+from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.packet_ids import PacketIds
@@ -224,7 +225,7 @@ class Session(SessionRecord):
         """Whether `deliver` would take a message without dropping another."""
         outbox = self.outbox
         waits = outbox is None or self._must_wait(outbox)
-        return not waits or self._fits(delivery.message.memory_bytes)
+        return not waits or self._fits(ENTRY_BYTES + delivery.message.memory_bytes)
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
         """Messages for the client are dropped: count them, and tell the tracer."""
@@ -415,7 +416,7 @@ class Session(SessionRecord):
             self.drop(SESSION_EXPIRED, 1, delivery.message.topic, delivery.message.trace)
             return False
         limits = self._limits
-        size = delivery.message.memory_bytes
+        size = ENTRY_BYTES + delivery.message.memory_bytes
         if limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:
             while self.queue.deliveries and not self._fits(size):
                 self._drop_for_want_of_room(self.queue.deliveries[0].message)

@@ -182,8 +182,8 @@ class Sessions:
             count(self._router.drops.by_reason, reason, messages)
         if session.durable:
             self._effects.record(EndSession(session.client_id))
-        self._jobs.start(SessionEnd(session, self._routes, self._router, self._effects))
         will = session.take_will()
+        self._jobs.start(SessionEnd(session, self._routes, self._router, self._effects))
         if will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
             self._publish_will(session, will)
 

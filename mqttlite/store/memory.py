@@ -27,7 +27,7 @@ from mqttlite.core.changes import (
     Sent,
     Settled,
 )
-from mqttlite.core.message import Delivery
+from mqttlite.core.message import Delivery, Message
 
 LOAD_BATCH: Final = 1_000
 """Changes that `load` gives at a time."""
@@ -79,6 +79,33 @@ class _Session:
         return self.queue.popleft()
 
 
+class _Copies:
+    """Messages for another broker. What several sessions share in the store they share here."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, Message] = {}
+        self._deliveries: dict[int, Delivery] = {}
+
+    def of(self, change: Change) -> Change:
+        if isinstance(change, SaveRetained):
+            return SaveRetained(self._message(change.message))
+        if not isinstance(change, Enqueue):
+            return change
+        former = change.delivery
+        delivery = self._deliveries.get(id(former))
+        if delivery is None:
+            message = self._message(former.message)
+            delivery = Delivery(message, former.qos, former.retain, former.identifiers)
+            self._deliveries[id(former)] = delivery
+        return Enqueue(change.client_id, change.sequence, delivery, change.packet_id)
+
+    def _message(self, former: Message) -> Message:
+        message = self._messages.get(id(former))
+        if message is None:
+            message = self._messages[id(former)] = former.untraced()
+        return message
+
+
 class MemoryStore:
     """A `Store` in two dictionaries. Its size is bounded by the broker's own limits on what it may be asked to keep."""
 
@@ -91,10 +118,12 @@ class MemoryStore:
             self._apply(change)
 
     def load(self) -> Iterator[list[Change]]:
+        """The messages are copies: those of the store belong to the broker that published them."""
+        copies = _Copies()
         sessions = chain.from_iterable(session.changes() for session in self._sessions.values())
         everything = chain(self._retained.values(), sessions)
         while batch := list(islice(everything, LOAD_BATCH)):
-            yield batch
+            yield [copies.of(change) for change in batch]
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, SaveRetained):

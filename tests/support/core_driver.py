@@ -37,7 +37,6 @@ from mqttlite.wire.packets import (
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
 from tests.support.memory import assert_nothing_is_held, end_everything
-from tests.support.stores import copied
 
 START = 1_000_000.0
 
@@ -62,7 +61,7 @@ class World:
         """The latest question of each connection."""
         self.clients: dict[int, Client] = {}
         self._answers: list[tuple[Client, bytes]] = []
-        self.broker.restore(copied(self.store.load()), now)
+        self.broker.restore(self.store.load(), now)
 
     def open(
         self,

@@ -1,10 +1,8 @@
 """Stores that do not behave: one that commits when the test says so, and fails when it says so."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
 
-from mqttlite.core.changes import Change, Enqueue, SaveRetained
-from mqttlite.core.message import Delivery, Message
+from mqttlite.core.changes import Change
 from mqttlite.core.ports import Store
 from mqttlite.store.memory import MemoryStore
 
@@ -12,37 +10,6 @@ from mqttlite.store.memory import MemoryStore
 def loaded(store: Store) -> list[Change]:
     """All that a store kept."""
     return [change for batch in store.load() for change in batch]
-
-
-def copied(batches: Iterable[list[Change]]) -> Iterator[list[Change]]:
-    """What a memory store kept, as another store would read it: with messages of their own, for in the store's messages
-    the former broker has counted who holds them, and without their origins, which are that broker's. What several
-    sessions have in common, they have in common here."""
-    messages: dict[int, Message] = {}
-    deliveries: dict[int, Delivery] = {}
-    for changes in batches:
-        yield [_copy_of(change, messages, deliveries) for change in changes]
-
-
-def _copy_of(change: Change, messages: dict[int, Message], deliveries: dict[int, Delivery]) -> Change:
-    if isinstance(change, SaveRetained):
-        return SaveRetained(_message(change.message, messages))
-    if not isinstance(change, Enqueue):
-        return change
-    former = change.delivery
-    delivery = deliveries.get(id(former))
-    if delivery is None:
-        message = _message(former.message, messages)
-        delivery = Delivery(message, former.qos, former.retain, former.identifiers)
-        deliveries[id(former)] = delivery
-    return Enqueue(change.client_id, change.sequence, delivery, change.packet_id)
-
-
-def _message(former: Message, messages: dict[int, Message]) -> Message:
-    if id(former) not in messages:
-        messages[id(former)] = former.untraced()
-        messages[id(former)].trace = former.trace
-    return messages[id(former)]
 
 
 class SlowStore(MemoryStore):

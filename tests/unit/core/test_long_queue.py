@@ -29,7 +29,8 @@ DELIVERIES = [Delivery(Message(b"t", b"%03d" % number, 1), 1, False) for number 
 
 def empty_world(messages: int) -> World:
     """A world in which the client `c` is away, and so many messages may wait for it."""
-    world = World(Limits(max_queued_messages=messages, max_queued_bytes=(ENTRY_BYTES + MESSAGE_BYTES + 4) * messages, max_inflight=WINDOW))
+    queued_bytes = (ENTRY_BYTES + MESSAGE_BYTES + 4) * messages
+    world = World(Limits(max_queued_messages=messages, max_queued_bytes=queued_bytes, max_inflight=WINDOW))
     world.connect("c", V311, clean_start=False).lose()
     return world
 

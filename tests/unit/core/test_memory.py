@@ -217,7 +217,9 @@ def test_all_is_given_back() -> None:
     for number in range(3):
         away(world, f"c{number}", identifier=number)
     readers = [frozen(world, f"f{number}") for number in range(3)]
-    slow = world.connect("slow", auto_ack=False, will=Will(b"w", b"x" * 999, 1, False, Properties(will_delay_interval=9)))
+    slow = world.connect(
+        "slow", auto_ack=False, will=Will(b"w", b"x" * 999, 1, False, Properties(will_delay_interval=9))
+    )
     slow.subscribe("#", "$share/group/#", qos=2)
     publisher = world.connect("p")
     for qos in (0, 1, 2):

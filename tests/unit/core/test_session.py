@@ -24,7 +24,7 @@ from mqttlite.core.limits import (
     ITERATION_BYTES,
     Limits,
 )
-from mqttlite.core.memory import ENTRY_BYTES, MESSAGE_BYTES
+from mqttlite.core.memory import ENTRY_BYTES, INFLIGHT_BYTES, MESSAGE_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import EXPIRED, NACKED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED
@@ -236,6 +236,36 @@ def test_properties_take_room_in_the_queue_too(properties: Properties, least: in
         for _ in range(3):
             bench.session.deliver(Delivery(message, 1, False))
         assert bench.session.queued == taken
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_no_more_bytes_are_in_flight_than_allowed_and_the_rest_leaves_with_the_acknowledgements(qos: int) -> None:
+    each = INFLIGHT_BYTES + MESSAGE_BYTES + 2
+    bench = Bench(max_inflight_bytes=3 * each - 1)
+    assert bench.deliver("abcdefg", qos) == [True] * 7
+    assert bench.payloads() == "abc", "the third goes beyond the limit, and is the last"
+    assert (len(bench.session.inflight), bench.session.queued, bench.session.quota) == (3, 4, 997)
+    for packet_id, arrives in enumerate("defg", 1):
+        if qos == 1:
+            bench.acks.on_puback(bench.session, packet_id, 0)
+        else:
+            bench.acks.on_pubrec(bench.session, packet_id, 0)
+            bench.acks.on_pubcomp(bench.session, packet_id)
+        assert bench.payloads().strip("*") == arrives
+        assert bench.session.inflight.size_bytes == 3 * each
+
+
+def test_the_bytes_in_flight_are_limited_when_the_client_is_back_too() -> None:
+    bench = Bench(max_inflight_bytes=1)
+    bench.session.detach()
+    bench.deliver("abc")
+    bench.connect()
+    assert bench.payloads() == "a"
+    bench.session.detach()
+    bench.connect()
+    assert bench.payloads() == "A"
+    bench.acks.on_puback(bench.session, 1, 0)
+    assert bench.payloads() == "b"
 
 
 def test_a_queue_of_no_messages_takes_none_and_a_window_is_still_there() -> None:
