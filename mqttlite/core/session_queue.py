@@ -29,9 +29,6 @@ class SessionQueue:
         self.size_bytes = 0
         """What that takes in memory, as if no other session held it."""
 
-    def __len__(self) -> int:
-        return len(self.deliveries)
-
     def append(self, delivery: Delivery) -> int:
         """Put a message last; its sequence."""
         if self.deliveries is _EMPTY:

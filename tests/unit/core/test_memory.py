@@ -314,6 +314,35 @@ def test_nothing_is_shed_while_there_is_enough_or_nothing_may_be_dropped() -> No
     assert reader.payloads() == ["x" * 10 * KIB]
 
 
+def test_shedding_ends_when_nothing_is_left_to_drop() -> None:
+    world = world_of(1_000 * KIB)
+    readers = [frozen(world, "a"), frozen(world, "b")]
+    world.publish("t", "x" * 10 * KIB)
+    world.broker.effects.memory.used += 2_000 * KIB
+    world.broker.shed(world.now)
+    assert [reader.connection.outbox.waiting_bytes for reader in readers] == [0, 0]
+    assert world.broker.effects.memory.droppable == 0
+
+
+def test_what_follows_a_disconnect_is_not_kept() -> None:
+    world = world_of()
+    client = world.connect("c")
+    client.send_bytes(
+        encode(Disconnect(), client.version) + encode(Publish(b"t", bytes(9_000), 0), client.version)[:99]
+    )
+    assert client.closed
+    assert client.connection.framer.kept_bytes == 0
+    assert used(world) == 0
+
+
+def test_receivers_with_the_same_subscription_identifier_share_a_delivery() -> None:
+    world = world_of()
+    for client_id in ("a", "b"):
+        away(world, client_id, identifier=7)
+    world.publish("t", "x", 1)
+    assert world.session("a").queue.deliveries[0] is world.session("b").queue.deliveries[0]
+
+
 def fill(world: World) -> None:
     memory = world.broker.effects.memory
     memory.used = memory.limit

@@ -289,6 +289,15 @@ def test_the_first_frames_are_taken_and_the_rest_stays_to_be_written() -> None:
     assert outbox.bytes_sent == 3
 
 
+def test_frames_behind_those_taken_from_a_blocked_outbox_still_count() -> None:
+    outbox = outbox_of()
+    for frame in (b"a", b"b", b"c"):
+        outbox.send(frame)
+    outbox.block()
+    assert outbox.take_first(2) == b"ab"
+    assert outbox.waiting_bytes == outbox.effects.memory.used == 1 + CHUNK_BYTES
+
+
 # ── a backlog that leaves in parts ─────────────────────────────────────────────────────────────────────────────────
 
 

@@ -168,6 +168,22 @@ def test_an_outbox_is_full_of_bytes() -> None:
     assert recorder.drops == {("r", "buffer_full"): 2}
 
 
+def test_memory_is_short_for_an_outbox_and_for_a_queue() -> None:
+    world, recorder = watched(Limits(max_memory_bytes=1_000_000))
+    reader, away = world.connect("r"), world.connect("a", expiry=100)
+    reader.subscribe("t")
+    reader.block()
+    away.subscribe("q", qos=1)
+    away.lose()
+    memory = world.broker.effects.memory
+    memory.used = 990_000
+    world.publish("t", "x")
+    world.publish("q", "x", 1)
+    assert recorder.drops == {("r", "buffer_full"): 1, ("a", "queue_full"): 1}
+    assert [detail.split("/")[1] for _topic, detail in recorder.details] == ["1000000 bytes", "1000000 bytes"]
+    assert all(detail.startswith("memory: 99") for _topic, detail in recorder.details)
+
+
 def test_a_connection_ends_with_messages_in_its_outbox() -> None:
     world, recorder = watched()
     reader = world.connect("r")
