@@ -10,7 +10,7 @@ from typing import Final, final
 
 from mqttlite.core.changes import Enqueue, Sent, Settled
 from mqttlite.core.effects import Effects
-from mqttlite.core.inflight import Inflight, Unacknowledged, is_watched
+from mqttlite.core.inflight import Unacknowledged, is_watched
 from mqttlite.core.limits import (
     DISCONNECT,
     DROP_OLDEST,
@@ -23,22 +23,18 @@ from mqttlite.core.limits import (
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
-from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.publish_parts import with_alias, with_packet_id
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED, count
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
-from mqttlite.core.session_queue import SessionQueue
-from mqttlite.core.session_record import SessionRecord
+from mqttlite.core.session_record import NO_REPLAYS, SessionRecord
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
-from mqttlite.core.window import Window
 from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.encode import encode_ack
 
 _PUBLISH_BYTES: Final = 8
 """What a message counts as in `FILL_BYTES` beside its size, so that there is an end to empty ones."""
 
-_NO_REPLAYS: Final = RetainedReplays()
 _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 """Never added to: they stand for those that are not there yet."""
 
@@ -48,20 +44,15 @@ class Session(SessionRecord):
     __slots__ = (
         "_effects",
         "_limits",
-        "_replays",
         "alone",
-        "drops",
         "is_over",
         "outbox",
-        "queue",
         "queue_high_water",
-        "received",
         "watchers",
-        "window",
     )
 
     def __init__(self, client_id: str, expiry_interval: int, effects: Effects, limits: Limits) -> None:
-        super().__init__(client_id, expiry_interval, effects.memory)
+        super().__init__(client_id, expiry_interval, effects.memory, limits.max_inflight_bytes)
         self._effects: Final = effects
         self._limits: Final = limits
         self.outbox: Outbox | None = None
@@ -70,57 +61,9 @@ class Session(SessionRecord):
         """A list of nothing but that, once a route needs it; routes share it, and change it not."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
-        self.received: Final = PacketIds()
-        """QoS 2 identifiers of the client's own messages, until it releases them."""
-        self.window: Final = Window(effects.memory, limits.max_inflight_bytes)
-        """What was sent and is not acknowledged, on this connection or an earlier one."""
-        self.queue: Final = SessionQueue(effects.memory)
-        """What was never sent."""
-        self._replays = _NO_REPLAYS  # retained messages for a new subscription
-        self.drops: dict[str, int] = {}
         self.is_over = False
         """Whether it ended. A message may be under way to it all the same, and is dropped."""
         self.queue_high_water = 0
-
-    @property
-    def inflight(self) -> Inflight:
-        """Sent on this connection and not yet acknowledged (QoS 1) or received (QoS 2)."""
-        return self.window.inflight
-
-    @property
-    def released(self) -> PacketIds:
-        """QoS 2 identifiers whose message arrived, and whose PUBCOMP has not."""
-        return self.window.released
-
-    @property
-    def quota(self) -> int:
-        """How many more messages the client's Receive Maximum allows now."""
-        return self.window.quota
-
-    @property
-    def inflight_high_water(self) -> int:
-        """The most that was unacknowledged at a time since the connection began."""
-        return self.window.high_water
-
-    @property
-    def queued(self) -> int:
-        """Messages that wait to be sent."""
-        return self._waiting() + len(self._replays)
-
-    @property
-    def retained_waiting(self) -> int:
-        """Those of them that were found retained by a new subscription."""
-        return len(self._replays)
-
-    @property
-    def queued_bytes(self) -> int:
-        """What waits takes in memory, but for retained messages on their way."""
-        return self.queue.size_bytes + self.window.resend_bytes
-
-    @property
-    def held_bytes(self) -> int:
-        """What the session takes in memory, as if no other held the same messages."""
-        return self.base_bytes + self.queue.size_bytes + self.window.size_bytes
 
     # ------------------------------------------------------------------ the connection comes and goes
 
@@ -168,7 +111,7 @@ class Session(SessionRecord):
 
     def forget_retained(self) -> None:
         """The session is over: what waits of retained messages is let go of."""
-        self._replays = _NO_REPLAYS
+        self._replays = NO_REPLAYS
 
     def restore_message(self, sequence: int, delivery: Delivery, packet_id: int) -> None:
         """Put back a message from a store; one with a packet identifier was sent before."""
@@ -253,7 +196,7 @@ class Session(SessionRecord):
 
     def deliver_retained(self, replays: list[RetainedReplay]) -> None:
         """Take what new subscriptions find retained; it leaves by and by, before later messages."""
-        if self._replays is _NO_REPLAYS:
+        if self._replays is NO_REPLAYS:
             self._replays = RetainedReplays()
         for replay in replays:
             self._replays.add(replay)
@@ -292,10 +235,6 @@ class Session(SessionRecord):
         for improved in self.watchers.values():
             improved.append(self)
         self.watchers = _NO_WATCHERS
-
-    def _waiting(self) -> int:
-        """QoS 1 and 2 messages that wait, but for retained ones."""
-        return len(self.queue.deliveries) + len(self.window.resend)
 
     def _must_wait(self, outbox: Outbox) -> bool:
         """Whether a message cannot be sent now."""
