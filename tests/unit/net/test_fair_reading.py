@@ -53,6 +53,7 @@ class Bench:
             on_connected=lambda _: None,
             on_closed=lambda _: None,
             on_question=lambda *_: None,
+            on_memory_short=lambda *_: None,
         )
 
     def link(self, client_id: str = "") -> Link:
