@@ -1,8 +1,8 @@
 """The port through which the core reports what happens: a `Tracer`.
 
 The core reports rare events, and the outcomes of the few messages that are traced; it counts frequent events where they
-happen. Invariant: the core reads nothing back but which messages to trace, and works the same without a tracer. A tracer
-never raises and never calls the core.
+happen. Invariant: the core reads nothing back but which messages to trace, and works the same without a tracer. A
+tracer never raises and never calls the core.
 """
 
 from typing import Final, Protocol

@@ -1,7 +1,8 @@
 """Reads the HTTP request that asks for a WebSocket, and answers it: 101, or a refusal that says what to do.
 
 Pure: bytes in, bytes out. The frames that follow live in `websocket`.
-Invariant: only a client that offers one of `SUBPROTOCOLS`, and has no origin, our own, or one in the options, gets a 101.
+Invariant: only a client that offers one of `SUBPROTOCOLS`, and has no origin, our own, or one in the options, gets a
+101.
 """
 
 import binascii
