@@ -47,7 +47,7 @@ from tests.simulation.reference import (
 )
 from tests.support.memory import assert_nothing_is_held, end_everything
 from tests.support.recorder import Recorder
-from tests.support.stores import copied, loaded
+from tests.support.stores import loaded
 
 START = 1_000_000.0
 TRACE_STEPS = 40
@@ -737,7 +737,7 @@ class World:
         self.links = {}
         self.reference = before
         self.broker = self._new_broker()
-        self.broker.restore(copied(self.store.load()), self.now)
+        self.broker.restore(self.store.load(), self.now)
         self._check()
 
     def _feed_uncommitted(self, link: SimulatedLink) -> None:
