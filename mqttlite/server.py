@@ -295,7 +295,8 @@ class Broker:
 
         `receive_maximum` is how many messages of QoS 1 and 2 may be unacknowledged; see docs/howto/embed.md. Raises
         `TopicFilterInvalid` for a filter that is none, `ValueError` for a QoS or a maximum that is none,
-        `ConnectionRefusedError` when there are too many sessions, and `RuntimeError` if the broker does not run.
+        `SubscribeRefused` for a filter that the authorizer or a limit refuses, `ConnectionRefusedError` when there are
+        too many sessions, and `RuntimeError` if the broker does not run.
         """
         if not self._running:
             raise RuntimeError("the broker does not run")

@@ -279,7 +279,7 @@ class LoopDriver(LinkDriver):
         effects = self.broker.effects
         while deferred and effects.work < ITERATION_WORK:
             link = deferred.pop(next(iter(deferred)))
-            if link.connection.hold_reasons & ~HoldReason.DEFERRED:
+            if link.connection.hold_reasons & ~(HoldReason.DEFERRED | HoldReason.LOCAL):
                 continue  # it goes on when it is released
             try:
                 link.go_on()
