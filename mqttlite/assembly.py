@@ -36,6 +36,7 @@ from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.telemetry.connection_log import ConnectionLog
 from mqttlite.telemetry.counters import ConnectionCounters
 from mqttlite.telemetry.dataset import Dataset
+from mqttlite.telemetry.folder import make_directory
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.presence import Presence
@@ -177,6 +178,7 @@ class Assembly:
         options = self._config.telemetry
         if options is not None:
             try:
+                make_directory(options)
                 self._pseudonyms = pseudonyms_of(options)
                 self.dataset = Dataset(options, self.broker_id)
             except TelemetryError as error:

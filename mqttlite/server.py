@@ -13,6 +13,7 @@ from mqttlite import event_hub
 from mqttlite.admin import Admin
 from mqttlite.assembly import Assembly, tls_context
 from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.config.checks import conflicts
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions
@@ -65,6 +66,8 @@ class Broker:
             listener = ListenerOptions(host="127.0.0.1" if host is None else host, port=1883 if port is None else port)
             config = Config(listeners=(listener,))
         self.config: Final = Config() if config is None else config
+        if problems := [str(each) for each in conflicts(self.config)]:
+            raise ConfigError(*problems)
         self.broker_id = ""
         """Names one run, from `start` to `stop`: telemetry rows of another run have another."""
         self.listeners: list[Listener] = []
@@ -309,16 +312,3 @@ def _check_properties(properties: Properties) -> None:
     if properties.topic_alias is not None or properties.subscription_identifiers:
         raise ValueError("a topic alias and subscription identifiers are for the broker to give, to each receiver")
     encode_properties(properties, PUBLISH)
-
-
-def open_listeners(config: Config) -> list[ListenerOptions]:
-    """The listeners that anybody on the network may use."""
-    return [
-        listener
-        for listener in config.listeners
-        if listener.path is None
-        and not listener.host.startswith("127.")
-        and listener.host not in ("localhost", "::1")
-        and not (listener.tls is not None and listener.tls.require_client_cert)
-        and config.lets_anybody_in(listener)
-    ]

@@ -274,5 +274,5 @@ async def test_nobody_watches_where_nobody_asks(rig: Rig) -> None:
 
 
 def test_a_delivery_log_that_cannot_be_is_refused_with_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"^delivery_log: topics\[0\]: '#' in 'a#'"):
+    with pytest.raises(ConfigError, match=r"^delivery_log\.topics\[0\]: '#' in 'a#'"):
         parse_config({"delivery_log": {"topics": ["a#"]}})
