@@ -19,7 +19,7 @@ from mqttlite.client.inbox import MAX_QUEUED_MESSAGES, Inbox
 from mqttlite.client.inflight import Outgoing
 from mqttlite.client.line import Line
 from mqttlite.client.message import SENT, Payload, PublishOutcome, Will, payload_bytes
-from mqttlite.client.options import Options, Version
+from mqttlite.client.options import Options, Transport, Version
 from mqttlite.client.session import refusal_of
 from mqttlite.client.topics import check_filter, check_name
 from mqttlite.wire.constants import V5
@@ -34,6 +34,8 @@ _KNOWN_TOPICS: Final = 1024
 @final
 class Client:
     """An MQTT client, used once: `async with Client("host") as client`.
+
+    With `transport="unix"` the host name is the path of a Unix socket, and `port` has no meaning.
 
     `authentication`, such as `ScramSha256(username, password)`, takes the place of user name and password (5.0).
     `client_id` "" lets the server choose. `clean_start` is also 3.1.1's clean session. `session_expiry_interval` (s),
@@ -53,6 +55,7 @@ class Client:
         hostname: str,
         port: int = 1883,
         *,
+        transport: Transport = "tcp",
         client_id: str = "",
         clean_start: bool = True,
         session_expiry_interval: int | None = None,
@@ -80,6 +83,7 @@ class Client:
         self._options: Final = Options(
             hostname=hostname,
             port=port,
+            transport=transport,
             client_id=client_id,
             clean_start=clean_start,
             session_expiry_interval=session_expiry_interval,
