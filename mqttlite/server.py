@@ -6,8 +6,9 @@
 import asyncio
 import logging
 import math
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from mqttlite import event_hub
 from mqttlite.admin import Admin
@@ -20,6 +21,7 @@ from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscr
 from mqttlite.monitor import Monitor
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
+from mqttlite.net.loop_thread import LoopThread
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Authenticator, MethodAuthenticator
 from mqttlite.store.memory import MemoryStore
@@ -38,11 +40,13 @@ _DUMP_S: Final = 1.0
 _DRAIN_STEP_S: Final = 0.1
 """How often a draining broker sends some clients away: spreads their reconnecting over the other servers' time."""
 
+T = TypeVar("T")
+
 _log = logging.getLogger("mqttlite")
 
 
 class Broker:
-    """An MQTT broker in this process: `async with Broker(port=0) as broker: ...`.
+    """An MQTT broker in this process: `async with Broker(port=0) as broker: ...`, or `with`, in a thread of its own.
 
     `config` has all options; `host` and `port` are a short way to one listener without TLS. On listeners without a
     password file the broker asks `authenticator` about every CONNECT, and `method_authenticator` about those with an
@@ -82,6 +86,8 @@ class Broker:
         """Serves metrics, health and status where the config says so."""
         self._subscriptions: Final = LocalSubscriptions()
         self._stop: asyncio.Task[None] | None = None
+        self._thread: LoopThread | None = None
+        """Runs the broker where the program's own code is not asynchronous."""
         self._running = False
         self._not_ready = ""
         """Why no clients may connect, in words."""
@@ -94,6 +100,39 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    def __enter__(self) -> Self:
+        """Run in a thread of its own, for tests and notebooks; `run` calls the broker from there."""
+        self._thread = LoopThread("mqttlite")
+        try:
+            self._thread.run(self.start())
+        except BaseException:
+            self._close_thread()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.run(self.stop())
+        finally:
+            self._close_thread()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the broker's thread and wait for its result: `broker.run(broker.publish("a", "b"))`.
+
+        Raises `RuntimeError` unless the broker was entered with `with`.
+        """
+        if self._thread is None:
+            coroutine.close()
+            raise RuntimeError("run is for a broker in a thread of its own: `with Broker() as broker`")
+        return self._thread.run(coroutine)
+
+    def _close_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        assert thread is not None
+        thread.close()
 
     @property
     def port(self) -> int:
