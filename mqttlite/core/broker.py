@@ -146,6 +146,10 @@ class Broker:
         self.effects.until_sample = NO_SAMPLES if tracer is None else tracer.next_sample()
         self._routes.observe(self._routes.traffic)
 
+    def ask_tracer_again(self) -> None:
+        """Ask the tracer again which topics and clients it traces. Costs what `watch` costs."""
+        self._routes.observe(self._routes.traffic)
+
     def count_traffic(self, max_topics: int) -> Traffic:
         """Count by topic from now on what is published, in the `Traffic` returned. Call it between two inputs.
 

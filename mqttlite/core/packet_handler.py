@@ -22,6 +22,7 @@ from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
+from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import parse_name
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
@@ -54,7 +55,7 @@ from mqttlite.wire.reason_codes import ReasonCode
 class Receipt:
     """Messages of QoS 1 or 2 that a client sent, and that are to be acknowledged to it."""
 
-    __slots__ = ("changes_before", "connection", "ids", "is_durable", "qos", "refusal", "session")
+    __slots__ = ("changes_before", "connection", "ids", "is_durable", "qos", "refusal", "session", "trace")
 
     def __init__(self, connection: Connection, session: Session, qos: int, ids: Ids, changes_before: int) -> None:
         self.connection: Final = connection
@@ -67,6 +68,8 @@ class Receipt:
         """Whether it waits in any case."""
         self.refusal: str | None = None
         """Why the broker does not serve the topic."""
+        self.trace = NOT_TRACED
+        """The trace of a message that came alone."""
 
 
 @final
@@ -76,9 +79,9 @@ class PacketHandler:
         "_effects",
         "_limits",
         "_message_id_prefix",
-        "_messages",
         "_router",
         "_routes",
+        "_untraced",
     )
 
     def __init__(
@@ -95,7 +98,8 @@ class PacketHandler:
         self._acknowledgements: Final = Acknowledgements(effects)
         self._limits: Final = limits
         self._message_id_prefix: Final = message_id_prefix
-        self._messages = 0
+        self._untraced = 0
+        """Messages that acknowledgements have named."""
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
         """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins.
@@ -297,7 +301,9 @@ class PacketHandler:
         if route.is_reserved:
             receipt.refusal = parse_name(message.topic).refusal
         if valid:
-            self._settle(receipt, self._router.publish(message, route, session))
+            fan_out = self._router.publish(message, route, session)
+            receipt.trace = message.trace
+            self._settle(receipt, fan_out)
         else:
             self._router.drops.add(SCHEMA_INVALID, 1, message.topic)
             self._acknowledge(receipt, Tally(int(ReasonCode.PAYLOAD_FORMAT_INVALID)))
@@ -346,11 +352,10 @@ class PacketHandler:
             outbox.awaits_commit = True
         if connection.state == CLOSED:
             return
-        reason = receipt.refusal
         tells = connection.peer.capabilities.tell_delivery
-        if ids.count == 1 and connection.version == V5 and (tells or reason is not None):
+        if ids.count == 1 and connection.version == V5 and (tells or receipt.refusal is not None):
             answer = PUBACK if receipt.qos == 1 else PUBREC
-            outbox.send(self._detailed_ack(connection, answer, ids.first, code, reason, tally if tells else None))
+            outbox.send(self._detailed_ack(receipt, answer, code, tally if tells else None))
         else:
             outbox.send(_acks_of_batch(receipt.qos, ids, code, rejected))
 
@@ -375,36 +380,35 @@ class PacketHandler:
         receipt = Receipt(connection, session, batch.qos, ids, len(self._effects.changes))
         self._settle(receipt, self._router.publish_batch(batch, route, session))
 
-    def _detailed_ack(
-        self,
-        connection: Connection,
-        answer: int,
-        packet_id: int,
-        code: int,
-        reason: str | None,
-        tally: Tally | None,
-    ) -> bytes:
+    def _detailed_ack(self, receipt: Receipt, answer: int, code: int, tally: Tally | None) -> bytes:
         """An acknowledgement with a reason string, or with the outcomes for receivers as user properties, where the
         client wants to know and has room.
 
         No other acknowledgement explains itself [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
         [MQTT-3.7.2-2] [MQTT-3.7.2-3].
         """
+        connection, packet_id = receipt.connection, receipt.ids.first
         details: list[tuple[str, str]] = []
         if tally is not None:
-            self._messages += 1
             details = [
-                ("message-id", f"{self._message_id_prefix}{self._messages:x}"),
+                ("message-id", self._message_id_prefix + self._message_name(receipt.trace)),
                 ("delivered-to", str(tally.sent)),
                 ("queued-for", str(tally.queued)),
                 ("dropped-for", str(tally.dropped_for)),
             ]
         if connection.problem_information:  # [MQTT-3.1.2-29]
-            properties = Properties(reason_string=reason, user_properties=details)
+            properties = Properties(reason_string=receipt.refusal, user_properties=details)
             frame = encode_ack(answer, packet_id, V5, code, properties)
             if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
                 return frame
         return encode_ack(answer, packet_id, V5, code)
+
+    def _message_name(self, trace: int) -> str:
+        """The trace of a message, by which a tracer knows it; `u` and a number for a message that is not traced."""
+        if trace:
+            return str(trace)
+        self._untraced += 1
+        return f"u{self._untraced}"
 
     def _on_pubrels(self, connection: Connection, session: Session, data: bytes, at: int) -> int:
         """The PUBREL at `at`, and those behind it that follow in order; where they end."""

@@ -7,7 +7,7 @@ import pty
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -17,16 +17,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite import monitor
-from mqttlite.cli import top
+from mqttlite.cli import top, why
 from mqttlite.cli.ask import WrongUsage, place
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.capabilities import Capabilities
 from mqttlite.net.http import Options
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.wire.packets import Ack
 from tests.integration.conftest import Rig
 from tests.support.device import until
 from tests.support.inside import loop_driver_of
@@ -197,6 +199,8 @@ async def test_a_plain_port_does_not_speak_tls(rig: Rig, unused: int) -> None:
         (("health", "--url", "http://x:99999"), "'http://x:99999' is no URL"),
         (("top", "--url", "x", "-c", "broker.toml"), "--url and --config exclude each other."),
         (("why", "t", "-c", "nothing.toml"), "nothing.toml: cannot be read: No such file or directory"),
+        (("why",), "Of what? Name a message id or a topic"),
+        (("why", "t", "--follow", "t"), "--follow FILTER stands alone."),
         (("health", "--mqtt", "http://x"), "'http://x' is no URL like mqtt://localhost:1883."),
         (("health", "--mqtt", "mqtt://x:99999"), "'mqtt://x:99999' is no URL"),
         (("health", "--mqtt", "mqtt://x", "--url", "x"), "--mqtt goes with neither --url nor --config."),
@@ -256,14 +260,24 @@ async def test_they_start_without_the_broker() -> None:
 # ── why ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def delivery_log(**answers: object) -> Callable[[str, str | None], dict[str, Any]]:
-    return lambda target, client: {"known": True, "sentences": [f"{target} for {client}"], **answers}
+class Said:
+    """Answers with the question, and more."""
+
+    def __init__(self, **answers: object) -> None:
+        self._answers = answers
+
+    def why(self, target: str, client: str | None) -> dict[str, Any]:
+        return {"known": True, "sentences": [f"{target} for {client}"], **self._answers}
+
+
+def says(broker: Broker, **answers: object) -> None:
+    assert broker.monitor is not None
+    broker.monitor.answers = lambda: Said(**answers)  # type: ignore[assignment, return-value]
 
 
 async def test_why_prints_the_delivery_log_s_sentences(rig: Rig) -> None:
     broker = await watched(rig)
-    assert broker.monitor is not None
-    broker.monitor.why = delivery_log()
+    says(broker)
     result = await run("why", "plant/ü/#", "--client", "c 7", "--url", url(broker))
     assert (result.exit_code, result.stdout) == (0, "plant/ü/# for c 7\n")
     result = await run("why", "t", "--url", url(broker), "--json")
@@ -291,8 +305,7 @@ async def test_why_asks_a_real_delivery_log(rig: Rig) -> None:
 
 async def test_why_of_what_nobody_knows_is_exit_code_1(rig: Rig) -> None:
     broker = await watched(rig)
-    assert broker.monitor is not None
-    broker.monitor.why = delivery_log(known=False, sentences=["Nothing is known.", "Trace it."])
+    says(broker, known=False, sentences=["Nothing is known.", "Trace it."])
     result = await run("why", "t", "--url", url(broker))
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Nothing is known.\nTrace it.\n")
 
@@ -300,6 +313,47 @@ async def test_why_of_what_nobody_knows_is_exit_code_1(rig: Rig) -> None:
 async def test_why_without_a_delivery_log_says_how_to_keep_one(rig: Rig) -> None:
     result = await run("why", "t", "--url", url(await watched(rig)))
     assert (result.exit_code, "[delivery_log]" in result.stderr) == (1, True)
+
+
+async def test_why_follows_a_filter_without_a_delivery_log(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await watched(rig)
+    loop = asyncio.get_running_loop()
+    looks = 0
+
+    def sleep(_seconds: float) -> None:  # in the command's thread, between its questions
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise KeyboardInterrupt
+        for _ in range(20):
+            asyncio.run_coroutine_threadsafe(broker.publish("plant/7", "x"), loop).result()
+
+    monkeypatch.setattr(why.time, "sleep", sleep)
+    result = await run("why", "--follow", "plant/#", "--url", url(broker))
+    assert result.exit_code == 130
+    assert result.stderr == "Every message on plant/# is traced from now on, until Ctrl-C.\n"
+    first, second = result.stdout.splitlines()
+    assert re.match(r"20 messages on plant/7 from the broker itself, .* \(\w+-1 to \w+-20\): reached nobody: ", first)
+    assert re.match(r"20 messages on plant/7 from the broker itself, .* \(\w+-21 to \w+-40\): reached nobody: ", second)
+    looks = 1
+    result = await run("why", "--follow", "plant/#", "--url", url(broker), "--json")
+    assert [json.loads(line)["reason"] for line in result.stdout.splitlines()] == ["no_subscribers"] * 20
+
+
+async def test_why_takes_the_id_that_an_acknowledgement_has(rig: Rig) -> None:
+    listener = ListenerOptions(port=0, capabilities=Capabilities(tell_delivery=True))
+    broker = await watched(rig, listeners=(listener,), delivery_log=DeliveryLogOptions())
+    device = await rig.device(broker.port, "c3")
+    device.publish("plant/7", b"x", 1)
+    answer = await device.expect(Ack)
+    name, message_id = answer.properties.user_properties[0]
+    assert name == "message-id"
+    result = await run("why", message_id, "--url", url(broker))
+    assert (result.exit_code, "on plant/7 from c3 at " in result.stdout) == (0, True)
+    result = await run("why", "--client", "c3", "--url", url(broker))
+    assert (result.exit_code, "on plant/7 from c3 at " in result.stdout) == (0, True)
+    result = await run("why", "plant/7", "--client", "nobody", "--url", url(broker))
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
 
 
 # ── top ────────────────────────────────────────────────────────────────────────────────────────────────────────────

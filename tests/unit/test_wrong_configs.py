@@ -100,7 +100,6 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
     ("[telemetry]\nrotate_bytes = 1", [(1, "telemetry.directory is missing: it has no default and must be text")]),
     ("[[listeners]]\ntls = { cert_file = 'a' }", [(2, "listeners[0].tls.key_file is missing")]),
     ("[telemetry]\ndirectory = 't'\npseudonymise = ['topics']", [(3, "pseudonymise needs pseudonym_key_file")]),
-    ("[delivery_log]\nsampled = false", [(1, "there would be nothing to enter")]),
     ("[[listeners]]\npath = '/run/x.sock'\nport = 1883", [(3, "listeners[0].port is 1883 beside path")]),
     ("[[listeners]]\npath = '/run/x.sock'\nport = 5", [(3, "listeners[0].port is 5 beside path: a listener")]),
     ("[[listeners]]\npath = 'x'\nhost = '::1'", [(3, "listeners[0].host is '::1' beside path")]),
