@@ -100,7 +100,10 @@ class Assembly:
         self.monitor: Final = (
             None
             if config.metrics is None
-            else Monitor(config.metrics, config, self.snapshots, self.listeners, timed_store, self.broker_id, not_ready)
+            else Monitor(
+                *(config.metrics, config, self.snapshots, self.admin),
+                *(self.listeners, timed_store, self.broker_id, not_ready),
+            )
         )
         self._sys_topics: asyncio.Task[None] | None = None
         self.dataset: Dataset | None = None

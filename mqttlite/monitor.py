@@ -1,7 +1,8 @@
 """Serves the state of a running broker over HTTP, on a port of its own.
 
-`/metrics` for Prometheus, `/status` for `mqttlite top`, `/healthz` and `/readyz` for supervisors, `/why` for people.
-Invariant: however many ask, one snapshot is under way at most, and it holds up the loop for one slice at a time.
+`/metrics` for Prometheus, `/status`, `/clients` and `/client` for `mqttlite top`, `/healthz` and `/readyz` for
+supervisors, `/why` for people. Invariant: however many ask, one snapshot is under way at most, and it holds up the loop
+for one slice at a time.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from mqttlite.admin import MAX_PAGE, Admin
 from mqttlite.build import is_compiled, version
 from mqttlite.config import Config
 from mqttlite.event_hub import STORE_FAILING
@@ -49,6 +51,7 @@ class Monitor(EventListener):
         options: Options,
         config: Config,
         snapshots: Snapshots,
+        admin: Admin,
         listeners: list[Listener],
         store: TimedStore,
         broker_id: str,
@@ -58,6 +61,7 @@ class Monitor(EventListener):
         """Answers `/why`; None where nothing is traced."""
         self.following: Following | None = None
         """Traces filters at run time; None before the assembly is complete."""
+        self._admin: Final = admin
         self.latency: Callable[[], Mapping[str, Histogram]] = dict
         """By stage, of the messages that were traced since the start."""
         self.oldest_unacknowledged_s: Callable[[], float] | None = None
@@ -87,6 +91,8 @@ class Monitor(EventListener):
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/why": self._why,
+            "/clients": self._clients,
+            "/client": self._client,
         }
 
     @property
@@ -163,6 +169,23 @@ class Monitor(EventListener):
     async def _readyz(self, _request: Request) -> Response:
         reason = self._reason()
         return sentence(503, f"Not ready: {reason}.") if reason else sentence(200, "The broker is ready.")
+
+    async def _clients(self, request: Request) -> Response:
+        """Clients with a session, in the order of their identifiers, a page at a time."""
+        limit = request.query.get("limit", "100")
+        if not limit.isdecimal():
+            return sentence(400, f"limit is {limit!r}: it is a number, {MAX_PAGE} at most.")
+        query = request.query
+        page = await self._admin.clients(query.get("cursor", ""), int(limit), query.get("contains", ""))
+        return Response(200, msgspec.json.encode(page), JSON)
+
+    async def _client(self, request: Request) -> Response:
+        """All that is known of one client."""
+        client_id = request.query.get("id", "")
+        details = self._admin.client(client_id)
+        if details is None:
+            return sentence(404, f"There is no client {client_id!r}.")
+        return Response(200, msgspec.json.encode(details), JSON)
 
     async def _why(self, request: Request) -> Response:
         target, client = request.query.get("target", ""), request.query.get("client") or None

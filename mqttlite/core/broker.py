@@ -321,6 +321,12 @@ class Broker:
             self._closing.end_overflowed()
         return True
 
+    def purge(self, client_id: str, most: int, now: float) -> int:
+        """Drop up to so many messages of a session's queue; how many: fewer once there are no others."""
+        self.effects.now = now
+        session = self.sessions.get(client_id)
+        return 0 if session is None else session.purge(most)
+
     def shut_down(self, now: float) -> None:
         """Close every connection with 0x8B and finish all jobs; sessions and retained messages stay."""
         self.effects.now = now

@@ -415,11 +415,28 @@ async def test_a_filter_is_traced_while_somebody_asks_for_it(
     assert len(last["entries"]) == 2
 
 
+async def test_clients_are_listed_by_page_and_looked_at_one_by_one(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    for name in ("b", "a", "c/1"):
+        device = await rig.device(broker.port, name)
+    await device.subscribe("t/#", 1)
+    first = json.loads((await get(broker, "/clients?limit=2"))[2])
+    assert ([each["client_id"] for each in first["entries"]], first["cursor"]) == (["a", "b"], "c/1")
+    second = json.loads((await get(broker, "/clients?cursor=c/1"))[2])
+    assert ([each["client_id"] for each in second["entries"]], second["cursor"]) == (["c/1"], "")
+    found = json.loads((await get(broker, "/clients?contains=/"))[2])
+    assert [each["client_id"] for each in found["entries"]] == ["c/1"]
+    details = json.loads((await get(broker, "/client?id=c/1"))[2])
+    assert (details["entry"]["peer"], details["topic_filters"]) == (device.address, {"t/#": 1})
+    assert (await get(broker, "/client?id=nobody"))[::2] == (404, "There is no client 'nobody'.\n")
+    assert (await get(broker, "/clients?limit=x"))[0] == 400
+
+
 async def test_another_path_says_which_there_are(rig: Rig) -> None:
     broker = await rig.broker(config())
     code, _, text = await get(broker, "/")
     assert code == 404
-    assert "/metrics, /status, /healthz, /readyz, /why" in text
+    assert "/metrics, /status, /healthz, /readyz, /why, /clients, /client" in text
 
 
 async def test_without_prometheus_client_metrics_say_what_to_install(

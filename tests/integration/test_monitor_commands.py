@@ -20,6 +20,7 @@ from mqttlite import monitor
 from mqttlite.cli import top, why
 from mqttlite.cli.ask import WrongUsage, place
 from mqttlite.cli.main import main
+from mqttlite.cli.top_words import duration, size
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.net.http import Options
@@ -401,7 +402,7 @@ async def test_top_says_that_a_broker_is_not_ready(rig: Rig) -> None:
     ],
 )
 async def test_sizes_are_short(value: float, expected: str) -> None:
-    assert top.size(value) == expected
+    assert size(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -418,11 +419,12 @@ async def test_sizes_are_short(value: float, expected: str) -> None:
     ],
 )
 async def test_durations_are_short(seconds: float, expected: str) -> None:
-    assert top.duration(seconds) == expected
+    assert duration(seconds) == expected
 
 
 @pytest.mark.slow
-async def test_on_a_terminal_top_goes_on_until_it_is_interrupted(rig: Rig) -> None:
+@pytest.mark.parametrize(("end", "code"), [("q", 0), ("Ctrl-C", 130)])
+async def test_on_a_terminal_top_goes_on_until_it_is_ended(rig: Rig, end: str, code: int) -> None:
     broker = await watched(rig)
     ours, theirs = pty.openpty()
     process = await asyncio.create_subprocess_exec(
@@ -430,25 +432,37 @@ async def test_on_a_terminal_top_goes_on_until_it_is_interrupted(rig: Rig) -> No
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
     )
     os.close(theirs)
-    try:
-        shown = b""
+    shown = b""
+
+    async def until_shown(text: bytes) -> None:
+        nonlocal shown
         async with asyncio.timeout(30):
-            while shown.count(b"loop lag") < 3:
+            while text not in shown:
                 shown += await asyncio.to_thread(os.read, ours, 65_536)
-            assert b"0 connected" in shown
-            await rig.device(broker.port, "newcomer")
-            while b"1 connected" not in shown or b"newcomer" not in shown:
-                shown += await asyncio.to_thread(os.read, ours, 65_536)
-            await broker.stop()
-            while b"Nothing listens at" not in shown:
-                shown += await asyncio.to_thread(os.read, ours, 65_536)
-        process.send_signal(2)
+        shown = shown.rpartition(text)[2]
+
+    try:
+        await until_shown(b"0 connected")
+        await until_shown(b"5 all")
+        device = await rig.device(broker.port, "newcomer")
+        await until_shown(b"newcomer")
+        os.write(ours, b"\r")
+        await until_shown(f"{device.address} on front".encode())
+        os.write(ours, b"\x1b")
+        os.write(ours, b"5")
+        await until_shown(b"All clients, page 1")
+        await broker.stop()
+        await until_shown(b"Nothing listens at")
+        if end == "q":
+            os.write(ours, b"q")
+        else:
+            process.send_signal(2)
         async with asyncio.timeout(10):
             reading = asyncio.create_task(asyncio.to_thread(_drain, ours))
-            assert await process.wait() == 130
+            assert await process.wait() == code
             await reading
     finally:
         if process.returncode is None:
@@ -466,8 +480,14 @@ def _drain(terminal: int) -> None:
         pass
 
 
-async def test_without_rich_the_live_view_says_what_to_install(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rich.live", None)
+async def test_without_curses_the_live_view_says_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mqttlite.cli.top_live", None)
+    with pytest.raises(top.Unreachable, match="--once works without"):
+        top._live("http://127.0.0.1:1", 5.0, 1.0)
+
+
+async def test_top_prints_the_status_as_json(rig: Rig) -> None:
     broker = await watched(rig)
-    with pytest.raises(top.Unreachable, match=r"pip install 'mqttlite\[top\]'"):
-        await asyncio.to_thread(top._live, [url(broker)], 5.0, 1.0)
+    result = await run("top", "--json", "--url", url(broker))
+    assert result.exit_code == 0
+    assert set(json.loads(result.stdout)["top"]) == {"bytes", "outbox", "queue", "drops"}
