@@ -5,6 +5,7 @@ Invariant: each problem is reported once, and the search goes on behind it.
 """
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date, time
 from functools import cache
@@ -31,7 +32,7 @@ from mqttlite.config.options import Config
 MAX_INTEGER: Final = 2**63 - 1
 """What TOML promises to hold."""
 
-SIMILAR: Final = 0.6
+SIMILAR: Final = 0.75
 """How alike two names must be, from 0 to 1, for the one to be proposed in place of the other."""
 
 
@@ -55,9 +56,8 @@ def _walk(value: object, kind: Type, path: str) -> Iterator[Problem]:
     kinds.sort(key=lambda each: not isinstance(each, BoolType))
     fitting = next((each for each in kinds if _fits(value, each)), None)
     if fitting is None:
-        yield Problem(
-            path, f" must be {_either([_expected(each) for each in kinds])}, not {show(value)}{_hint(value, kinds)}"
-        )
+        expected = _either([_expected(each) for each in kinds])
+        yield Problem(path, f" must be {expected}, not {show(value)}{_hint(value, kinds, path)}")
     elif isinstance(fitting, StructType | DataclassType):
         assert isinstance(value, dict)
         yield from _section(value, fitting, path)
@@ -128,6 +128,9 @@ def _remedy(key: str, fields: Mapping[str, Field], path: str) -> str:
     homes = [home for home in _homes().get(key, ()) if home != path]
     if homes:
         return f" here; it belongs to {' or '.join(homes)}"
+    elsewhere = propose(key, _homes())
+    if elsewhere:
+        return f" here; did you mean {elsewhere} of {' or '.join(_homes()[elsewhere])}?"
     return f"; {path or 'the file'} may have {', '.join(fields)}"
 
 
@@ -204,10 +207,13 @@ def _expected(kind: Type) -> str:
     return "text in quotes"
 
 
-def _hint(value: object, kinds: list[Type]) -> str:
+def _hint(value: object, kinds: list[Type], path: str) -> str:
     """What a value of another type was meant to be."""
+    header = re.sub(r"\[\d+\]", "", path)
     for kind in kinds:
         match kind:
+            case IntType() if isinstance(value, str) and re.fullmatch("0[0-7]+", value):
+                return f"; write 0o{value[1:]} without quotes"
             case IntType() | FloatType() if isinstance(value, str) and value.replace("_", "").isdecimal():
                 return f"; write {value} without quotes"
             case BoolType() if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -219,9 +225,11 @@ def _hint(value: object, kinds: list[Type]) -> str:
             case LiteralType() if str(value) in kind.values:
                 return f'; write "{value}" in quotes'
             case VarTupleType() if isinstance(value, dict):
-                return "; write its header with two brackets, such as [[listeners]]"
+                return f"; write its header with two brackets, [[{header}]]"
             case VarTupleType() if isinstance(value, str):
                 return f'; write ["{value}"]'
+            case StructType() | DataclassType() | DictType() if not path.endswith("]"):
+                return f"; write its options below a header, [{header}]"
             case msgspec.inspect.StrType() if isinstance(value, int | float) and not isinstance(value, bool):
                 return f'; write "{value}"'
     return ""

@@ -37,6 +37,8 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
     ("[telemetry]\ndirectory = 't'\nstop_timeout_s = 1", [(3, "it belongs to the top of the file")]),
     ("[[listeners]]\ncert_file = 'a'", [(2, "listeners[0].cert_file is unknown here; it belongs to [listeners.tls]")]),
     ("[[listeners]]\nwebsocket = { origin = [] }", [(2, "websocket.origin is unknown; did you mean origins?")]),
+    ("[[listeners]]\ncafile = 'a'", [(2, "cafile is unknown here; did you mean ca_file of [listeners.tls]?")]),
+    ("[[listeners]]\nusername = 'a'", [(2, "username is unknown; listeners[0] may have name, host,")]),
     # ── types
     ('[limits]\nmax_inflight = "many"', [(2, 'limits.max_inflight must be a whole number, not the text "many"')]),
     ('[[listeners]]\nport = "1883"', [(2, "write 1883 without quotes")]),
@@ -52,7 +54,9 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
     ("[delivery_log]\ntopics = ['a', 5]", [(2, "delivery_log.topics[1] must be text in quotes, not 5")]),
     ("[listeners]\nport = 1883", [(1, "must be a list, not a section; write its header with two brackets")]),
     ("listeners = [1883]", [(1, "listeners[0] must be a section, not 1883")]),
-    ("limits = 5", [(1, "limits must be a section, not 5")]),
+    ("limits = 5", [(1, "limits must be a section, not 5; write its options below a header, [limits]")]),
+    ("[[limits]]", [(1, "must be a section, not a list; write its options below a header, [limits]")]),
+    ("[[listeners]]\npath = 's'\nmode = '0660'", [(3, "write 0o660 without quotes")]),
     ("[[listeners]]\ntls = true", [(2, "listeners[0].tls must be a section, not true")]),
     (
         "[[listeners]]\ntls = { cert_file = 'a', key_file = 'b', min_version = 1.2 }",
@@ -92,6 +96,7 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
     ("[[listeners]]\nwebsocket = { path = 'mqtt' }", [(2, "listeners[0].websocket.path is 'mqtt': it begins with /")]),
     ("[[listeners]]\nwebsocket = { origins = ['a.example'] }", [(2, "origins has 'a.example': an origin is like")]),
     ("[[listeners]]\nproxy_protocol = { trusted = ['10.0.0.0/40'] }", [(2, "trusted has '10.0.0.0/40'")]),
+    ("[[listeners]]\nproxy_protocol = { trusted = ['10.0.0.1/8'] }", [(2, "has host bits set; write 10.0.0.0/8")]),
     ("[[listeners]]\nproxy_protocol = {}", [(2, "listeners[0].proxy_protocol.trusted is empty: nobody could connect")]),
     ("[telemetry]\ndirectory = ''", [(2, "telemetry.directory is empty: it names the folder")]),
     ("password_file = ''", [(1, "password_file is empty: name a file, or leave the option out")]),
