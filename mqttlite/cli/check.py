@@ -11,7 +11,7 @@ import click
 
 from mqttlite.cli.serve_flags import Flags
 from mqttlite.config import Config, ConfigError
-from mqttlite.config.checks import address_problems, conflicts, file_problems, in_words, warnings
+from mqttlite.config.checks import address_problems, conflicts, file_problems, in_words, metrics_warnings, warnings
 from mqttlite.config.file import new_problems, read_file
 from mqttlite.config.shape import Problem
 
@@ -67,7 +67,7 @@ def check_config(path: str | None, flags: Flags) -> int:
     click.echo(f"{'The flags are' if path is None else f'{path} is'} right. A broker would serve:")
     for line in _served(config):
         click.echo(f"  {line}")
-    for sentence in (*warnings(config), *_ports_in_use(config)):
+    for sentence in (*warnings(config), *metrics_warnings(config), *_ports_in_use(config)):
         click.echo(f"warning: {sentence}", err=True)
     return 0
 

@@ -161,13 +161,17 @@ def warnings(config: Config) -> Iterator[str]:
     """What works and is probably not meant, in sentences."""
     for listener in config.listeners:
         yield from _listener_warnings(config, listener)
+    if config.allow_anonymous and not any(config.passwords_of(listener)[0] for listener in config.listeners):
+        yield "allow_anonymous has no effect without a password_file: every client is let in anyway"
+
+
+def metrics_warnings(config: Config) -> Iterator[str]:
+    """The same of the port of `[metrics]`; a broker that runs says it where it opens that port."""
     if config.metrics is not None and not is_loopback(config.metrics.host):
         yield (
             f"metrics, health and status are served on {in_words(config.metrics.host)}: there is no password, and they "
             "show which clients are connected"
         )
-    if config.allow_anonymous and not any(config.passwords_of(listener)[0] for listener in config.listeners):
-        yield "allow_anonymous has no effect without a password_file: every client is let in anyway"
 
 
 def _listener_warnings(config: Config, listener: ListenerOptions) -> Iterator[str]:

@@ -1,14 +1,16 @@
 """Wrong configurations, each with the line and the sentence that an operator reads. Nothing is listened on here."""
 
 import os
+import socket
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from mqttlite.cli.main import main
-from mqttlite.config import Config, ConfigError, ListenerOptions, load_config, parse_config
+from mqttlite.config import Config, ConfigError, ListenerOptions, checks, load_config, parse_config
 from mqttlite.config.lines import Lines
 from mqttlite.security.certificates import init
 from mqttlite.server import Broker
@@ -277,6 +279,49 @@ def test_a_check_says_what_a_broker_would_do_and_changes_nothing(
     )
     assert "warning: listener tcp-0 is open to the network, on every address of this machine" in result.stderr
     assert os.listdir(tmp_path) == ["broker.toml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[listeners]]\nhost = '0.0.0.0'\nport = 0", "open to the network, on every IPv4 address of this machine"),
+        ("password_file = 'users'\n[[listeners]]\nhost = ''\nport = 0", "for its host is empty; write host = "),
+        ("password_file = 'users'\n[[listeners]]\nhost = '::'\nport = 0", "takes passwords over the network without"),
+        ("[metrics]\nhost = '0.0.0.0'\nport = 0\n[[listeners]]\nport = 0", "status are served on every IPv4 address"),
+        ("allow_anonymous = true\n[[listeners]]\nport = 0", "allow_anonymous has no effect without a password_file"),
+        ("[[listeners]]\nport = 0\nmax_connections = 5\nmax_half_open = 6", "max_half_open is above max_connections"),
+        (
+            "[[listeners]]\nport = 0\ncapabilities = { server_moved = true }",
+            "has no effect without capabilities.server",
+        ),
+    ],
+)
+def test_what_is_probably_not_meant_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "users").touch()
+    (tmp_path / "broker.toml").write_text(text)
+    result = CliRunner().invoke(main, ["config", "check", "broker.toml"])
+    assert result.exit_code == 0
+    assert [line for line in result.stderr.splitlines() if said in line and line.startswith("warning: ")]
+
+
+def test_a_port_that_is_in_use_is_a_warning() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(main, ["serve", "--check", "--port", str(port)])
+    assert result.exit_code == 0
+    assert f"warning: port {port} of 127.0.0.1 is in use now; does the broker run already?" in result.stderr
+
+
+def test_a_certificate_that_is_out_of_date_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    init(tmp_path)
+    monkeypatch.setattr(checks, "ends_at", lambda _path: datetime(2020, 1, 1, tzinfo=UTC))
+    files = ("--cert", str(tmp_path / "server.crt"), "--key", str(tmp_path / "server.key"))
+    result = CliRunner().invoke(main, ["serve", "--check", "--tls-port", "0", *files])
+    assert result.exit_code == 0
+    assert "is out of date since 2020-01-01" in result.stderr
 
 
 @pytest.mark.parametrize(
