@@ -74,7 +74,9 @@ class Assembly:
         self.broker_id: Final = secrets.token_hex(8)
         self._wall: Final = Wall(loop.time())
         self.hub: Final = EventHub()
-        self.core: Final = Core(config.limits, f"mqttlite-{self.broker_id}-", {**config.share_policies})
+        self.core: Final = Core(
+            config.limits, f"mqttlite-{self.broker_id}-", {**config.share_policies}, f"{self.broker_id}-"
+        )
         self.core.authorize(DefaultRules(frozenset(config.sys.publishers)))
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))

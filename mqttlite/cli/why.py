@@ -24,7 +24,7 @@ EXIT_INTERRUPTED: Final = 130
     "130, --follow was interrupted.",
     context_settings={"help_option_names": ["--help"]},
 )
-@click.argument("target", metavar="[MESSAGE_ID|TOPIC]", required=False)
+@click.argument("target", metavar="[MESSAGE_ID|TOPIC|CLIENT_ID]", required=False)
 @click.option("--client", metavar="CLIENT_ID", help="Only what became of it for this client, or what it published.")
 @click.option(
     "--follow", metavar="FILTER", help="Trace every message of a filter from now on, until Ctrl-C, and print each."

@@ -63,6 +63,7 @@ class Broker:
         limits: Limits,
         client_id_prefix: str = "auto-",
         share_policies: dict[str, str] | None = None,
+        message_id_prefix: str = "",
     ) -> None:
         effects = Effects()
         sessions: dict[str, Session] = {}
@@ -101,7 +102,7 @@ class Broker:
             client_id_prefix,
         )
         self._packet_loop: Final = PacketLoop(
-            PacketHandler(self._routes, self.router, effects, limits, client_id_prefix),
+            PacketHandler(self._routes, self.router, effects, limits, message_id_prefix),
             Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits),
             self._connecting,
             Admission(connections, self._connecting, self._closing, self.questions, deadlines, effects, limits),

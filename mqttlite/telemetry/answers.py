@@ -65,6 +65,7 @@ class Answers:
         """What became of a message, by its id, or of the latest ones of a topic or filter; ready for JSON.
 
         With a `client` only what became of them for it, or of those that it published; without a target all of these.
+        A target that is none of these and the identifier of a client is about the client.
         The answer has `sentences`, and the same as data in `entries`; where nothing is known a sentence says why not.
         """
         if target or client is None:
@@ -74,6 +75,12 @@ class Answers:
         if client is not None and not self._log.of_client(client) and self._broker.filters_of(client) is None:
             return self._answer(target, client, [], [_unknown(client)])
         retained = self._retained(target)
+        if (
+            not found
+            and client is None
+            and (self._log.of_client(target) or self._broker.filters_of(target) is not None)
+        ):
+            return self.why("", target)
         if not found:
             return self._answer(target, client, [], [about, *retained, *self._advice(target, client)])
         deliveries = [delivery for message in found[-MAX_DELIVERIES:] for delivery in _deliveries_to(message, client)][

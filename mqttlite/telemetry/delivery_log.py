@@ -23,7 +23,7 @@ ENTRY_BYTES: Final = 900
 SHORT_ID: Final = 4
 """Digits of the broker's id with which it names messages: enough to tell one run from the one before."""
 
-_MESSAGE_ID: Final = re.compile(r"(?:mqttlite-)?([0-9a-f]{4,16})-(u?)([0-9]{1,19})")
+_MESSAGE_ID: Final = re.compile(r"([0-9a-f]{4,16})-(u?)([0-9]{1,19})")
 """Of a sentence, of the dataset, or of an acknowledgement; with `u` that of a message that is not traced."""
 
 

@@ -420,13 +420,21 @@ def test_a_client_alone_is_about_all_of_its_messages() -> None:
     assert scenario.why("", "c5")[0] == "Nothing is known of any message from or to c5."
 
 
+def test_the_identifier_of_a_client_will_do_as_the_log_shows_it() -> None:
+    scenario = Scenario()
+    client = "mqttlite-5f2c0123456789ab-41"
+    scenario.message_tracer.on_queued(scenario.publish(publisher=client), "c7", "offline", 1, 9)
+    assert scenario.why(client) == scenario.why("", client) == scenario.why("5f2c-41")
+    scenario.filters["silent"] = []
+    assert scenario.why("silent")[0] == "Nothing is known of any message from or to silent."
+
+
 def test_the_id_of_an_acknowledgement_is_known() -> None:
     scenario = Scenario()
     scenario.message_tracer.on_queued(scenario.publish(), "c7", "offline", 1, 9)
-    assert scenario.why("mqttlite-5f2c0123456789ab-41") == scenario.why("5f2c-41")
-    assert scenario.why("mqttlite-5f2c0123456789ab-u41")[0] == (
-        "mqttlite-5f2c0123456789ab-u41 is a message that was acknowledged and not traced, so nothing more is known of"
-        " it."
+    assert scenario.why("5f2c0123456789ab-41") == scenario.why("5f2c-41")
+    assert scenario.why("5f2c0123456789ab-u41")[0] == (
+        "5f2c0123456789ab-u41 is a message that was acknowledged and not traced, so nothing more is known of it."
     )
 
 
