@@ -181,7 +181,8 @@ class _Requests:
             try:
                 changed = changed_options(self._source.config, load_config(self._source.path))
             except ConfigError as error:
-                log.error("the configuration stays as it was: %s", error)
+                for problem in error.problems:
+                    log.error("the configuration stays as it was: %s", problem)
             else:
                 if changed:
                     log.warning("%s: changed, but needs a restart: %s", self._source.path, ", ".join(changed))

@@ -19,6 +19,9 @@ KEY_MS: Final = 100
 ESCAPE_MS: Final = 25
 """How long curses waits to see whether Escape is the beginning of another key."""
 
+REDRAW: Final = "\x0c"
+"""Ctrl-L, as everywhere: draw the whole screen again."""
+
 _KEYS: Final = {
     curses.KEY_UP: "up",
     curses.KEY_DOWN: "down",
@@ -96,6 +99,9 @@ class _Live:
         try:
             pressed = self._window.get_wch()
         except curses.error:  # none in time
+            return
+        if pressed == REDRAW:
+            self._window.clearok(True)
             return
         key = _KEYS.get(pressed, "") if isinstance(pressed, int) else _CHARACTERS.get(pressed, pressed)
         if key:

@@ -70,7 +70,7 @@ class Screen:
     """What is looked at, and how."""
 
     mode: str = OVERVIEW
-    ranking: str = SLOW
+    ranking: str = GREEDY
     """The active panel, or what a table is sorted by."""
     selected: int = 0
     filter: str = ""

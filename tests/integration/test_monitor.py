@@ -392,6 +392,7 @@ async def test_so_many_filters_can_be_followed_and_no_more(rig: Rig) -> None:
     assert (status, f"{MAX_FOLLOWED} filters are followed already" in text) == (503, True)
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 @pytest.mark.parametrize("delivery_log", [None, DeliveryLogOptions(topics=("other",), sampled=False)])
 async def test_a_filter_is_traced_while_somebody_asks_for_it(
     rig: Rig, jump: Callable[[float], None], delivery_log: DeliveryLogOptions | None

@@ -99,7 +99,7 @@ def test_a_table_is_sorted_by_what_a_key_names() -> None:
 
 def test_the_arrows_move_and_enter_looks_at_a_client() -> None:
     screen, answers = Screen(), Answers(FOUR)
-    press(screen, answers, "tab", "tab")
+    press(screen, answers, "tab")
     assert marked(screen, answers) == ["QUEUE: messages that wait", "queued                          1 234"]
     press(screen, answers, "enter")
     assert (screen.mode, screen.client_id, screen.wanted()) == (CLIENT, "queued", {"id": "queued"})
