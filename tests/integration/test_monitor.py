@@ -393,11 +393,16 @@ async def test_so_many_filters_can_be_followed_and_no_more(rig: Rig) -> None:
 
 
 @pytest.mark.asyncio(loop_factories=["asyncio"])
-@pytest.mark.parametrize("delivery_log", [None, DeliveryLogOptions(topics=("other",), sampled=False)])
+@pytest.mark.parametrize("beside", ["nothing", "delivery log", "dataset"])
 async def test_a_filter_is_traced_while_somebody_asks_for_it(
-    rig: Rig, jump: Callable[[float], None], delivery_log: DeliveryLogOptions | None
+    rig: Rig, jump: Callable[[float], None], tmp_path: Path, beside: str
 ) -> None:
-    broker = await rig.broker(config(delivery_log=delivery_log))
+    options: dict[str, Any] = {
+        "nothing": {},
+        "delivery log": {"delivery_log": DeliveryLogOptions(topics=("other",), sampled=False)},
+        "dataset": {"telemetry": TelemetryOptions(directory=str(tmp_path), samples_per_s=0)},
+    }[beside]
+    broker = await rig.broker(config(**options))
     for _ in range(2):  # it can begin again
         await broker.publish("plant/7", "not traced")
         first = json.loads((await get(broker, "/why?follow=plant/%23"))[2])
