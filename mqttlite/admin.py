@@ -190,7 +190,7 @@ class Admin:
         session = self._core.sessions.get(client_id)
         if session is None:
             return None
-        waiting = len(session.queue)
+        waiting = len(session.queue.deliveries)
         if dry_run:
             return Removal(min(waiting, MAX_PURGED), waiting <= MAX_PURGED)
         wanted, purged = min(waiting, MAX_PURGED), 0
@@ -201,7 +201,7 @@ class Admin:
                 break
             purged += messages
             await asyncio.sleep(0)
-        return Removal(purged, not len(session.queue))
+        return Removal(purged, not len(session.queue.deliveries))
 
     def _entry(self, session: Session) -> ClientEntry:
         link = self._link_of(session)

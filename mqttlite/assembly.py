@@ -9,6 +9,7 @@ import logging
 import secrets
 import ssl
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from mqttlite import event_hub
@@ -19,12 +20,13 @@ from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, Question
-from mqttlite.event_hub import STORE_FAILING, CoreTracer, EventHub, NoMessages
+from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, CoreTracer, EventHub, NoMessages
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import LinkPort
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
+from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.tls import ServerContext
 from mqttlite.security.auth_chain import AuthChain
@@ -74,9 +76,10 @@ class Assembly:
         self.broker_id: Final = secrets.token_hex(8)
         self._wall: Final = Wall(loop.time())
         self.hub: Final = EventHub()
-        self.core: Final = Core(
-            config.limits, f"mqttlite-{self.broker_id}-", {**config.share_policies}, f"{self.broker_id}-"
-        )
+        limits = config.limits
+        if not limits.max_memory_bytes:
+            limits = replace(limits, max_memory_bytes=usable_memory() // 2)
+        self.core: Final = Core(limits, f"mqttlite-{self.broker_id}-", {**config.share_policies}, f"{self.broker_id}-")
         self.core.authorize(DefaultRules(frozenset(config.sys.publishers)))
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
@@ -86,6 +89,7 @@ class Assembly:
             on_connected=self._on_connected,
             on_closed=self.hub.on_ended,
             on_question=self._on_question,
+            on_memory_short=self._on_memory_short,
         )
         self.questions: Final = AuthQuestions(self._answer)
         self.passwords: Final[list[PasswordAuthenticator]] = []
@@ -243,6 +247,13 @@ class Assembly:
         self.loop_driver.on_written = observer.on_written
         if self.monitor is not None:
             self.monitor.answers = lambda: observer.answers
+
+    def _on_memory_short(self, is_short: bool, detail: str) -> None:
+        if is_short:
+            _log.warning("%s are used (limits.max_memory_bytes): slow clients lose QoS 0 messages", detail)
+        else:
+            _log.warning("%s are used: there is enough again", detail)
+        self.hub.on_alarm(MEMORY_SHORT, is_short, detail)
 
     # ------------------------------------------------------------------ network and security
 

@@ -12,6 +12,7 @@ from mqttlite.core.connection import Connection
 from mqttlite.core.tracer import NO_SAMPLES, NOT_TRACED
 
 STORE_FAILING: Final = "store_failing"
+MEMORY_SHORT: Final = "memory_short"
 """The alarm while commits fail and are tried again."""
 
 _log = logging.getLogger("mqttlite")

@@ -13,6 +13,7 @@ from mqttlite.core.connection import AN_ANSWER, AUTHENTICATING, NOTHING, Connect
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
+from mqttlite.core.memory import connect_bytes
 from mqttlite.core.question import Authenticate, Question
 from mqttlite.core.questions import Questions
 from mqttlite.core.reasons import CloseReason
@@ -55,6 +56,7 @@ class Admission:
         self._ask(connection, question)
         connection.state = AUTHENTICATING
         connection.connect = packet
+        connection.charge(connect_bytes(packet))
         if method is not None:
             connection.exchange = Exchange(method)
         else:
@@ -85,7 +87,7 @@ class Admission:
             if connection.exchange is not None:
                 self._on_step_done(connection, connection.exchange, answer)
             else:
-                packet, connection.connect = connection.connect, None
+                packet = _take_connect(connection)
                 assert packet is not None
                 connection.username = connection.peer.identity or packet.username
                 if answer.reason_code:
@@ -124,7 +126,7 @@ class Admission:
             _answer(connection, exchange, verdict)
             return
         exchange.steps = 0
-        packet, connection.connect = connection.connect, None
+        packet = _take_connect(connection)
         username = connection.peer.identity or verdict.username
         if packet is not None:
             connection.username = username
@@ -140,6 +142,14 @@ class Admission:
             raise NotAuthorized("authenticated again as another user")
         exchange.end(self._deadlines)
         _answer(connection, exchange, verdict)
+
+
+def _take_connect(connection: Connection) -> Connect | None:
+    """The CONNECT that waited for a verdict, if it is not accepted yet."""
+    packet, connection.connect = connection.connect, None
+    if packet is not None:
+        connection.charge(-connect_bytes(packet))
+    return packet
 
 
 @final

@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mqttlite.core.admission import Admission
 from mqttlite.core.authorizer import Authorizer, DefaultRules
+from mqttlite.core.backlogs import Backlogs
 from mqttlite.core.changes import Change
 from mqttlite.core.closing import Closing
 from mqttlite.core.connecting import Connecting
@@ -22,15 +23,13 @@ from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import (
     CHUNK_BYTES_PER_WORK_UNIT,
     DEADLINE_WORK,
-    FILL_BYTES,
-    FILL_BYTES_PER_WORK_UNIT,
-    ITERATION_BYTES,
     ITERATION_WORK,
     LEAST_SHARE,
     LONG_PACKET_BYTES,
     MAX_PENDING_BYTES,
     Limits,
 )
+from mqttlite.core.memory import CONNECTION_BYTES
 from mqttlite.core.message import Message
 from mqttlite.core.packet_handler import PacketHandler
 from mqttlite.core.packet_loop import PacketLoop
@@ -65,7 +64,7 @@ class Broker:
         share_policies: dict[str, str] | None = None,
         message_id_prefix: str = "",
     ) -> None:
-        effects = Effects()
+        effects = Effects(limits.max_memory_bytes)
         sessions: dict[str, Session] = {}
         connections: dict[int, Connection] = {}
         online: dict[str, Connection] = {}
@@ -84,6 +83,7 @@ class Broker:
         self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, rules, effects)
         self.router: Final = Router(self._routes, RetainedStore(effects, limits), Drops(effects), effects, jobs)
         self._wills: Final = Wills(self._routes, self.router, deadlines, jobs, effects)
+        self._backlogs: Final = Backlogs(connections, self._wills, effects)
         self.sessions: Final = Sessions(
             sessions, self._routes, self.router, self._wills, deadlines, jobs, effects, limits
         )
@@ -168,6 +168,7 @@ class Broker:
         self.opened += 1
         connection = Connection(self.opened, peer, self.effects, self.limits, now)
         self.connections[connection.number] = connection
+        connection.charge(CONNECTION_BYTES + peer.tls_bytes)
         self._connecting.await_connect(connection)
         return connection
 
@@ -182,6 +183,7 @@ class Broker:
         if connection.deferred:
             if chunk:
                 framer.put(chunk)
+                self._charge_input(connection)
                 return
             if connection.waits_for != NOTHING:
                 return  # the job that it waits for defers it again
@@ -204,6 +206,8 @@ class Broker:
                 raise QuotaExceeded("too much was sent before CONNACK")
         except PeerError as error:
             self._closing.fail(connection, error)
+        if framer.kept_bytes != connection.input_bytes:
+            self._charge_input(connection)
         if effects.overflowed:
             self._closing.end_overflowed()
 
@@ -244,6 +248,11 @@ class Broker:
         if self.effects.overflowed:  # by the will of a connection taken over
             self._closing.end_overflowed()
 
+    def shed(self, now: float) -> None:
+        """Memory is short: drop QoS 0 messages, those of the outboxes that hold most first, until there is enough."""
+        self.effects.now = now
+        self._backlogs.shed()
+
     def tick(self, now: float) -> float | None:
         """Do what is due, as far as the budget of this iteration goes; return `due_at()`.
 
@@ -255,7 +264,7 @@ class Broker:
         self._leave_share()
         self.jobs.run()
         self._leave_share()
-        self._fill_backlogged()
+        self._backlogs.fill()
         self._leave_share()
         self._run_deadlines(now)
         if effects.overflowed:
@@ -270,13 +279,13 @@ class Broker:
             return self.effects.now
         return self._deadlines.next_at()
 
-    def block(self, connection: Connection, now: float) -> None:
-        """The link takes no bytes from now on."""
+    def block(self, connection: Connection, now: float, unsent_bytes: int = 0) -> None:
+        """The link takes no bytes from now on, and has not sent so many that it took."""
         self.effects.now = now
         if connection.state == CLOSED:
             return
         begins = not connection.outbox.blocked
-        connection.outbox.block()
+        connection.outbox.block(unsent_bytes)
         if begins:
             connection.blocked_at = now
             connection.backpressure_count += 1
@@ -288,7 +297,7 @@ class Broker:
         """The link takes bytes again. A long backlog leaves in parts, and the back-pressure ends with the last one."""
         self.effects.now = now
         if connection.state != CLOSED and connection.outbox.blocked:
-            self._drain(connection)
+            self._backlogs.drain(connection)
 
     def send_away(self, connection: Connection, server_reference: str, now: float) -> None:
         """Close a connection with 0x9C and the server to use instead, or with 0x8B where none is named."""
@@ -358,54 +367,20 @@ class Broker:
         """Whether a message of the broker's own would reach anybody. Raises `TopicNameInvalid`."""
         return self._routes.reaches(topic)
 
-    # ------------------------------------------------------------------ the parts of a tick
+    # ------------------------------------------------------------------ the parts of a feed and a tick
+
+    def _charge_input(self, connection: Connection) -> None:
+        if connection.state == CLOSED:
+            connection.framer.clear()
+            return
+        try:
+            connection.charge_input()
+        except PeerError as error:
+            self._closing.fail(connection, error)
 
     def _leave_share(self) -> None:
         """Leave the next user of the budget its least share."""
         self.effects.work = min(self.effects.work, ITERATION_WORK - LEAST_SHARE)
-
-    def _fill_backlogged(self) -> None:
-        """Send more from the sessions with a backlog, one after another; the rest is first next time.
-
-        However much waits to be written for others, they have room for `FILL_BYTES`.
-        """
-        effects = self.effects
-        backlogged, effects.backlogged = effects.backlogged, []
-        others_bytes = max(0, effects.pending_bytes - ITERATION_BYTES + FILL_BYTES)
-        effects.pending_bytes -= others_bytes
-        for at, number in enumerate(backlogged):
-            if effects.work >= ITERATION_WORK or effects.pending_bytes >= ITERATION_BYTES:
-                effects.backlogged = backlogged[at:] + effects.backlogged
-                break
-            connection = self.connections.get(number)
-            if connection is not None and connection.session is not None:
-                connection.outbox.backlogged = False
-                pending_bytes = effects.pending_bytes
-                if connection.outbox.draining:
-                    self._drain(connection)
-                else:
-                    connection.session.fill()
-                effects.work += (effects.pending_bytes - pending_bytes) // FILL_BYTES_PER_WORK_UNIT
-        effects.pending_bytes += others_bytes
-
-    def _drain(self, connection: Connection) -> None:
-        """Move the next part of a backlog, as far as the iteration has room for it."""
-        effects = self.effects
-        outbox = connection.outbox
-        waiting = outbox.waiting_bytes
-        effects.pending_bytes += outbox.drain(FILL_BYTES if effects.pending_bytes < ITERATION_BYTES else 0)
-        if outbox.draining:
-            if not outbox.backlogged:
-                outbox.backlogged = True
-                effects.backlogged.append(outbox.number)
-            return
-        self._wills.on_unblocked(connection.number)
-        duration_s = effects.now - connection.blocked_at
-        connection.backpressure_s += duration_s
-        if effects.tracer is not None:
-            effects.tracer.on_unblocked(connection.number, duration_s, waiting)
-        if connection.session is not None:
-            connection.session.fill()
 
     def _run_deadlines(self, now: float) -> None:
         """Let the deadlines act that are due, in their order; the rest is still due next time."""

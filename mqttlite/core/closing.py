@@ -158,6 +158,7 @@ class Closing:
             outbox.answer(self._disconnect_frame(connection, code, detail))
         if connection.session is not None:
             self._leave(connection, connection.session)
+        connection.release()
         self._effects.work += CLOSE_WORK + connection.subscriptions
         self._effects.closed.append(connection.number)
 

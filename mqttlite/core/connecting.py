@@ -99,7 +99,8 @@ class Connecting:
         session, present = self._sessions.open(
             client_id, packet.clean_start, expiry, connection.username, connection.version
         )
-        session.will = packet.will  # [MQTT-3.1.2-7]
+        if packet.will is not None:
+            session.keep_will(packet.will)  # [MQTT-3.1.2-7]
         connection.clean_start = packet.clean_start
         connection.session_present = present
         connection.connected_at = now

@@ -10,7 +10,7 @@ from mqttlite.core.authentication import Exchange
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import LONG_PACKET_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import CloseReason
@@ -28,7 +28,7 @@ from mqttlite.wire.constants import (
     SUBSCRIBE,
     UNSUBSCRIBE,
 )
-from mqttlite.wire.errors import PacketTooLarge
+from mqttlite.wire.errors import PacketTooLarge, QuotaExceeded
 from mqttlite.wire.framer import Framer
 from mqttlite.wire.packets import Connect
 
@@ -70,9 +70,9 @@ A client without an authentication method may send more before CONNACK (§3.1.4)
 @final
 class Peer:
     """What the listener knows about the other end. `identity` is the name in a verified client certificate; `methods`
-    are the authentication methods that a client may use."""
+    are the authentication methods that a client may use; `tls_bytes` is what TLS takes in memory."""
 
-    __slots__ = ("capabilities", "identity", "methods", "must_authenticate")
+    __slots__ = ("capabilities", "identity", "methods", "must_authenticate", "tls_bytes")
 
     def __init__(
         self,
@@ -80,11 +80,13 @@ class Peer:
         must_authenticate: bool = False,
         capabilities: Capabilities = EVERYTHING,
         methods: frozenset[str] = frozenset(),
+        tls_bytes: int = 0,
     ) -> None:
         self.identity: Final = identity
         self.must_authenticate: Final = must_authenticate
         self.capabilities: Final = capabilities
         self.methods: Final = methods
+        self.tls_bytes: Final = tls_bytes
 
 
 @final
@@ -92,6 +94,8 @@ class Connection:
     """`Broker.open` makes it; the link that owns the socket passes it to the broker with each input."""
 
     __slots__ = (
+        "_charged_bytes",
+        "_memory",
         "aliases",
         "backpressure_count",
         "backpressure_s",
@@ -111,6 +115,7 @@ class Connection:
         "framer",
         "hold_reasons",
         "inflight_high_water",
+        "input_bytes",
         "keep_alive_s",
         "last_heard",
         "number",
@@ -143,6 +148,10 @@ class Connection:
         self.peer: Final = peer
         self.outbox: Final = Outbox(number, effects, limits)
         self.framer: Final = Framer(limits.max_packet_bytes)
+        self._memory: Final = effects.memory
+        self._charged_bytes = 0
+        self.input_bytes = 0
+        """What the memory account is charged for bytes of packets that are not handled yet."""
         self.state = AWAITING_CONNECT
         self.waits_for = NOTHING
         self.question_id = 0
@@ -207,6 +216,28 @@ class Connection:
     def said_goodbye(self) -> bool:
         """Whether the client ended it with DISCONNECT, and so waits for no packet from us."""
         return self.close_reason in (CloseReason.CLIENT_DISCONNECTED, CloseReason.CLIENT_DISCONNECTED_WITH_WILL)
+
+    def charge(self, size: int) -> None:
+        """It takes so many bytes more of memory, until it ends."""
+        self._charged_bytes += size
+        self._memory.used += size
+
+    def charge_input(self) -> None:
+        """Charge what the framer keeps. Raises `QuotaExceeded` where that is much and memory is short."""
+        kept = self.framer.kept_bytes
+        more = kept - self.input_bytes
+        if kept > LONG_PACKET_BYTES and more > self._memory.room_for(self.input_bytes):
+            raise QuotaExceeded(f"the broker has no memory left for a packet of {kept} bytes")
+        self.input_bytes = kept
+        self._memory.used += more
+
+    def release(self) -> None:
+        """It has ended, and takes no memory any more."""
+        self.outbox.release()
+        self._memory.used -= self._charged_bytes + self.input_bytes
+        self._charged_bytes = self.input_bytes = 0
+        self.framer.clear()
+        self.aliases.clear()
 
     def check_size(self, frame: bytes, name: str) -> None:
         """A required response larger than the client's Maximum Packet Size: raises `PacketTooLarge`, which closes the

@@ -7,6 +7,7 @@ asks the questions and closes the links of the connections that ended.
 from typing import final
 
 from mqttlite.core.changes import Change
+from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.outbox import Outbox, OutboxEffects
 from mqttlite.core.question import Question
 from mqttlite.core.tracer import NO_SAMPLES
@@ -28,8 +29,8 @@ class Effects(OutboxEffects):
         "work",
     )
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, max_memory_bytes: int = 0) -> None:
+        super().__init__(MemoryAccount(max_memory_bytes))
         self.until_sample = NO_SAMPLES
         """How many messages pass until one is traced, whatever its topic."""
         self.changes: list[Change] = []

@@ -10,6 +10,7 @@ from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, has_budget
 from mqttlite.core.limits import DELIVERY_WORK, ITERATION_BYTES, ITERATION_WORK
+from mqttlite.core.memory import Holdable
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.reasons import NO_SUBSCRIBERS
 from mqttlite.core.route import Receiver
@@ -19,6 +20,7 @@ from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
 from mqttlite.topics.names import is_own
 
 _NO_SHAPES: Final[list[Delivery | None]] = []
+_NO_SPECIAL: Final[dict[tuple[int, bool, tuple[int, ...]], Delivery]] = {}
 """Never added to: a message for nobody needs none."""
 
 
@@ -31,6 +33,7 @@ class FanOut(Job):
         "_batch",
         "_drops",
         "_effects",
+        "_is_held",
         "_message",
         "_next",
         "_next_sink",
@@ -38,6 +41,7 @@ class FanOut(Job):
         "_shapes",
         "_sinks",
         "_source",
+        "_special",
         "done",
         "on_done",
         "tally",
@@ -66,7 +70,10 @@ class FanOut(Job):
         self._next_sink = 0
         self._shapes = _NO_SHAPES
         """The deliveries that most receivers share, by QoS."""
+        self._special = _NO_SPECIAL
+        """Those that few share, by QoS, RETAIN and subscription identifiers."""
         self._at_once: Final = at_once
+        self._is_held = False
         self.tally: Final = tally
         self.done = False
         self.on_done: Callable[[], None] | None = None
@@ -74,16 +81,39 @@ class FanOut(Job):
 
     def step(self) -> bool:
         """Go on with the receivers until the work budget of this loop iteration is used up; whether all had theirs."""
-        if self._receivers and not self._to_receivers():
-            return False
-        if self._sinks and not self._to_sinks():
+        if (self._receivers and not self._to_receivers()) or (self._sinks and not self._to_sinks()):
+            self._wait()
             return False
         self.done = True
+        self._let_go()
         if self.tally.reached == 0:
             self._count_unheard()
         if self.on_done is not None:
             self.on_done()
         return True
+
+    def _wait(self) -> None:
+        """The message waits for the rest of its receivers, and is charged for that."""
+        if not self._is_held:
+            self._is_held = True
+            self._effects.memory.hold(self._held())
+
+    def _let_go(self) -> None:
+        if self._is_held:
+            self._effects.memory.let_go(self._held())
+        for delivery in self._shapes:
+            if delivery is not None:
+                delivery.forget_parts()
+        for delivery in self._special.values():
+            delivery.forget_parts()
+        if self._batch is not None:
+            self._batch.forget_forms()
+
+    def _held(self) -> Holdable:
+        if self._message is not None:
+            return self._message
+        assert self._batch is not None
+        return self._batch
 
     def _to_receivers(self) -> bool:
         effects = self._effects
@@ -156,7 +186,17 @@ class FanOut(Job):
         delivery = self._shapes[qos]
         # RETAIN is 0, or as it came [MQTT-3.3.1-12] [MQTT-3.3.1-13].
         if receiver.identifiers or (message.retain and receiver.retain_as_published):
-            delivery = Delivery(message, qos, message.retain and receiver.retain_as_published, receiver.identifiers)
+            retain = message.retain and receiver.retain_as_published
+            delivery = self._special_delivery(message, qos, retain, receiver.identifiers)
         elif delivery is None:
             delivery = self._shapes[qos] = Delivery(message, qos, False)
         receiver.deliver(delivery, self.tally)
+
+    def _special_delivery(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]) -> Delivery:
+        if self._special is _NO_SPECIAL:
+            self._special = {}
+        key = (qos, retain, identifiers)
+        delivery = self._special.get(key)
+        if delivery is None:
+            delivery = self._special[key] = Delivery(message, qos, retain, identifiers)
+        return delivery

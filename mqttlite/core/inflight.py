@@ -8,6 +8,7 @@ before.
 
 from typing import Final, final
 
+from mqttlite.core.memory import INFLIGHT_BYTES, Holdable, MemoryAccount
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.wire.blocks import leading
 
@@ -45,14 +46,17 @@ def is_watched(delivery: Delivery) -> bool:
 
 @final
 class Inflight:
-    __slots__ = ("_count", "_first", "_first_id", "_last", "_messages", "watched")
+    __slots__ = ("_count", "_first", "_first_id", "_last", "_memory", "_messages", "size_bytes", "watched")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryAccount) -> None:
+        self._memory: Final = memory
         self._messages: dict[int, Unacknowledged] = {}
         self._first: Unacknowledged | None = None
         self._last: Unacknowledged | None = None
         self._first_id = 0
         self._count = 0
+        self.size_bytes = 0
+        """What they take in memory, as if no other session held them."""
         self.watched = 0
         """How many of them are watched; the caller that adds or removes one counts it here, so that the others cost
         nothing."""
@@ -67,14 +71,17 @@ class Inflight:
         return self._messages
 
     def add(self, packet_id: int, delivery: Delivery, sequence: int) -> None:
+        self.size_bytes += self._memory.hold(delivery.message, INFLIGHT_BYTES)
         self._append(packet_id, Unacknowledged(delivery, None, 1, delivery.qos, sequence))
 
     def put(self, packet_id: int, message: Unacknowledged) -> None:
         """A message that was in flight before is so again."""
+        self.size_bytes += self._memory.hold(message.message(), INFLIGHT_BYTES)
         self._append(packet_id, message)
 
     def add_batch(self, first_id: int, run: PublishBatch, count: int, qos: int) -> None:
         """The first `count` messages of a run were sent at that QoS, with identifiers from `first_id` on."""
+        self.size_bytes += self._memory.hold(run, INFLIGHT_BYTES)
         self._append(first_id, Unacknowledged(None, run, count, qos, 0))
 
     def find(self, packet_id: int) -> Unacknowledged | None:
@@ -83,7 +90,7 @@ class Inflight:
 
     def remove(self, packet_id: int) -> None:
         """Forget one that is here."""
-        del self.by_id()[packet_id]
+        self._let_go(self.by_id().pop(packet_id))
 
     def remove_leading(self, data: bytes, at: int, acks: bytes, qos: int) -> int:
         """Forget those at the head of the chain whose acknowledgements stand in `data` at `at`; how many.
@@ -103,6 +110,11 @@ class Inflight:
                 break
             left -= sent.count
             self._first = sent.next
+            delivery = sent.delivery
+            if delivery is not None:
+                self.size_bytes -= self._memory.let_go(delivery.message, INFLIGHT_BYTES)
+            else:
+                self._let_go(sent)
         if self._first is None:
             self._last = None
         acknowledged -= left
@@ -123,10 +135,16 @@ class Inflight:
         return messages
 
     def take_all(self) -> dict[int, Unacknowledged]:
-        """All of them one by one; none is in flight any more."""
+        """All of them one by one; none is in flight any more, and the caller holds them."""
         messages = self.by_id()
+        self.size_bytes = 0
         self._messages = {}
         return messages
+
+    def _let_go(self, sent: Unacknowledged) -> None:
+        held: Holdable | None = sent.run if sent.delivery is None else sent.delivery.message
+        assert held is not None
+        self.size_bytes -= self._memory.let_go(held, INFLIGHT_BYTES)
 
     def _append(self, first_id: int, sent: Unacknowledged) -> None:
         if self._count and first_id != self._first_id + self._count:
@@ -154,7 +172,10 @@ class Inflight:
                 run = sent.run
                 assert run is not None
                 for at in range(sent.at, sent.at + sent.count):
-                    self._messages[packet_id] = Unacknowledged(run.delivery(at, sent.qos), None, 1, sent.qos, 0)
+                    delivery = run.delivery(at, sent.qos)
+                    self.size_bytes += self._memory.hold(delivery.message, INFLIGHT_BYTES)
+                    self._messages[packet_id] = Unacknowledged(delivery, None, 1, sent.qos, 0)
                     packet_id += 1
+                self._let_go(sent)
             sent = self._first
         self._count = 0

@@ -28,13 +28,18 @@ class Limits:
     """Topic aliases to a 5.0 client, where its Topic Alias Maximum is not smaller: each keeps a topic name."""
     max_inflight: int = 1_000
     """QoS 1 and 2 messages unacknowledged by a client, where its own Receive Maximum is not smaller."""
+    max_inflight_bytes: int = 64 * 1_048_576
+    """The same in bytes of memory, for one client; with more than that unacknowledged, the next messages wait."""
     max_queued_messages: int = 10_000
     """QoS 1 and 2 messages waiting for one session, offline or behind its window: bounds what a client that never comes
-    back may cost. Each takes eight bytes beside the message, which sessions share, so there may be millions."""
+    back may cost. Each takes sixteen bytes beside the message, which sessions share, so there may be millions."""
     max_queued_bytes: int = 64 * 1_048_576
-    """The same in bytes of payloads, topics and long properties, so that large messages do not get 10 000 places."""
+    """The same in bytes of memory, so that large messages do not get 10 000 places. A message takes about 300 bytes
+    beside its topic and payload."""
     max_outbox_bytes: int = 4 * 1_048_576
-    """Bytes waiting for a client whose socket takes none: what a frozen subscriber may cost."""
+    """Bytes of memory waiting for a client whose socket takes none, with what its socket has not sent: what a frozen
+    subscriber may cost. A QoS 0 message
+    that came alone takes about 115 bytes beside its packet."""
     max_outbox_messages: int = 100_000
     """QoS 0 messages waiting for such a client."""
     on_overflow: str = DROP_NEWEST
@@ -49,7 +54,11 @@ class Limits:
     max_retained_messages: int = 1_000_000
     """Retained messages; one more is delivered, not retained, and acknowledged with 0x97."""
     max_retained_bytes: int = 256 * 1_048_576
-    """The same in bytes of payloads, topics and long properties."""
+    """The same in bytes of memory. A message takes about 500 bytes beside its payload and twice its topic."""
+    max_memory_bytes: int = 0
+    """What everything may take that waits or is kept for clients. When seven eighths are used, the clients that read
+    least lose their QoS 0 messages; when all is used, new messages to queues and new sessions, subscriptions and
+    retained messages are refused with 0x97. 0: the server takes half of the memory that its process may use."""
     max_route_cache_bytes: int = 64 * 1_048_576
     """What the cache of topic → receivers may hold, about; one more topic, and it begins anew."""
     connect_timeout_s: float = 10.0
@@ -79,6 +88,7 @@ _LEAST: Final[dict[str, int]] = {
     "topic_alias_maximum": 0,
     "max_topic_aliases": 0,
     "max_inflight": 1,
+    "max_inflight_bytes": 0,
     "max_queued_messages": 0,
     "max_queued_bytes": 0,
     "max_outbox_bytes": 1_024,
@@ -88,6 +98,7 @@ _LEAST: Final[dict[str, int]] = {
     "max_sessions": 1,
     "max_retained_messages": 0,
     "max_retained_bytes": 0,
+    "max_memory_bytes": 0,
     "max_route_cache_bytes": 0,
     "server_keep_alive_s": 0,
     "max_session_expiry_s": 0,
@@ -218,6 +229,10 @@ hundred when all are full. The member with the fewest unacknowledged messages is
 
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""
+
+MAX_ALIASED_TOPIC_BYTES: Final = 1_024
+"""A longer topic gets no topic alias from the broker, which would keep five times the maximum of such topics for each
+connection."""
 
 ONCE_SEEN: Final = 4
 """How many topics a connection remembers for each topic alias: a topic that comes again gets an alias."""

@@ -7,6 +7,7 @@ elsewhere. A message that is followed has a trace, which those who find it retai
 
 from typing import Final, Protocol, final
 
+from mqttlite.core.memory import BATCH_BYTES, MESSAGE_BYTES, Holdable
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import PUBLISH, V5
@@ -16,8 +17,12 @@ from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import NONE, Properties, decode_properties, encode_properties
 
 UNCOUNTED_BYTES: Final = 3_000
-"""What properties may take in memory without being counted: a raw, of `MAX_RAW_PROPERTIES_BYTES` bytes, never holds
-more."""
+"""What properties may take without being counted in the size of a message: a raw, of `MAX_RAW_PROPERTIES_BYTES` bytes,
+never holds more."""
+
+_RAW_BYTES: Final = 100
+_PROPERTIES_BYTES: Final = 350
+"""What properties take in memory: as bytes, and decoded, each beside its strings."""
 
 
 @final
@@ -57,7 +62,7 @@ def seconds_left(expiry_s: int, expires_at: float, now: float) -> int:
 
 
 @final
-class Message:
+class Message(Holdable):
     """An application message. `expires_at` is in the broker's seconds; 0.0 is never (5.0 §3.3.2.3.3).
 
     Its properties are those of `block`, if it has one.
@@ -86,6 +91,11 @@ class Message:
         expires_at: float = 0.0,
         raw: RawProperties | None = None,
     ) -> None:
+        size = len(topic) + len(payload)
+        if raw is not None or properties is not NONE:
+            super().__init__(MESSAGE_BYTES + size + _properties_memory(properties, raw))
+        else:
+            super().__init__(MESSAGE_BYTES + size)
         self.topic: Final = topic
         self.payload: Final = payload
         self.qos: Final = qos
@@ -93,7 +103,6 @@ class Message:
         self._properties: Final = properties
         self.expires_at: Final = expires_at
         self.raw: Final = raw
-        size = len(topic) + len(payload)
         self._size: Final = size if properties is NONE else size + max(0, properties.size() - UNCOUNTED_BYTES)
         self.superseded = False
         """A retained message that another has replaced: who still waits for it need not get it."""
@@ -122,6 +131,12 @@ class Message:
     def untraced(self) -> "Message":
         """The same message, which nobody follows."""
         return Message(self.topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
+
+
+def _properties_memory(properties: Properties, raw: RawProperties | None) -> int:
+    if raw is None:
+        return _PROPERTIES_BYTES + properties.size()
+    return 0 if raw is NO_PROPERTIES else _RAW_BYTES + len(raw.data)
 
 
 class Origin(Protocol):
@@ -183,6 +198,10 @@ class Delivery:
             self._head5, self._tail5 = self._parts5(left)
         return self._head5, self._tail5
 
+    def forget_parts(self) -> None:
+        """No receiver follows at once: do not keep in memory what can be built again."""
+        self._head3 = self._tail3 = self._head5 = self._tail5 = b""
+
     def _parts5(self, remaining_s: int) -> tuple[bytes, bytes]:
         message = self.message
         raw = message.raw
@@ -208,13 +227,14 @@ NO_TRACES: Final[list[int]] = []
 
 
 @final
-class PublishBatch:
+class PublishBatch(Holdable):
     """Messages of one QoS, topic, size and properties, without RETAIN, one behind the other as they came."""
 
     __slots__ = (
         "_deliveries",
         "_forms",
         "_identified",
+        "_special",
         "count",
         "data",
         "expires_at",
@@ -238,6 +258,7 @@ class PublishBatch:
         raw: RawProperties = NO_PROPERTIES,
         expires_at: float = 0.0,
     ) -> None:
+        super().__init__(BATCH_BYTES + len(topic) + len(data))
         self.topic: Final = topic
         self.data: Final = data
         self.size: Final = size
@@ -252,6 +273,7 @@ class PublishBatch:
         self._forms: dict[tuple[bool, int], PublishBatch] | None = None
         self._identified: dict[tuple[int, ...], PublishBatch] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
+        self._special: dict[tuple[int, int, tuple[int, ...]], Delivery] | None = None
         self.traces = NO_TRACES
         """Of the first messages, which are followed; set before anybody asks for one of them."""
 
@@ -259,8 +281,10 @@ class PublishBatch:
         """What each of the messages is counted as where bytes are limited."""
         return len(self.topic) + self.size - self.head
 
-    def delivery(self, at: int, qos: int) -> Delivery:
-        """One of the messages by itself, for receivers that get it at that QoS."""
+    def delivery(self, at: int, qos: int, identifiers: tuple[int, ...] = ()) -> Delivery:
+        """One of the messages by itself, for receivers that get it at that QoS with these subscription identifiers."""
+        if identifiers:
+            return self._special_delivery(at, qos, identifiers)
         if self._deliveries is _NO_DELIVERIES:
             self._deliveries = [None] * (3 * self.count)
         delivery = self._deliveries[3 * at + qos]
@@ -269,6 +293,15 @@ class PublishBatch:
             if at < len(self.traces):
                 message.trace = self.traces[at]
             delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
+        return delivery
+
+    def _special_delivery(self, at: int, qos: int, identifiers: tuple[int, ...]) -> Delivery:
+        if self._special is None:
+            self._special = {}
+        key = (at, qos, identifiers)
+        delivery = self._special.get(key)
+        if delivery is None:
+            delivery = self._special[key] = Delivery(self.delivery(at, qos).message, qos, False, identifiers)
         return delivery
 
     def payload(self, at: int) -> bytes:
@@ -313,6 +346,15 @@ class PublishBatch:
         if version == V5:
             id_at -= len(self.raw.data)
         return numbered(packets, form.size, id_at, first)
+
+    def forget_forms(self) -> None:
+        """As `Delivery.forget_parts`."""
+        self._forms = None
+        self._identified = None
+        self._special = None
+        for delivery in self._deliveries:
+            if delivery is not None:
+                delivery.forget_parts()
 
     def _form(self, version: int, qos: int) -> "PublishBatch":
         """The same messages as packets of another version or QoS; made once."""

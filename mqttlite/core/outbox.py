@@ -7,8 +7,11 @@ to write and whose link is not blocked is in `OutboxEffects.dirty`, or the loop 
 from collections import deque
 from typing import Final, final
 
-from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ONCE_SEEN, SENDING_BYTES, Limits
+from mqttlite.core.held_frame import NO_FRAME, HeldFrame
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, MAX_ALIASED_TOPIC_BYTES, SENDING_BYTES, Limits
+from mqttlite.core.memory import CHUNK_BYTES, FRAME_BYTES, PLACE_BYTES, MemoryAccount
 from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, count
+from mqttlite.core.topic_aliases import TopicAliases
 from mqttlite.core.tracer import BACKPRESSURE, NOT_TRACED, Tracer
 from mqttlite.wire.constants import V5
 from mqttlite.wire.expiry import with_time_left
@@ -17,9 +20,12 @@ from mqttlite.wire.expiry import with_time_left
 class OutboxEffects:
     """What an outbox tells the loop driver: the part of `Effects` that it knows."""
 
-    __slots__ = ("dirty", "now", "overflowed", "tracer")
+    __slots__ = ("dirty", "latest_frame", "memory", "now", "overflowed", "tracer")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryAccount) -> None:
+        self.memory: Final = memory
+        self.latest_frame = NO_FRAME
+        """The latest that a blocked outbox kept: the next outbox mostly keeps the same."""
         self.tracer: Tracer | None = None
         """Learns what happens; set by `Broker.watch`."""
         self.now = 0.0
@@ -31,43 +37,7 @@ class OutboxEffects:
         from the input."""
 
 
-@final
-class TopicAliases:
-    """Which topics have which alias on one connection (5.0 §3.3.2.3.4)."""
-
-    __slots__ = ("_alias_of", "_maximum", "_next", "_once", "_topics")
-
-    def __init__(self, maximum: int) -> None:
-        self._maximum: Final = maximum
-        self._alias_of: Final[dict[bytes, int]] = {}
-        self._topics: Final[list[bytes]] = []  # by alias, from 1
-        self._once: Final[set[bytes]] = set()  # seen once since all aliases were taken
-        self._next = 0
-
-    def use(self, topic: bytes) -> int:
-        """As `Outbox.topic_alias`: from 1 to the maximum [MQTT-3.1.2-26] [MQTT-3.3.2-8] [MQTT-3.3.2-11]."""
-        alias = self._alias_of.get(topic, 0)
-        if alias:
-            return alias
-        if len(self._topics) < self._maximum:
-            self._topics.append(topic)
-            alias = len(self._topics)
-        elif topic in self._once:
-            self._once.discard(topic)
-            alias = self._next + 1
-            self._next = alias % self._maximum
-            del self._alias_of[self._topics[alias - 1]]
-            self._topics[alias - 1] = topic
-        else:
-            if len(self._once) >= ONCE_SEEN * self._maximum:
-                self._once.clear()
-            self._once.add(topic)
-            return 0
-        self._alias_of[topic] = alias
-        return -alias
-
-
-_NO_BACKLOG: Final[deque[tuple[bytes, int, int, float]]] = deque()
+_NO_BACKLOG: Final[deque[HeldFrame]] = deque()
 """Nothing is ever added to it. It stands for the backlog of a link that was never blocked: a deque takes 600 bytes."""
 
 _ENTRY_BYTES: Final = 32
@@ -88,8 +58,10 @@ class Outbox:
         "_backlog",
         "_backlog_bytes",
         "_backlog_messages",
+        "_chunk_bytes",
         "_limits",
-        "_waiting_bytes",
+        "_link_bytes",
+        "_memory",
         "answer_bytes",
         "answers",
         "awaits_commit",
@@ -118,6 +90,7 @@ class Outbox:
         self.number: Final = number
         self.effects: Final = effects
         self._limits: Final = limits
+        self._memory: Final = effects.memory
         self.version = 0
         self.max_packet_bytes = 0
         """The client's Maximum Packet Size; 0 is none."""
@@ -125,11 +98,11 @@ class Outbox:
         """How many topic aliases we may send to the client [MQTT-3.1.2-27]; 0 before 5.0."""
         self._aliases: TopicAliases | None = None
         self.chunks: list[bytes] = []
-        # Each entry: packets of one size, how many, the trace of one, and when they expire.
-        self._backlog: deque[tuple[bytes, int, int, float]] = _NO_BACKLOG
+        self._backlog = _NO_BACKLOG
         self._backlog_bytes = 0
         self._backlog_messages = 0
-        self._waiting_bytes = 0
+        self._chunk_bytes = 0
+        self._link_bytes = 0
         self.blocked = False
         """Whether new messages must wait: the link takes no bytes, or the backlog is not moved yet."""
         self.draining = False
@@ -156,8 +129,18 @@ class Outbox:
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits because the outbox is blocked; 0 while it is not."""
-        return self._waiting_bytes
+        """What waits because the outbox is blocked, in bytes of memory; 0 while it is not."""
+        return self._backlog_bytes + self._chunk_bytes
+
+    @property
+    def backlog_bytes(self) -> int:
+        """The QoS 0 messages among those, which `shed` would drop."""
+        return self._backlog_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """The same with what the blocked link had taken and cannot send."""
+        return self._backlog_bytes + self._chunk_bytes + self._link_bytes
 
     def offer(self, piece: bytes, messages: int, expires_at: float = 0.0) -> bool:
         """Take a piece of that many QoS 0 messages of one size; while blocked, drop by policy what does not fit.
@@ -201,9 +184,9 @@ class Outbox:
         """
         self.chunks.append(frame)
         if self.blocked:
-            self._waiting_bytes += len(frame)
+            self._charge(len(frame) + CHUNK_BYTES)
             self._note_high_water()
-            if self._waiting_bytes > self._limits.max_outbox_bytes:
+            if self.waiting_bytes > self._limits.max_outbox_bytes:
                 self._make_room()
             if not self.draining:
                 return
@@ -217,7 +200,7 @@ class Outbox:
         Each topic gets an alias while some are unused; afterwards a topic that repeats takes over the alias of another
         topic, in turn. A blocked outbox gives none: a message that may be dropped must not introduce an alias.
         """
-        if self.blocked:
+        if self.blocked or len(topic) > MAX_ALIASED_TOPIC_BYTES:
             return 0
         if self._aliases is None:
             self._aliases = TopicAliases(self.topic_alias_maximum)
@@ -237,8 +220,8 @@ class Outbox:
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self.chunks = []
         self.bytes_sent += len(data)
-        if self.blocked:
-            self._waiting_bytes -= len(data)
+        if self._chunk_bytes:
+            self._charge(-self._chunk_bytes)
         return data
 
     def take_first(self, frames: int) -> bytes:
@@ -249,15 +232,20 @@ class Outbox:
         if rest:
             self.chunks = rest
             self.dirty = True
+            if self.blocked:
+                self._charge(_memory_of(rest))
         return data
 
-    def block(self) -> None:
-        """The link takes no bytes from now on. Harmless if the outbox is blocked already."""
+    def block(self, unsent_bytes: int = 0) -> None:
+        """The link takes no bytes from now on, and could not send so many that it took.
+
+        Harmless if the outbox is blocked already.
+        """
         self.blocked = True
         self.draining = False
-        self._waiting_bytes = self._backlog_bytes
-        for chunk in self.chunks:
-            self._waiting_bytes += len(chunk)
+        self._charge(_memory_of(self.chunks) - self._chunk_bytes)
+        self._memory.used += unsent_bytes - self._link_bytes
+        self._link_bytes = unsent_bytes
 
     def unblock(self) -> None:
         """The link takes bytes again: the whole backlog leaves at once, in its order. `drain` moves it in parts."""
@@ -268,34 +256,38 @@ class Outbox:
 
         Expired messages are dropped [MQTT-3.3.2-5]. The outbox is `draining`, and unblocked when the backlog is empty.
         """
+        self._memory.used -= self._link_bytes
+        self._link_bytes = 0
         now = self.effects.now
         backlog = self._backlog
         chunks = self.chunks
-        moved = moved_bytes = moved_messages = sent = 0
+        moved = kept_bytes = moved_messages = sent = 0
         while backlog and moved < max_bytes:
-            piece, messages, trace, expires_at = backlog.popleft()
+            frame = backlog.popleft()
+            piece, messages = frame.piece, frame.messages
             moved += len(piece) + _ENTRY_BYTES
-            moved_bytes += len(piece)
+            self._backlog_bytes -= self._memory.let_go_frame(frame)
             moved_messages += messages
-            if expires_at:
-                if expires_at <= now:
-                    self._waiting_bytes -= len(piece)
-                    self._drop_expired(piece, messages, trace)
+            if frame.expires_at:
+                if frame.expires_at <= now:
+                    self._drop(frame, messages, EXPIRED, "")
                     continue
                 if self.version == V5:
                     moved += messages * SENDING_BYTES
-                    piece = with_time_left(piece, messages, max(1, int(expires_at - now + 0.5)))
+                    piece = with_time_left(piece, messages, max(1, int(frame.expires_at - now + 0.5)))
             chunks.append(piece)
+            kept_bytes += len(piece) + CHUNK_BYTES
             sent += messages
-            if trace:
-                self.tell_sent(trace, 0)
-        self._backlog_bytes -= moved_bytes
+            if frame.trace:
+                self.tell_sent(frame.trace, 0)
         self._backlog_messages -= moved_messages
         self.sent_qos0 += sent
         self.draining = len(self._backlog) > 0
-        if not self.draining:
+        if self.draining:
+            self._charge(kept_bytes)
+        else:
             self._backlog = _NO_BACKLOG
-            self._waiting_bytes = 0
+            self._charge(-self._chunk_bytes)
             self.blocked = False
         if self.chunks and not self.dirty:
             self.dirty = True
@@ -304,113 +296,137 @@ class Outbox:
 
     def give_up(self) -> None:
         """The connection ends: drop and count the QoS 0 messages that still wait for the link."""
-        self._drop_kept(is_full=False)
+        self._drop_kept("")
 
-    def _drop_expired(self, piece: bytes, messages: int, trace: int) -> None:
-        count(self.drops, EXPIRED, messages)
-        tracer = self.effects.tracer
-        if tracer is not None:
-            tracer.on_dropped(trace, self.client_id, _topic_in(piece), EXPIRED, messages, "")
+    def release(self) -> None:
+        """The connection has ended: what it still sends is not charged to anybody."""
+        self.blocked = False
+        self._charge(-self._chunk_bytes)
+        self._memory.used -= self._link_bytes
+        self._link_bytes = 0
+
+    def shed(self) -> None:
+        """Memory is short: drop the QoS 0 messages that wait for the link."""
+        self._drop_kept(self._memory.detail())
 
     def _hold(self, piece: bytes, messages: int, trace: int, expires_at: float) -> bool:
         limits = self._limits
-        size = len(piece) // messages
+        frame = self.effects.latest_frame
+        if frame.piece is not piece or frame.trace != trace:
+            frame = self.effects.latest_frame = HeldFrame(piece, messages, trace, expires_at)
         drop_oldest = limits.on_overflow == DROP_OLDEST
-        room = self._room(size, drop_oldest)
+        room = self._room(frame.size, drop_oldest)
         all_taken = room >= messages
         if not all_taken:
-            self._drop(piece, messages - room, trace)
+            self._drop(frame, messages - room, BUFFER_FULL, self._why_full(messages))
             if limits.on_overflow == DISCONNECT:
                 self.effects.overflowed.append(self.number)
-            piece = piece[(messages - room) * size :] if drop_oldest else piece[: room * size]
-            messages = room
-        if messages:
-            if drop_oldest and all_taken:
-                self._drop_oldest(len(piece), messages)
-            elif drop_oldest:  # some of the new messages are dropped, and all that were kept are older
-                self._drop_kept(is_full=True)
-            if self._backlog is _NO_BACKLOG:
-                self._backlog = deque()
-            self._backlog.append((piece, messages, trace, expires_at))
-            self._backlog_bytes += len(piece)
-            self._backlog_messages += messages
-            self._waiting_bytes += len(piece)
-            self._note_high_water()
-            tracer = self.effects.tracer
-            if trace and tracer is not None:
-                waiting, most = self._backlog_messages, limits.max_outbox_messages
-                tracer.on_queued(trace, self.client_id, BACKPRESSURE, waiting, most)
+            if room == 0:
+                return False
+            frame = frame.last(room) if drop_oldest else frame.first(room)
+        if drop_oldest and all_taken:
+            self._drop_oldest(PLACE_BYTES + frame.memory_bytes, messages)
+        elif drop_oldest:  # some of the new messages are dropped, and all that were kept are older
+            self._drop_kept(self._why_full(0))
+        self._keep(frame)
+        if self._backlog is _NO_BACKLOG:
+            self._backlog = deque()
+        self._backlog.append(frame)
+        self._note_high_water()
+        tracer = self.effects.tracer
+        if trace and tracer is not None:
+            waiting, most = self._backlog_messages, limits.max_outbox_messages
+            tracer.on_queued(trace, self.client_id, BACKPRESSURE, waiting, most)
         return all_taken
+
+    def _keep(self, frame: HeldFrame) -> None:
+        self._backlog_bytes += self._memory.hold_frame(frame)
+        self._backlog_messages += frame.messages
+
+    def _let_go(self, frame: HeldFrame) -> None:
+        self._backlog_bytes -= self._memory.let_go_frame(frame)
+        self._backlog_messages -= frame.messages
 
     def _room(self, size: int, in_place_of_the_kept: bool) -> int:
         """How many messages of that size still fit beside the kept ones, or in their place."""
         limits = self._limits
-        free_bytes = limits.max_outbox_bytes - self._waiting_bytes
+        free_bytes = self._free_bytes() - PLACE_BYTES - FRAME_BYTES
         free_messages = limits.max_outbox_messages - self._backlog_messages
         if in_place_of_the_kept:
             free_bytes += self._backlog_bytes
             free_messages += self._backlog_messages
         return max(0, min(free_bytes // size, free_messages))
 
-    def _drop_kept(self, is_full: bool) -> None:
-        for piece, messages, trace, _expires_at in self._backlog:
-            self._drop(piece, messages, trace, is_full)
-        self._waiting_bytes -= self._backlog_bytes
+    def _free_bytes(self) -> int:
+        """How much more may wait here."""
+        held = self.held_bytes
+        free = self._limits.max_outbox_bytes - held
+        room = self._memory.room_for(held)
+        return free if free < room else room
+
+    def _charge(self, size: int) -> None:
+        """So many bytes more, or less, wait in answers."""
+        self._chunk_bytes += size
+        self._memory.used += size
+
+    def _drop_kept(self, detail: str) -> None:
+        for frame in self._backlog:
+            self._drop(frame, frame.messages, BUFFER_FULL, detail)
+            self._let_go(frame)
         self._backlog = _NO_BACKLOG
-        self._backlog_bytes = 0
-        self._backlog_messages = 0
 
     def _drop_oldest(self, size: int, messages: int) -> None:
         """Drop kept messages, the oldest first, until that many messages of `size` bytes in all fit or none is left."""
-        limits = self._limits
         while self._backlog:
-            excess_bytes = self._waiting_bytes + size - limits.max_outbox_bytes
-            excess_messages = self._backlog_messages + messages - limits.max_outbox_messages
+            excess_bytes = size - self._free_bytes()
+            excess_messages = self._backlog_messages + messages - self._limits.max_outbox_messages
             if excess_bytes <= 0 and excess_messages <= 0:
                 return
-            piece, kept, trace, expires_at = self._backlog.popleft()
-            each = len(piece) // kept
-            dropped = min(kept, max(excess_messages, (excess_bytes + each - 1) // each))
-            self._drop(piece, dropped, trace)
-            self._backlog_bytes -= dropped * each
-            self._backlog_messages -= dropped
-            self._waiting_bytes -= dropped * each
-            if dropped < kept:
-                self._backlog.appendleft((piece[dropped * each :], kept - dropped, trace, expires_at))
+            frame = self._backlog.popleft()
+            dropped = min(frame.messages, max(excess_messages, (excess_bytes + frame.size - 1) // frame.size))
+            self._drop(frame, dropped, BUFFER_FULL, self._why_full(messages))
+            self._let_go(frame)
+            if dropped < frame.messages:
+                rest = frame.last(frame.messages - dropped)
+                self._keep(rest)
+                self._backlog.appendleft(rest)
 
-    def _drop(self, piece: bytes, messages: int, trace: int, is_full: bool = True) -> None:
-        """Count messages of a piece for which there is no room, or no client any more, and tell the tracer."""
-        count(self.drops, BUFFER_FULL, messages)
+    def _drop(self, frame: HeldFrame, messages: int, reason: str, detail: str) -> None:
+        """Count messages of a frame that are dropped, and tell the tracer."""
+        count(self.drops, reason, messages)
         tracer = self.effects.tracer
         if tracer is not None:
-            limits = self._limits
-            detail = ""
-            if is_full and self._backlog_messages + messages > limits.max_outbox_messages:
-                detail = f"{self._backlog_messages}/{limits.max_outbox_messages}"
-            elif is_full:
-                detail = f"{self._waiting_bytes}/{limits.max_outbox_bytes} bytes"
-            tracer.on_dropped(trace, self.client_id, _topic_in(piece), BUFFER_FULL, messages, detail)
+            tracer.on_dropped(frame.trace, self.client_id, frame.topic(), reason, messages, detail)
+
+    def _why_full(self, messages: int) -> str:
+        """Which limit there is no room below for so many more messages."""
+        limits = self._limits
+        if self._backlog_messages + messages > limits.max_outbox_messages:
+            return f"{self._backlog_messages}/{limits.max_outbox_messages}"
+        held = self.held_bytes
+        if self._memory.room_for(held) < limits.max_outbox_bytes - held:
+            return self._memory.detail()
+        return f"{held}/{limits.max_outbox_bytes} bytes"
 
     def _make_room(self) -> None:
         """Answers exceed the limit: drop QoS 0 messages, and disconnect the client if that is not enough."""
         self._drop_oldest(0, 0)
-        if self._waiting_bytes > self._limits.max_outbox_bytes:
+        if self.waiting_bytes > self._limits.max_outbox_bytes:
             self.effects.overflowed.append(self.number)
 
     def _note_high_water(self) -> None:
-        if self._waiting_bytes > self.high_water_bytes:
-            self.high_water_bytes = self._waiting_bytes
+        waiting = self.waiting_bytes
+        if waiting > self.high_water_bytes:
+            self.high_water_bytes = waiting
         if self._backlog_messages > self.high_water_messages:
             self.high_water_messages = self._backlog_messages
 
 
-def _topic_in(packets: bytes) -> bytes:
-    """The topic of the first of these PUBLISH packets."""
-    at = 1
-    while packets[at] > 127:
-        at += 1
-    at += 3
-    return packets[at : at + (packets[at - 2] << 8 | packets[at - 1])]
+def _memory_of(chunks: list[bytes]) -> int:
+    size = CHUNK_BYTES * len(chunks)
+    for chunk in chunks:
+        size += len(chunk)
+    return size
 
 
 NO_OUTBOXES: Final[list[Outbox]] = []

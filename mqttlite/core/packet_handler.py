@@ -17,14 +17,14 @@ from mqttlite.core.fan_out import FanOut
 from mqttlite.core.limits import BATCH_MESSAGES, MAX_RAW_PROPERTIES_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
 from mqttlite.core.reasons import SCHEMA_INVALID
+from mqttlite.core.receipts import Receipt, Receipts
 from mqttlite.core.route import Route
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
-from mqttlite.core.tracer import NOT_TRACED
+from mqttlite.core.tally import Tally
 from mqttlite.topics.namespaces import parse_name
-from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, Ids, counted, ids_of
+from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
     PUBCOMP,
@@ -47,29 +47,8 @@ from mqttlite.wire.packets import (
     Publish,
 )
 from mqttlite.wire.plain import NOT_PLAIN, expiry_if_plain
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.properties import NONE
 from mqttlite.wire.reason_codes import ReasonCode
-
-
-@final
-class Receipt:
-    """Messages of QoS 1 or 2 that a client sent, and that are to be acknowledged to it."""
-
-    __slots__ = ("changes_before", "connection", "ids", "is_durable", "qos", "refusal", "session", "trace")
-
-    def __init__(self, connection: Connection, session: Session, qos: int, ids: Ids, changes_before: int) -> None:
-        self.connection: Final = connection
-        self.session: Final = session
-        self.qos: Final = qos
-        self.ids: Final = ids
-        self.changes_before: Final = changes_before
-        """How many changes there were before these messages: with more, the acknowledgement waits for a commit."""
-        self.is_durable = False
-        """Whether it waits in any case."""
-        self.refusal: str | None = None
-        """Why the broker does not serve the topic."""
-        self.trace = NOT_TRACED
-        """The trace of a message that came alone."""
 
 
 @final
@@ -78,10 +57,9 @@ class PacketHandler:
         "_acknowledgements",
         "_effects",
         "_limits",
-        "_message_id_prefix",
+        "_receipts",
         "_router",
         "_routes",
-        "_untraced",
     )
 
     def __init__(
@@ -97,9 +75,7 @@ class PacketHandler:
         self._effects: Final = effects
         self._acknowledgements: Final = Acknowledgements(effects)
         self._limits: Final = limits
-        self._message_id_prefix: Final = message_id_prefix
-        self._untraced = 0
-        """Messages that acknowledgements have named."""
+        self._receipts: Final = Receipts(self._acknowledgements, effects, message_id_prefix)
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
         """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins.
@@ -268,6 +244,7 @@ class PacketHandler:
         if alias > self._limits.topic_alias_maximum:
             raise TopicAliasInvalid(f"topic alias {alias}: {self._limits.topic_alias_maximum} at most [MQTT-3.3.2-9]")
         if topic:
+            connection.charge(len(topic) - len(connection.aliases.get(alias, b"")))
             connection.aliases[alias] = topic  # [MQTT-3.3.2-12]
             return topic
         if alias not in connection.aliases:
@@ -306,7 +283,7 @@ class PacketHandler:
             self._settle(receipt, fan_out)
         else:
             self._router.drops.add(SCHEMA_INVALID, 1, message.topic)
-            self._acknowledge(receipt, Tally(int(ReasonCode.PAYLOAD_FORMAT_INVALID)))
+            self._receipts.acknowledge(receipt, Tally(int(ReasonCode.PAYLOAD_FORMAT_INVALID)))
 
     def _wait_for(self, connection: Connection, fan_out: FanOut) -> None:
         """Let a connection's next packets wait for the end of a fan-out, so that no message overtakes another."""
@@ -323,7 +300,7 @@ class PacketHandler:
     def _settle(self, receipt: Receipt, fan_out: FanOut) -> None:
         """Acknowledge messages once all receivers had theirs; until then the connection's next packets wait."""
         if fan_out.done:
-            self._acknowledge(receipt, fan_out.tally)
+            self._receipts.acknowledge(receipt, fan_out.tally)
             return
         self._wait_for(receipt.connection, fan_out)
         fan_out.on_done = partial(self._on_fan_out, receipt, fan_out.tally)
@@ -331,33 +308,7 @@ class PacketHandler:
     def _on_fan_out(self, receipt: Receipt, tally: Tally) -> None:
         receipt.is_durable = True  # of what the earlier parts changed, some may not be committed yet
         self._resume(receipt.connection)
-        self._acknowledge(receipt, tally)
-
-    def _acknowledge(self, receipt: Receipt, tally: Tally) -> None:
-        """PUBACK or PUBREC for the messages of a receipt, with the codes of the tally."""
-        connection, session, ids = receipt.connection, receipt.session, receipt.ids
-        outbox = connection.outbox
-        code, rejected = tally.code, tally.rejected
-        if connection.version != V5:
-            code = 0
-            rejected = {}
-        if receipt.qos == 2 and code < 0x80:  # [MQTT-4.3.3-9]
-            if not rejected:
-                self._acknowledgements.take_received(session, ids.first, ids.count)
-            else:
-                for number in range(ids.count):
-                    if number not in rejected:
-                        self._acknowledgements.take_received(session, ids.get(number), 1)
-        if receipt.is_durable or len(self._effects.changes) > receipt.changes_before:
-            outbox.awaits_commit = True
-        if connection.state == CLOSED:
-            return
-        tells = connection.peer.capabilities.tell_delivery
-        if ids.count == 1 and connection.version == V5 and (tells or receipt.refusal is not None):
-            answer = PUBACK if receipt.qos == 1 else PUBREC
-            outbox.send(self._detailed_ack(receipt, answer, code, tally if tells else None))
-        else:
-            outbox.send(_acks_of_batch(receipt.qos, ids, code, rejected))
+        self._receipts.acknowledge(receipt, tally)
 
     def _may_take(self, connection: Connection, ids: Ids) -> bool:
         """Whether these QoS 2 identifiers are counted up, none is taken, and the client may use all."""
@@ -380,36 +331,6 @@ class PacketHandler:
         receipt = Receipt(connection, session, batch.qos, ids, len(self._effects.changes))
         self._settle(receipt, self._router.publish_batch(batch, route, session))
 
-    def _detailed_ack(self, receipt: Receipt, answer: int, code: int, tally: Tally | None) -> bytes:
-        """An acknowledgement with a reason string, or with the outcomes for receivers as user properties, where the
-        client wants to know and has room.
-
-        No other acknowledgement explains itself [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
-        [MQTT-3.7.2-2] [MQTT-3.7.2-3].
-        """
-        connection, packet_id = receipt.connection, receipt.ids.first
-        details: list[tuple[str, str]] = []
-        if tally is not None:
-            details = [
-                ("message-id", self._message_id_prefix + self._message_name(receipt.trace)),
-                ("delivered-to", str(tally.sent)),
-                ("queued-for", str(tally.queued)),
-                ("dropped-for", str(tally.dropped_for)),
-            ]
-        if connection.problem_information:  # [MQTT-3.1.2-29]
-            properties = Properties(reason_string=receipt.refusal, user_properties=details)
-            frame = encode_ack(answer, packet_id, V5, code, properties)
-            if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
-                return frame
-        return encode_ack(answer, packet_id, V5, code)
-
-    def _message_name(self, trace: int) -> str:
-        """The trace of a message, by which a tracer knows it; `u` and a number for a message that is not traced."""
-        if trace:
-            return str(trace)
-        self._untraced += 1
-        return f"u{self._untraced}"
-
     def _on_pubrels(self, connection: Connection, session: Session, data: bytes, at: int) -> int:
         """The PUBREL at `at`, and those behind it that follow in order; where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
@@ -430,18 +351,3 @@ class PacketHandler:
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
-
-
-def _acks_of_batch(qos: int, ids: Ids, code: int, rejected: dict[int, None]) -> bytes:
-    """The acknowledgements of messages that came together: all with one reason code, but for those `rejected`."""
-    if code == 0 and not rejected and ids.counted:
-        return counted(PUBACKS if qos == 1 else PUBRECS, ids.first, ids.count)
-    answer = PUBACK if qos == 1 else PUBREC
-    if not rejected:
-        return ids.acknowledged(answer, code)
-    return b"".join(
-        [
-            encode_ack(answer, ids.get(number), V5, QUOTA_EXCEEDED if number in rejected else code)
-            for number in range(ids.count)
-        ]
-    )

@@ -16,6 +16,7 @@ from mqttlite.core.limits import (
     RETAINED_SWEEP_S,
     Limits,
 )
+from mqttlite.core.memory import BUCKET_BYTES, RETAINED_BYTES
 from mqttlite.core.message import Message
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.topics.names import is_own
@@ -24,14 +25,16 @@ from mqttlite.topics.retained import RetainedMessages, Search
 
 @final
 class RetainedStore:
-    __slots__ = ("_bytes", "_effects", "_limits", "_messages", "_next_sweep", "_own")
+    __slots__ = ("_buckets", "_bytes", "_effects", "_limits", "_memory", "_messages", "_next_sweep", "_own")
 
     def __init__(self, effects: Effects, limits: Limits) -> None:
         self._effects: Final = effects
+        self._memory: Final = effects.memory
         self._limits: Final = limits
         self._messages: Final[RetainedMessages[Message]] = RetainedMessages()
         self._own: Final[RetainedMessages[Message]] = RetainedMessages()
         self._bytes = 0
+        self._buckets = 0
         self._next_sweep = 0.0
 
     def __len__(self) -> int:
@@ -45,7 +48,7 @@ class RetainedStore:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of topics, payloads and long properties, without the broker's own."""
+        """What they take in memory, without the broker's own."""
         return self._bytes
 
     def put(self, message: Message) -> bool:
@@ -55,38 +58,34 @@ class RetainedStore:
         """
         if message.trace:
             message = message.untraced()
-        self.remove(message.topic)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
+        own = is_own(message.topic)
+        size = 0 if own else _entry_bytes(message.topic)
+        self._remove(message.topic, own, size)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
         if not message.payload:
             return True  # [MQTT-3.3.1-7]
-        if is_own(message.topic):
+        if own:
             if len(self._own) >= MAX_OWN_RETAINED:
                 return False
             self._own.put(message.topic, message)
             return True
-        if not self._has_room(message):
+        if not self._has_room(message, size):
             if self._effects.now >= self._next_sweep:
                 self._next_sweep = self._effects.now + RETAINED_SWEEP_S
                 self._remove_expired()
-            if not self._has_room(message):
+            if not self._has_room(message, size):
                 return False
-        self.restore(message)
+        self._add(message, size)
         self._effects.changes.append(SaveRetained(message))
         return True
 
     def remove(self, topic: bytes) -> None:
         """Remove the message of a topic, if there is one."""
-        removed = self._kept(topic).remove(topic)
-        if removed is not None:
-            removed.superseded = True
-            if is_own(topic):
-                return
-            self._bytes -= removed.size()
-            self._effects.changes.append(RemoveRetained(topic))
+        own = is_own(topic)
+        self._remove(topic, own, 0 if own else _entry_bytes(topic))
 
     def restore(self, message: Message) -> None:
         """Put back a message that a store kept."""
-        self._messages.put(message.topic, message)
-        self._bytes += message.size()
+        self._add(message, _entry_bytes(message.topic))
 
     def replay(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...], at_once: bool) -> RetainedReplay:
         """What a new subscription gets: the messages that its filter matches [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
@@ -115,14 +114,46 @@ class RetainedStore:
         """Where the messages of a topic, or of a filter, are."""
         return self._own if is_own(topic) else self._messages
 
-    def _has_room(self, message: Message) -> bool:
+    def _add(self, message: Message, size: int) -> None:
+        """Keep a message, whose entry takes that many bytes."""
+        self._messages.put(message.topic, message)
+        self._bytes += self._memory.hold(message, size)
+        if self._messages.buckets != self._buckets:
+            self._charge_buckets()
+
+    def _remove(self, topic: bytes, own: bool, size: int) -> None:
+        """Remove the message of a topic, if there is one, whose entry takes that many bytes."""
+        removed = (self._own if own else self._messages).remove(topic)
+        if removed is None:
+            return
+        removed.superseded = True
+        if not own:
+            self._bytes -= self._memory.let_go(removed, size)
+            if self._messages.buckets != self._buckets:
+                self._charge_buckets()
+            self._effects.changes.append(RemoveRetained(topic))
+
+    def _charge_buckets(self) -> None:
+        size = (self._messages.buckets - self._buckets) * BUCKET_BYTES
+        self._buckets = self._messages.buckets
+        self._bytes += size
+        self._memory.used += size
+
+    def _has_room(self, message: Message, size: int) -> bool:
         limits = self._limits
+        size += message.memory_bytes
         return (
             len(self._messages) < limits.max_retained_messages
-            and self._bytes + message.size() <= limits.max_retained_bytes
+            and self._bytes + size <= limits.max_retained_bytes
+            and size <= self._memory.room_for(self._bytes)
         )
 
     def _remove_expired(self) -> None:
         for message in self._messages.values():
             if message.expired(self._effects.now):
                 self.remove(message.topic)
+
+
+def _entry_bytes(topic: bytes) -> int:
+    """What the store takes for a message beside the message, and beside the prefixes that others share."""
+    return RETAINED_BYTES + 2 * len(topic)

@@ -115,9 +115,7 @@ class Receiver:
     def _accept_each(self, batch: PublishBatch, start: int, end: int, qos: int, tally: Tally) -> None:
         """Some messages of a batch, one by one; the tally learns the positions of those with a full queue."""
         for at in range(start, end):
-            delivery = batch.delivery(at, qos)
-            if self.identifiers:
-                delivery = Delivery(delivery.message, qos, False, self.identifiers)
+            delivery = batch.delivery(at, qos, self.identifiers)
             if qos == 0:
                 self.deliver(delivery, tally)
                 continue

@@ -42,7 +42,6 @@ class Routes:
     __slots__ = (
         "_bound",
         "_cached_bytes",
-        "_cached_bytes",
         "_compared",
         "_compared_at",
         "_effects",
@@ -214,7 +213,7 @@ class Routes:
         if self.groups_of(session):
             for subscription in list(session.subscriptions.values()):
                 if subscription.share_name:
-                    del session.subscriptions[subscription.topic_filter]
+                    session.pop_subscription(subscription.topic_filter)
                     self._remove_from_share(subscription)
         self._ending[session.client_id] = self._ending.get(session.client_id, 0) + 1
 
@@ -342,20 +341,24 @@ class Routes:
             if size > self._max_bytes:
                 return
         self.cache[topic] = route
-        self._cached_bytes += size
+        self._charge(size)
         if not is_known:
             self._known.add(topic)
 
     def _clear(self) -> None:
         self.cache.clear()
         self._known.clear()
-        self._cached_bytes = 0
+        self._charge(-self._cached_bytes)
 
     def _drop(self, topic: bytes) -> None:
         route = self.cache[topic]
         if route is not None:
-            self._cached_bytes -= route.size
+            self._charge(-route.size)
             self.cache[topic] = None
+
+    def _charge(self, size: int) -> None:
+        self._cached_bytes += size
+        self._effects.memory.used += size
 
 
 def _topic_size(topic: bytes) -> int:

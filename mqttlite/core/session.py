@@ -9,9 +9,8 @@ came, but for retained ones, and what was sent before on another connection leav
 from typing import Final, final
 
 from mqttlite.core.changes import Enqueue, Sent, Settled
-from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import Effects
-from mqttlite.core.inflight import Inflight, Unacknowledged, is_watched
+from mqttlite.core.inflight import Unacknowledged, is_watched
 from mqttlite.core.limits import (
     DISCONNECT,
     DROP_OLDEST,
@@ -21,124 +20,50 @@ from mqttlite.core.limits import (
     SENDING_BYTES,
     Limits,
 )
+from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
-from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.publish_parts import with_alias, with_packet_id
 from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, PURGED, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED, count
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
-from mqttlite.core.session_queue import SessionQueue
-from mqttlite.core.source import CLIENT, Source
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.session_record import NO_REPLAYS, SessionRecord
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
-from mqttlite.core.window import Window
-from mqttlite.wire.constants import PUBREL, V5
+from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.encode import encode_ack
-from mqttlite.wire.packets import Will
 
 _PUBLISH_BYTES: Final = 8
 """What a message counts as in `FILL_BYTES` beside its size, so that there is an end to empty ones."""
 
-_NO_REPLAYS: Final = RetainedReplays()
 _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 """Never added to: they stand for those that are not there yet."""
 
 
 @final
-class Session(Source):
+class Session(SessionRecord):
     __slots__ = (
         "_effects",
         "_limits",
-        "_replays",
         "alone",
-        "drops",
-        "expiry",
-        "expiry_interval",
         "is_over",
         "outbox",
-        "queue",
         "queue_high_water",
-        "received",
-        "subscriptions",
-        "username",
-        "version",
         "watchers",
-        "will",
-        "will_delay",
-        "window",
     )
 
     def __init__(self, client_id: str, expiry_interval: int, effects: Effects, limits: Limits) -> None:
-        super().__init__(CLIENT, client_id)
+        super().__init__(client_id, expiry_interval, effects.memory, limits.max_inflight_bytes)
         self._effects: Final = effects
         self._limits: Final = limits
-        self.expiry_interval = expiry_interval
-        """Seconds that the session outlives its connection; 0: not at all."""
-        self.username: str | None = None
-        self.version = V5
-        """Who its client was when it last connected, and with which version of the protocol."""
         self.outbox: Outbox | None = None
         """Where to send; None while the client is away."""
         self.alone = NO_OUTBOXES
         """A list of nothing but that, once a route needs it; routes share it, and change it not."""
-        self.subscriptions: dict[bytes, Subscription] = {}
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
-        self.received: Final = PacketIds()
-        """QoS 2 identifiers of the client's own messages, until it releases them."""
-        self.window: Final = Window()
-        """What was sent and is not acknowledged, on this connection or an earlier one."""
-        self.queue: Final = SessionQueue()
-        """What was never sent."""
-        self._replays = _NO_REPLAYS  # retained messages for a new subscription
-        self.will: Will | None = None
-        self.expiry: Deadline | None = None
-        self.will_delay: Deadline | None = None
-        self.drops: dict[str, int] = {}
         self.is_over = False
         """Whether it ended. A message may be under way to it all the same, and is dropped."""
         self.queue_high_water = 0
-
-    @property
-    def durable(self) -> bool:
-        """Whether it outlives its connection, and so belongs in the store."""
-        return self.expiry_interval > 0
-
-    @property
-    def inflight(self) -> Inflight:
-        """Sent on this connection and not yet acknowledged (QoS 1) or received (QoS 2)."""
-        return self.window.inflight
-
-    @property
-    def released(self) -> PacketIds:
-        """QoS 2 identifiers whose message arrived, and whose PUBCOMP has not."""
-        return self.window.released
-
-    @property
-    def quota(self) -> int:
-        """How many more messages the client's Receive Maximum allows now."""
-        return self.window.quota
-
-    @property
-    def inflight_high_water(self) -> int:
-        """The most that was unacknowledged at a time since the connection began."""
-        return self.window.high_water
-
-    @property
-    def queued(self) -> int:
-        """Messages that wait to be sent."""
-        return self._waiting() + len(self._replays)
-
-    @property
-    def retained_waiting(self) -> int:
-        """Those of them that were found retained by a new subscription."""
-        return len(self._replays)
-
-    @property
-    def queued_bytes(self) -> int:
-        """How much of topics and payloads waits, but for retained messages on their way."""
-        return self.queue.size_bytes + self.window.resend_bytes
 
     # ------------------------------------------------------------------ the connection comes and goes
 
@@ -202,7 +127,7 @@ class Session(Source):
 
     def forget_retained(self) -> None:
         """The session is over: what waits of retained messages is let go of."""
-        self._replays = _NO_REPLAYS
+        self._replays = NO_REPLAYS
 
     def restore_message(self, sequence: int, delivery: Delivery, packet_id: int) -> None:
         """Put back a message from a store; one with a packet identifier was sent before."""
@@ -220,13 +145,16 @@ class Session(Source):
         [MQTT-4.5.0-1] [MQTT-4.9.0-2]; where others wait it goes behind them [MQTT-4.6.0-5] [MQTT-4.6.0-6].
         """
         outbox = self.outbox
+        window = self.window
         if (
             outbox is None
             or outbox.blocked
-            or self.window.quota <= 0
+            or window.quota <= 0
+            or window.inflight.size_bytes > self._limits.max_inflight_bytes
             or self.queue.deliveries
-            or self.window.resend
+            or window.resend
             or self._replays
+            or (self._memory.used > self._memory.half and self._memory.room_for(self.held_bytes) <= 0)
         ):
             return QUEUED if self._enqueue(delivery) else DROPPED
         self._send(outbox, delivery, self.queue.pass_by(), False)
@@ -256,7 +184,7 @@ class Session(Source):
         """Whether `deliver` would take a message without dropping another."""
         outbox = self.outbox
         waits = outbox is None or self._must_wait(outbox)
-        return not waits or self._fits(delivery.message.size())
+        return not waits or self._fits(ENTRY_BYTES + delivery.message.memory_bytes)
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
         """Messages for the client are dropped: count them, and tell the tracer."""
@@ -284,7 +212,7 @@ class Session(Source):
 
     def deliver_retained(self, replays: list[RetainedReplay]) -> None:
         """Take what new subscriptions find retained; it leaves by and by, before later messages."""
-        if self._replays is _NO_REPLAYS:
+        if self._replays is NO_REPLAYS:
             self._replays = RetainedReplays()
         for replay in replays:
             self._replays.add(replay)
@@ -303,15 +231,15 @@ class Session(Source):
         effects = self._effects
         window = self.window
         room = offered = FILL_BYTES if effects.pending_bytes < ITERATION_BYTES else 0
-        while window.resend and room > 0 and window.quota > 0:
+        while window.resend and room > 0 and window.is_open:
             room -= self._send_again(outbox)
         if self._replays:  # of these messages of QoS 0 need no window
             room = self._replay(outbox, room)
-        while self.queue.deliveries and room > 0 and window.quota > 0:
+        while self.queue.deliveries and room > 0 and window.is_open:
             room -= self._send_first(outbox)
         effects.pending_bytes += offered - room
         waiting = self._waiting()
-        if room <= 0 and not outbox.backlogged and (self._replays or (waiting and window.quota > 0)):
+        if room <= 0 and not outbox.backlogged and (self._replays or (waiting and window.is_open)):
             outbox.backlogged = True
             effects.backlogged.append(outbox.number)
         if self.watchers and not waiting and not self._replays:
@@ -324,14 +252,12 @@ class Session(Source):
             improved.append(self)
         self.watchers = _NO_WATCHERS
 
-    def _waiting(self) -> int:
-        """QoS 1 and 2 messages that wait, but for retained ones."""
-        return len(self.queue.deliveries) + len(self.window.resend)
-
     def _must_wait(self, outbox: Outbox) -> bool:
         """Whether a message cannot be sent now."""
         window = self.window
-        if outbox.blocked or window.quota <= 0 or self.queue.deliveries or window.resend:
+        if outbox.blocked or not window.is_open or self.queue.deliveries or window.resend:
+            return True
+        if self._memory.room_for(self.held_bytes) <= 0:
             return True
         return len(self._replays) > 0
 
@@ -361,6 +287,7 @@ class Session(Source):
             return 0
         self.window.inflight.put(packet_id, sent)
         self._write(outbox, delivery, packet_id, True)
+        delivery.forget_parts()
         return delivery.message.size() + _PUBLISH_BYTES
 
     def _write(self, outbox: Outbox, delivery: Delivery, packet_id: int, sent_before: bool) -> None:
@@ -384,6 +311,7 @@ class Session(Source):
             self.drop(EXPIRED, 1, message.topic, message.trace)
             return 0
         self._send(outbox, delivery, sequence, True)
+        delivery.forget_parts()
         return message.size() + _PUBLISH_BYTES
 
     def _discard(self, sequence: int) -> None:
@@ -400,7 +328,7 @@ class Session(Source):
                 room -= LOOKING_BYTES * self._replays.look(effects.now)
                 continue
             message = found.message
-            if found.qos and self.window.quota <= 0 and not message.superseded:
+            if found.qos and not self.window.is_open and not message.superseded:
                 break
             self._replays.pop()
             if message.superseded or message.expired(effects.now):
@@ -443,7 +371,7 @@ class Session(Source):
             self.drop(SESSION_EXPIRED, 1, delivery.message.topic, delivery.message.trace)
             return False
         limits = self._limits
-        size = delivery.message.size()
+        size = ENTRY_BYTES + delivery.message.memory_bytes
         if limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:
             while self.queue.deliveries and not self._fits(size):
                 self._drop_for_want_of_room(self.queue.deliveries[0].message)
@@ -466,7 +394,9 @@ class Session(Source):
 
     def _fits(self, size: int) -> bool:
         limits = self._limits
-        return self._waiting() < limits.max_queued_messages and self.queued_bytes + size <= limits.max_queued_bytes
+        if self._waiting() >= limits.max_queued_messages:
+            return False
+        return self.queued_bytes + size <= limits.max_queued_bytes and size <= self._memory.room_for(self.held_bytes)
 
     def _tell_queued(self, message: Message) -> None:
         """If the message is traced: it waits."""
@@ -500,4 +430,6 @@ class Session(Source):
             detail = f"{waiting}/{limits.max_queued_messages}"
             if waiting < limits.max_queued_messages:
                 detail = f"{self.queued_bytes}/{limits.max_queued_bytes} bytes"
+                if self._memory.room_for(self.held_bytes) < limits.max_queued_bytes - self.queued_bytes:
+                    detail = self._memory.detail()
         self.drop(QUEUE_FULL, 1, message.topic, message.trace, detail)

@@ -42,9 +42,9 @@ class SessionEnd(Job):
         effects = self._effects
         session = self._session
         while session.subscriptions:
-            topic_filter, subscription = session.subscriptions.popitem()
+            subscription = session.pop_last_subscription()
             self._routes.remove_ended(subscription)
-            effects.work += _REMOVAL_WORK + topic_filter.count(b"/")
+            effects.work += _REMOVAL_WORK + subscription.topic_filter.count(b"/")
             if not has_budget(effects):
                 return False
         if not self._is_out_of_the_tree:
@@ -77,6 +77,7 @@ class SessionEnd(Job):
             self._lost += 1
 
     def _tell_lost(self) -> None:
+        self._session.release()
         if self._lost:
             self._drop(self._lost, b"", NOT_TRACED)
 

@@ -8,6 +8,7 @@ number, and for each message a reference of eight bytes; the message is shared b
 from collections import deque
 from typing import Final, final
 
+from mqttlite.core.memory import ENTRY_BYTES, MemoryAccount
 from mqttlite.core.message import Delivery
 
 _EMPTY: Final[deque[Delivery]] = deque()
@@ -16,32 +17,30 @@ _EMPTY: Final[deque[Delivery]] = deque()
 
 @final
 class SessionQueue:
-    __slots__ = ("_ahead", "deliveries", "first", "size_bytes")
+    __slots__ = ("_ahead", "_memory", "deliveries", "first", "size_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryAccount) -> None:
+        self._memory: Final = memory
         self.deliveries = _EMPTY
         """What waits; look, change nothing."""
         self.first = 0
         """The sequence of the first message, or of the next to come when none waits."""
         self._ahead = 0
         self.size_bytes = 0
-        """Bytes of topics, payloads and long properties of what waits."""
-
-    def __len__(self) -> int:
-        return len(self.deliveries)
+        """What that takes in memory, as if no other session held it."""
 
     def append(self, delivery: Delivery) -> int:
         """Put a message last; its sequence."""
         if self.deliveries is _EMPTY:
             self.deliveries = deque()
         self.deliveries.append(delivery)
-        self.size_bytes += delivery.message.size()
+        self.size_bytes += self._memory.hold(delivery.message, ENTRY_BYTES)
         return self.first + len(self.deliveries) - 1
 
     def pop(self) -> Delivery:
         """Take out the first message, whose sequence was `first`."""
         delivery = self.deliveries.popleft()
-        self.size_bytes -= delivery.message.size()
+        self.size_bytes -= self._memory.let_go(delivery.message, ENTRY_BYTES)
         self.first += 1
         return delivery
 

@@ -92,15 +92,16 @@ class Sessions:
         if session is None:
             if len(self._by_client_id) >= self._limits.max_sessions:
                 raise QuotaExceeded(f"there are {len(self._by_client_id)} sessions, which is the limit")
+            if self._effects.memory.is_full():
+                raise QuotaExceeded("the broker has no memory left for another session")
             session = self.begin(client_id, expiry_interval)
         if session.will_delay is not None:  # a will whose client is back in time is not sent [MQTT-3.1.3-9]
-            session.will = None
+            session.take_will()
             self._effects.record(RemoveWill(client_id))
         self._cancel_deadlines(session)
         was_durable = session.durable
         session.expiry_interval = expiry_interval
-        session.username = username
-        session.version = version
+        session.identify(username, version)
         if session.durable:
             self._save(session, 0.0)
         elif was_durable and present:
@@ -120,13 +121,12 @@ class Sessions:
         """
         session.detach()
         self._routes.forget_session(session)
-        will = session.will
-        session.will = None  # [MQTT-3.1.2-10] [3.1.1 MQTT-3.1.2-10]
+        will = session.take_will()  # [MQTT-3.1.2-10] [3.1.1 MQTT-3.1.2-10]
         now = self._effects.now
         if will is not None and publish_will:  # [3.1.1 MQTT-3.1.2-12]
             delay = min(will.properties.will_delay_interval or 0, session.expiry_interval)
             if delay:
-                session.will = will
+                session.keep_will(will)
                 session.will_delay = WillDelay(self, session.client_id)
                 self._deadlines.arm(session.will_delay, now + delay)
                 self._effects.record(SaveWill(session.client_id, will, now + delay))
@@ -143,8 +143,7 @@ class Sessions:
     def restore(self, saved: SaveSession, now: float) -> None:
         """Put back a session from a store. One that was not left in order expires as if it were left now."""
         session = self.begin(saved.client_id, saved.expiry_interval)
-        session.username = saved.username
-        session.version = saved.version
+        session.identify(saved.username, saved.version)
         if saved.expiry_interval < NEVER_EXPIRES:
             session.expiry = SessionExpiry(self, saved.client_id)
             self._deadlines.arm(session.expiry, saved.expires_at or now + saved.expiry_interval)
@@ -152,12 +151,12 @@ class Sessions:
     def restore_will(self, saved: SaveWill) -> None:
         """Put back a will that waits for its delay; one that was due meanwhile is published at the next `tick`."""
         session = self._by_client_id[saved.client_id]
-        session.will = saved.will
+        session.keep_will(saved.will)
         session.will_delay = WillDelay(self, saved.client_id)
         self._deadlines.arm(session.will_delay, saved.due_at)
 
     def restore_subscription(self, subscription: Subscription) -> None:
-        self._by_client_id[subscription.client_id].subscriptions[subscription.topic_filter] = subscription
+        self._by_client_id[subscription.client_id].add_subscription(subscription)
         self._routes.add(subscription, None)
 
     def change_expiry(self, session: Session, expiry_interval: int) -> None:
@@ -183,17 +182,17 @@ class Sessions:
             count(self._router.drops.by_reason, reason, messages)
         if session.durable:
             self._effects.record(EndSession(session.client_id))
+        will = session.take_will()
         self._jobs.start(SessionEnd(session, self._routes, self._router, self._effects))
-        if session.will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
-            will, session.will = session.will, None
+        if will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
             self._publish_will(session, will)
 
     def on_will_delay(self, client_id: str) -> None:
         """A will delay is over."""
         session = self._by_client_id[client_id]
         session.will_delay = None
-        assert session.will is not None
-        will, session.will = session.will, None
+        will = session.take_will()
+        assert will is not None
         self._publish_will(session, will, was_saved=True)
 
     def on_expiry(self, client_id: str) -> None:

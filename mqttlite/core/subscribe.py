@@ -142,7 +142,7 @@ class Subscriptions:
 
         No more messages are added for it [MQTT-3.10.4-2]; those in flight or queued stay [MQTT-3.10.4-3].
         """
-        subscription = session.subscriptions.pop(topic_filter, None)  # [MQTT-3.10.4-1]
+        subscription = session.pop_subscription(topic_filter)  # [MQTT-3.10.4-1]
         if subscription is None:
             return _NO_SUBSCRIPTION_EXISTED
         self._routes.remove(subscription)
@@ -177,6 +177,8 @@ class Subscriptions:
         known = request.topic_filter in session.subscriptions
         if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
             return _QUOTA_EXCEEDED
+        if not known and self._effects.memory.room_for(session.held_bytes) < 0:
+            return _QUOTA_EXCEEDED
         if not known and parts.namespace == SHARED:
             return _QUOTA_EXCEEDED if self._routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
         return 0
@@ -186,7 +188,6 @@ class Subscriptions:
     ) -> RetainedReplay | None:
         topic_filter = request.topic_filter
         wants_retained = _wants_retained(session, request, parts)
-        replaced = session.subscriptions.get(topic_filter)
         subscription = Subscription(
             session.client_id,
             topic_filter,
@@ -195,7 +196,7 @@ class Subscriptions:
             request.retain_as_published,
             identifier,
         )
-        session.subscriptions[topic_filter] = subscription
+        replaced = session.add_subscription(subscription)
         self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages on their way stay there [MQTT-3.8.4-4]
         if session.durable:
             self._effects.record(SaveSubscription(session.client_id, subscription))

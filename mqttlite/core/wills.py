@@ -40,6 +40,7 @@ class Wills(Job):
         A will that was saved stays in the store until then, unless its session ends or has another by then.
         """
         self._due.append((message, session, was_saved))
+        self._effects.memory.hold(message)
         if len(self._due) > 1:
             return
         if not len(self._jobs):
@@ -57,6 +58,7 @@ class Wills(Job):
                 self._deadlines.arm(self._held_until, self._effects.now + WILL_PATIENCE_S)
                 return True  # a job again when the links take bytes
             message, session, was_saved = self._due.popleft()
+            self._effects.memory.let_go(message)
             if was_saved and not session.is_over and session.will_delay is None:
                 self._effects.record(RemoveWill(session.client_id))
             self._effects.work += WILL_WORK

@@ -8,6 +8,7 @@ that is in flight was sent on an earlier connection, too.
 from typing import Final, final
 
 from mqttlite.core.inflight import Inflight, Unacknowledged
+from mqttlite.core.memory import INFLIGHT_BYTES, MemoryAccount
 from mqttlite.core.message import Delivery
 from mqttlite.core.packet_ids import PacketIds
 
@@ -21,6 +22,8 @@ _FEW: Final = 256
 @final
 class Window:
     __slots__ = (
+        "_max_bytes",
+        "_memory",
         "_size",
         "_unused_ids",
         "high_water",
@@ -32,13 +35,15 @@ class Window:
         "resend_bytes",
     )
 
-    def __init__(self) -> None:
-        self.inflight: Final = Inflight()
+    def __init__(self, memory: MemoryAccount, max_bytes: int) -> None:
+        self._memory: Final = memory
+        self._max_bytes: Final = max_bytes
+        self.inflight: Final = Inflight(memory)
         """Sent on this connection and not yet acknowledged (QoS 1) or received (QoS 2)."""
         self.resend = _NONE
         """Sent on an earlier connection, not acknowledged, and not yet sent again; by packet identifier, in order."""
         self.resend_bytes = 0
-        """Bytes of topics, payloads and long properties of those."""
+        """What those take in memory, as if no other session held them."""
         self.released: Final = PacketIds()
         """QoS 2 identifiers whose message arrived, and whose PUBCOMP has not."""
         self.quota = 0
@@ -63,11 +68,21 @@ class Window:
         again = self.inflight.take_all()
         came_back = list(again.values())
         for each in came_back:
-            self.resend_bytes += each.message().size()
+            self.resend_bytes += INFLIGHT_BYTES + each.message().memory_bytes
         again.update(self.resend)
         self.resend = again
         self.inflight.watched = 0
         return came_back
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another message may be sent."""
+        return self.quota > 0 and self.inflight.size_bytes <= self._max_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What is unacknowledged takes in memory."""
+        return self.resend_bytes + self.inflight.size_bytes
 
     def take_id(self) -> int:
         """An identifier that is not in use [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
@@ -108,15 +123,15 @@ class Window:
     def pop_resend(self, packet_id: int) -> Unacknowledged:
         """Take out a message that is to be sent again."""
         message = self.resend.pop(packet_id)
-        self.resend_bytes -= message.message().size()
+        self.resend_bytes -= self._memory.let_go(message.message(), INFLIGHT_BYTES)
         return message
 
     def restore(self, packet_id: int, delivery: Delivery, sequence: int) -> None:
         """Put back a message that an earlier broker sent."""
         if self.resend is _NONE:
             self.resend = {}
-        self.resend[packet_id] = message = Unacknowledged(delivery, None, 1, delivery.qos, sequence)
-        self.resend_bytes += message.message().size()
+        self.resend[packet_id] = Unacknowledged(delivery, None, 1, delivery.qos, sequence)
+        self.resend_bytes += self._memory.hold(delivery.message, INFLIGHT_BYTES)
         self.continue_at(packet_id + 1 if packet_id < 65_535 else 1)
 
     def continue_at(self, packet_id: int) -> None:

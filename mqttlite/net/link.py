@@ -32,7 +32,8 @@ UNWRITTEN_BYTES: Final = 8 * 1_048_576
 more, the link is not read until the receivers have their bytes: some milliseconds of writes."""
 
 WRITE_BUFFER_BYTES: Final = 262_144
-"""What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again."""
+"""What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again. With
+small outboxes it is a quarter of `max_outbox_bytes`, because the client has both."""
 
 LINGER_S: Final = 5.0
 """How long a closed link may take to send its last bytes to a client that does not read them, and to see it leave."""
@@ -143,7 +144,7 @@ class LinkPort(ABC):
             self._pause_reading()
         connection.hold_reasons |= reason
         if reason == HoldReason.COMMIT:
-            self._broker.block(connection, self._loop.time())
+            self._broker.block(connection, self._loop.time(), self.unsent_bytes)
 
     def release(self, reason: int) -> None:
         """Take back one reason of `hold`; harmless when the link is gone, or not held for it."""
@@ -164,7 +165,7 @@ class LinkPort(ABC):
     def pause_writing(self) -> None:
         """The receiving end takes no bytes: the core keeps them."""
         self._paused = True
-        self._broker.block(self.connection, self._loop.time())
+        self._broker.block(self.connection, self._loop.time(), self.unsent_bytes)
 
     def resume_writing(self) -> None:
         """The opposite of `pause_writing`."""
@@ -208,7 +209,8 @@ class Link(LinkPort):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.made = True
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES // 4)
+        most = min(WRITE_BUFFER_BYTES, self._broker.limits.max_outbox_bytes // 4)
+        self._transport.set_write_buffer_limits(most, most // 4)
         self.address = self.address or format_address(transport.get_extra_info("peername"))
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if tls is not None:

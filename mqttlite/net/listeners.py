@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.memory import TLS_BYTES
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.file_limit import FileLimit
 from mqttlite.net.half_open import HalfOpen
@@ -77,7 +78,9 @@ class Listener:
         self._max_connections: Final = max_connections
         self._half_open: Final = HalfOpen(max_half_open)
         self._handshake_timeout_s: Final = handshake_timeout_s
-        self._anonymous: Final = Peer(None, must_authenticate, capabilities, methods)
+        self._anonymous: Final = Peer(
+            None, must_authenticate, capabilities, methods, 0 if context is None else TLS_BYTES
+        )
         """Whoever shows no certificate."""
         self._identity_of: Final = identity_of
         self._broker: Final = broker
@@ -228,7 +231,7 @@ class Listener:
         peer = self._anonymous
         identity = None if certificate is None else self._identity_of(certificate)
         if identity is not None:
-            peer = Peer(identity, peer.must_authenticate, peer.capabilities, peer.methods)
+            peer = Peer(identity, peer.must_authenticate, peer.capabilities, peer.methods, peer.tls_bytes)
         self._half_open.add(link, link.abort, self._loop.time())
         return self._broker.open(peer, self._loop.time())
 

@@ -17,6 +17,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Question
@@ -67,6 +68,7 @@ class LoopDriver(LinkDriver):
         on_connected: Callable[[LinkPort], None],
         on_closed: Callable[[LinkPort], None],
         on_question: Callable[[Question], None],
+        on_memory_short: Callable[[bool, str], None],
     ) -> None:
         super().__init__()
         self.broker: Final = broker
@@ -80,6 +82,8 @@ class LoopDriver(LinkDriver):
         self._on_connected: Final = on_connected
         self._on_closed: Final = on_closed
         self._on_question: Final = on_question
+        self._on_memory_short: Final = on_memory_short
+        self._memory_short = False
         self._loop: Final = asyncio.get_running_loop()
         self._woken = False
         self._stopped = False
@@ -131,6 +135,9 @@ class LoopDriver(LinkDriver):
         self.run()
         if self._unwritten:
             self._write_more()
+        memory = self.broker.effects.memory
+        if memory.used > memory.shed_above or self._memory_short:
+            self._look_at_memory(memory)
 
     def run(self) -> None:
         effects = self.broker.effects
@@ -168,6 +175,18 @@ class LoopDriver(LinkDriver):
         if self._closing:
             self._close_links(CLOSES_PER_ITERATION)
         self._arm()
+
+    def _look_at_memory(self, memory: MemoryAccount) -> None:
+        """Memory is short, or was: shed, and tell the begin and the end of it."""
+        is_short = self._memory_short
+        if memory.used > memory.shed_above:
+            self._memory_short = True
+            if not is_short:
+                self._on_memory_short(True, memory.detail())
+            self.broker.shed(self._loop.time())
+        elif memory.used < memory.enough_below:
+            self._memory_short = False
+            self._on_memory_short(False, memory.detail())
 
     # ------------------------------------------------------------------ writing
 

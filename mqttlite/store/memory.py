@@ -4,6 +4,7 @@ It keeps the latest state and no history, and of messages references: a message 
 have it. Invariant: `load` after `commit` gives what those changes amount to.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final, assert_never
@@ -26,7 +27,7 @@ from mqttlite.core.changes import (
     Sent,
     Settled,
 )
-from mqttlite.core.session_queue import SessionQueue
+from mqttlite.core.message import Delivery, Message
 
 LOAD_BATCH: Final = 1_000
 """Changes that `load` gives at a time."""
@@ -38,7 +39,9 @@ class _Session:
         self.will: SaveWill | None = None
         self.subscriptions: dict[bytes, SaveSubscription] = {}
         self.sent: dict[int, Enqueue] = {}
-        self.queue = SessionQueue()
+        self.queue: deque[Delivery] = deque()
+        self.first = 0
+        """The sequence of the first message in the queue: they are consecutive."""
         self.released: dict[int, SaveReleased] = {}
         self.received: dict[int, SaveReceived] = {}
 
@@ -49,7 +52,7 @@ class _Session:
             yield self.will
         yield from self.subscriptions.values()
         yield from self.sent.values()
-        for sequence, delivery in enumerate(self.queue.deliveries, self.queue.first):
+        for sequence, delivery in enumerate(self.queue, self.first):
             yield Enqueue(self.saved.client_id, sequence, delivery)
         yield from self.released.values()
         yield from self.received.values()
@@ -58,15 +61,49 @@ class _Session:
         if change.packet_id:
             self.sent[change.sequence] = change
         else:
-            self.queue.restore(change.sequence, change.delivery)
+            if not self.queue:
+                self.first = change.sequence
+            assert change.sequence == self.first + len(self.queue), "sequences in a queue are consecutive"
+            self.queue.append(change.delivery)
 
     def send(self, change: Sent) -> None:
-        assert change.sequence == self.queue.first, "messages leave from the front of the queue"
-        self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, self.queue.pop(), change.packet_id)
+        assert change.sequence == self.first, "messages leave from the front of the queue"
+        self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, self._pop(), change.packet_id)
 
     def settle(self, sequence: int) -> None:
-        if self.sent.pop(sequence, None) is None and self.queue.deliveries and sequence == self.queue.first:
-            self.queue.pop()
+        if self.sent.pop(sequence, None) is None and self.queue and sequence == self.first:
+            self._pop()
+
+    def _pop(self) -> Delivery:
+        self.first += 1
+        return self.queue.popleft()
+
+
+class _Copies:
+    """Messages for another broker. What several sessions share in the store they share here."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, Message] = {}
+        self._deliveries: dict[int, Delivery] = {}
+
+    def of(self, change: Change) -> Change:
+        if isinstance(change, SaveRetained):
+            return SaveRetained(self._message(change.message))
+        if not isinstance(change, Enqueue):
+            return change
+        former = change.delivery
+        delivery = self._deliveries.get(id(former))
+        if delivery is None:
+            message = self._message(former.message)
+            delivery = Delivery(message, former.qos, former.retain, former.identifiers)
+            self._deliveries[id(former)] = delivery
+        return Enqueue(change.client_id, change.sequence, delivery, change.packet_id)
+
+    def _message(self, former: Message) -> Message:
+        message = self._messages.get(id(former))
+        if message is None:
+            message = self._messages[id(former)] = former.untraced()
+        return message
 
 
 class MemoryStore:
@@ -81,10 +118,12 @@ class MemoryStore:
             self._apply(change)
 
     def load(self) -> Iterator[list[Change]]:
+        """The messages are copies: those of the store belong to the broker that published them."""
+        copies = _Copies()
         sessions = chain.from_iterable(session.changes() for session in self._sessions.values())
         everything = chain(self._retained.values(), sessions)
         while batch := list(islice(everything, LOAD_BATCH)):
-            yield batch
+            yield [copies.of(change) for change in batch]
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, SaveRetained):

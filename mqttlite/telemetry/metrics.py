@@ -178,9 +178,9 @@ def _held(report: Report) -> Iterator[Metric]:
         [({"kind": "plain"}, snapshot.subscriptions), ({"kind": "shared"}, snapshot.shared_subscriptions)],
     )
     yield _gauge("mqttlite_retained_messages", "Retained messages.", _only(snapshot.retained))
-    yield _gauge("mqttlite_retained_bytes", "Their topics and payloads.", _only(snapshot.retained_bytes))
+    yield _gauge("mqttlite_retained_bytes", "What they take in memory.", _only(snapshot.retained_bytes))
     yield _gauge("mqttlite_queued_messages", "Messages that wait in sessions' queues.", _only(snapshot.queued))
-    yield _gauge("mqttlite_queued_bytes", "Their topics and payloads.", _only(snapshot.queued_bytes))
+    yield _gauge("mqttlite_queued_bytes", "What they take in memory.", _only(snapshot.queued_bytes))
     yield _gauge(
         "mqttlite_inflight_messages",
         "QoS 1 and 2 messages to clients that are not acknowledged to the end.",
@@ -188,6 +188,12 @@ def _held(report: Report) -> Iterator[Metric]:
     )
     yield _gauge(
         "mqttlite_outbox_bytes", "Bytes that wait for clients whose sockets take none.", _only(snapshot.outbox_bytes)
+    )
+    yield _gauge(
+        "mqttlite_memory_bytes", "What is held in memory for clients, as accounted.", _only(snapshot.memory_bytes)
+    )
+    yield _gauge(
+        "mqttlite_memory_limit_bytes", "The limit of that (`max_memory_bytes`).", _only(snapshot.memory_limit_bytes)
     )
     yield _gauge(
         "mqttlite_connections_blocked", "Connections whose sockets take no bytes for now.", _only(snapshot.blocked)

@@ -28,6 +28,9 @@ INTERVAL_S: Final = 1.0
 RANKINGS: Final = ("bytes", "outbox", "queue", "drops")
 """By bytes moved since the previous snapshot, bytes that wait, messages that wait, and messages dropped."""
 
+CLOCK_S: Final = 0.001
+"""The resolution of the loop's clock, and so the least interval that is measured."""
+
 _RATES: Final = ("messages_received", "messages_sent", "bytes_received", "bytes_sent")
 
 
@@ -79,6 +82,9 @@ class Snapshot:
     queued_bytes: int
     inflight: int
     outbox_bytes: int
+    memory_bytes: int
+    """What the memory account says is held for clients."""
+    memory_limit_bytes: int
     rankings: Mapping[str, list[Ranked]]
 
     interval_s: float
@@ -175,6 +181,8 @@ class Collection:
             queued_bytes=self._queued_bytes,
             inflight=self._inflight,
             outbox_bytes=self._outbox_bytes,
+            memory_bytes=core.effects.memory.used,
+            memory_limit_bytes=core.limits.max_memory_bytes,
             rankings={
                 name: [self._ranked(*each) for each in ranking.highest()] for name, ranking in self._rankings.items()
             },
@@ -284,7 +292,7 @@ class Snapshots:
         if self.latest is not None:
             collection.totals.raise_to(self.latest.totals)
         previous = self._previous
-        interval_s = collection.at - (self._started_at if previous is None else previous.at)
+        interval_s = max(CLOCK_S, collection.at - (self._started_at if previous is None else previous.at))
         self.latest = collection.result(interval_s, Totals() if previous is None else previous.totals)
         self._latest_bytes = collection.moved_bytes
         return self.latest

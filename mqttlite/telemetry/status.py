@@ -45,6 +45,8 @@ def status(report: Report) -> bytes:
             "queued_bytes": snapshot.queued_bytes,
             "inflight_messages": snapshot.inflight,
             "outbox_bytes": snapshot.outbox_bytes,
+            "memory_bytes": snapshot.memory_bytes,
+            "memory_limit_bytes": snapshot.memory_limit_bytes,
             "retained_messages": snapshot.retained,
             "retained_bytes": snapshot.retained_bytes,
             "oldest_unacknowledged_s": report.oldest_unacknowledged_s,

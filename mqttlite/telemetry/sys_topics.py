@@ -133,6 +133,8 @@ def _gauges(snapshot: Snapshot) -> dict[str, int]:
         "subscriptions/count": snapshot.subscriptions,
         "shared_subscriptions/count": snapshot.shared_subscriptions,
         "retained messages/count": snapshot.retained + snapshot.own_retained,
+        "memory/used": snapshot.memory_bytes,
+        "memory/limit": snapshot.memory_limit_bytes,
         **_heap(),
     }
 

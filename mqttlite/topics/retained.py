@@ -1,9 +1,8 @@
 """The retained messages, by topic name (5.0 §3.3.1.3): one for a topic, found by filter.
 
-pygtrie answers the prefix question: which names are below a filter's literal beginning. What hangs in it are shelves,
-one for each of the first `BUCKET_LEVELS` levels that a name goes through. A shelf with many names has them all in a
-flat
-dictionary, for walking a trie takes microseconds for each; one with few has its own, and the shelves below have theirs.
+pygtrie answers the prefix question: which names are below a filter's literal beginning. It holds buckets, one for
+each of the first `BUCKET_LEVELS` levels that a name goes through. A bucket with many names has them all in a flat
+dictionary, for walking a trie takes microseconds for each; one with few has its own, and the buckets below have theirs.
 So a search begins with a list that is quickly made, and goes through it as far as its caller wants at a time.
 What a retained message is, and how many there may be, is the core's business.
 
@@ -19,12 +18,12 @@ from mqttlite.topics.names import has_wildcard, matches
 V = TypeVar("V")
 
 BUCKET_LEVELS: Final = 8
-"""Levels of a name that have shelves: each level makes a new name dearer, and few filters have more before a wildcard;
-their shelf holds some names that are not looked for."""
+"""Levels of a name that have buckets: each level makes a new name dearer, and few filters have more before a wildcard;
+their bucket holds some names that are not looked for."""
 
 MANY: Final = 100
 FEW: Final = 50
-"""Names on a shelf before it has a dictionary of all, and when it has none again: to walk the trie for so many takes a
+"""Names on a bucket before it has a dictionary of all, and when it has none again: to walk the trie for so many takes a
 fraction of a millisecond."""
 
 EMPTY_ENTRIES: Final = 100
@@ -53,9 +52,9 @@ class PrefixBucket(Generic[V]):
     def __init__(self) -> None:
         self.count = 0
         self.here: list[Entry[V]] = []
-        """Those that are on no shelf below this one, while they are few."""
+        """Those that are on no bucket below this one, while they are few."""
         self.all: dict[bytes, Entry[V]] | None = None
-        """Those on the shelves below as well, where they are many."""
+        """Those on the buckets below as well, where they are many."""
         self.listed: list[Entry[V]] | None = None
         """The same for searches to share: each goes to where the list ended when it began."""
         self.gone = 0
@@ -124,15 +123,17 @@ class Search(Generic[V]):
 class RetainedMessages(Generic[V]):
     """Topic name → value."""
 
-    __slots__ = ("_empty", "_entries", "_gone", "_listed", "_serial", "_trie")
+    __slots__ = ("_empty", "_entries", "_gone", "_listed", "_serial", "_trie", "buckets")
 
     def __init__(self) -> None:
         self._trie: Final = pygtrie.Trie()
         self._entries: Final[dict[bytes, Entry[V]]] = {}
         self._empty: Final[dict[bytes, None]] = {}
-        self._listed: list[Entry[V]] | None = None  # as those of shelves, and `_gone` too
+        self._listed: list[Entry[V]] | None = None  # as those of buckets, and `_gone` too
         self._gone = 0
         self._serial = 0
+        self.buckets = 0
+        """How many prefixes there are, each of which takes some memory."""
 
     def __len__(self) -> int:
         return len(self._entries) - len(self._empty)
@@ -147,7 +148,7 @@ class RetainedMessages(Generic[V]):
             entry = self._entries[topic] = Entry(topic)
             if self._listed is not None:
                 self._listed.append(entry)
-            self._shelve(entry)
+            self._put_in_buckets(entry)
         elif entry.value is None:
             del self._empty[topic]
         self._serial += 1
@@ -163,7 +164,7 @@ class RetainedMessages(Generic[V]):
         if len(self._empty) > EMPTY_ENTRIES:
             oldest = next(iter(self._empty))
             del self._empty[oldest]
-            self._unshelve(self._entries.pop(oldest))
+            self._take_from_buckets(self._entries.pop(oldest))
             self._gone += 1
             if self._gone > len(self._entries):
                 self._listed = None
@@ -187,9 +188,9 @@ class RetainedMessages(Generic[V]):
                 self._gone = 0
             return Search(topic_filter, self._listed, self._serial, topic_filter == b"#")
         entries = self._below(levels[: min(literal, BUCKET_LEVELS)])
-        everything = levels[literal] == b"#" and literal <= BUCKET_LEVELS  # else the shelf holds others too
+        everything = levels[literal] == b"#" and literal <= BUCKET_LEVELS  # else the bucket holds others too
         parent = self._entries.get(topic_filter[:-2]) if everything else None
-        # "sport/#" also matches "sport" (§4.7.1.2), which stands one shelf higher.
+        # "sport/#" also matches "sport" (§4.7.1.2), which stands one bucket higher.
         return Search(topic_filter, entries, self._serial, everything, parent)
 
     def _below(self, prefix: list[bytes]) -> list[Entry[V]]:
@@ -204,20 +205,21 @@ class RetainedMessages(Generic[V]):
         return bucket.listed
 
     def _gather(self, prefix: list[bytes]) -> list[Entry[V]]:
-        """What is on a shelf with few names, and on those below."""
-        shelves: list[PrefixBucket[V]] = self._trie.values(prefix)
-        return [entry for bucket in shelves for entry in bucket.here]
+        """What is on a bucket with few names, and on those below."""
+        buckets: list[PrefixBucket[V]] = self._trie.values(prefix)
+        return [entry for bucket in buckets for entry in bucket.here]
 
-    def _shelve(self, entry: Entry[V]) -> None:
+    def _put_in_buckets(self, entry: Entry[V]) -> None:
         levels = entry.topic.split(b"/")[:-1][:BUCKET_LEVELS]
-        shelves: list[PrefixBucket[V]] = [step.value for step in self._trie.prefixes(levels)]
-        while len(shelves) < len(levels):
+        buckets: list[PrefixBucket[V]] = [step.value for step in self._trie.prefixes(levels)]
+        while len(buckets) < len(levels):
             bucket: PrefixBucket[V] = PrefixBucket()
-            self._trie[levels[: len(shelves) + 1]] = bucket
-            shelves.append(bucket)
-        if shelves and shelves[-1].all is None:
-            shelves[-1].here.append(entry)
-        for depth, bucket in enumerate(shelves):
+            self.buckets += 1
+            self._trie[levels[: len(buckets) + 1]] = bucket
+            buckets.append(bucket)
+        if buckets and buckets[-1].all is None:
+            buckets[-1].here.append(entry)
+        for depth, bucket in enumerate(buckets):
             bucket.count += 1
             if bucket.all is not None:
                 bucket.all[entry.topic] = entry
@@ -227,11 +229,11 @@ class RetainedMessages(Generic[V]):
                 bucket.all = {each.topic: each for each in self._gather(levels[: depth + 1])}
                 bucket.here = []
 
-    def _unshelve(self, entry: Entry[V]) -> None:
+    def _take_from_buckets(self, entry: Entry[V]) -> None:
         levels = entry.topic.split(b"/")[:-1][:BUCKET_LEVELS]
-        shelves: list[PrefixBucket[V]] = [step.value for step in self._trie.prefixes(levels)]
-        for depth in range(len(shelves) - 1, -1, -1):
-            bucket = shelves[depth]
+        buckets: list[PrefixBucket[V]] = [step.value for step in self._trie.prefixes(levels)]
+        for depth in range(len(buckets) - 1, -1, -1):
+            bucket = buckets[depth]
             bucket.count -= 1
             if bucket.all is not None:
                 del bucket.all[entry.topic]
@@ -241,12 +243,13 @@ class RetainedMessages(Generic[V]):
                 if bucket.count < FEW:
                     bucket.here = [each for each in bucket.all.values() if _is_last(each, depth + 1)]
                     bucket.all = bucket.listed = None
-            elif depth == len(shelves) - 1:
+            elif depth == len(buckets) - 1:
                 bucket.here.remove(entry)
             if bucket.count == 0:
+                self.buckets -= 1
                 del self._trie[levels[: depth + 1]]
 
 
 def _is_last(entry: Entry[V], depth: int) -> bool:
-    """Whether a name has no shelf below that of so many levels."""
+    """Whether a name has no bucket below that of so many levels."""
     return depth == BUCKET_LEVELS or entry.topic.count(b"/") == depth

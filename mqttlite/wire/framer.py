@@ -62,6 +62,11 @@ class Framer:
         self._kept.append(chunk)
         self._have += len(chunk)
 
+    def clear(self) -> None:
+        """Forget what was kept: nobody looks at it any more."""
+        self._kept = []
+        self._have = self._need = self._pieces = 0
+
     def keep(self, data: bytes, at: int) -> None:
         """Keep `data[at:]`, the start of a packet, or packets to be looked at later.
 

@@ -32,7 +32,7 @@ from mqttlite.wire.primitives import (
     encode_varint,
 )
 
-USER_PROPERTY_BYTES: Final = 100
+USER_PROPERTY_BYTES: Final = 180
 """About what one takes in memory beside its characters."""
 
 WILL: Final = 16

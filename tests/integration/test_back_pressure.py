@@ -7,6 +7,7 @@ import pytest
 
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import Limits
+from mqttlite.core.memory import FRAME_BYTES, PLACE_BYTES
 from mqttlite.net.link import WRITE_BUFFER_BYTES
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
@@ -65,18 +66,19 @@ async def test_a_frozen_subscriber_keeps_what_the_policy_says_and_its_neighbour_
     state = connection(broker, "frozen")
     sent = await flood_until(publisher, lambda: state.outbox.drops.get("buffer_full", 0) >= 20)
     assert numbers([(await neighbour.message())[1] for _ in range(sent)]) == list(range(sent))
-    assert state.outbox._backlog_bytes <= OUTBOX_BYTES
+    assert state.outbox.backlog_bytes <= OUTBOX_BYTES
     assert state.outbox.high_water_bytes <= OUTBOX_BYTES
     assert loop_driver_of(broker).links[state.number]._transport.get_write_buffer_size() < 2 * WRITE_BUFFER_BYTES
     assert set(state.outbox.drops) == {"buffer_full"}
     dropped = state.outbox.drops["buffer_full"]
+    link_bytes = state.outbox.held_bytes - state.outbox.waiting_bytes
 
     subscriber.thaw()
     got = numbers([(await subscriber.message())[1] for _ in range(sent - dropped)])
     if policy == "drop_newest":
         assert got == list(range(sent - dropped))
     else:
-        kept = OUTBOX_BYTES // (PAYLOAD_BYTES + 20)
+        kept = (OUTBOX_BYTES - link_bytes) // (PLACE_BYTES + FRAME_BYTES + PAYLOAD_BYTES + 20)
         assert got[-kept:] == list(range(sent - kept, sent))
         assert got == sorted(got)
     assert state.backpressure_s > 0

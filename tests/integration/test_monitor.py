@@ -19,6 +19,7 @@ from mqttlite import monitor
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
+from mqttlite.core.memory import ENTRY_BYTES, MESSAGE_BYTES, RETAINED_BYTES
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import CannotListen
 from mqttlite.net.http import Options
@@ -190,9 +191,9 @@ async def test_what_sessions_hold_is_told(rig: Rig) -> None:
     await broker.publish("kept", b"123456", retain=True)
     expected = {
         "mqttlite_queued_messages": 3,
-        "mqttlite_queued_bytes": 3 * 6,
+        "mqttlite_queued_bytes": 3 * (ENTRY_BYTES + MESSAGE_BYTES + 6),
         "mqttlite_retained_messages": 1,
-        "mqttlite_retained_bytes": 10,
+        "mqttlite_retained_bytes": RETAINED_BYTES + 8 + MESSAGE_BYTES + 10,
         "mqttlite_inflight_messages": 0,
     }
     for name, expectation in expected.items():

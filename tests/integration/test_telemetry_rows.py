@@ -173,6 +173,8 @@ async def test_back_pressure_and_drops_are_in_the_row(rig: Rig, tmp_path: Path) 
         sent += 1
         await publisher.ping()
     dropped = state.outbox.drops["buffer_full"]
+    waiting = state.outbox.waiting_bytes
+    assert waiting <= state.outbox.held_bytes <= 100_000 < state.outbox.held_bytes + 21_000
     frozen.thaw()
     for _ in range(sent - dropped):
         await frozen.message()
@@ -186,8 +188,8 @@ async def test_back_pressure_and_drops_are_in_the_row(rig: Rig, tmp_path: Path) 
     assert row["bytes_sent"] == frozen.bytes_received
     assert row["backpressure_s"] > 0
     assert row["backpressure_count"] >= 1
-    assert 80_000 < row["outbox_high_water_bytes"] <= 100_000
-    assert row["outbox_high_water_messages"] == 4
+    assert row["outbox_high_water_bytes"] == waiting
+    assert row["outbox_high_water_messages"] == waiting // 20_000 > 0
 
 
 async def test_a_tls_row_says_who_and_how(rig: Rig, tmp_path: Path, certs: Path) -> None:

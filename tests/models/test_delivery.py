@@ -18,6 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from mqttlite.core.changes import Change
 from mqttlite.core.connection import CLOSED
 from mqttlite.core.limits import Limits
+from mqttlite.core.memory import ENTRY_BYTES, INFLIGHT_BYTES
+from mqttlite.core.message import Delivery as MessageDelivery
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Connack, Connect, Disconnect, Packet, Publish, Suback, Subscribe
@@ -161,6 +163,11 @@ class SubscribingClient(ReferenceClient):
             self.send(Ack(PUBREC, packet.packet_id))
 
 
+def shape(delivery: MessageDelivery) -> tuple[object, ...]:
+    message = delivery.message
+    return message.topic, message.payload, message.qos, delivery.qos, delivery.retain
+
+
 publishers = st.integers(0, 1)
 clients = st.integers(0, 3)
 qos_levels = st.integers(0, 2)
@@ -286,8 +293,9 @@ class Delivery(RuleBasedStateMachine):
             assert len(session.inflight) + len(session.released) <= window
             assert not session.inflight.by_id().keys() & {*session.window.resend, *session.released.all()}
             assert not session.window.resend.keys() & {*session.released.all()}
-            again = sum(each.message().size() for each in session.window.resend.values())
-            assert session.queued_bytes == again + sum(each.message.size() for each in session.queue.deliveries)
+            again = sum(INFLIGHT_BYTES + each.message().memory_bytes for each in session.window.resend.values())
+            waiting = sum(ENTRY_BYTES + each.message.memory_bytes for each in session.queue.deliveries)
+            assert session.queued_bytes == again + waiting
             if not session.outbox.blocked and session.quota > 0:
                 assert not session.queued, "nothing waits that could be sent"
 
@@ -305,7 +313,7 @@ class Delivery(RuleBasedStateMachine):
             assert [(packet_id, each.sequence) for packet_id, each in sent] == [
                 (packet_id, each.sequence) for packet_id, each in again.items()
             ]
-            assert list(session.queue.deliveries) == list(restored.queue.deliveries)
+            assert list(map(shape, session.queue.deliveries)) == list(map(shape, restored.queue.deliveries))
             assert not session.queue.deliveries or session.queue.first == restored.queue.first
             assert session.released.all() == restored.released.all()
             assert session.received.all() == restored.received.all()
@@ -334,6 +342,7 @@ class Delivery(RuleBasedStateMachine):
                 assert list(dict.fromkeys(mine[1])) == publisher.sent[1]
                 assert len(set(mine[0])) == len(mine[0])
                 assert set(mine[0]) <= set(publisher.sent[0])
+        self.world.end()
 
 
 QUICK = settings(max_examples=15, stateful_step_count=30, deadline=None)

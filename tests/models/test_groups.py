@@ -304,6 +304,7 @@ class Groups(RuleBasedStateMachine):
                 self.acknowledge(who, WINDOW)
         assert self.owner == {}
         assert self.holders() == {}
+        self.world.end()
 
 
 QUICK = settings(max_examples=15, stateful_step_count=25, deadline=None)

@@ -228,6 +228,7 @@ def play(seed: int, steps: int) -> None:
         site.step()
         if step % 5 == 0:
             site.check()
+    site.world.end()
 
 
 TINY = [

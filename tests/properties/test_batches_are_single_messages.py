@@ -8,7 +8,8 @@ What they write, keep, count and store must be the same, but for what nothing or
 - what a client gets of its own messages, and the answers to them, are two streams, and so is what is stored of them;
 - changes for the store have an order in each session, not between sessions; that a message is done with has one only
   among the changes of its identifier (a block of answers is, before what it makes room for is looked at);
-- a mark of how much waited for a blocked link is that of a whole run, or of each message in turns with what it drops.
+- a mark of how much waited for a blocked link is that of a whole run, or of each message in turns with what it drops;
+- memory: decoded properties take more of it than raw ones, a batch less than its messages.
 """
 
 from operator import itemgetter
@@ -207,7 +208,7 @@ class Side:
             )
         for session in self.broker.sessions.values():
             seen[f"session {session.client_id}"] = (
-                [len(session.inflight), session.queued, session.queued_bytes, session.quota, session.drops],
+                [len(session.inflight), session.queued, session.quota, session.drops],
                 [len(session.released), session.received.all(), session.released.all()],
                 [session.queue_high_water, session.inflight_high_water],
             )

@@ -9,10 +9,10 @@ from collections import Counter, deque
 
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
-from mqttlite.core.changes import SaveRetained
 from mqttlite.core.connection import CLOSED, CONNECTED, Connection, Peer
 from mqttlite.core.deadlines import SLACK
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, OVERFLOW_POLICIES, Limits
+from mqttlite.core.memory import CHUNK_BYTES, ENTRY_BYTES, FRAME_BYTES, INFLIGHT_BYTES, MESSAGE_BYTES
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.question import Authenticate
 from mqttlite.core.reasons import QUEUE_FULL, CloseReason
@@ -45,8 +45,9 @@ from tests.simulation.reference import (
     ReferenceSession,
     matches,
 )
+from tests.support.memory import assert_nothing_is_held, end_everything
 from tests.support.recorder import Recorder
-from tests.support.stores import loaded
+from tests.support.stores import copied, loaded
 
 START = 1_000_000.0
 TRACE_STEPS = 40
@@ -100,8 +101,8 @@ class World:
             max_topic_aliases=rng.choice([0, 1, 2, 32]),
             max_inflight=rng.choice([1, 3, 1_000]),
             max_queued_messages=1_000 if large_queues else rng.choice([0, 1, 5, 20]),
-            max_queued_bytes=1_000_000 if large_queues else rng.choice([0, 100, 1_000, 10_000]),
-            max_outbox_bytes=rng.choice([1_024, 2_000, 1_000_000]),
+            max_queued_bytes=1_000_000 if large_queues else rng.choice([0, 1, 4, 30]) * (MESSAGE_BYTES + 100),
+            max_outbox_bytes=rng.choice([1_024, 1_024 + 8 * FRAME_BYTES, 1_000_000]),
             max_outbox_messages=rng.choice([1, 3, 1_000]),
             on_overflow=rng.choice(OVERFLOW_POLICIES),
             max_subscriptions=rng.choice([3, 1_000]),
@@ -109,6 +110,7 @@ class World:
             max_route_cache_bytes=rng.choice([0, 2_000, 1_000_000]),
             server_keep_alive_s=rng.choice([0, 0, 30]),
             max_session_expiry_s=rng.choice([0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 100]),
+            max_inflight_bytes=[1_000_000, 0, 1_000_000, 3 * (MESSAGE_BYTES + INFLIGHT_BYTES)][seed % 4],
         )
         self.trace: list[str] = [f"limits {self.limits}"]
         self.policies = {"*": rng.choice(["round_robin", "least_inflight", "hash_topic"])}
@@ -615,7 +617,7 @@ class World:
     def _block(self, link: SimulatedLink) -> None:
         self.log(f"connection {link.conn.number} is blocked")
         link.was_blocked = True
-        self.broker.block(link.connection, self.now)
+        self.broker.block(link.connection, self.now, 10 * len(link.down))
 
     def _unblock(self, link: SimulatedLink) -> None:
         if link.connection.outbox.blocked:
@@ -696,7 +698,7 @@ class World:
         }
         found = {packet.payload for packet in link.down if isinstance(packet, Publish)}
         self.log(f"a new subscriber finds {sorted(found)} retained")
-        if self.limits.max_inflight > 2:
+        if self.limits.max_inflight > 2 and self.limits.max_inflight_bytes >= 1_000_000:
             assert found == expected, f"retained: {found}, and it should be {expected}"
         self._lose(link)
 
@@ -735,11 +737,7 @@ class World:
         self.links = {}
         self.reference = before
         self.broker = self._new_broker()
-        kept = loaded(self.store)
-        for change in kept:
-            if isinstance(change, SaveRetained):  # the killed broker had this object, and may have marked it
-                change.message.superseded = False
-        self.broker.restore([kept], self.now)
+        self.broker.restore(copied(self.store.load()), self.now)
         self._check()
 
     def _feed_uncommitted(self, link: SimulatedLink) -> None:
@@ -790,16 +788,17 @@ class World:
             assert own.subscriptions.keys() == session.subscriptions.keys()
             assert (own.outbox is None) == (session.conn is None)
             assert len(own.queue) + len(own.window.resend) <= limits.max_queued_messages + limits.max_inflight
-            again = sum(each.message().size() for each in own.window.resend.values())
-            assert own.queued_bytes == again + sum(delivery.message.size() for delivery in own.queue.deliveries)
+            again = sum(INFLIGHT_BYTES + each.message().memory_bytes for each in own.window.resend.values())
+            waiting = sum(ENTRY_BYTES + delivery.message.memory_bytes for delivery in own.queue.deliveries)
+            assert own.queued_bytes == again + waiting
             assert own.durable == session.durable
         for link in self.links.values():
             outbox = link.connection.outbox
             assert outbox._backlog_messages <= limits.max_outbox_messages
             if outbox.blocked:
-                waiting = sum(map(len, outbox.chunks)) + sum(len(piece) for piece, _, _, _ in outbox._backlog)
-                assert waiting == outbox._waiting_bytes
-                assert waiting <= limits.max_outbox_bytes
+                answers = sum(len(chunk) + CHUNK_BYTES for chunk in outbox.chunks)
+                assert outbox.waiting_bytes == outbox.backlog_bytes + answers
+                assert outbox.waiting_bytes <= limits.max_outbox_bytes
             else:
                 assert not outbox.chunks
 
@@ -897,8 +896,11 @@ class World:
         for topic in list(self.reference.retained):
             self.broker.publish(topic, b"", 1, True, self.now)
         self._settle()
-        self._check_is_empty(self.broker)
         assert loaded(self.store) == []
+        end_everything(self.broker, self.now)
+        self._settle()
+        assert_nothing_is_held(self.broker.effects.memory)
+        self._check_is_empty(self.broker)
 
     def _check_is_empty(self, broker: Broker) -> None:
         assert not broker.connections

@@ -36,6 +36,7 @@ from mqttlite.wire.packets import (
 )
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
+from tests.support.memory import assert_nothing_is_held, end_everything
 
 START = 1_000_000.0
 
@@ -132,6 +133,12 @@ class World:
     def restart(self, limits: Limits | None = None) -> "World":
         """A new broker with what this one's store kept; its clients are gone."""
         return World(limits or self.broker.limits, self.store, self.now)
+
+    def end(self) -> None:
+        """Everything is over; check that the broker knows that it holds nothing any more."""
+        end_everything(self.broker, self.now)
+        self.settle()
+        assert_nothing_is_held(self.broker.effects.memory)
 
     def session(self, client_id: str) -> Session:
         session = self.broker.sessions.get(client_id)

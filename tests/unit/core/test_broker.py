@@ -16,6 +16,7 @@ from mqttlite.core.limits import (
     ITERATION_WORK,
     Limits,
 )
+from mqttlite.core.memory import CHUNK_BYTES
 from mqttlite.core.reasons import BUFFER_FULL, CloseReason, HoldReason
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.encode import encode
@@ -501,12 +502,12 @@ def test_a_session_whose_queue_is_full_loses_its_client_by_that_policy() -> None
 
 
 def test_a_client_that_asks_without_reading_is_cut_off() -> None:
-    world = World(Limits(max_outbox_bytes=1_024))
+    world = World(Limits(max_outbox_bytes=512 * (CHUNK_BYTES + 2)))
     client = world.connect("c")
     client.block()
     client.send(*[Pingreq()] * 512)
     assert not client.closed
-    client.send(Pingreq(), Pingreq())
+    client.send(Pingreq())
     assert client.closed
     assert client.connection.close_reason == CloseReason.BUFFER_FULL
 

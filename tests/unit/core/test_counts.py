@@ -3,6 +3,7 @@
 import pytest
 
 from mqttlite.core.limits import Limits
+from mqttlite.core.memory import ENTRY_BYTES, MESSAGE_BYTES, RETAINED_BYTES
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Pingreq, Publish, Unsubscribe
 from mqttlite.wire.properties import Properties
@@ -92,11 +93,12 @@ def test_what_is_kept() -> None:
     client.subscribe("t", qos=1)
     client.lose()
     world.publish("t", "four", qos=1)
-    assert world.session("c").queued_bytes == 5
+    assert world.session("c").queued_bytes == ENTRY_BYTES + MESSAGE_BYTES + 5
     world.publish("r", "12", retain=True)
     world.publish("$SYS/r", "12", retain=True)
     publisher = world.broker.router
-    assert (len(publisher.retained), publisher.retained.size_bytes, publisher.retained.own) == (1, 3, 1)
+    kept = RETAINED_BYTES + 2 + MESSAGE_BYTES + 3
+    assert (len(publisher.retained), publisher.retained.size_bytes, publisher.retained.own) == (1, kept, 1)
 
 
 def test_whom_a_message_of_the_brokers_own_would_reach() -> None:

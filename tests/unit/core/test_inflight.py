@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.inflight import Inflight, Unacknowledged
+from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.wire.blocks import PUBACKS, PUBRECS, counted
 from mqttlite.wire.constants import V311
@@ -36,7 +37,8 @@ actions = st.lists(
 
 @given(actions)
 def test_they_behave_like_an_ordered_dictionary(actions: list[tuple[str, int, int, int]]) -> None:
-    real, oracle = Inflight(), dict[int, tuple[str, int]]()
+    memory = MemoryAccount(0)
+    real, oracle = Inflight(memory), dict[int, tuple[str, int]]()
     next_id = 1
     for action, count, qos, extra in actions:
         if action == "run":
@@ -65,6 +67,8 @@ def test_they_behave_like_an_ordered_dictionary(actions: list[tuple[str, int, in
                 real.remove(packet_id)
                 del oracle[packet_id]
         assert len(real) == len(oracle)
+        assert (memory.used == 0) == (len(real) == 0) == (real.size_bytes == 0)
+        assert memory.used == real.size_bytes
     everything = {packet_id: said(message) for packet_id, message in real.by_id().items()}
     assert list(everything.items()) == list(oracle.items())
     assert real.take_all().keys() == oracle.keys()
@@ -72,11 +76,14 @@ def test_they_behave_like_an_ordered_dictionary(actions: list[tuple[str, int, in
 
 
 def test_acknowledgements_go_over_the_ends_of_runs_in_one_step() -> None:
-    inflight = Inflight()
+    memory = MemoryAccount(0)
+    inflight = Inflight(memory)
     for first in (1, 4, 7):
         inflight.add_batch(first, batch_of("abc", 1), 3, 1)
     assert inflight.remove_leading(counted(PUBACKS, 1, 8), 0, PUBACKS, 1) == 8
     assert list(inflight.by_id()) == [9]
+    inflight.remove(9)
+    assert memory.used == inflight.size_bytes == 0
 
 
 def test_a_receiver_of_another_version_or_qos_shares_what_is_made_for_the_first() -> None:

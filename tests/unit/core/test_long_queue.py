@@ -7,6 +7,7 @@ import pytest
 
 from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.limits import Limits
+from mqttlite.core.memory import ENTRY_BYTES, MESSAGE_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.session import Session
@@ -28,7 +29,8 @@ DELIVERIES = [Delivery(Message(b"t", b"%03d" % number, 1), 1, False) for number 
 
 def empty_world(messages: int) -> World:
     """A world in which the client `c` is away, and so many messages may wait for it."""
-    world = World(Limits(max_queued_messages=messages, max_queued_bytes=100 * messages, max_inflight=WINDOW))
+    queued_bytes = (ENTRY_BYTES + MESSAGE_BYTES + 4) * messages
+    world = World(Limits(max_queued_messages=messages, max_queued_bytes=queued_bytes, max_inflight=WINDOW))
     world.connect("c", V311, clean_start=False).lose()
     return world
 

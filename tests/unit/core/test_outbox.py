@@ -6,8 +6,12 @@ from hypothesis import strategies as st
 
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, OVERFLOW_POLICIES, Limits
+from mqttlite.core.memory import CHUNK_BYTES, FRAME_BYTES, PLACE_BYTES
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE
+
+PIECE_BYTES = PLACE_BYTES + FRAME_BYTES
+"""What a piece of QoS 0 messages takes that waits, beside its bytes."""
 
 
 def outbox_of(on_overflow: str = DROP_NEWEST, max_bytes: int = 1_024, max_messages: int = 100) -> Outbox:
@@ -32,7 +36,7 @@ def test_what_waits_is_told_in_bytes() -> None:
     assert outbox.waiting_bytes == 0
     outbox.block()
     outbox.offer(b"c" * 10, 1)
-    assert outbox.waiting_bytes == 12
+    assert outbox.waiting_bytes == CHUNK_BYTES + 2 + PIECE_BYTES + 10
     outbox.unblock()
     assert outbox.waiting_bytes == 0
 
@@ -143,7 +147,7 @@ def test_messages_are_kept_up_to_their_limit(messages: int, dropped: int) -> Non
 
 @pytest.mark.parametrize(("size", "kept"), [(255, 4), (256, 4), (257, 3)])
 def test_bytes_are_kept_up_to_their_limit(size: int, kept: int) -> None:
-    outbox = outbox_of(max_bytes=1_024)
+    outbox = outbox_of(max_bytes=4 * (PIECE_BYTES + 256))
     outbox.block()
     for letter in "abcd":
         outbox.offer(run(letter, size=size), 1)
@@ -172,7 +176,7 @@ def test_dropping_the_oldest_keeps_the_last() -> None:
 
 
 def test_dropping_the_oldest_drops_no_more_than_it_takes() -> None:
-    outbox = outbox_of(DROP_OLDEST, max_bytes=1_024)
+    outbox = outbox_of(DROP_OLDEST, max_bytes=5 * PIECE_BYTES + 1_024)
     outbox.block()
     for letter in "abcd":
         outbox.offer(run(letter, size=250), 1)
@@ -183,7 +187,7 @@ def test_dropping_the_oldest_drops_no_more_than_it_takes() -> None:
 
 
 def test_what_is_kept_goes_before_any_of_those_that_came_after_it() -> None:
-    outbox = outbox_of(DROP_OLDEST, max_bytes=1_024)
+    outbox = outbox_of(DROP_OLDEST, max_bytes=2 * PIECE_BYTES + 1_024)
     outbox.block()
     outbox.offer(run("abc", size=5), 3)
     outbox.offer(run("vwxyz", size=250), 5)  # four fit, and the small ones beside them would
@@ -192,7 +196,7 @@ def test_what_is_kept_goes_before_any_of_those_that_came_after_it() -> None:
 
 
 def test_many_small_messages_give_way_to_a_large_one() -> None:
-    outbox = outbox_of(DROP_OLDEST, max_bytes=1_024)
+    outbox = outbox_of(DROP_OLDEST, max_bytes=2 * PIECE_BYTES + 1_024)
     outbox.block()
     outbox.offer(run("abcdefghij", size=100), 10)
     outbox.offer(run("X", size=300), 1)
@@ -223,24 +227,24 @@ def test_the_policy_to_disconnect_asks_for_it_and_keeps_what_fits() -> None:
 
 @pytest.mark.parametrize("on_overflow", OVERFLOW_POLICIES)
 def test_messages_give_way_to_answers(on_overflow: str) -> None:
-    outbox = outbox_of(on_overflow, max_bytes=1_024)
+    outbox = outbox_of(on_overflow, max_bytes=PIECE_BYTES + 1_000 + CHUNK_BYTES + 24)
     outbox.block()
     outbox.offer(run("ab", size=500), 2)
     outbox.send(b"!" * 24)
     assert outbox.drops == {}
     outbox.send(b"!")
     assert outbox.drops == {BUFFER_FULL: 1}, "no more than it takes"
-    outbox.send(b"!" * 499)
+    outbox.send(b"!" * (499 - 2 * CHUNK_BYTES))
     assert outbox.drops == {BUFFER_FULL: 1}
     outbox.send(b"!")
     assert outbox.drops == {BUFFER_FULL: 2}
     assert outbox.effects.overflowed == []
     outbox.unblock()
-    assert outbox.take() == b"!" * 525
+    assert outbox.take() == b"!" * (525 - 2 * CHUNK_BYTES)
 
 
 def test_a_client_whose_answers_fill_the_limit_is_cut_off() -> None:
-    outbox = outbox_of(max_bytes=1_024)
+    outbox = outbox_of(max_bytes=CHUNK_BYTES + 1_024)
     outbox.block()
     outbox.send(b"!" * 1_024)
     assert outbox.effects.overflowed == []
@@ -258,7 +262,7 @@ def test_the_high_water_marks_stay_when_the_water_goes() -> None:
     outbox.block()
     outbox.offer(run("a"), 1)
     assert outbox.high_water_messages == 3
-    assert outbox.high_water_bytes == 350
+    assert outbox.high_water_bytes == PIECE_BYTES + 300 + CHUNK_BYTES + 50
 
 
 def test_what_is_kept_when_the_connection_ends_is_counted_as_dropped() -> None:
@@ -285,6 +289,15 @@ def test_the_first_frames_are_taken_and_the_rest_stays_to_be_written() -> None:
     assert outbox.bytes_sent == 3
 
 
+def test_frames_behind_those_taken_from_a_blocked_outbox_still_count() -> None:
+    outbox = outbox_of()
+    for frame in (b"a", b"b", b"c"):
+        outbox.send(frame)
+    outbox.block()
+    assert outbox.take_first(2) == b"ab"
+    assert outbox.waiting_bytes == outbox.effects.memory.used == 1 + CHUNK_BYTES
+
+
 # ── a backlog that leaves in parts ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -300,10 +313,11 @@ def draining_outbox() -> Outbox:
 
 def test_a_backlog_leaves_in_parts_and_in_order() -> None:
     outbox = draining_outbox()
-    assert (outbox.blocked, outbox.draining, outbox.waiting_bytes, outbox.sent_qos0) == (True, True, 300, 1)
+    two, one = 2 * (PIECE_BYTES + 100), CHUNK_BYTES + 100
+    assert (outbox.blocked, outbox.draining, outbox.waiting_bytes, outbox.sent_qos0) == (True, True, two + one, 1)
     assert outbox.effects.dirty == [outbox]
     assert outbox.take() == run("a")
-    assert outbox.waiting_bytes == 200
+    assert outbox.waiting_bytes == two
     assert outbox.drain(133) == 264
     assert (outbox.blocked, outbox.draining, outbox.waiting_bytes, outbox.sent_qos0) == (False, False, 0, 3)
     assert outbox.take() == run("bc")
@@ -330,7 +344,7 @@ def test_a_link_that_takes_no_more_ends_the_draining() -> None:
     outbox.take()
     outbox.effects.dirty.clear()
     outbox.block()
-    assert (outbox.blocked, outbox.draining, outbox.waiting_bytes) == (True, False, 200)
+    assert (outbox.blocked, outbox.draining, outbox.waiting_bytes) == (True, False, 2 * (PIECE_BYTES + 100))
     outbox.send(b"answer")
     assert outbox.effects.dirty == []
     outbox.unblock()
@@ -343,18 +357,23 @@ def test_a_link_that_takes_no_more_ends_the_draining() -> None:
 @given(
     st.sampled_from(OVERFLOW_POLICIES),
     st.lists(
-        st.tuples(st.just("offer"), st.integers(1, 400), st.integers(1, 5))
+        st.tuples(st.just("offer"), st.integers(2, 400), st.integers(1, 5))
         | st.tuples(st.just("send"), st.integers(1, 200), st.just(1))
         | st.tuples(st.just("drain"), st.integers(0, 800), st.just(0))
-        | st.tuples(st.sampled_from(["block", "unblock", "take"]), st.just(0), st.just(0)),
+        | st.tuples(st.just("block"), st.integers(0, 1_000), st.just(0))
+        | st.tuples(st.just("take first"), st.integers(1, 3), st.just(0))
+        | st.tuples(st.sampled_from(["unblock", "take", "shed"]), st.just(0), st.just(0)),
         max_size=50,
     ),
+    st.booleans(),
 )
 def test_every_message_is_sent_or_counted_and_no_more_is_kept_than_allowed(
-    on_overflow: str, steps: list[tuple[str, int, int]]
+    on_overflow: str, steps: list[tuple[str, int, int]], is_lost: bool
 ) -> None:
-    outbox = outbox_of(on_overflow, max_bytes=1_024, max_messages=8)
-    offered = sent_bytes = answers = 0
+    max_bytes = 1_024 + 4 * PIECE_BYTES
+    outbox = outbox_of(on_overflow, max_bytes, max_messages=8)
+    memory = outbox.effects.memory
+    offered = sent_bytes = answers = unsent = 0
     for step, size, messages in steps:
         if step == "offer":
             outbox.offer(b"m" * size * messages, messages)
@@ -364,22 +383,35 @@ def test_every_message_is_sent_or_counted_and_no_more_is_kept_than_allowed(
             answers += size
         elif step == "take":
             sent_bytes += outbox.take().count(b"!")
+        elif step == "take first":
+            sent_bytes += outbox.take_first(size).count(b"!")
+        elif step == "shed":
+            outbox.shed()
+            assert outbox.backlog_bytes == 0
         elif step == "block":
-            outbox.block()
+            outbox.block(size)
+            unsent = size
         elif step == "drain" and outbox.blocked:
             assert outbox.drain(size) >= 0
-            assert outbox.draining is outbox.blocked is (outbox._backlog_messages > 0)
+            assert outbox.draining is outbox.blocked is (outbox.backlog_bytes > 0)
+            unsent = 0
         elif step == "unblock" and outbox.blocked:
             outbox.unblock()
-        kept = sum(kept for _piece, kept, _trace, _expires_at in outbox._backlog)
-        kept_bytes = sum(len(piece) for piece, _kept, _trace, _expires_at in outbox._backlog)
-        assert (kept, kept_bytes) == (outbox._backlog_messages, outbox._backlog_bytes)
-        assert kept <= 8
-        if outbox.blocked:
-            waiting = kept_bytes + sum(map(len, outbox.chunks))
-            assert outbox._waiting_bytes == waiting
-            assert kept_bytes == 0 or waiting <= 1_024
-    kept = outbox._backlog_messages
-    assert outbox.sent_qos0 + kept + outbox.drops.get(BUFFER_FULL, 0) == offered
+            unsent = 0
+        kept = offered - outbox.sent_qos0 - outbox.drops.get(BUFFER_FULL, 0)
+        assert 0 <= kept <= 8
+        assert (kept == 0) == (outbox.backlog_bytes == 0)
+        assert outbox.backlog_bytes == 0 or outbox.waiting_bytes <= max_bytes
+        chunk_bytes = sum(CHUNK_BYTES + len(chunk) for chunk in outbox.chunks) if outbox.blocked else 0
+        assert outbox.waiting_bytes == outbox.backlog_bytes + chunk_bytes
+        assert outbox.held_bytes == outbox.waiting_bytes + unsent
+        assert (memory.used, memory.droppable) == (outbox.held_bytes, outbox.backlog_bytes)
+    if is_lost:
+        outbox.give_up()
+        outbox.release()
+    elif outbox.blocked:
+        outbox.unblock()
+    assert outbox.sent_qos0 + outbox.drops.get(BUFFER_FULL, 0) == offered
     sent_bytes += outbox.take().count(b"!")
     assert sent_bytes == answers, "an answer is never dropped"
+    assert (memory.used, memory.droppable, outbox.held_bytes) == (0, 0, 0)

@@ -4,6 +4,7 @@ import pytest
 
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.limits import MAX_OWN_RETAINED, Limits
+from mqttlite.core.memory import MESSAGE_BYTES, RETAINED_BYTES
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, CloseReason
 from mqttlite.topics.names import is_own
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
@@ -134,7 +135,7 @@ def test_what_the_broker_retains_may_expire() -> None:
 
 
 def test_what_the_broker_retains_takes_nobodys_room_and_is_not_stored() -> None:
-    world = World(Limits(max_retained_messages=1, max_retained_bytes=10))
+    world = World(Limits(max_retained_messages=1, max_retained_bytes=RETAINED_BYTES + 8 + MESSAGE_BYTES + 5))
     for number in range(20):
         assert world.publish(f"$SYS/{number}", "long enough for two", retain=True) == 0x10
     assert world.changes == []

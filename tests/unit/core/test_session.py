@@ -24,6 +24,7 @@ from mqttlite.core.limits import (
     ITERATION_BYTES,
     Limits,
 )
+from mqttlite.core.memory import ENTRY_BYTES, INFLIGHT_BYTES, MESSAGE_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import EXPIRED, NACKED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED
@@ -35,7 +36,7 @@ from mqttlite.wire.decode import decode
 from mqttlite.wire.errors import ProtocolError
 from mqttlite.wire.framer import Framer
 from mqttlite.wire.packets import Ack, Packet, Publish
-from mqttlite.wire.properties import Properties
+from mqttlite.wire.properties import USER_PROPERTY_BYTES, Properties
 
 
 class Bench:
@@ -204,33 +205,67 @@ def test_the_queue_takes_as_many_messages_as_its_limit(messages: int, taken: int
     assert bench.payloads() == "abc"[:taken]
 
 
-@pytest.mark.parametrize(("limit", "taken"), [(9, 2), (8, 2), (7, 1)])
-def test_the_queue_takes_as_many_bytes_as_its_limit(limit: int, taken: int) -> None:
+@pytest.mark.parametrize(("more", "taken"), [(1, 2), (0, 2), (-1, 1)])
+def test_the_queue_takes_as_many_bytes_as_its_limit(more: int, taken: int) -> None:
+    limit = 2 * (ENTRY_BYTES + MESSAGE_BYTES + 4) + more
     bench = Bench(max_queued_bytes=limit)
     bench.session.detach()
     message = Message(b"t", b"xyz", 1)
     for _ in range(2):
         bench.session.deliver(Delivery(message, 1, False))
     assert bench.session.queued == taken
+    assert bench.session.queued_bytes <= limit
 
 
 @pytest.mark.parametrize(
-    ("properties", "bytes_of_one"),
+    ("properties", "least"),
     [
-        (Properties(content_type="t" * 1_000, response_topic="r" * 2_000, correlation_data=b"123"), 4 + 3),
-        (Properties(user_properties=[("", "")] * 40), 4 + 1_000),
-        (Properties(user_properties=[("name", "value" * 1_000)], payload_format_indicator=1), 4 + 2_104),
-        (Properties(user_properties=[("", "")] * 25, content_type="text"), 4),
+        (Properties(content_type="t" * 1_000, response_topic="r" * 2_000, correlation_data=b"123"), 3_003),
+        (Properties(user_properties=[("", "")] * 40), 40 * USER_PROPERTY_BYTES),
+        (Properties(user_properties=[("name", "value" * 1_000)], payload_format_indicator=1), 5_004),
+        (Properties(user_properties=[("", "")] * 25, content_type="text"), 25 * USER_PROPERTY_BYTES + 4),
     ],
 )
-def test_properties_take_room_in_the_queue_too(properties: Properties, bytes_of_one: int) -> None:
+def test_properties_take_room_in_the_queue_too(properties: Properties, least: int) -> None:
     message = Message(b"t", b"xyz", 1, False, properties)
+    assert message.memory_bytes > MESSAGE_BYTES + 4 + least
+    bytes_of_one = ENTRY_BYTES + message.memory_bytes
     for limit, taken in ((2 * bytes_of_one, 2), (2 * bytes_of_one - 1, 1)):
         bench = Bench(max_queued_bytes=limit)
         bench.session.detach()
         for _ in range(3):
             bench.session.deliver(Delivery(message, 1, False))
         assert bench.session.queued == taken
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_no_more_bytes_are_in_flight_than_allowed_and_the_rest_leaves_with_the_acknowledgements(qos: int) -> None:
+    each = INFLIGHT_BYTES + MESSAGE_BYTES + 2
+    bench = Bench(max_inflight_bytes=3 * each - 1)
+    assert bench.deliver("abcdefg", qos) == [True] * 7
+    assert bench.payloads() == "abc", "the third goes beyond the limit, and is the last"
+    assert (len(bench.session.inflight), bench.session.queued, bench.session.quota) == (3, 4, 997)
+    for packet_id, arrives in enumerate("defg", 1):
+        if qos == 1:
+            bench.acks.on_puback(bench.session, packet_id, 0)
+        else:
+            bench.acks.on_pubrec(bench.session, packet_id, 0)
+            bench.acks.on_pubcomp(bench.session, packet_id)
+        assert bench.payloads().strip("*") == arrives
+        assert bench.session.inflight.size_bytes == 3 * each
+
+
+def test_the_bytes_in_flight_are_limited_when_the_client_is_back_too() -> None:
+    bench = Bench(max_inflight_bytes=1)
+    bench.session.detach()
+    bench.deliver("abc")
+    bench.connect()
+    assert bench.payloads() == "a"
+    bench.session.detach()
+    bench.connect()
+    assert bench.payloads() == "A"
+    bench.acks.on_puback(bench.session, 1, 0)
+    assert bench.payloads() == "b"
 
 
 def test_a_queue_of_no_messages_takes_none_and_a_window_is_still_there() -> None:
@@ -276,10 +311,11 @@ def test_what_was_sent_before_is_not_dropped_even_if_there_is_nothing_else() -> 
 
 
 def test_a_message_larger_than_the_queue_does_not_empty_it() -> None:
-    bench = Bench(max_queued_bytes=10, on_overflow=DROP_OLDEST)
+    limit = 3 * (ENTRY_BYTES + MESSAGE_BYTES + 2)
+    bench = Bench(max_queued_bytes=limit, on_overflow=DROP_OLDEST)
     bench.session.detach()
     bench.deliver("abc")
-    assert not bench.session.deliver(Delivery(Message(b"t", b"x" * 10, 1), 1, False))
+    assert not bench.session.deliver(Delivery(Message(b"t", b"x" * (limit - MESSAGE_BYTES), 1), 1, False))
     assert bench.session.queued == 3
 
 

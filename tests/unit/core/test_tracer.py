@@ -5,6 +5,7 @@ import pytest
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DROP_NEWEST, DROP_OLDEST, Limits
+from mqttlite.core.memory import CHUNK_BYTES, ENTRY_BYTES, FRAME_BYTES, MESSAGE_BYTES, PLACE_BYTES
 from mqttlite.core.outbox import Outbox
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
@@ -12,6 +13,9 @@ from mqttlite.wire.packets import Publish, Subscribe, SubscriptionRequest, Unsub
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import World
 from tests.support.recorder import Recorder
+
+TWO_QUEUED = 2 * (ENTRY_BYTES + MESSAGE_BYTES + 2)
+"""What two messages take in a queue whose topic and payload are one letter each."""
 
 
 def watched(limits: Limits | None = None, recorder: Recorder | None = None) -> tuple[World, Recorder]:
@@ -76,8 +80,8 @@ def test_retained_messages_that_were_on_their_way() -> None:
     [
         (Limits(max_queued_messages=2), "2/2"),
         (Limits(max_queued_messages=2, on_overflow=DROP_OLDEST), "2/2"),
-        (Limits(max_queued_bytes=4), "4/4 bytes"),
-        (Limits(max_queued_bytes=4, on_overflow=DROP_OLDEST), "4/4 bytes"),
+        (Limits(max_queued_bytes=TWO_QUEUED), f"{TWO_QUEUED}/{TWO_QUEUED} bytes"),
+        (Limits(max_queued_bytes=TWO_QUEUED, on_overflow=DROP_OLDEST), f"{TWO_QUEUED}/{TWO_QUEUED} bytes"),
     ],
     ids=str,
 )
@@ -152,13 +156,32 @@ def test_an_outbox_is_full_of_messages(on_overflow: str, version: int, payload_b
 
 def test_an_outbox_is_full_of_bytes() -> None:
     recorder = Recorder()
-    outbox = outbox_of(recorder, Limits(max_outbox_bytes=1_024))
+    waiting = PLACE_BYTES + FRAME_BYTES + 1_007
+    limit = waiting + 20
+    outbox = outbox_of(recorder, Limits(max_outbox_bytes=limit))
     outbox.offer(encode(Publish(b"t", b"x" * 1_000), V5), 1)
     outbox.offer(encode(Publish(b"t", b"x" * 1_000), V5), 1)
-    assert recorder.details == [("t", "1007/1024 bytes")]
+    assert recorder.details == [("t", f"{waiting}/{limit} bytes")]
     outbox.send(b"x" * 100)
-    assert recorder.details == [("t", "1007/1024 bytes"), ("t", "1107/1024 bytes")]
+    waiting += CHUNK_BYTES + 100
+    assert recorder.details[1:] == [("t", f"{waiting}/{limit} bytes")]
     assert recorder.drops == {("r", "buffer_full"): 2}
+
+
+def test_memory_is_short_for_an_outbox_and_for_a_queue() -> None:
+    world, recorder = watched(Limits(max_memory_bytes=1_000_000))
+    reader, away = world.connect("r"), world.connect("a", expiry=100)
+    reader.subscribe("t")
+    reader.block()
+    away.subscribe("q", qos=1)
+    away.lose()
+    memory = world.broker.effects.memory
+    memory.used = 990_000
+    world.publish("t", "x")
+    world.publish("q", "x", 1)
+    assert recorder.drops == {("r", "buffer_full"): 1, ("a", "queue_full"): 1}
+    assert [detail.split("/")[1] for _topic, detail in recorder.details] == ["1000000 bytes", "1000000 bytes"]
+    assert all(detail.startswith("memory: 99") for _topic, detail in recorder.details)
 
 
 def test_a_connection_ends_with_messages_in_its_outbox() -> None:
@@ -206,7 +229,7 @@ def test_a_socket_takes_no_more_and_takes_bytes_again() -> None:
     reader.unblock()
     reader.unblock()
     number = reader.connection.number
-    assert waiting == 7
+    assert waiting == PLACE_BYTES + FRAME_BYTES + 7
     assert recorder.told == [("blocked", number), ("unblocked", number, 2.5, waiting)]
 
 

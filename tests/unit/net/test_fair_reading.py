@@ -45,7 +45,12 @@ class Transport:
 async def test_every_client_has_its_part_of_the_budget() -> None:
     broker = Broker(Limits())
     driver = LoopDriver(
-        broker, MemoryStore(), on_connected=lambda _: None, on_closed=lambda _: None, on_question=lambda *_: None
+        broker,
+        MemoryStore(),
+        on_connected=lambda _: None,
+        on_closed=lambda _: None,
+        on_question=lambda *_: None,
+        on_memory_short=lambda *_: None,
     )
     loop = asyncio.get_running_loop()
 

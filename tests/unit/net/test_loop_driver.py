@@ -103,6 +103,7 @@ class Bench:
             on_connected=lambda _: None,
             on_closed=lambda _: self.closes.update([self.iteration]),
             on_question=lambda *_: None,
+            on_memory_short=lambda *_: None,
         )
         self.iteration = 0
         self.writes: Counter[int] = Counter()

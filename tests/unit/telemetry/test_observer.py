@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mqttlite.core.limits import Limits
+from mqttlite.core.memory import ENTRY_BYTES, MESSAGE_BYTES
 from mqttlite.core.tracer import NO_SAMPLES
 from mqttlite.telemetry import intervals
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
@@ -252,7 +253,7 @@ async def test_an_interval_tells_its_real_length_and_what_waits_at_its_end() -> 
         "bytes_sent": slow.connection.outbox.bytes_sent,
         "dropped": 0,
         "queued": 3,
-        "queued_bytes": 18,
+        "queued_bytes": 3 * (ENTRY_BYTES + MESSAGE_BYTES + 6),
         "inflight": 2,
         "backpressure_s": 2.5,
     }

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from mqttlite.core.limits import Limits
+from mqttlite.core.memory import INFLIGHT_BYTES, MESSAGE_BYTES, RETAINED_BYTES
 from mqttlite.event_hub import EventHub
 from mqttlite.telemetry import snapshot, sys_topics
 from mqttlite.telemetry.counters import ConnectionCounters
@@ -132,12 +133,14 @@ def test_what_is_kept_is_counted() -> None:
     reported.world.publish("a", "sent", qos=1)
     reported.world.publish("a", "sent", qos=2)
     reported.world.publish("r", "1", retain=True)
+    kept = RETAINED_BYTES + 2 + MESSAGE_BYTES + 2
     said = reported.report()
     assert numbers(said, "subscriptions/count", "shared_subscriptions/count", "messages/inflight") == [1, 1, 2]
-    assert numbers(said, "store/messages/count", "messages/stored", "store/messages/bytes") == [1, 1, 2]
+    assert numbers(said, "store/messages/count", "messages/stored", "store/messages/bytes") == [1, 1, kept]
     reported.close(client)
+    kept += 2 * (INFLIGHT_BYTES + MESSAGE_BYTES + 5)
     said = reported.report()
-    assert numbers(said, "store/messages/count", "store/messages/bytes", "messages/inflight") == [3, 12, 0]
+    assert numbers(said, "store/messages/count", "store/messages/bytes", "messages/inflight") == [3, kept, 0]
     assert int(said["retained messages/count"]) == 1 + len(reported.retained())
 
 

@@ -1,0 +1,84 @@
+"""What waits for clients that could not take it at once: sent by and by when they read again, or dropped when memory is
+short.
+
+Invariant: a connection with a backlog that may move is in `Effects.backlogged` once.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.connection import Connection
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import FILL_BYTES, FILL_BYTES_PER_WORK_UNIT, ITERATION_BYTES, ITERATION_WORK
+from mqttlite.core.outbox import Outbox
+from mqttlite.core.wills import Wills
+
+
+@final
+class Backlogs:
+    """`connections` is the broker's table, by number."""
+
+    __slots__ = ("_connections", "_effects", "_wills")
+
+    def __init__(self, connections: dict[int, Connection], wills: Wills, effects: Effects) -> None:
+        self._connections: Final = connections
+        self._wills: Final = wills
+        self._effects: Final = effects
+
+    def fill(self) -> None:
+        """Send more from the sessions with a backlog, one after another; the rest is first next time.
+
+        However much waits to be written for others, they have room for `FILL_BYTES`.
+        """
+        effects = self._effects
+        backlogged, effects.backlogged = effects.backlogged, []
+        others_bytes = max(0, effects.pending_bytes - ITERATION_BYTES + FILL_BYTES)
+        effects.pending_bytes -= others_bytes
+        for at, number in enumerate(backlogged):
+            if effects.work >= ITERATION_WORK or effects.pending_bytes >= ITERATION_BYTES:
+                effects.backlogged = backlogged[at:] + effects.backlogged
+                break
+            connection = self._connections.get(number)
+            if connection is not None and connection.session is not None:
+                connection.outbox.backlogged = False
+                pending_bytes = effects.pending_bytes
+                if connection.outbox.draining:
+                    self.drain(connection)
+                else:
+                    connection.session.fill()
+                effects.work += (effects.pending_bytes - pending_bytes) // FILL_BYTES_PER_WORK_UNIT
+        effects.pending_bytes += others_bytes
+
+    def drain(self, connection: Connection) -> None:
+        """Move the next part of a backlog, as far as the iteration has room for it."""
+        effects = self._effects
+        outbox = connection.outbox
+        waiting = outbox.waiting_bytes
+        effects.pending_bytes += outbox.drain(FILL_BYTES if effects.pending_bytes < ITERATION_BYTES else 0)
+        if outbox.draining:
+            if not outbox.backlogged:
+                outbox.backlogged = True
+                effects.backlogged.append(outbox.number)
+            return
+        self._wills.on_unblocked(connection.number)
+        duration_s = effects.now - connection.blocked_at
+        connection.backpressure_s += duration_s
+        if effects.tracer is not None:
+            effects.tracer.on_unblocked(connection.number, duration_s, waiting)
+        if connection.session is not None:
+            connection.session.fill()
+
+    def shed(self) -> None:
+        """Drop QoS 0 messages, those of the outboxes that hold most first, until there is enough memory."""
+        memory = self._effects.memory
+        if not memory.droppable:
+            return
+        blocked = [connection.outbox for connection in self._connections.values() if connection.outbox.blocked]
+        blocked.sort(key=_backlog_bytes, reverse=True)
+        for outbox in blocked:
+            if memory.used <= memory.shed_above:
+                return
+            outbox.shed()
+
+
+def _backlog_bytes(outbox: Outbox) -> int:
+    return outbox.backlog_bytes

@@ -1,0 +1,139 @@
+"""The memory account: what everything takes that waits, or is kept, for clients.
+
+Queues, windows, outboxes, retained messages, subscriptions, sessions and connections charge here what an entry really
+costs, the objects included. A message or frame that many hold is charged once. Invariant: `used` is the sum of what is
+held now; it is an estimate within about a tenth, and a test compares it with the allocator.
+"""
+
+from typing import Final, final
+
+from mqttlite.wire.packets import Connect, Will
+
+NO_LIMIT: Final = 1 << 62
+
+MESSAGE_BYTES: Final = 290
+"""A message beside its topic and payload: its object, theirs, and the delivery that most receivers share."""
+
+BATCH_BYTES: Final = 220
+"""The same for a batch."""
+
+ENTRY_BYTES: Final = 16
+"""What an entry of a queue takes beside the message: a reference here and one in the memory store."""
+
+PLACE_BYTES: Final = 8
+"""What a place in a blocked outbox takes beside the frame."""
+
+INFLIGHT_BYTES: Final = 130
+"""What an unacknowledged message takes beside the message."""
+
+FRAME_BYTES: Final = 105
+"""What a frame of QoS 0 messages takes that waits in an outbox, beside its bytes: its two objects."""
+
+CHUNK_BYTES: Final = 41
+"""The same for an answer, which waits as it is."""
+
+CONNECTION_BYTES: Final = 2_500
+"""A connection with its socket, transport and outbox."""
+
+TLS_BYTES: Final = 60_000
+"""What TLS adds to a connection."""
+
+SESSION_BYTES: Final = 1_400
+"""A session without messages and subscriptions."""
+
+SUBSCRIPTION_BYTES: Final = 160
+"""A subscription, and its part of the tree, beside one and a half of its topic filter."""
+
+RETAINED_BYTES: Final = 160
+BUCKET_BYTES: Final = 280
+"""What a retained message takes in the tables beside its topic twice, and what a prefix of topics takes."""
+
+
+class Holdable:
+    """What several sessions may hold at a time: what it takes in memory, and how many hold it now."""
+
+    __slots__ = ("holders", "memory_bytes")
+
+    def __init__(self, memory_bytes: int) -> None:
+        self.memory_bytes: Final = memory_bytes
+        self.holders = 0
+
+
+@final
+class MemoryAccount:
+    """`limit` is in bytes; 0: none."""
+
+    __slots__ = ("_shared", "droppable", "enough_below", "half", "limit", "shed_above", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit: Final = limit or NO_LIMIT
+        self._shared: Final = self.limit // 16 * 15
+        self.half: Final = self._shared // 2
+        """While no more is in use, `room_for` any holder is left: it holds no more than all."""
+        self.shed_above: Final = self.limit // 8 * 7
+        """With more in use, the outboxes that hold most lose their QoS 0 messages: the rest is for newcomers."""
+        self.enough_below: Final = self.limit // 4 * 3
+        """With less in use, a shortage is over."""
+        self.used = 0
+        self.droppable = 0
+        """How much of that are QoS 0 messages in outboxes."""
+
+    def room_for(self, held: int) -> int:
+        """How many more bytes a holder may take that holds so many already.
+
+        A holder may have as much in all as nobody has taken (the dynamic threshold of Choudhury and Hahne, 1998): the
+        less is left, the sooner large holders are refused, while small ones still find room. A sixteenth stays for new
+        connections and sessions.
+        """
+        return self._shared - self.used - held
+
+    def is_full(self) -> bool:
+        return self.used >= self.limit
+
+    def detail(self) -> str:
+        """Says beside a drop reason that memory is short."""
+        return f"memory: {self.used}/{self.limit} bytes"
+
+    def hold(self, what: Holdable, place_bytes: int = 0) -> int:
+        """One more holder of a message or batch, and the place it takes there; the size of both."""
+        size = what.memory_bytes
+        self.used += place_bytes if what.holders else place_bytes + size
+        what.holders += 1
+        return place_bytes + size
+
+    def let_go(self, what: Holdable, place_bytes: int = 0) -> int:
+        """One holder less; the same size."""
+        size = what.memory_bytes
+        what.holders -= 1
+        self.used -= place_bytes if what.holders else place_bytes + size
+        return place_bytes + size
+
+    def hold_frame(self, frame: Holdable) -> int:
+        """An outbox keeps QoS 0 messages, which may be dropped; what that counts for the outbox."""
+        before = self.used
+        size = self.hold(frame, PLACE_BYTES)
+        self.droppable += self.used - before
+        return size
+
+    def let_go_frame(self, frame: Holdable) -> int:
+        """The opposite; the same size."""
+        before = self.used
+        size = self.let_go(frame, PLACE_BYTES)
+        self.droppable += self.used - before
+        return size
+
+
+def text_bytes(text: str) -> int:
+    """What a string takes: four bytes for each character where one of them is an emoji."""
+    return 50 + (len(text) if text.isascii() else 4 * len(text))
+
+
+def will_bytes(will: Will) -> int:
+    """What a will takes while it waits."""
+    return MESSAGE_BYTES + len(will.topic) + len(will.payload) + will.properties.size()
+
+
+def connect_bytes(packet: Connect) -> int:
+    """What a CONNECT takes while it waits for a verdict."""
+    size = MESSAGE_BYTES + text_bytes(packet.username or "") + len(packet.password or b"") + packet.properties.size()
+    return size if packet.will is None else size + will_bytes(packet.will)

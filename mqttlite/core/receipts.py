@@ -1,0 +1,123 @@
+"""How a client's QoS 1 and 2 messages are acknowledged to it: PUBACK and PUBREC, and what they tell 5.0 clients.
+
+Invariant: the acknowledgement of messages that changed what is durable waits for the commit of these changes.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.acknowledgements import Acknowledgements
+from mqttlite.core.connection import CLOSED, Connection
+from mqttlite.core.effects import Effects
+from mqttlite.core.session import Session
+from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
+from mqttlite.core.tracer import NOT_TRACED
+from mqttlite.wire.blocks import PUBACKS, PUBRECS, Ids, counted
+from mqttlite.wire.constants import PUBACK, PUBREC, V5
+from mqttlite.wire.encode import encode_ack
+from mqttlite.wire.properties import Properties
+
+
+@final
+class Receipt:
+    """Messages of QoS 1 or 2 that a client sent, and that are to be acknowledged to it."""
+
+    __slots__ = ("changes_before", "connection", "ids", "is_durable", "qos", "refusal", "session", "trace")
+
+    def __init__(self, connection: Connection, session: Session, qos: int, ids: Ids, changes_before: int) -> None:
+        self.connection: Final = connection
+        self.session: Final = session
+        self.qos: Final = qos
+        self.ids: Final = ids
+        self.changes_before: Final = changes_before
+        """How many changes there were before these messages: with more, the acknowledgement waits for a commit."""
+        self.is_durable = False
+        """Whether it waits in any case."""
+        self.refusal: str | None = None
+        """Why the broker does not serve the topic."""
+        self.trace = NOT_TRACED
+        """The trace of a message that came alone."""
+
+
+@final
+class Receipts:
+    """Message ids, for clients that want to know what became of a message, begin with `message_id_prefix`."""
+
+    __slots__ = ("_acknowledgements", "_effects", "_message_id_prefix", "_untraced")
+
+    def __init__(self, acknowledgements: Acknowledgements, effects: Effects, message_id_prefix: str) -> None:
+        self._acknowledgements: Final = acknowledgements
+        self._effects: Final = effects
+        self._message_id_prefix: Final = message_id_prefix
+        self._untraced = 0
+        """Messages without a trace that were named."""
+
+    def acknowledge(self, receipt: Receipt, tally: Tally) -> None:
+        """PUBACK or PUBREC for the messages of a receipt, with the codes of the tally."""
+        connection, session, ids = receipt.connection, receipt.session, receipt.ids
+        outbox = connection.outbox
+        code, rejected = tally.code, tally.rejected
+        if connection.version != V5:
+            code = 0
+            rejected = {}
+        if receipt.qos == 2 and code < 0x80:  # [MQTT-4.3.3-9]
+            if not rejected:
+                self._acknowledgements.take_received(session, ids.first, ids.count)
+            else:
+                for number in range(ids.count):
+                    if number not in rejected:
+                        self._acknowledgements.take_received(session, ids.get(number), 1)
+        if receipt.is_durable or len(self._effects.changes) > receipt.changes_before:
+            outbox.awaits_commit = True
+        if connection.state == CLOSED:
+            return
+        tells = connection.peer.capabilities.tell_delivery
+        if ids.count == 1 and connection.version == V5 and (tells or receipt.refusal is not None):
+            answer = PUBACK if receipt.qos == 1 else PUBREC
+            outbox.send(self._detailed_ack(receipt, answer, code, tally if tells else None))
+        else:
+            outbox.send(_acks_of_batch(receipt.qos, ids, code, rejected))
+
+    def _detailed_ack(self, receipt: Receipt, answer: int, code: int, tally: Tally | None) -> bytes:
+        """An acknowledgement with a reason string, or with the outcomes for receivers as user properties, where the
+        client wants to know and has room.
+
+        No other acknowledgement explains itself [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
+        [MQTT-3.7.2-2] [MQTT-3.7.2-3].
+        """
+        connection, packet_id = receipt.connection, receipt.ids.first
+        details: list[tuple[str, str]] = []
+        if tally is not None:
+            details = [
+                ("message-id", self._message_id_prefix + self._message_name(receipt.trace)),
+                ("delivered-to", str(tally.sent)),
+                ("queued-for", str(tally.queued)),
+                ("dropped-for", str(tally.dropped_for)),
+            ]
+        if connection.problem_information:  # [MQTT-3.1.2-29]
+            properties = Properties(reason_string=receipt.refusal, user_properties=details)
+            frame = encode_ack(answer, packet_id, V5, code, properties)
+            if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
+                return frame
+        return encode_ack(answer, packet_id, V5, code)
+
+    def _message_name(self, trace: int) -> str:
+        """The trace of a message, by which a tracer knows it; `u` and a number for a message that is not traced."""
+        if trace:
+            return str(trace)
+        self._untraced += 1
+        return f"u{self._untraced}"
+
+
+def _acks_of_batch(qos: int, ids: Ids, code: int, rejected: dict[int, None]) -> bytes:
+    """The acknowledgements of messages that came together: all with one reason code, but for those `rejected`."""
+    if code == 0 and not rejected and ids.counted:
+        return counted(PUBACKS if qos == 1 else PUBRECS, ids.first, ids.count)
+    answer = PUBACK if qos == 1 else PUBREC
+    if not rejected:
+        return ids.acknowledged(answer, code)
+    return b"".join(
+        [
+            encode_ack(answer, ids.get(number), V5, QUOTA_EXCEEDED if number in rejected else code)
+            for number in range(ids.count)
+        ]
+    )

@@ -1,0 +1,29 @@
+"""What the memory account still has when nothing is left to be kept: nothing, unless somebody did not let go."""
+
+from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.broker import Broker
+from mqttlite.core.memory import MemoryAccount
+from mqttlite.core.message import Message
+from mqttlite.topics.retained import EMPTY_ENTRIES
+
+
+def end_everything(broker: Broker, now: float) -> None:
+    """End all connections, sessions and retained messages, and forget what the broker keeps to be quick."""
+    for connection in list(broker.connections.values()):
+        broker.close(connection, now)
+    broker.shut_down(now)  # which finishes all jobs
+    for session in broker.sessions.values():
+        broker.end_session(session.client_id, now)
+    broker.shut_down(now)
+    retained = broker.router.retained
+    for message in retained.search(b"#").take(1_000_000):
+        retained.remove(message.topic)
+    for number in range(EMPTY_ENTRIES + 1):  # the store remembers some topics that it had
+        topic = b"forget %d" % number
+        retained.restore(Message(topic, b"x"))
+        retained.remove(topic)
+    broker.authorize(DefaultRules())  # which forgets all routes
+
+
+def assert_nothing_is_held(memory: MemoryAccount) -> None:
+    assert (memory.used, memory.droppable) == (0, 0)
