@@ -107,6 +107,7 @@ def lines(status: Status) -> Iterator[str]:
         f"{count(held['inflight_messages'])} unacknowledged"
         f"{f' for up to {duration(oldest)}' if oldest else ''}, {size(held['outbox_bytes'])} in outboxes"
     )
+    yield f"memory     {size(held['memory_bytes'])} held for clients, of {size(held['memory_limit_bytes'])}"
     lag = status["loop_lag_s"]
     shown = ", ".join(f"{name} {duration(lag[name])}" for name in ("p50", "p99", "max"))
     yield f"loop lag   {shown} in the last minute"

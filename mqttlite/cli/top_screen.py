@@ -290,7 +290,7 @@ def _head(status: Status, clock: str, width: int) -> list[Line]:
     clients, held, rates = status["clients"], status["held"], status["rates"]
     drops = sorted(status["drops"].items(), key=lambda each: -each[1])
     lag, store = status["loop_lag_s"], status["store"]
-    failing = ", FAILING NOW" if store["failing"] else ""
+    failing = "COMMITS FAIL NOW; " if store["failing"] else ""
     oldest = held["oldest_unacknowledged_s"]
     shown = [
         _line(title, BOLD),
@@ -309,8 +309,8 @@ def _head(status: Status, clock: str, width: int) -> list[Line]:
         ),
         _line(f"dropped  {', '.join(f'{count(messages)} {reason}' for reason, messages in drops) or 'nothing'}"),
         _line(
-            f"broker   loop lag p99 {duration(lag['p99'])}, max {duration(lag['max'])}; "
-            f"commit p99 {duration(store['p99_s'])}{failing}",
+            f"broker   {failing}memory {size(held['memory_bytes'])} of {size(held['memory_limit_bytes'])}; "
+            f"loop lag p99 {duration(lag['p99'])}; commit p99 {duration(store['p99_s'])}",
             BAD if failing else NORMAL,
         ),
     ]

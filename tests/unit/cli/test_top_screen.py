@@ -29,6 +29,8 @@ def status(**top: list[dict[str, Any]]) -> dict[str, Any]:
             "queued_bytes": 10**12,
             "inflight_messages": 123_456,
             "outbox_bytes": 10**10,
+            "memory_bytes": 10**9,
+            "memory_limit_bytes": 10**11,
             "oldest_unacknowledged_s": 4_000.0,
         },
         "rates": {"messages_received": 1e7, "messages_sent": 1e8, "bytes_received": 1e10, "bytes_sent": 1e11},
@@ -71,6 +73,7 @@ def test_the_four_things_are_on_one_screen() -> None:
     assert "greedy                      977 KiB/s" in text
     assert "  queued                          1 234" in text
     assert "dropped                            77" in text
+    assert "broker   memory 954 MiB of 93.1 GiB; loop lag p99 12.3 ms; commit p99 100 ms" in text
     assert "1 slow 2 greedy 3 queue 4 dropped 5 all" in text
 
 
@@ -214,7 +217,7 @@ def test_trouble_is_red() -> None:
     failing["store"]["failing"] = True
     stopping = {**status(), "not_ready": "the broker stops"}
     for answers, said in (
-        (Answers(failing), "FAILING NOW"),
+        (Answers(failing), "COMMITS FAIL NOW"),
         (Answers(stopping), "NOT READY: the broker stops"),
         (Answers(status(), error="Nothing listens at x."), "Nothing listens at x."),
     ):
