@@ -278,7 +278,9 @@ class PacketHandler:
         if route.is_reserved:
             receipt.refusal = parse_name(message.topic).refusal
         if valid:
-            self._settle(receipt, self._router.publish(message, route, session))
+            fan_out = self._router.publish(message, route, session)
+            receipt.trace = message.trace
+            self._settle(receipt, fan_out)
         else:
             self._router.drops.add(SCHEMA_INVALID, 1, message.topic)
             self._receipts.acknowledge(receipt, Tally(int(ReasonCode.PAYLOAD_FORMAT_INVALID)))

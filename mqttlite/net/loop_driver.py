@@ -328,7 +328,7 @@ class LoopDriver(LinkDriver):
         self._connecting = {**connecting, **self._connecting}
 
     def _go_on_with(self, link: LinkPort) -> None:
-        if link.connection.hold_reasons & ~HoldReason.DEFERRED:
+        if link.connection.hold_reasons & ~(HoldReason.DEFERRED | HoldReason.LOCAL):
             return  # it goes on when it is released
         try:
             link.go_on()
