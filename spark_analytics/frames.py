@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pyspark.sql import DataFrame
 
@@ -23,6 +24,8 @@ class Frames:
     latency: DataFrame
     drops: DataFrame
     samples: DataFrame
+    since: datetime | None = None
+    """The rows before were left out, as was asked."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """What the person who asks says the limits are: of `--limit connections=10000`, connections to 10000."""
     written: Mapping[str, DataFrame] = field(default_factory=dict)

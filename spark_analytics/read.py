@@ -95,7 +95,7 @@ def read(
     begins = [part.starts_at for part in parts.values() if part.starts_at is not None]
     ends = [part.ends_at for part in parts.values() if part.ends_at is not None]
     dataset = Dataset(
-        frames=Frames(**frames, limits=limits or {}),  # type: ignore[arg-type]
+        frames=Frames(**frames, since=since, limits=limits or {}),  # type: ignore[arg-type]
         files=sum(part.files for part in parts.values()),
         rows={table: part.rows for table, part in parts.items()},
         starts_at=min(begins, default=None),

@@ -66,7 +66,10 @@ def _columns(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, 
         }
         for name, column, part in by
     ]
-    return data, {"xaxis": {"type": "category", "title": {"text": heading(chart.x)}}, "yaxis": _numbers(chart)}
+    # In the order of the rows: by itself plotly.js appends what only a later series has.
+    order = list(dict.fromkeys(_text(row[chart.x]) for row in rows))
+    across = {"type": "category", "categoryorder": "array", "categoryarray": order}
+    return data, {"xaxis": across | {"title": {"text": heading(chart.x)}}, "yaxis": _numbers(chart)}
 
 
 def _lines(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, Any]]:

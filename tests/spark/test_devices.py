@@ -68,7 +68,7 @@ def silent(
     stormy = [(at(start), at(end)) for start, end in storms or []]
     found = silence.silent_devices(
         hours_of(spark, [*rows, *speaks("always", every_s=60)]),
-        overview.sessions(frame(spark, "sessions", *(sessions or [])), told),
+        overview.sessions(frame(spark, "sessions", *(sessions or [])), told, frame(spark, "activity")),
         spark.createDataFrame(stormy, "start timestamp, end timestamp"),
         told,
     )

@@ -148,6 +148,13 @@ def test_bars_show_the_first_rows_and_stack_their_columns() -> None:
     assert drawn["title"] == "Bytes"
 
 
+def test_columns_of_several_series_stand_in_the_order_of_the_rows() -> None:
+    ranges = [("< 10 s", "tls"), ("< 10 min", "tcp"), ("< 10 min", "tls"), ("< 1 d", "tcp")]
+    rows = [{"lasted": lasted, "listener": listener, "sessions": 1} for lasted, listener in ranges]
+    across = figure(Chart("columns", "lasted", ("sessions",), by="listener"), rows)["layout"]["xaxis"]
+    assert (across["categoryorder"], across["categoryarray"]) == ("array", ["&lt; 10 s", "&lt; 10 min", "&lt; 1 d"])
+
+
 def test_lines_are_drawn_for_the_largest_values_of_a_column() -> None:
     rows = [{"at": "2026-11-21 11:00:00", "listener": f"l{n}", "open": n} for n in range(SERIES + 3)]
     drawn = figure(Chart("lines", "at", ("open",), by="listener"), rows)
