@@ -47,6 +47,8 @@ class Finding:
     sentence: str
     table: str
     """The report's table that shows the evidence."""
+    client_id: str | None = None
+    """The client that it is about, if it is one."""
 
     def __post_init__(self) -> None:
         # The names in it are clients' own, and a terminal obeys what it cannot print.

@@ -83,8 +83,8 @@ def sessions(sessions: DataFrame, events: DataFrame, activity: DataFrame, since:
 def _counted(connections: DataFrame, activity: DataFrame, since: datetime | None) -> DataFrame:
     """What each connection moved: the larger of what its session and its intervals tell.
 
-    A session's row has everything, but is missing while the connection is open, and empty after a crash. Of a connection
-    that began before `since` the session counts too much. One that only `activity` knows began before that, too.
+    A session's row has everything, but is missing while the connection is open, and empty after a crash. Of one that
+    began before `since` the session counts too much; one that only `activity` knows began before that, too.
     """
     intervals = activity.groupBy(*KEY).agg(
         F.first("client_id").alias("active_client_id"),
