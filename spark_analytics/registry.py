@@ -11,6 +11,7 @@ from typing import Final
 from spark_analytics.reports import (
     backpressure,
     capacity,
+    clients,
     devices,
     dropped,
     latency,
@@ -35,4 +36,5 @@ REPORTS: Final[tuple[ReportModule, ...]] = (
     latency,
     topics,
     capacity,
+    clients,
 )

@@ -140,8 +140,9 @@ def _ends(table: DataFrame) -> list[Finding]:
 
 
 def _one_end(row: Row) -> str:
-    back = f", and it was back after {units.seconds(row['down_s'])}" if row["down_s"] is not None else ""
-    return f"at {row['text']} UTC, which cut off {units.some(row['cut_off'], 'connection')}{back}"
+    back = f", and it was back {units.seconds(row['down_s'])} later" if row["down_s"] is not None else ""
+    sign = "its last sign was at" if row["ending"] == CRASHED else "at"
+    return f"{sign} {row['text']} UTC, which cut off {units.some(row['cut_off'], 'connection')}{back}"
 
 
 def _refused(table: DataFrame) -> list[Finding]:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from spark_analytics import units
 from spark_analytics.frames import NOTABLE, PROBLEM, Finding
-from spark_analytics.tables import Chart, Table, Tables
+from spark_analytics.tables import Table, Tables
 
 LOST: Final = (
     "queue_full",
@@ -219,7 +219,6 @@ TABLES: Final = (
         " tables below; lost are messages that it should have got.",
         lambda frames: devices_in_trouble(frames.written),
         ("-weight", "-lost", "client_id"),
-        Chart("bars", "client_id", ("lost",), title="Messages lost by devices in trouble"),
         empty="No device is in trouble.",
         one_file=False,
     ),

@@ -61,7 +61,8 @@ def test_a_crash_and_a_restart_tell_what_they_cut_off(spark: SparkSession) -> No
     crash, restart = runs.findings(tables)
     assert (crash.weight, restart.weight) == (PROBLEM, NOTABLE)
     assert crash.sentence == (
-        "The broker crashed: at 2026-11-21 11:19:30 UTC, which cut off 3 connections, and it was back after 30.0 s."
+        "The broker crashed: its last sign was at 2026-11-21 11:19:30 UTC, which cut off 3 connections, and it was back"
+        " 30.0 s later."
     )
     assert restart.sentence.startswith("The broker was restarted: at 2026-11-21 11:40:00 UTC, which cut off 2 conn")
 
