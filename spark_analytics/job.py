@@ -1,6 +1,6 @@
 """One run of the report: read, compute, write, sum up. The only place where reading, reports and output meet.
 
-Invariant: of a table only its first `CHART_ROWS` rows reach the driver, and only `PAGE_ROWS` of them the page; beside
+Invariant: of a table only its first `CHART_ROWS` rows reach the driver, and only its `page_rows` the page; beside
 them the rows of a few clients, see `reports/clients`.
 """
 
@@ -27,7 +27,7 @@ from spark_analytics.registry import REPORTS
 from spark_analytics.reports.clients import views
 from spark_analytics.schema import TABLES
 from spark_analytics.sections import SECTIONS
-from spark_analytics.tables import CHART_ROWS, PAGE_ROWS, Table
+from spark_analytics.tables import CHART_ROWS, ReportModule, Table
 from spark_analytics.verdict import verdict
 
 AT_ONCE: Final = 4
@@ -63,21 +63,22 @@ def run(
     progress_to: TextIO,
 ) -> Summary:
     """Write all tables and the page to `target`; raise AnalyticsError if source or target do not permit it."""
-    tables = [table for report in REPORTS for table in report.TABLES]
-    progress = Progress(progress_to, len(TABLES) + len(tables) + 1)
+    progress = Progress(progress_to, len(TABLES) + sum(len(report.TABLES) for report in REPORTS) + 1)
     with ThreadPoolExecutor(AT_ONCE) as workers:
         try:
             output = Output(spark, target, overwrite=overwrite)
             dataset = read(spark, source, since=since, until=until, limits=limits, step=progress.step)
             output.begin()
             results: dict[str, Future[_Result]] = {}
-            for table in tables:
-                # What a table is made of was submitted before it, so that who waits always waits for somebody at work.
-                frames = replace(dataset.frames, written=_Written(dict(results)))
-                results[table.name] = workers.submit(_compute, table, frames, output, progress)
-            written = _Written(results)
-            told = [workers.submit(report.findings, written) for report in REPORTS]
+            told = []
+            for report in REPORTS:
+                for table in report.TABLES:
+                    # What it is made of was submitted before it, so that who waits always waits for somebody at work.
+                    frames = replace(dataset.frames, written=_Written(dict(results)))
+                    results[table.name] = workers.submit(_compute, table, frames, output, progress)
+                told.append(workers.submit(_find, report, _Written(dict(results)), progress))
             found = sorted((finding for each in told for finding in each.result()), key=lambda one: -one.weight)
+            written = _Written(results)
             with progress.step("page"):
                 said = verdict(written)
                 head = _head(dataset, said, found, written["totals"])
@@ -113,6 +114,15 @@ class _Written(Mapping[str, DataFrame]):
         return len(self._results)
 
 
+def _find(report: ReportModule, written: _Written, progress: Progress) -> list[Finding]:
+    """What a report finds; problems are told at once, for the other reports take a while."""
+    found = report.findings(written)
+    for finding in found:
+        if finding.weight == PROBLEM:
+            progress.tell(f"{_MARKS[PROBLEM]} {finding.sentence}")
+    return found
+
+
 def _compute(table: Table, frames: Frames, output: Output, progress: Progress) -> _Result:
     frame = table.report(frames)  # waits for the tables that it is made of, and is no step under way yet
     with progress.step(table.name):
@@ -129,7 +139,7 @@ def _chapters(results: Mapping[str, Future[_Result]]) -> dict[str, list[Section]
 
 
 def _section(table: Table, frame: DataFrame) -> Section:
-    wanted = CHART_ROWS if table.chart else PAGE_ROWS
+    wanted = CHART_ROWS if table.chart else table.page_rows
     ordered = frame.orderBy(*table.sorted_by()) if table.order else frame
     rows = [row.asDict() for row in _formatted(ordered.limit(wanted)).collect()]
     return Section(
@@ -139,7 +149,7 @@ def _section(table: Table, frame: DataFrame) -> Section:
         empty=table.empty,
         figure=figure(table.chart, rows) if table.chart and rows else None,
         columns=[(units.heading(field.name), _is_number(field)) for field in frame.schema],
-        rows=[[_cell(field, row[field.name]) for field in frame.schema] for row in rows[:PAGE_ROWS]],
+        rows=[[_cell(field, row[field.name]) for field in frame.schema] for row in rows[: table.page_rows]],
         total=len(rows) if len(rows) < wanted else frame.count(),
     )
 

@@ -60,6 +60,7 @@ class Table:
     empty: str = "Nothing to show."
     one_file: bool = True
     """A table with a row per session or per device and hour stays in as many files as Spark likes."""
+    page_rows: int = PAGE_ROWS
 
     def sorted_by(self) -> list[Column]:
         return [F.desc(name[1:]) if name.startswith("-") else F.asc(name) for name in self.order]

@@ -24,8 +24,9 @@ function layout(figure) {
 }
 
 function plot(place, figure, width) {
-  const wide = Object.assign(layout(figure), width ? { width, autosize: false } : { autosize: true });
-  Plotly.react(place, figure.data, wide, { responsive: !width, displayModeBar: false });
+  const shape = Object.assign(layout(figure), width ? { width } : {});
+  place.style.height = `${shape.height}px`;
+  Plotly.react(place, figure.data, shape, { responsive: !width, displayModeBar: false });
 }
 
 function figureOf(place) {
@@ -110,6 +111,13 @@ function count(number) {
   return number === null || number === undefined ? "" : Number(number).toLocaleString("en");
 }
 
+function size(bytes) {
+  for (const [unit, name] of [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) {
+    if (bytes >= unit) return `${(bytes / unit).toFixed(1)} ${name}`;
+  }
+  return `${bytes} B`;
+}
+
 function time(us) {
   if (us === null || us === undefined) return "";
   for (const [size, unit] of [[3.6e9, "h"], [6e7, "min"], [1e6, "s"], [1e3, "ms"]]) {
@@ -123,7 +131,7 @@ function linkTo(name) {
 }
 
 function part(title, ...children) {
-  return element("section", {}, element("h3", { textContent: title }), ...children);
+  return element("section", {}, element("h2", { textContent: title }), ...children);
 }
 
 function tableOf(title, headings, rows) {
@@ -144,7 +152,7 @@ const CLEAN = ["client_disconnected", "client_disconnected_with_will", "server_s
 
 function timeLine(sessions, until) {
   const known = sessions.filter((session) => session[0]);
-  if (known.length === 0) return element("p", { textContent: "It began before the asked time, and is still connected." });
+  if (known.length === 0) return element("p", { textContent: "It was connected before the asked time began." });
   const from = Math.min(...known.map((session) => seconds(session[0])));
   const to = Math.max(from + 1, seconds(until), ...known.map((session) => seconds(session[1] || until)));
   const place = (at) => 100 * (seconds(at) - from) / (to - from);
@@ -184,13 +192,13 @@ function show(name) {
   const [kinds, reasons] = own.trouble?.[0] || [[], null];
   const sessions = own.sessions || [], activity = own.activity || [], drops = own.drops || [];
   const back = element("a", { href: "#top", textContent: "Back to the report", className: "back" });
-  const parts = [back, element("h2", { textContent: name }),
+  const parts = [back, element("h1", { textContent: name }),
     element("p", { textContent: reasons ? `In trouble: ${reasons}.` : "No report names this client as one in trouble." })];
   const traffic = own.traffic?.[0];
   if (traffic) {
     const [number, received, sent, bytesIn, bytesOut, share] = traffic;
-    const text = `${count(number)} sessions; ${count(received)} messages from it (${count(bytesIn)} bytes) and`
-      + ` ${count(sent)} to it (${count(bytesOut)} bytes), ${((share || 0) * 100).toFixed(1)} % of all bytes.`;
+    const text = `Sessions: ${count(number)}. Messages: ${count(received)} from it (${size(bytesIn)}) and`
+      + ` ${count(sent)} to it (${size(bytesOut)}), ${((share || 0) * 100).toFixed(1)} % of all bytes.`;
     parts.push(element("p", { textContent: text }));
   }
   const until = document.body.dataset.until;

@@ -29,7 +29,7 @@ LOST: Final = (
 )
 """Drop reasons that mean that a client did not get what it had asked for; the others are rules at work."""
 
-NAMED: Final = 12
+NAMED: Final = 20
 """Devices that have a sentence each; whoever has read so many reads the table."""
 
 

@@ -72,7 +72,11 @@ def test_a_minute_that_is_slow_for_everybody_is_the_brokers_and_one_for_a_few_th
 
 def test_a_blocked_socket_makes_writes_slow_and_not_the_broker(spark: SparkSession) -> None:
     latency = [*minute("11:05", write=500_000, total=500_000), *minute("11:06", write=500_000, total=500_000)]
-    blocked = [{"client_id": "viewer", "interval_start": "11:05:20", "backpressure_s": minutes.PAUSED_S}]
+    latency += minute("11:07", route=25 * 40, write=60 * 40)  # beside it, the broker may be slow as well
+    blocked = [
+        {"client_id": "viewer", "interval_start": f"11:{at}:20", "backpressure_s": minutes.PAUSED_S}
+        for at in ("05", "07")
+    ]
     blocked += [{"client_id": "viewer", "interval_start": "11:06:20", "backpressure_s": minutes.PAUSED_S / 2}]
     expect(
         spark,
@@ -80,6 +84,7 @@ def test_a_blocked_socket_makes_writes_slow_and_not_the_broker(spark: SparkSessi
         "minute timestamp, who string, slowest_client string, paused_s double",
         ("11:05:00", "clients", "viewer", 1.0),
         ("11:06:00", "broker", "viewer", 0.5),
+        ("11:07:00", "broker and clients", "viewer", 1.0),
     )
 
 
