@@ -57,18 +57,23 @@ def _report(options: argparse.Namespace) -> int:
 
 def _watch(options: argparse.Namespace) -> int:
     from spark_analytics.alerts import Alerts
+    from spark_analytics.tell import Terminal
     from spark_analytics.watch import watch
 
     alerts = Alerts(options.broker) if options.broker else None
 
-    def told(findings: list[dict[str, Any]]) -> None:
-        for finding in findings:
-            print(f"{finding['start']}  {finding['kind']}  {finding['sentence']}", flush=True)
-        if alerts is not None:
-            alerts.publish(findings)
+    terminal = Terminal(sys.stdout)
+
+    def told(lines: list[dict[str, Any]]) -> None:
+        terminal(lines)
+        if alerts is not None and lines:
+            alerts.publish(lines)
 
     with environment.spark_session(options.master) as spark:
+        if not options.once:
+            terminal([])
         watch(spark, options.input, options.out, options.checkpoint, told, once=options.once)
+    terminal.end()
     return 0
 
 
