@@ -75,7 +75,7 @@ def _bars(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, Any
             "name": heading(name),
             "y": list(range(len(first))),
             "x": [scale.of(row[name]) for row in first],
-            "hovertext": [f"{_text(row[chart.x])}: {scale.text(row[name])} {heading(name)}" for row in first],
+            "hovertext": [f"{_text(row[chart.x])}: {heading(name)} {scale.text(row[name])}" for row in first],
             "hoverinfo": "text",
         }
         for name in chart.y

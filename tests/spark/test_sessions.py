@@ -370,16 +370,6 @@ def test_a_storm_is_much_of_the_fleet_coming_back_at_once(spark: SparkSession) -
     )
 
 
-def test_flapping_is_told_with_where_most_of_it_is(spark: SparkSession) -> None:
-    rows = [("a", "tls-8883", 5, "x"), ("b", "tls-8883", 5, "x"), ("c", "local", 60, "y")]
-    table = spark.createDataFrame(rows, "client_id string, listener string, keep_alive_s int, cause string")
-    (finding,) = report._flapping(table)
-    assert finding.sentence == "3 devices flap (a, b, c): 2 of them on listener tls-8883 with keep-alive 5 s, where x."
-    (finding,) = report._flapping(table.where("client_id = 'c'"))
-    assert finding.sentence == "1 device flaps (c): on listener local with keep-alive 60 s, where y."
-    assert not report._flapping(table.limit(0))
-
-
 def test_endings_without_a_goodbye_and_late_keep_alives_are_told(spark: SparkSession) -> None:
     lost = {"close_reason": "keep_alive_timeout", "keep_alive_late_s": report.LATE_S + 1}
     rows = frame(spark, "sessions", lost, lost, {"client_id": "a"})
