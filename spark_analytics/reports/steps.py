@@ -18,11 +18,19 @@ POINTS: Final = 500
 
 
 def with_steps(rows: DataFrame, time: str, points: int = POINTS) -> DataFrame:
-    """The rows, each with `at`, the beginning of its step, and `step_s`, the length of all steps."""
-    span = rows.agg((F.max(time).cast("long") - F.min(time).cast("long")).alias("span_s"))
+    """The rows, each with `at`, the beginning of its step, and `step_s`, the length of all steps.
+
+    No step is shorter than the rows' intervals: between those there would be some without a row.
+    """
+    interval_s = F.max("interval_s") if "interval_s" in rows.columns else F.lit(0.0)
+    span = rows.agg(
+        (F.max(time).cast("long") - F.min(time).cast("long")).alias("span_s"), interval_s.alias("longest_s")
+    )
     step_s = F.lit(STEPS_S[-1])
     for shorter in reversed(STEPS_S[:-1]):
-        step_s = F.when(F.col("span_s") <= shorter * points, shorter).otherwise(step_s)
+        # Clocks are no exact ones: an interval of a minute may take a little longer.
+        enough = (F.col("span_s") <= shorter * points) & (F.col("longest_s") < 1.5 * shorter)
+        step_s = F.when(enough, shorter).otherwise(step_s)
     return rows.crossJoin(F.broadcast(span.select(step_s.cast("long").alias("step_s")))).withColumn(
         "at", F.timestamp_seconds(F.floor(F.col(time).cast("long") / F.col("step_s")) * F.col("step_s"))
     )
