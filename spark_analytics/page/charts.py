@@ -7,6 +7,7 @@ a small HTML.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from html import escape
 from math import isfinite
 from typing import Any, Final
@@ -19,6 +20,9 @@ RANKED: Final = 15
 
 SERIES: Final = 8
 """Lines in one chart: as many as there are colours that differ for most eyes. The largest are drawn."""
+
+ALONE: Final = timedelta(minutes=5)
+"""On each side of a point that has no other beside it."""
 
 _LONGEST_LABEL: Final = 34
 
@@ -119,7 +123,15 @@ def _lines(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, An
         }
         for name, column, part in _series(chart, rows)
     ]
-    return data, {"xaxis": {"type": "date"}, "yaxis": scale.axis()}
+    return data, {"xaxis": {"type": "date"} | _around([row[chart.x] for row in rows]), "yaxis": scale.axis()}
+
+
+def _around(times: Sequence[str]) -> dict[str, Any]:
+    """The range of an axis with a single time, around which plotly.js would show milliseconds."""
+    if len(set(times)) != 1:
+        return {}
+    only = datetime.fromisoformat(times[0])
+    return {"range": [str(only - ALONE), str(only + ALONE)]}
 
 
 def _series(chart: Chart, rows: Rows) -> list[tuple[str, str, Rows]]:

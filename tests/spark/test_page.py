@@ -202,6 +202,14 @@ def test_lines_are_drawn_for_the_largest_values_of_a_column() -> None:
     assert drawn["data"][0]["x"] == ["2026-11-21 11:00:00"]
 
 
+def test_a_single_point_stands_in_minutes_and_not_in_milliseconds() -> None:
+    rows = [{"at": "2026-11-21 11:00:00", "by": name, "open": 1} for name in "ab"]
+    across = figure(Chart("lines", "at", ("open",), by="by"), rows)["layout"]["xaxis"]
+    assert across["range"] == ["2026-11-21 10:55:00", "2026-11-21 11:05:00"]
+    rows.append({"at": "2026-11-21 11:01:00", "by": "a", "open": 1})
+    assert "range" not in figure(Chart("lines", "at", ("open",), by="by"), rows)["layout"]["xaxis"]
+
+
 @pytest.mark.parametrize(
     ("column", "values", "drawn", "named"),
     [
