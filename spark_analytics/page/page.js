@@ -204,12 +204,19 @@ function show(name) {
   const until = document.body.dataset.until;
   const rows = sessions.slice().reverse().map(([begin, end, reason, peer, received, sent, dropped]) =>
     [begin || "before", end || "open", reason || "", peer || "", count(received), count(sent), count(dropped)]);
-  parts.push(part("Sessions", timeLine(sessions, until), tableOf("Sessions",
+  const all = Math.max(traffic ? traffic[0] : 0, sessions.length);
+  const told = all > sessions.length ? `The last ${count(sessions.length)} of ${count(all)} sessions.` : "";
+  parts.push(part("Sessions", element("p", { textContent: told }), timeLine(sessions, until), tableOf("Sessions",
     ["from", "to", "ended by", "address", "messages from it", "messages to it", "dropped"], rows)));
   if (activity.length) {
-    parts.push(part("Traffic", chart("Messages in each step", activity, [["from it", 1], ["to it", 2]], "messages"),
-      chart("Dropped, and most that waited", activity, [["dropped", 3], ["waiting", 4]], "messages"),
-      chart("Time for which its socket took no bytes", activity, [["back-pressure", 5]], "seconds")));
+    const charts = [chart("Messages in each step", activity, [["from it", 1], ["to it", 2]], "messages")];
+    if (activity.some((row) => row[3] || row[4])) {
+      charts.push(chart("Dropped, and most that waited", activity, [["dropped", 3], ["waiting", 4]], "messages"));
+    }
+    if (activity.some((row) => row[5])) {
+      charts.push(chart("Time for which its socket took no bytes", activity, [["back-pressure", 5]], "seconds"));
+    }
+    parts.push(part("Traffic", ...charts));
   }
   const lost = drops.map(([reason, messages, first, last]) => [reason, count(messages), first, last]);
   parts.push(part("Drops", lost.length ? tableOf("Drops", ["reason", "messages", "first", "last"], lost)

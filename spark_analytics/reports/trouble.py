@@ -15,19 +15,17 @@ from spark_analytics import units
 from spark_analytics.frames import NOTABLE, PROBLEM, Finding
 from spark_analytics.tables import Table, Tables
 
-LOST: Final = (
-    "queue_full",
-    "buffer_full",
-    "expired",
-    "packet_too_large",
-    "receive_max_wait_expired",
-    "rate_limited",
-    "overload_low_priority",
-    "session_expired",
-    "max_attempts",
-    "nacked",
+RULES: Final = (
+    "no_subscribers",
+    "not_authorized",
+    "filter_mismatch",
+    "no_local",
+    "qos0_offline",
+    "schema_invalid",
+    "duplicate",
+    "takeover",
 )
-"""Drop reasons that mean that a client did not get what it had asked for; the others are rules at work."""
+"""Drop reasons that are rules at work. Any other means that a client did not get what it had asked for."""
 
 NAMED: Final = 20
 """Devices that have a sentence each; whoever has read so many reads the table."""
@@ -136,7 +134,7 @@ def _lost(drops: DataFrame, room: DataFrame) -> DataFrame:
     """With how much room would have held them, where the queue or the send buffer was full."""
     each = F.struct((-F.col("messages")).alias("n"), F.format_string("%s %,d", "reason", "messages").alias("text"))
     lost = (
-        drops.where(F.col("reason").isin(*LOST))
+        drops.where(~F.col("reason").isin(*RULES))
         .groupBy("client_id")
         .agg(
             F.sum("messages").alias("lost"),
