@@ -12,6 +12,8 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame
 
+from spark_analytics.units import printable
+
 
 @dataclass(frozen=True)
 class Frames:
@@ -51,6 +53,4 @@ class Finding:
     """The client that it is about, if it is one."""
 
     def __post_init__(self) -> None:
-        # The names in it are clients' own, and a terminal obeys what it cannot print.
-        shown = (letter if letter.isprintable() else ascii(letter)[1:-1] for letter in self.sentence)
-        object.__setattr__(self, "sentence", "".join(shown))
+        object.__setattr__(self, "sentence", printable(self.sentence))

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, TextIO
 
 from spark_analytics.troubles import BEGAN, ENDED
+from spark_analytics.units import printable
 
 
 class Terminal:
@@ -26,7 +27,7 @@ class Terminal:
             for line in lines:
                 self._note(line)
             if self._live:
-                self._stream.write(f"\r\x1b[K{_shown(self._counted())}")
+                self._stream.write(f"\r\x1b[K{printable(self._counted())}")
             elif not lines:
                 self._print(self._counted())
             self._stream.flush()
@@ -58,9 +59,4 @@ class Terminal:
         return f"Watching; {what}{f' and {others:,} more go on' if others else ' goes on'}."
 
     def _print(self, text: str) -> None:
-        self._stream.write(f"\r\x1b[K{_shown(text)}\n" if self._live else f"{_shown(text)}\n")
-
-
-def _shown(text: str) -> str:
-    """Names in it are clients' own, and a terminal obeys what it cannot print."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+        self._stream.write(f"\r\x1b[K{printable(text)}\n" if self._live else f"{printable(text)}\n")

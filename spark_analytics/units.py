@@ -133,3 +133,8 @@ def listed(names: list[str], of: int) -> str:
     if more > 0:
         return f"{', '.join(names)} and {count(more)} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def printable(text: str) -> str:
+    """Names in it are clients' own, and a terminal obeys what it cannot print: that is shown as an escape."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

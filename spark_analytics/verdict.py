@@ -19,11 +19,12 @@ def verdict(tables: Tables) -> list[str]:
     """Three sentences."""
     totals = tables["totals"].first()
     assert totals is not None, "a table of one row"
-    return [
+    said = (
         _devices(tables, totals["clients"]),
         _broker(tables),
         f"{_moved(totals)}{_lost(tables)} {_limits(tables)}.",
-    ]
+    )
+    return [units.printable(sentence) for sentence in said]
 
 
 def _devices(tables: Tables, clients: int) -> str:

@@ -147,7 +147,8 @@ def _series(chart: Chart, rows: Rows) -> list[tuple[str, str, Rows]]:
 
 
 def _names(chart: Chart) -> str:
-    return f"{', '.join(heading(name) for name in chart.y)} by {heading(chart.by or chart.x)}"
+    names = f"{', '.join(heading(name) for name in chart.y)} by {heading(chart.by or chart.x)}"
+    return names[0].upper() + names[1:]
 
 
 def _number(value: Any) -> float | None:

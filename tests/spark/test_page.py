@@ -268,6 +268,7 @@ def test_a_long_client_id_is_cut_in_the_middle_and_whole_in_the_hint() -> None:
     drawn = bars(client_id)
     assert drawn["layout"]["yaxis"]["ticktext"] == ["backend-consumer…ery-long-name-17"]
     assert drawn["data"][0]["hovertext"] == [f"{client_id}: bytes 1 B"]
+    assert drawn["title"] == "Bytes by client id"
 
 
 # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────

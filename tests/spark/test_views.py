@@ -68,6 +68,12 @@ def test_the_verdict_names_the_worst_device_and_tells_the_broker_from_its_client
     ]
 
 
+def test_a_name_in_the_verdict_cannot_command_a_terminal(spark: SparkSession) -> None:
+    said = judged(spark, devices_in_trouble=[("\x1b[2J", "flaps", 1, 0)], drops_by_client=[("\x1b[2J", "expired", 5)])
+    assert "\\x1b[2J: flaps" in said[0]
+    assert "\x1b" not in "".join(said)
+
+
 @pytest.mark.parametrize(
     ("verdicts", "said"),
     [
