@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import reduce
+from threading import Event
 from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -52,6 +53,8 @@ messages to the next, which take some twenty to know."""
 
 TRIGGER: Final = "10 seconds"
 
+POLL_S: Final = 1.0
+
 QUIET_S: Final = 600
 """Who reads a log wants to know now and then that there is somebody who watches."""
 
@@ -65,8 +68,17 @@ Finding = dict[str, Any]
 Report = Callable[[list[Finding]], None]
 
 
-def watch(spark: SparkSession, source: str, target: str, checkpoint: str | None, report: Report, *, once: bool) -> None:
-    """Read `source` until interrupted, or `once` what is there; write findings below `target` and `report` them.
+def watch(
+    spark: SparkSession,
+    source: str,
+    target: str,
+    checkpoint: str | None,
+    report: Report,
+    *,
+    once: bool,
+    interrupted: Event | None = None,
+) -> None:
+    """Read `source` until `interrupted`, or `once` what is there; write findings below `target` and `report` them.
 
     `report` may be told again of what it was told before a crash; the files have each line once. While there is nothing
     to tell it is called without lines, every `QUIET_S`. Raises
@@ -87,8 +99,8 @@ def watch(spark: SparkSession, source: str, target: str, checkpoint: str | None,
             queries.append(_started(frame, sink, f"{place}/{name}", once=once))
             if once:
                 queries[-1].awaitTermination()
-        while not once and not spark.streams.awaitAnyTermination(QUIET_S):
-            report([])
+        if not once:
+            _wait(queries, interrupted or Event(), report)
     except StreamingQueryException as error:
         raise OutputRefused(f"Watching {source} failed: {_reason(error)}") from error
     except (PySparkException, Py4JJavaError) as error:
@@ -96,6 +108,20 @@ def watch(spark: SparkSession, source: str, target: str, checkpoint: str | None,
     finally:
         for query in queries:
             query.stop()
+
+
+def _wait(queries: list[StreamingQuery], interrupted: Event, report: Report) -> None:
+    """Until one of them fails. Here, and not in the JVM, where Ctrl-C would break off what is said to it."""
+    quiet_s = 0.0
+    while not interrupted.wait(POLL_S):
+        for query in queries:
+            failure = None if query.isActive else query.exception()
+            if failure is not None:
+                raise failure
+        quiet_s += POLL_S
+        if quiet_s >= QUIET_S:
+            quiet_s = 0.0
+            report([])
 
 
 def _started(frame: DataFrame, sink: Sink, checkpoint: str, *, once: bool) -> StreamingQuery:

@@ -297,6 +297,24 @@ def test_without_mqttlite_only_alerts_are_missing(monkeypatch: pytest.MonkeyPatc
 # ------------------------------------------------------------------------------------------------------ the command
 
 
+def test_ctrl_c_ends_it_without_a_complaint(tmp_path: Path) -> None:
+    import signal
+    import subprocess
+    import sys
+
+    (tmp_path / "dump").mkdir()
+    command = [sys.executable, "-m", "spark_analytics", "watch", "--master", "local[2]"]
+    command += ["--input", str(tmp_path / "dump"), "--out", str(tmp_path / "out")]
+    with subprocess.Popen(
+        command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "Watching; nothing to tell so far.\n"
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=400)
+    assert (process.returncode, *said) == (130, "Nothing to tell: no trouble began or ended in what was read.\n", "")
+
+
 def test_the_command_prints_what_it_finds(tmp_path: Path) -> None:
     import subprocess
     import sys
