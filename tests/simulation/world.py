@@ -787,7 +787,9 @@ class World:
             assert set(own.released.all()) == session.released
             assert own.subscriptions.keys() == session.subscriptions.keys()
             assert (own.outbox is None) == (session.conn is None)
-            assert len(own.queue.deliveries) + len(own.window.resend) <= limits.max_queued_messages + limits.max_inflight
+            assert (
+                len(own.queue.deliveries) + len(own.window.resend) <= limits.max_queued_messages + limits.max_inflight
+            )
             again = sum(INFLIGHT_BYTES + each.message().memory_bytes for each in own.window.resend.values())
             waiting = sum(ENTRY_BYTES + delivery.message.memory_bytes for delivery in own.queue.deliveries)
             assert own.queued_bytes == again + waiting
