@@ -20,6 +20,7 @@ import msgspec
 from mqttlite.cli.main import build
 from mqttlite.config import Config, ConfigError, ListenerOptions, changed_options, load_config
 from mqttlite.net.http import Options as MetricsOptions
+from mqttlite.net.service_manager import ServiceManager
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker, open_listeners
@@ -38,6 +39,9 @@ FILES_AT_ONCE = 65_536
 """Open files that the kernel has room for from the beginning: 8 bytes of its memory for each. Room that doubles while
 clients come makes a process of several threads wait each time until no processor looks at the old table (RCU), some
 milliseconds in which the loop stands still, and a third of the time that the first 5000 clients take."""
+
+_LAST_STEPS_S: Final = 10.0
+"""How long the steps of a stop that have no option of their own may take together, at the most."""
 
 _EPILOG = """\b
 Exit codes:
@@ -203,7 +207,8 @@ async def _serve(broker: Broker, source: _Source | None) -> None:
     loop = asyncio.get_running_loop()
     log = logging.getLogger("mqttlite")
     stop, leave = asyncio.Event(), asyncio.Event()
-    requests = _Requests(broker, source)
+    service_manager = ServiceManager(os.environ)
+    requests = _Requests(broker, source, service_manager)
     for name, react in (
         ("SIGTERM", stop.set),
         ("SIGINT", stop.set),
@@ -226,9 +231,12 @@ async def _serve(broker: Broker, source: _Source | None) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 20, 100)
+        service_manager.ready()
         requests.begin()
         await _first_of(stop, leave)
-        if leave.is_set() and not stop.is_set():
+        drains = leave.is_set() and not stop.is_set()
+        service_manager.stopping(_stop_s(broker.config, drains))
+        if drains:
             drain = loop.create_task(broker.drain())
             drain.add_done_callback(lambda _task: stop.set())
             await stop.wait()  # a SIGTERM meanwhile cuts it short
@@ -239,9 +247,10 @@ async def _serve(broker: Broker, source: _Source | None) -> None:
 class _Requests:
     """What signals ask of a running broker: done one after the other, each at most once more while one is done."""
 
-    def __init__(self, broker: Broker, source: _Source | None) -> None:
+    def __init__(self, broker: Broker, source: _Source | None, service_manager: ServiceManager) -> None:
         self._broker: Final = broker
         self._source: Final = source
+        self._service_manager: Final = service_manager
         self._asked: Final[dict[str, Callable[[], Awaitable[None]]]] = {}
         self._wake: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -282,6 +291,7 @@ class _Requests:
     async def _reload(self) -> None:
         log = logging.getLogger("mqttlite")
         log.info("SIGHUP: the password files and the TLS files are read again")
+        self._service_manager.reloading()
         if self._source is not None:
             try:
                 changed = changed_options(self._source.config, load_config(self._source.path))
@@ -290,7 +300,15 @@ class _Requests:
             else:
                 if changed:
                     log.warning("%s: changed, but needs a restart: %s", self._source.path, ", ".join(changed))
-        await self._broker.reload()
+        try:
+            await self._broker.reload()
+        finally:
+            self._service_manager.ready()
+
+
+def _stop_s(config: Config, drains: bool) -> float:
+    """How long an end may take: of clients, then of telemetry, and then the log and what else is short."""
+    return (config.lame_duck.deadline_s if drains else 0.0) + 2 * config.stop_timeout_s + _LAST_STEPS_S
 
 
 async def _first_of(*events: asyncio.Event) -> None:
