@@ -58,7 +58,7 @@ class Session(SessionRecord):
         self.outbox: Outbox | None = None
         """Where to send; None while the client is away."""
         self.alone = NO_OUTBOXES
-        """A list of nothing but that, once a route needs it; routes share it, and change it not."""
+        """A list with only that, once a route needs it; routes share it and do not change it."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
         self.is_over = False

@@ -207,7 +207,7 @@ class SharedSubscription(Binding):
 
     def first(self, message: Message) -> Member:
         """Whom to offer a message first. The group has members."""
-        if self.policy in (HASH_TOPIC, HASH_KEY):  # whoever is slow keeps its keys: elsewhere they would overtake
+        if self.policy in (HASH_TOPIC, HASH_KEY):  # a slow member keeps its keys: with others they would overtake
             return self._by_key(message)
         self._look_again()
         return self._least() if self.policy == LEAST_INFLIGHT else self._in_turn()
