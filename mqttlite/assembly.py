@@ -262,7 +262,7 @@ class Assembly:
     def _listener(self, number: int, options: ListenerOptions, default: AuthChain) -> Listener:
         auth_chain = self._auth_chain(number, options, default)
         listener = Listener(
-            options.title(),
+            self._config.listener_names()[number],
             TcpEndpoint(options.host, options.port)
             if options.path is None
             else UnixEndpoint(options.path, options.mode),

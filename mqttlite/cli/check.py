@@ -73,11 +73,11 @@ def check_config(path: str | None, flags: Flags) -> int:
 
 
 def _served(config: Config) -> Iterator[str]:
-    for listener in config.listeners:
+    for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         where = listener.path or f"port {listener.port} of {in_words(listener.host)}"
         passwords, anonymous = config.passwords_of(listener)
         who = "everybody" if passwords is None else f"users of {passwords}{' and anonymous clients' * anonymous}"
-        yield f"{_TRANSPORTS[listener.transport()]} on {where}, for {who} ({listener.title()})"
+        yield f"{_TRANSPORTS[listener.transport()]} on {where}, for {who} ({name})"
     if config.metrics is not None:
         yield f"metrics, health and status on port {config.metrics.port} of {in_words(config.metrics.host)}"
     if config.telemetry is not None:

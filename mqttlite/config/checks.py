@@ -42,15 +42,12 @@ def conflicts(config: Config) -> Iterator[Problem]:
 def _same_names(config: Config) -> Iterator[Problem]:
     seen: dict[str, int] = {}
     for number, listener in enumerate(config.listeners):
-        title = listener.title()
-        first = seen.setdefault(title, number)
-        if first != number and (listener.name or config.listeners[first].name):
-            at = number if listener.name else first
-            other = first if listener.name else number
+        first = seen.setdefault(listener.name, number)
+        if first != number and listener.name:
             yield Problem(
-                f"listeners[{at}].name",
-                f" is {title!r}, and listeners[{other}] has that name, too: the log and the metrics tell listeners "
-                "apart by their names, give one of them another",
+                f"listeners[{number}].name",
+                f" is {listener.name!r}, and listeners[{first}] has that name, too: the log and the metrics tell "
+                "listeners apart by their names, give one of them another",
             )
 
 
@@ -159,8 +156,8 @@ def _telemetry_problems(options: TelemetryOptions) -> Iterator[Problem]:
 
 def warnings(config: Config) -> Iterator[str]:
     """What works and is probably not meant, in sentences."""
-    for listener in config.listeners:
-        yield from _listener_warnings(config, listener)
+    for name, listener in zip(config.listener_names(), config.listeners, strict=True):
+        yield from _listener_warnings(config, name, listener)
     if config.allow_anonymous and not any(config.passwords_of(listener)[0] for listener in config.listeners):
         yield "allow_anonymous has no effect without a password_file: every client is let in anyway"
 
@@ -174,8 +171,7 @@ def metrics_warnings(config: Config) -> Iterator[str]:
         )
 
 
-def _listener_warnings(config: Config, listener: ListenerOptions) -> Iterator[str]:
-    name = listener.title()
+def _listener_warnings(config: Config, name: str, listener: ListenerOptions) -> Iterator[str]:
     if is_open(config, listener):
         yield (
             f"listener {name} is open to the network, on {in_words(listener.host)}: everybody who reaches it may "

@@ -110,7 +110,10 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return min(max(self.max_connections // 4, MIN_HALF_OPEN), MAX_HALF_OPEN)
 
     def title(self) -> str:
-        """Its name, or one like `tcp-1883`, `wss-8884` or `unix-mqttlite.sock` where it has none."""
+        """Its name, or one like `tcp-1883`, `wss-8884` or `unix-mqttlite.sock` where it has none.
+
+        Listeners on several hosts may share a title: `Config.listener_names` makes them distinct.
+        """
         return self.name or f"{self.transport()}-{self.port if self.path is None else PurePath(self.path).name}"
 
     def transport(self) -> str:
@@ -169,6 +172,20 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("listeners is empty: one at least; without the key it is MQTT on 127.0.0.1:1883")
         if not 0 <= self.stop_timeout_s < math.inf:
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
+
+    def listener_names(self) -> tuple[str, ...]:
+        """The title of each listener; where the title of an unnamed one is taken, a number follows: `tcp-1883-2`."""
+        taken = {each.name for each in self.listeners}
+        names: list[str] = []
+        for each in self.listeners:
+            name = title = each.title()
+            number = 1
+            while name in taken and not each.name:
+                number += 1
+                name = f"{title}-{number}"
+            taken.add(name)
+            names.append(name)
+        return tuple(names)
 
     def passwords_of(self, listener: ListenerOptions) -> tuple[str | None, bool]:
         """The password file of a listener, and whether who is not in it may be nobody."""

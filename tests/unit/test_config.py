@@ -28,6 +28,16 @@ def test_nothing_at_all_is_mqtt_on_this_machine() -> None:
     assert (listener.host, listener.port, listener.tls, listener.title()) == ("127.0.0.1", 1883, None, "tcp-1883")
 
 
+def test_listeners_without_names_are_told_apart() -> None:
+    hosts = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+    unnamed = tuple(ListenerOptions(host=host) for host in hosts)
+    assert Config(listeners=unnamed).listener_names() == ("tcp-1883", "tcp-1883-2", "tcp-1883-3")
+    named = ListenerOptions(name="tcp-1883-2", port=5)
+    assert Config(listeners=(*unnamed, named)).listener_names() == (
+        *("tcp-1883", "tcp-1883-3", "tcp-1883-4", "tcp-1883-2"),
+    )
+
+
 def test_a_file_says_everything(tmp_path: Path) -> None:
     config = load(
         tmp_path,
