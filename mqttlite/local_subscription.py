@@ -55,7 +55,7 @@ class LocalSubscription:
         if not 1 <= receive_maximum <= 65_535:
             raise ValueError(f"receive_maximum is {receive_maximum}: 1 to 65535")
         self.topic_filter: Final = topic_filter
-        self.nacked = 0
+        self.nacked: int = 0
         """Messages whose callback raised an exception."""
         self._unacknowledged: Publish | None = None
         self._readable: Final = asyncio.Event()

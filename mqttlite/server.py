@@ -72,7 +72,7 @@ class Broker:
         self.config: Final = Config() if config is None else config
         if problems := [str(each) for each in conflicts(self.config)]:
             raise ConfigError(*problems)
-        self.broker_id = ""
+        self.broker_id: str = ""
         """Names one run, from `start` to `stop`: telemetry rows of another run have another."""
         self.listeners: list[Listener] = []
         self.event_listeners: Final[list[event_hub.Listener]] = []

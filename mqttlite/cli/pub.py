@@ -128,7 +128,7 @@ class Outcomes:
     """The acknowledgements to come; at most as many as the client has in flight."""
 
     def __init__(self, shared: Shared) -> None:
-        self.failed = 0
+        self.failed: int = 0
         self._shared = shared
         self._waiting: set[asyncio.Future[PublishOutcome]] = set()
 

@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol):
         self._flush_is_due = False
         self._held: list[tuple[int, bytes]] = []
         self._reading_paused = False
-        self.writable = True
+        self.writable: bool = True
         self._reason: MqttError | None = None
         self._keep_alive: KeepAlive | None = None
         self._timer: asyncio.TimerHandle | None = None

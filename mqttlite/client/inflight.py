@@ -68,9 +68,9 @@ class Outgoing(Generic[WaiterT]):
         self.qos: Final = qos
         self.retain: Final = retain
         self.waiter: Final = waiter
-        self.packet_id = 0
-        self.sent = False
-        self.dup = False
+        self.packet_id: int = 0
+        self.sent: bool = False
+        self.dup: bool = False
         self.received: PublishOutcome | None = None
         """What PUBREC said: from here on the message is the server's, and only PUBREL is sent again."""
 

@@ -23,7 +23,7 @@ class KeepAlive:
         self.interval_s: Final = interval_s
         self._response_timeout_s: Final = min(response_timeout_s, interval_s)
         self.sent_at = now
-        self.received_at = now
+        self.received_at: float = now
         self._pinged_at: float | None = None
 
     def run(self, now: float, *, deaf: bool = False) -> tuple[Due, float]:

@@ -22,7 +22,7 @@ from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM, V5
 from mqttlite.wire.packets import Connack, Disconnect
 from mqttlite.wire.reason_codes import ReasonCode
 
-log = logging.getLogger("mqttlite.client")
+log: Final = logging.getLogger("mqttlite.client")
 
 
 @final
@@ -40,10 +40,10 @@ class Line:
             self.room.release,
             self._fail,
         )
-        self.client_id = options.first_client_id()
+        self.client_id: str = options.first_client_id()
         self.connection: Connection | None = None
-        self.connack = Connack(session_present=False)
-        self.limits = ServerLimits()
+        self.connack: Connack = Connack(session_present=False)
+        self.limits: ServerLimits = ServerLimits()
         self.end: MqttError | None = None
         self._backoff: Final = Backoff(options.min_reconnect_delay, options.max_reconnect_delay)
         self._writable: Final = asyncio.Event()

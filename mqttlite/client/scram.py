@@ -32,7 +32,7 @@ class ScramSha256:
     def begin(self) -> "ScramConversation":
         """A new conversation."""
         try:
-            return ScramConversation(ScramClient([self.method], self._username, self._password))
+            return ScramConversation(self._username, self._password)
         except ScramException as error:
             raise ValueError(f"username or password: {error}") from None
 
@@ -41,8 +41,8 @@ class ScramSha256:
 class ScramConversation:
     """One conversation. Every method raises `ValueError` for a server that says what it may not."""
 
-    def __init__(self, scram: ScramClient) -> None:
-        self._scram: Final = scram
+    def __init__(self, username: str, password: str) -> None:
+        self._scram: Final = ScramClient([ScramSha256.method], username, password)
 
     def first(self) -> bytes:
         """User name and nonce."""

@@ -61,8 +61,8 @@ class Exchange:
 
     def __init__(self, method: str) -> None:
         self.method: Final = method
-        self.steps = 1
-        self.asked = True
+        self.steps: int = 1
+        self.asked: bool = True
         self.deadline: Deadline | None = None
         """The deadline of an exchange that a connected client began."""
 

@@ -75,7 +75,7 @@ class Broker:
         self.connections: Final = connections
         self.jobs: Final = jobs
         self.questions: Final = Questions(effects)
-        self.opened = 0
+        self.opened: int = 0
         """Connections that were ever opened."""
         self._online: Final = online
         self._deadlines: Final = deadlines

@@ -66,7 +66,7 @@ class Closing:
         self._effects: Final = effects
         self._limits: Final = limits
         self._lost: Final[deque[tuple[Connection, str]]] = deque()
-        self.server_reference = ""
+        self.server_reference: str = ""
         """The server that DISCONNECT 0x9C names."""
 
     def on_disconnect(self, connection: Connection, session: Session, packet: Disconnect) -> None:

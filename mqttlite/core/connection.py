@@ -11,7 +11,7 @@ from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import LONG_PACKET_BYTES, Limits
-from mqttlite.core.message import NO_PROPERTIES
+from mqttlite.core.message import NO_PROPERTIES, RawProperties
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
@@ -150,62 +150,62 @@ class Connection:
         self.framer: Final = Framer(limits.max_packet_bytes)
         self._memory: Final = effects.memory
         self._charged_bytes = 0
-        self.input_bytes = 0
+        self.input_bytes: int = 0
         """What the memory account is charged for bytes of packets that are not handled yet."""
-        self.state = AWAITING_CONNECT
-        self.waits_for = NOTHING
-        self.question_id = 0
+        self.state: int = AWAITING_CONNECT
+        self.waits_for: int = NOTHING
+        self.question_id: int = 0
         """Of its open question; 0: none."""
-        self.version = 0
+        self.version: int = 0
         """`V31`, `V311` or `V5` once CONNECT has said so."""
         self.session: Session | None = None
         self.connect: Connect | None = None
         """The CONNECT that waits for a verdict."""
         self.exchange: Exchange | None = None
         """With an authentication method, and only then [MQTT-4.12.0-6]."""
-        self.client_id = ""
+        self.client_id: str = ""
         self.username: str | None = None
-        self.clean_start = True
-        self.session_present = False
-        self.session_expiry_s = 0
-        self.keep_alive_s = 0
-        self.problem_information = True
+        self.clean_start: bool = True
+        self.session_present: bool = False
+        self.session_expiry_s: int = 0
+        self.keep_alive_s: int = 0
+        self.problem_information: bool = True
         """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
-        self.raw = NO_PROPERTIES
+        self.raw: RawProperties = NO_PROPERTIES
         """The properties of its latest message, if they are short and may be forwarded as they are: the next message
         often has the same."""
         self.deadline: Deadline | None = None
-        self.deferred = False
+        self.deferred: bool = False
         """Whether the framer keeps whole packets: until the next iteration of the loop, or while it `waits_for` its
         filters."""
-        self.hold_reasons = 0
+        self.hold_reasons: int = 0
         """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence is not the client's fault."""
         self.opened_at: Final = now
-        self.last_heard = now
+        self.last_heard: float = now
         """When the client last sent a packet, or was accepted, or its link was read again; by the loop's clock."""
-        self.connected_at = 0.0
-        self.ended_at = 0.0
-        self.close_reason = CloseReason.CONNECTION_LOST
-        self.close_detail = ""
-        self.reason_code = 0
-        self.will_published = False
-        self.bytes_received = 0
-        self.received_qos0 = 0
-        self.received_qos1 = 0
-        self.received_qos2 = 0
-        self.requests = 0
+        self.connected_at: float = 0.0
+        self.ended_at: float = 0.0
+        self.close_reason: CloseReason = CloseReason.CONNECTION_LOST
+        self.close_detail: str = ""
+        self.reason_code: int = 0
+        self.will_published: bool = False
+        self.bytes_received: int = 0
+        self.received_qos0: int = 0
+        self.received_qos1: int = 0
+        self.received_qos2: int = 0
+        self.requests: int = 0
         """Packets from the client that are neither messages nor acknowledgements."""
-        self.request_bytes = 0
-        self.blocked_at = 0.0
-        self.backpressure_s = 0.0
-        self.backpressure_count = 0
+        self.request_bytes: int = 0
+        self.blocked_at: float = 0.0
+        self.backpressure_s: float = 0.0
+        self.backpressure_count: int = 0
         # Copied from the session when the connection ends.
         self.drops: dict[str, int] = {}
-        self.queue_high_water = 0
-        self.inflight_high_water = 0
-        self.subscriptions = 0
+        self.queue_high_water: int = 0
+        self.inflight_high_water: int = 0
+        self.subscriptions: int = 0
 
     @property
     def accepted(self) -> bool:

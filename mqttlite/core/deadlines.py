@@ -17,8 +17,8 @@ class Deadline:
     __slots__ = ("at", "cancelled")
 
     def __init__(self) -> None:
-        self.at = 0.0
-        self.cancelled = False
+        self.at: float = 0.0
+        self.cancelled: bool = False
 
     def on_due(self) -> None:
         """Act. The deadline is out of the heap by now; it may be armed again."""

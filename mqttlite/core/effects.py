@@ -31,9 +31,12 @@ class Effects(OutboxEffects):
         "work",
     )
 
+    # Inherited; declared again because type checkers differ in what they infer from the assignments below.
+    dirty: list[Outbox]
+
     def __init__(self, max_memory_bytes: int = 0) -> None:
         super().__init__(MemoryAccount(max_memory_bytes))
-        self.until_sample = NO_SAMPLES
+        self.until_sample: int = NO_SAMPLES
         """How many messages pass until one is traced, whatever its topic."""
         self.changes: list[Change] = []
         """The driver commits them before it writes those dirty outboxes that say `awaits_commit`."""
@@ -49,10 +52,10 @@ class Effects(OutboxEffects):
         self.deferred: list[int] = []
         """Connections that sent more than one iteration should handle. When the loop has read all other links the
         driver calls `Broker.feed` without bytes for them. Bytes that arrive earlier go behind those that wait."""
-        self.work = 0
+        self.work: int = 0
         """What the packets and jobs of this loop iteration cost, in the unit of `ITERATION_WORK`. The driver sets it
         to 0 at the end of each iteration."""
-        self.pending_bytes = 0
+        self.pending_bytes: int = 0
         """About how many bytes the dirty outboxes hold. Bytes that several outboxes share count once for each."""
 
     def note_crowd(self, start: int) -> None:

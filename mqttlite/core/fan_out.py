@@ -76,7 +76,7 @@ class FanOut(Job):
         self._at_once: Final = at_once
         self._is_held = False
         self.tally: Final = tally
-        self.done = False
+        self.done: bool = False
         self.on_done: Callable[[], None] | None = None
         """Called at the end, if the fan-out was interrupted before."""
 

@@ -27,8 +27,8 @@ class Unacknowledged:
     ) -> None:
         self.delivery: Final = delivery
         self.run: Final = run
-        self.at = 0
-        self.count = count
+        self.at: int = 0
+        self.count: int = count
         self.qos: Final = qos
         self.sequence: Final = sequence
         self.next: Unacknowledged | None = None
@@ -55,9 +55,9 @@ class Inflight:
         self._last: Unacknowledged | None = None
         self._first_id = 0
         self._count = 0
-        self.size_bytes = 0
+        self.size_bytes: int = 0
         """What they take in memory, as if no other session held them."""
-        self.watched = 0
+        self.watched: int = 0
         """How many of them are watched; the caller that adds or removes one counts it here, so that the others cost
         nothing."""
 

@@ -56,7 +56,7 @@ class Holdable:
 
     def __init__(self, memory_bytes: int) -> None:
         self.memory_bytes: Final = memory_bytes
-        self.holders = 0
+        self.holders: int = 0
 
 
 @final
@@ -74,8 +74,8 @@ class MemoryAccount:
         """With more in use, the outboxes that hold most lose their QoS 0 messages: the rest is for newcomers."""
         self.enough_below: Final = self.limit // 4 * 3
         """With less in use, a shortage is over."""
-        self.used = 0
-        self.droppable = 0
+        self.used: int = 0
+        self.droppable: int = 0
         """How much of that are QoS 0 messages in outboxes."""
 
     def room_for(self, held: int) -> int:

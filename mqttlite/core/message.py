@@ -104,9 +104,9 @@ class Message(Holdable):
         self.expires_at: Final = expires_at
         self.raw: Final = raw
         self._size: Final = size if properties is NONE else size + max(0, properties.size() - UNCOUNTED_BYTES)
-        self.superseded = False
+        self.superseded: bool = False
         """A retained message that another has replaced: who still waits for it need not get it."""
-        self.trace = NOT_TRACED
+        self.trace: int = NOT_TRACED
         """The number that the tracer gave it, if it is traced."""
 
     @property
@@ -274,7 +274,7 @@ class PublishBatch(Holdable):
         self._identified: dict[tuple[int, ...], PublishBatch] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
         self._special: dict[tuple[int, int, tuple[int, ...]], Delivery] | None = None
-        self.traces = NO_TRACES
+        self.traces: list[int] = NO_TRACES
         """Of the first messages, which are followed; set before anybody asks for one of them."""
 
     def message_bytes(self) -> int:

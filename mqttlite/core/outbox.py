@@ -24,11 +24,11 @@ class OutboxEffects:
 
     def __init__(self, memory: MemoryAccount) -> None:
         self.memory: Final = memory
-        self.latest_frame = NO_FRAME
+        self.latest_frame: HeldFrame = NO_FRAME
         """The latest that a blocked outbox kept: the next outbox mostly keeps the same."""
         self.tracer: Tracer | None = None
         """Learns what happens; set by `Broker.watch`."""
-        self.now = 0.0
+        self.now: float = 0.0
         """The time of the latest input, in seconds of the loop's clock."""
         self.dirty: list[Outbox] = []
         """Outboxes with frames to write, each of them once."""
@@ -91,10 +91,10 @@ class Outbox:
         self.effects: Final = effects
         self._limits: Final = limits
         self._memory: Final = effects.memory
-        self.version = 0
-        self.max_packet_bytes = 0
+        self.version: int = 0
+        self.max_packet_bytes: int = 0
         """The client's Maximum Packet Size; 0 is none."""
-        self.topic_alias_maximum = 0
+        self.topic_alias_maximum: int = 0
         """How many topic aliases we may send to the client [MQTT-3.1.2-27]; 0 before 5.0."""
         self._aliases: TopicAliases | None = None
         self.chunks: list[bytes] = []
@@ -103,28 +103,28 @@ class Outbox:
         self._backlog_messages = 0
         self._chunk_bytes = 0
         self._link_bytes = 0
-        self.blocked = False
+        self.blocked: bool = False
         """Whether new messages must wait: the link takes no bytes, or the backlog is not moved yet."""
-        self.draining = False
+        self.draining: bool = False
         """Whether the link takes bytes again and the backlog moves, part by part. `blocked` is true until its end."""
-        self.dirty = False
-        self.awaits_commit = False
-        self.backlogged = False
+        self.dirty: bool = False
+        self.awaits_commit: bool = False
+        self.backlogged: bool = False
         """Whether it is in `Effects.backlogged`, which holds an outbox once: each entry is one more share of an
         iteration."""
-        self.sent_qos0 = 0
-        self.sent_qos1 = 0
-        self.sent_qos2 = 0
-        self.bytes_sent = 0
-        self.answers = 0
+        self.sent_qos0: int = 0
+        self.sent_qos1: int = 0
+        self.sent_qos2: int = 0
+        self.bytes_sent: int = 0
+        self.answers: int = 0
         """Packets to the client that are neither messages nor acknowledgements."""
-        self.answer_bytes = 0
-        self.high_water_bytes = 0
-        self.high_water_messages = 0
+        self.answer_bytes: int = 0
+        self.high_water_bytes: int = 0
+        self.high_water_messages: int = 0
         self.drops: dict[str, int] = {}
-        self.client_id = ""
+        self.client_id: str = ""
         """The client identifier, once CONNECT was accepted."""
-        self.traced = False
+        self.traced: bool = False
         """Whether it holds traced messages, so that the loop driver reports when it writes them and sets this back."""
 
     @property

@@ -23,11 +23,11 @@ class Authenticate:
     __slots__ = ("begins", "client_id", "data", "id", "method", "number", "password", "username")
 
     def __init__(self, number: int, client_id: str, username: str | None, password: bytes | None) -> None:
-        self.id = 0
+        self.id: int = 0
         self.number: Final = number
         self.client_id: Final = client_id
         self.username: Final = username
         self.password: Final = password
-        self.method = ""
+        self.method: str = ""
         self.data: bytes | None = None
-        self.begins = True
+        self.begins: bool = True

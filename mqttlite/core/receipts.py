@@ -30,11 +30,11 @@ class Receipt:
         self.ids: Final = ids
         self.changes_before: Final = changes_before
         """How many changes there were before these messages: with more, the acknowledgement waits for a commit."""
-        self.is_durable = False
+        self.is_durable: bool = False
         """Whether it waits in any case."""
         self.refusal: str | None = None
         """Why the broker does not serve the topic."""
-        self.trace = NOT_TRACED
+        self.trace: int = NOT_TRACED
         """The trace of a message that came alone."""
 
 

@@ -25,7 +25,7 @@ class RetainedReplay:
         self.search: Final = search
         self.qos: Final = qos
         self.identifiers: Final = identifiers
-        self.deliveries = _NOTHING_FOUND
+        self.deliveries: deque[Delivery] = _NOTHING_FOUND
 
     def __len__(self) -> int:
         """How many messages wait, as far as that is known; 1 at least while it is not."""

@@ -39,9 +39,9 @@ class Receiver:
 
     def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
         self.session: Final = session
-        self.qos = 0
-        self.retain_as_published = False
-        self.has_no_local = False
+        self.qos: int = 0
+        self.retain_as_published: bool = False
+        self.has_no_local: bool = False
         identifiers: list[int] = []
         for subscription in subscriptions:
             self.qos = max(self.qos, subscription.qos)  # [MQTT-3.3.4-2]
@@ -136,11 +136,11 @@ class Observed:
     ) -> None:
         self.traced: Final = traced
         """Whether every message is traced, for its topic or for one of its receivers."""
-        self.traffic = traffic
+        self.traffic: TopicTraffic | None = traffic
         """Where its messages are counted, until the next drain."""
         self.receivers: Final = len(receivers) + len(sinks)
         """Sessions and sinks that a message is for."""
-        self.has_no_local = False
+        self.has_no_local: bool = False
         """Whether it is for fewer when one of these published it."""
         for receiver in receivers:
             self.has_no_local |= receiver.has_no_local
@@ -174,18 +174,18 @@ class Route:
         """Whether every client may publish here."""
         self.is_reserved: Final = is_reserved
         """Whether the topic is of a namespace that the broker does not serve: nobody may publish here."""
-        self.direct3 = NO_OUTBOXES
+        self.direct3: list[Outbox] = NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
-        self.direct5 = NO_OUTBOXES
+        self.direct5: list[Outbox] = NO_OUTBOXES
         """Connected 5.0 clients without subscription identifiers, topic aliases or a Maximum Packet Size."""
-        self.special = len(sinks) > 0
+        self.special: bool = len(sinks) > 0
         """Whether there are receivers beside those two groups."""
-        self.others = _NO_RECEIVERS
+        self.others: list[Receiver] = _NO_RECEIVERS
         """The sessions that are in neither group: each needs a look of its own."""
         self.sinks: Final = sinks
         self.receivers: Final = receivers
         """All sessions."""
-        self.verdicts = _NO_VERDICTS
+        self.verdicts: dict[int, bool] = _NO_VERDICTS
         """Which roles may publish here, as far as that was asked."""
         size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(sinks))
         for receiver in receivers:

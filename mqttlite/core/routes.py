@@ -72,7 +72,7 @@ class Routes:
         effects: Effects,
     ) -> None:
         self._effects: Final = effects
-        self.authorizer = authorizer
+        self.authorizer: Authorizer = authorizer
         self._sessions: Final = sessions
         self._max_bytes: Final = max_cache_bytes
         self._policies: Final = share_policies
@@ -87,8 +87,8 @@ class Routes:
         self._compared = 0  # what changes of subscriptions cost in this pass, in comparisons of a filter with a topic
         self._compared_at = 0.0
         self._cached_bytes = 0
-        self.subscriptions = 0
-        self.shared_subscriptions = 0
+        self.subscriptions: int = 0
+        self.shared_subscriptions: int = 0
         self.traffic: Traffic | None = None
         """Where messages are counted by topic; set by `observe`."""
         self._observes = False

@@ -57,13 +57,13 @@ class Session(SessionRecord):
         self._limits: Final = limits
         self.outbox: Outbox | None = None
         """Where to send; None while the client is away."""
-        self.alone = NO_OUTBOXES
+        self.alone: list[Outbox] = NO_OUTBOXES
         """A list with only that, once a route needs it; routes share it and do not change it."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
-        self.is_over = False
+        self.is_over: bool = False
         """Whether it ended. A message may be under way to it all the same, and is dropped."""
-        self.queue_high_water = 0
+        self.queue_high_water: int = 0
 
     # ------------------------------------------------------------------ the connection comes and goes
 

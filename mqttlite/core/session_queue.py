@@ -21,12 +21,12 @@ class SessionQueue:
 
     def __init__(self, memory: MemoryAccount) -> None:
         self._memory: Final = memory
-        self.deliveries = _EMPTY
+        self.deliveries: deque[Delivery] = _EMPTY
         """What waits; look, change nothing."""
-        self.first = 0
+        self.first: int = 0
         """The sequence of the first message, or of the next to come when none waits."""
         self._ahead = 0
-        self.size_bytes = 0
+        self.size_bytes: int = 0
         """What that takes in memory, as if no other session held it."""
 
     def append(self, delivery: Delivery) -> int:

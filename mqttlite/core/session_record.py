@@ -42,10 +42,10 @@ class SessionRecord(Source):
     def __init__(self, client_id: str, expiry_interval: int, memory: MemoryAccount, max_inflight_bytes: int) -> None:
         super().__init__(CLIENT, client_id)
         self._memory: Final = memory
-        self.expiry_interval = expiry_interval
+        self.expiry_interval: int = expiry_interval
         """Seconds that the session outlives its connection; 0: not at all."""
         self.username: str | None = None
-        self.version = V5
+        self.version: int = V5
         """Who its client was when it last connected, and with which version of the protocol."""
         self.subscriptions: Final[dict[bytes, Subscription]] = {}
         """By topic filter; look, change nothing."""
@@ -60,7 +60,7 @@ class SessionRecord(Source):
         """What was never sent."""
         self._replays = NO_REPLAYS  # retained messages for a new subscription
         self.drops: dict[str, int] = {}
-        self.base_bytes = 0
+        self.base_bytes: int = 0
         """What it takes in memory beside its messages."""
         self._charge(SESSION_BYTES + text_bytes(client_id))
 

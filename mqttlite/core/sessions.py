@@ -60,7 +60,7 @@ class Sessions:
         self._jobs: Final = jobs
         self._effects: Final = effects
         self._limits: Final = limits
-        self.expired = 0
+        self.expired: int = 0
         """Sessions whose expiry interval went by while their client was away."""
 
     def __len__(self) -> int:

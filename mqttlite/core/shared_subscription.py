@@ -54,11 +54,11 @@ class Member:
 
     def __init__(self, session: Session, subscription: Subscription) -> None:
         self.session: Final = session
-        self.subscription = subscription
-        self.state = _READY
+        self.subscription: Subscription = subscription
+        self.state: int = _READY
         """As the group knows it, which is in the ring of that number."""
-        self.at = 0
-        self.dispatched = 0
+        self.at: int = 0
+        self.dispatched: int = 0
 
 
 @final

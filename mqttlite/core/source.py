@@ -19,9 +19,9 @@ class Source:
         self.kind: Final = kind
         self.client_id: Final = client_id
         """Empty for a publisher that is no client."""
-        self.role = 0
+        self.role: int = 0
         """What the `Authorizer` calls a client's identity; the others may publish everywhere."""
-        self.traced = False
+        self.traced: bool = False
         """Whether every message from and to this client is traced."""
 
 

@@ -49,9 +49,9 @@ class Outcome:
         """One reason code for each filter."""
         self.retained: Final[list[RetainedReplay]] = []
         """What the session gets after the answer."""
-        self.waiting = waiting
+        self.waiting: int = waiting
         """How many retained messages wait for the session."""
-        self.reason = ""
+        self.reason: str = ""
         """Why the broker does not serve the first filter that it does not serve."""
 
 

@@ -33,8 +33,8 @@ class RoutePlan:
 
     def __init__(self) -> None:
         self.by_client: Final[dict[str, list[Subscription]]] = {}
-        self.sinks = NO_SINKS
-        self.traced = False
+        self.sinks: list[Sink] = NO_SINKS
+        self.traced: bool = False
         """Whether a sink wants every message traced."""
 
     def add_sink(self, sink: Sink) -> None:

@@ -31,11 +31,11 @@ class Tally:
     __slots__ = ("code", "dropped", "queued", "reached", "rejected", "sent")
 
     def __init__(self, code: int = SUCCESS) -> None:
-        self.code = code
-        self.reached = 0
+        self.code: int = code
+        self.reached: int = 0
         """Receivers that the message is for; a shared subscription is one."""
-        self.sent = 0
-        self.queued = 0
+        self.sent: int = 0
+        self.queued: int = 0
         self.dropped: dict[str, int] = _NONE_DROPPED
         """Receivers by the reason why they do not get it."""
         self.rejected: dict[int, None] = _NONE_REJECTED

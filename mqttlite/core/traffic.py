@@ -30,14 +30,14 @@ class TopicTraffic:
         """A topic, or a filter that stands for many."""
         self.drain: Final = drain
         """The harvest that takes it. Once that is over nothing may be counted here any more."""
-        self.topics = 1
+        self.topics: int = 1
         """How many were counted here, about."""
-        self.messages_qos0 = 0
-        self.messages_qos1 = 0
-        self.messages_qos2 = 0
-        self.payload_bytes = 0
-        self.payload_bytes_max = 0
-        self.deliveries = 0
+        self.messages_qos0: int = 0
+        self.messages_qos1: int = 0
+        self.messages_qos2: int = 0
+        self.payload_bytes: int = 0
+        self.payload_bytes_max: int = 0
+        self.deliveries: int = 0
 
     def count(self, qos: int, messages: int, payload_bytes: int, receivers: int) -> None:
         """Messages of one QoS were published, each with so many bytes of payload and for so many sessions."""
@@ -100,7 +100,7 @@ class Traffic:
         self._topics: Final = _Table(max_topics)
         self._levels: Final = _Table(max_topics)
         self._rest: Final = _Table(1)
-        self.drains = 0
+        self.drains: int = 0
         """How many there were: the counters in use have this number."""
 
     def of(self, topic: bytes) -> TopicTraffic:

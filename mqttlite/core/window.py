@@ -40,18 +40,18 @@ class Window:
         self._max_bytes: Final = max_bytes
         self.inflight: Final = Inflight(memory)
         """Sent on this connection and not yet acknowledged (QoS 1) or received (QoS 2)."""
-        self.resend = _NONE
+        self.resend: dict[int, Unacknowledged] = _NONE
         """Sent on an earlier connection, not acknowledged, and not yet sent again; by packet identifier, in order."""
-        self.resend_bytes = 0
+        self.resend_bytes: int = 0
         """What those take in memory, as if no other session held them."""
         self.released: Final = PacketIds()
         """QoS 2 identifiers whose message arrived, and whose PUBCOMP has not."""
-        self.quota = 0
+        self.quota: int = 0
         """How many more messages the client's Receive Maximum allows now."""
-        self.high_water = 0
+        self.high_water: int = 0
         """The most that was unacknowledged at a time since the connection began."""
         self._size = 0
-        self.next_id = 1
+        self.next_id: int = 1
         """The packet identifier to take next, or to pass over if it is in use."""
         self._unused_ids = 0  # as far as known, from the next one on
 

@@ -34,7 +34,7 @@ class TcpEndpoint:
 
     def __init__(self, host: str, port: int) -> None:
         self._host: Final = host
-        self.port = port
+        self.port: int = port
         """The port asked for; once it listens, the real one."""
         self.addresses: list[str] = []
         """Where it listens, as `address:port`; a host name may have an address of IPv4 and one of IPv6."""

@@ -45,7 +45,7 @@ class LinkDriver(ABC):
     def __init__(self) -> None:
         self.links: Final[dict[int, LinkPort]] = {}
         """All links by the number of their connection. Each link enters itself."""
-        self.is_stalled = False
+        self.is_stalled: bool = False
         """Whether a commit takes so long that a link which makes more changes must wait for it."""
 
     @abstractmethod
@@ -89,11 +89,11 @@ class LinkPort(ABC):
         self._loop_driver: Final = loop_driver
         self._loop: Final = asyncio.get_running_loop()
         self.connection: Connection
-        self.address = ""
+        self.address: str = ""
         """The client's address. The listener sets it where the socket does not know it, behind a proxy."""
         self.tls_version: str | None = None
         self.tls_cipher: str | None = None
-        self.gone = False
+        self.gone: bool = False
         self._paused = False
         """Whether the receiving end takes no bytes."""
 
@@ -182,6 +182,12 @@ class Link(LinkPort):
 
     __slots__ = ("_linger", "_lost_by", "_on_lost", "_on_made", "_transport", "made")
 
+    # Inherited; declared again because type checkers differ in what they infer from the assignments below.
+    address: str
+    connection: Connection
+    tls_cipher: str | None
+    tls_version: str | None
+
     def __init__(
         self,
         listener: str,
@@ -195,7 +201,7 @@ class Link(LinkPort):
         self._on_made: Final = on_made
         self._on_lost: Final = on_lost
         self._transport: asyncio.Transport
-        self.made = False
+        self.made: bool = False
         self._linger: asyncio.TimerHandle | None = None
         self._lost_by = ""
 

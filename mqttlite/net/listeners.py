@@ -93,11 +93,11 @@ class Listener:
         self._links: Final[set[Link]] = set()
         self._upgrades: Final[set[WebSocket]] = set()
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
-        self.turned_away = 0
+        self.turned_away: int = 0
         """Connections for which there was no room, or no open file."""
-        self.half_open_closed = 0
+        self.half_open_closed: int = 0
         """Half-open connections that were closed to make room."""
-        self.failed_handshakes = 0
+        self.failed_handshakes: int = 0
         """Connections that did not get as far as MQTT: of TLS, and of proxies."""
         self._files: Final = FileLimit(name)
         self._stopping = False

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import CONNECTED, Peer
+from mqttlite.core.connection import CONNECTED, Connection, Peer
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import WRITE_BUFFER_BYTES, LinkDriver, LinkPort
 from mqttlite.wire.constants import V5
@@ -29,6 +29,10 @@ class LocalLink(LinkPort):
     """`on_readable` is called when there is something to read, or nothing more will come. It must not raise."""
 
     __slots__ = ("_at", "_frames", "_on_readable", "_unread_bytes")
+
+    # Inherited; declared again because type checkers differ in what they infer from the assignments below.
+    connection: Connection
+    gone: bool
 
     def __init__(self, broker: Broker, loop_driver: LinkDriver, on_readable: Callable[[], None]) -> None:
         super().__init__(LOCAL, LOCAL, broker, loop_driver)

@@ -62,6 +62,9 @@ _log = logging.getLogger("mqttlite.store")
 class LoopDriver(LinkDriver):
     """One for each broker."""
 
+    # Inherited; declared again because type checkers differ in what they infer from the assignments below.
+    is_stalled: bool
+
     def __init__(
         self,
         broker: Broker,

@@ -68,7 +68,7 @@ class AlertingSSLObject(ssl.SSLObject):
 class ServerContext(ssl.SSLContext):
     """A listener's. It is used in a task that has begun a `Handshake`."""
 
-    sslobject_class = AlertingSSLObject
+    sslobject_class: type[ssl.SSLObject] = AlertingSSLObject
 
     def wrap_bio(
         self,

@@ -57,8 +57,8 @@ class WebSocket(asyncio.Protocol):
         on_open: "Callable[[WebSocket], None]",
         on_ended: "Callable[[WebSocket, bool], None]",
     ) -> None:
-        self.made = False
-        self.gone = False
+        self.made: bool = False
+        self.gone: bool = False
         self.link: Final = link
         self._user: Link | asyncio.Protocol = link
         self._options: Final = options

@@ -24,7 +24,9 @@ class AuthChain:
         self._authenticator: Final = authenticator
         self._method_authenticator: Final = method_authenticator
         self._exchanges: Final[dict[int, MethodExchange]] = {}
-        self.methods: Final = frozenset() if method_authenticator is None else method_authenticator.methods
+        self.methods: Final[frozenset[str]] = (
+            frozenset() if method_authenticator is None else method_authenticator.methods
+        )
 
     @property
     def is_open(self) -> bool:

@@ -43,19 +43,19 @@ class Totals:
     )
 
     def __init__(self) -> None:
-        self.bytes_received = 0
-        self.bytes_sent = 0
-        self.packets_received = 0
-        self.packets_sent = 0
-        self.received_qos0 = 0
-        self.received_qos1 = 0
-        self.received_qos2 = 0
-        self.sent_qos0 = 0
-        self.sent_qos1 = 0
-        self.sent_qos2 = 0
-        self.publish_bytes_received = 0
-        self.publish_bytes_sent = 0
-        self.connects = 0
+        self.bytes_received: int = 0
+        self.bytes_sent: int = 0
+        self.packets_received: int = 0
+        self.packets_sent: int = 0
+        self.received_qos0: int = 0
+        self.received_qos1: int = 0
+        self.received_qos2: int = 0
+        self.sent_qos0: int = 0
+        self.sent_qos1: int = 0
+        self.sent_qos2: int = 0
+        self.publish_bytes_received: int = 0
+        self.publish_bytes_sent: int = 0
+        self.connects: int = 0
         self.drops: dict[str, int] = {}
 
     @property
@@ -132,7 +132,7 @@ class ConnectionCounters(Listener):
         """Accepted connections that ended, by close reason."""
         self.refused: Final[dict[tuple[str, str], int]] = {}
         """Connections that ended before they were accepted, by listener and close reason."""
-        self.most_online = 0
+        self.most_online: int = 0
         """The most clients that were connected at once."""
 
     def on_connected(self, link: Link) -> None:

@@ -123,7 +123,7 @@ class Dataset:
         self._done: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
         self._lost: Final = dict.fromkeys((*TABLES, _JOURNAL), 0)
         self.written_rows: Final = dict.fromkeys(TABLES, 0)
-        self.disk_errors = 0
+        self.disk_errors: int = 0
         self._has_unclosed = False
         self._touch_at = 0.0
         self._sweep_at = 0.0

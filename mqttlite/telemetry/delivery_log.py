@@ -56,9 +56,9 @@ class DeliveryLog:
 
     def __init__(self, options: Options, broker_id: str, wall: Wall, *, clock: Callable[[], float]) -> None:
         self.options: Final = options
-        self.has_forgotten = False
+        self.has_forgotten: bool = False
         """Whether entries have left it."""
-        self.latest = 0
+        self.latest: int = 0
         """The trace of the latest message."""
         self.followed: frozenset[bytes] = frozenset()
         """Filters that are traced for a while, beside those of the options."""

@@ -41,9 +41,9 @@ class Histogram:
     def __init__(self) -> None:
         self.counts: Final[dict[int, int]] = {}
         """By bucket; none is 0."""
-        self.messages = 0
-        self.sum_us = 0
-        self.max_us = 0
+        self.messages: int = 0
+        self.sum_us: int = 0
+        self.max_us: int = 0
 
     def note(self, microseconds: int) -> None:
         """Count one more."""

@@ -112,7 +112,7 @@ class LogQueue(QueueHandler):
     def __init__(self, as_json: bool = False) -> None:
         super().__init__(SimpleQueue())
         self.setFormatter(JsonFormatter() if as_json else TextFormatter())
-        self.dropped = 0
+        self.dropped: int = 0
         """Lines that met a full queue."""
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:

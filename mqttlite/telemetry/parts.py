@@ -77,7 +77,7 @@ class Growing:
 
     def __init__(self, disk: Disk, path: Path, fd: int) -> None:
         self.path = path
-        self.size_bytes = 0
+        self.size_bytes: int = 0
         self.fd: Final = fd
         self._disk: Final = disk
         self._torn = False

@@ -43,7 +43,7 @@ class Sampler:
         self._traced = 0
         self._cost = 0.0
         self._allowed = per_s * _GRACE
-        self.mean = 1.0
+        self.mean: float = 1.0
         """One message in so many is traced now."""
 
     @property

@@ -66,8 +66,8 @@ class TimedStore:
         self._store: Final = store
         self._on_failing: Final = on_failing
         self.histogram: Final = Histogram()
-        self.failures = 0
-        self.failing = False
+        self.failures: int = 0
+        self.failing: bool = False
         """Whether the latest commit failed; the loop driver tries it again."""
 
     def commit(self, changes: list[Change]) -> Awaitable[None] | None:

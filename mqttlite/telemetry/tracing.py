@@ -56,14 +56,14 @@ class Traced:
         self.at: Final = at
         self.received: Final = received
         self.routed: float | None = None
-        self.receivers = 0
+        self.receivers: int = 0
         """How many it is for, once that is known."""
         self.deliveries: Final[dict[str | None, DeliveryOutcome]] = {}
-        self.open = 0
+        self.open: int = 0
         """How many of them have not ended."""
-        self.stands_for = 0
+        self.stands_for: int = 0
         """So many messages, in the dataset; 0 where it is not for the dataset."""
-        self.is_chosen = False
+        self.is_chosen: bool = False
         """Traced for its topic, its publisher or a receiver, and not by chance."""
 
 
@@ -95,27 +95,27 @@ class DeliveryOutcome:
     def __init__(self, message: Traced, receiver: str | None) -> None:
         self.message: Final = message
         self.receiver: Final = receiver
-        self.qos = message.qos
-        self.connection = 0
+        self.qos: int = message.qos
+        self.connection: int = 0
         self.queued: float | None = None
-        self.why = ""
+        self.why: str = ""
         """Why it waited: `offline`, `backpressure` or `window_full`; empty where it did not."""
-        self.waiting = 0
-        self.limit = 0
+        self.waiting: int = 0
+        self.limit: int = 0
         self.sent: float | None = None
         self.written: float | None = None
         self.acknowledged: float | None = None
-        self.again = 0
+        self.again: int = 0
         """How often it was sent again."""
-        self.is_away = False
+        self.is_away: bool = False
         """The receiver went without acknowledging it, and is not back."""
         self.ended: float | None = None
-        self.outcome = UNFINISHED
-        self.reason = ""
-        self.detail = ""
-        self.cause = ""
+        self.outcome: str = UNFINISHED
+        self.reason: str = ""
+        self.detail: str = ""
+        self.cause: str = ""
         """What was seen of the receiver when the message had to wait."""
-        self.end_cause = ""
+        self.end_cause: str = ""
         """The same of when it was dropped."""
 
 
@@ -146,7 +146,7 @@ class MessageTracer:
         self._unwritten: Final[dict[int, dict[DeliveryOutcome, None]]] = {}
         self._unacknowledged: Final[dict[DeliveryOutcome, None]] = {}
         self._waits_for: Final[dict[str, dict[DeliveryOutcome, None]]] = {}
-        self.evicted = 0
+        self.evicted: int = 0
         """Receivers whose outcome is unknown because too many messages were traced."""
 
     def __len__(self) -> int:

@@ -27,7 +27,7 @@ class Wall:
         self._steady_clock: Final = steady_clock
         # The broker's clock may show when a pass of the loop began, which is no measure of a jump.
         self._apart = wall_clock() - steady_clock()
-        self.offset = timedelta(seconds=wall_clock() - now)
+        self.offset: timedelta = timedelta(seconds=wall_clock() - now)
 
     def at(self, now: float) -> datetime:
         """The UTC time of a second of the broker's clock."""

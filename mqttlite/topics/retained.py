@@ -39,7 +39,7 @@ class Entry(Generic[V]):
     def __init__(self, topic: bytes) -> None:
         self.topic: Final = topic
         self.value: V | None = None
-        self.serial = 0
+        self.serial: int = 0
         """Which of all values it is."""
 
 
@@ -50,14 +50,14 @@ class PrefixBucket(Generic[V]):
     __slots__ = ("all", "count", "gone", "here", "listed")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: int = 0
         self.here: list[Entry[V]] = []
         """Those that are on no bucket below this one, while they are few."""
         self.all: dict[bytes, Entry[V]] | None = None
         """Those on the buckets below as well, where they are many."""
         self.listed: list[Entry[V]] | None = None
         """The same for searches to share: each goes to where the list ended when it began."""
-        self.gone = 0
+        self.gone: int = 0
         """How many of those listed are no longer there."""
 
 
@@ -132,7 +132,7 @@ class RetainedMessages(Generic[V]):
         self._listed: list[Entry[V]] | None = None  # as those of buckets, and `_gone` too
         self._gone = 0
         self._serial = 0
-        self.buckets = 0
+        self.buckets: int = 0
         """How many prefixes there are, each of which takes some memory."""
 
     def __len__(self) -> int:

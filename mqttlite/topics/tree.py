@@ -150,7 +150,7 @@ class SubscriptionTree(Generic[V]):
         self._root: Final[Node[V]] = Node()
         self._shared: Final = SharedLevels(LEVELS_SHARED)
         self._wild = 0
-        self.steps = 0
+        self.steps: int = 0
         """How many levels of filters the latest match compared."""
 
     def add(self, topic_filter: bytes, value: V) -> None:

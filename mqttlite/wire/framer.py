@@ -24,7 +24,7 @@ class Framer:
     __slots__ = ("_have", "_kept", "_need", "_pieces", "max_packet_size")
 
     def __init__(self, max_packet_size: int) -> None:
-        self.max_packet_size = max_packet_size
+        self.max_packet_size: int = max_packet_size
         self._kept: list[bytes] = []
         self._pieces = 0  # at the end of it, not yet made one
         self._have = 0
