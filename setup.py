@@ -1,14 +1,19 @@
-"""Compiles the ground floor (`wire`, `topics`, `core`) with mypyc when the package is built and a C compiler is there,
-and with it the modules above it through which every byte passes (docs/design/008).
+"""Compiles `wire`, `topics` and `core` with mypyc when the package is built and a C compiler is there, and with them
+the modules above through which every byte passes (docs/design/008).
 
-Otherwise, or with MQTTLITE_PURE=1, the same files are installed as they are: they are ordinary Python.
+Otherwise, or with MQTTLITE_PURE=1, the same files are installed as they are: they are ordinary Python. Each step prints
+a line that begins with "mqttlite: "; pip shows them with -v.
 """
 
 import os
 import shutil
+import sys
+import threading
+import time
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 COMPILED_ADAPTERS = (
@@ -17,24 +22,90 @@ COMPILED_ADAPTERS = (
     "mqttlite/net/loop_driver.py",
 )
 
+BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
+"""The commands that compile. pip also runs others, for the metadata, and those need no extensions."""
+
+SIGN_OF_LIFE_S = 15.0
+"""The interval between two lines that say that the C compiler is at work: one file takes it minutes."""
+
+
+def say(text: str) -> None:
+    print(f"mqttlite: {text}", file=sys.stderr, flush=True)
+
+
+def why_pure() -> str:
+    """Why nothing is compiled; empty where something is."""
+    compiler = os.environ.get("CC", "cc").split()[0]
+    if os.environ.get("MQTTLITE_PURE") == "1":
+        return "MQTTLITE_PURE=1: nothing is compiled"
+    if sys.platform != "win32" and shutil.which(compiler) is None:  # on Windows setuptools finds the compiler
+        return f"there is no C compiler ({compiler}): nothing is compiled, and the broker will be several times slower"
+    return ""
+
 
 def core_extensions() -> list[Extension]:
-    if os.environ.get("MQTTLITE_PURE") == "1" or shutil.which(os.environ.get("CC", "cc")) is None:
+    if not BUILDING & set(sys.argv):
+        return []
+    reason = why_pure()
+    if reason:
+        say(reason)
         return []
     from mypyc.build import mypycify
 
     os.chdir(HERE)
-    files = sorted(str(path) for room in ("wire", "topics", "core") for path in Path("mqttlite", room).glob("*.py"))
-    # The rooms above are only looked at for their types, and what they import need not be installed here.
+    files = sorted(
+        str(path) for package in ("wire", "topics", "core") for path in Path("mqttlite", package).glob("*.py")
+    )
+    files += COMPILED_ADAPTERS
+    say(f"translating {len(files)} modules to C")
+    # mypyc looks at the other modules only for their types, and what they import need not be installed here.
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
     try:
-        extensions: list[Extension] = mypycify([*options, *files, *COMPILED_ADAPTERS], opt_level="3")
+        extensions: list[Extension] = mypycify(
+            [*options, *files], opt_level="3", debug_level="0", group_name="mqttlite"
+        )
     except SystemExit as error:  # how mypyc says that it cannot
-        print(f"mqttlite is not compiled: {error}")
+        say(f"mypyc cannot translate them, so nothing is compiled: {error}")
         return []
     for extension in extensions:
-        extension.optional = True  # a compiler that fails leaves the plain files
+        extension.optional = True  # a compiler that fails leaves the Python files
     return extensions
 
 
-setup(ext_modules=core_extensions())
+class BuildExtensions(build_ext):
+    """Compiles all extensions or none, and prints which one it compiles."""
+
+    def build_extensions(self) -> None:
+        began = time.monotonic()
+        super().build_extensions()
+        outputs = [Path(self.get_ext_fullpath(extension.name)) for extension in self.extensions]
+        if all(output.exists() for output in outputs):
+            say(f"compiled in {time.monotonic() - began:.0f} s")
+            return
+        for output in outputs:  # the first extension has the code of all modules: the others need it
+            output.unlink(missing_ok=True)
+        say("the C compiler failed, see above: nothing is compiled, and the broker will be several times slower")
+
+    def build_extension(self, ext: Extension) -> None:
+        number = self.extensions.index(ext) + 1
+        lines = sum(Path(source).read_bytes().count(b"\n") for source in ext.sources)
+        minutes = ", which takes some minutes" if number == 1 else ""
+        say(f"compiling {number} of {len(self.extensions)}: {ext.name}, {lines} lines of C{minutes}")
+        done = threading.Event()
+        reporter = threading.Thread(target=report_time, args=(done,), daemon=True)
+        reporter.start()
+        try:
+            super().build_extension(ext)
+        finally:
+            done.set()
+            reporter.join()
+
+
+def report_time(done: threading.Event) -> None:
+    """Print from time to time that the compiler is at work."""
+    began = time.monotonic()
+    while not done.wait(SIGN_OF_LIFE_S):
+        say(f"still compiling after {time.monotonic() - began:.0f} s")
+
+
+setup(ext_modules=core_extensions(), cmdclass={"build_ext": BuildExtensions})
