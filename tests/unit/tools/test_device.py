@@ -137,5 +137,5 @@ def test_the_development_certificates_are_used_where_they_are(certificate_files:
 def test_the_command_is_a_script_that_runs_its_module(name: str) -> None:
     script = ROOT / "tools" / name
     assert os.access(script, os.X_OK)
-    assert f"-m tools.devices.{name} " in script.read_text()
+    assert f"\nmodule=tools.devices.{name} " in script.read_text()
     subprocess.run(["bash", "-n", str(script)], check=True)

@@ -20,6 +20,10 @@ TOOLS = Path(__file__).resolve().parents[3] / "tools"
         (["native", "--help"], "Runs the tests on the compiled build"),
         (["mutate", "--help"], "Mutation testing"),
         (["conformance", "--help"], "Plays every row"),
+        (["device", "--help"], "Runs tools/devices/device.py"),
+        (["fleet", "--help"], "Runs tools/devices/fleet.py"),
+        (["telemetry_gen", "--help"], "Runs tools/telemetry"),
+        (["wheels", "--help"], "Builds the sdist"),
     ],
 )
 def test_help_only_helps(tmp_path: Path, arguments: list[str], begins: str) -> None:
