@@ -1,0 +1,87 @@
+"""The container: its Dockerfile and its compose file, as far as they can be checked without building an image."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from mqttlite.cli.main import main
+from mqttlite.config import load_config
+from tests.test_architecture import ROOT
+
+FOLDER = ROOT / "packaging" / "docker"
+DOCKERFILE = FOLDER / "Dockerfile"
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's, with continued lines joined."""
+    text = re.sub(r"(?m)^#.*\n", "", DOCKERFILE.read_text(encoding="utf-8")).replace("\\\n", " ")
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def last(name: str) -> str:
+    """The one in force."""
+    return [rest for word, rest in instructions() if word == name][-1]
+
+
+def service() -> dict[str, Any]:
+    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = compose["services"]["broker"]
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="hadolint is installed on Linux only")
+def test_hadolint_finds_nothing_wrong() -> None:
+    linter = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([linter, DOCKERFILE], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_is_built_from_files_that_exist() -> None:
+    ignored = (FOLDER / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    kept = {line[1:] for line in ignored if line.startswith("!")}
+    assert {name for name in kept if not (ROOT / name).exists()} == set()
+    copied = [rest.split()[0] for word, rest in instructions() if word == "COPY" and "--from" not in rest]
+    assert {name for name in copied if name != "."} <= kept
+    assert {"setup.py", "pyproject.toml", "README.md", "LICENSE", "mqttlite", "spark_analytics"} <= kept
+
+
+def test_the_image_runs_as_nobody_and_starts_the_broker() -> None:
+    assert last("USER") == "65534:65534"
+    assert json.loads(last("ENTRYPOINT")) == ["mqttlite"]
+    command = json.loads(last("CMD"))
+    assert command == ["serve", "--config", "/etc/mqttlite/mqttlite.toml"]
+    assert command[0] in main.list_commands(click.Context(main))
+    assert ("COPY", "packaging/docker/mqttlite.toml /etc/mqttlite/mqttlite.toml") in instructions()
+
+
+def test_the_configuration_serves_what_the_health_check_asks() -> None:
+    config = load_config(str(FOLDER / "mqttlite.toml"))
+    assert [(each.host, each.port) for each in config.listeners] == [("0.0.0.0", 1883)]
+    assert config.metrics is not None
+    assert (config.metrics.host, config.metrics.port) == ("127.0.0.1", 9883), "where `mqttlite health` asks"
+    assert last("HEALTHCHECK").endswith('CMD ["mqttlite", "health"]')
+    assert {"1883", "9883"} <= set(last("EXPOSE").split())
+
+
+def test_the_compose_file_restricts_the_container() -> None:
+    broker = service()
+    assert broker["read_only"] is True
+    assert broker["cap_drop"] == ["ALL"]
+    assert broker["security_opt"] == ["no-new-privileges:true"]
+    assert re.fullmatch(r"\$\{\w+:-65534\}:\$\{\w+:-65534\}", broker["user"])
+    assert broker["ports"] == ["127.0.0.1:1883:1883"], "on this machine only"
+    assert broker["healthcheck"]["test"] == ["CMD", "mqttlite", "health"]
+    assert (FOLDER / broker["build"]["context"] / broker["build"]["dockerfile"]).samefile(DOCKERFILE)
+
+
+def test_the_compose_file_mounts_what_the_image_uses() -> None:
+    mounts = dict(volume.split(":")[:2] for volume in service()["volumes"])
+    assert (FOLDER / "mqttlite.toml").samefile(FOLDER / next(iter(mounts)))
+    assert list(mounts.values()) == ["/etc/mqttlite/mqttlite.toml", last("WORKDIR")]
