@@ -17,6 +17,7 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 COMPILED_ADAPTERS = (
+    "mqttlite/net/deferred_links.py",
     "mqttlite/net/link.py",
     "mqttlite/net/local_link.py",
     "mqttlite/net/loop_driver.py",
