@@ -91,7 +91,7 @@ def _measure(
     specs: Callable[[Path], list[brokers.Spec]],
     name: str,
 ) -> tuple[results.Kept | None, Path]:
-    """Measure the chosen cases on whoever is there; nothing, where no case bears the name."""
+    """Measure the chosen cases on the brokers that are installed; nothing, where no case has the name."""
     out: Path = options.out or results.new_file(name)
     loadgen = build.loadgen()
     if not build.can_tls(loadgen) and any(case.tls for case in chosen):

@@ -197,7 +197,7 @@ def _quickest(work: Callable[[], object], *, parts: int = 1, times: int = 1) -> 
 
 
 def main() -> None:
-    """Print the records as JSON Lines, for whoever started this with the build to be measured."""
+    """Print the records as JSON Lines, for the process that started this with the build to measure."""
     most = int(sys.argv[1])
     for growth in measure(most=most):
         sys.stdout.buffer.write(msgspec.json.encode(growth) + b"\n")

@@ -148,7 +148,7 @@ def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _rank(case: Case, value: float | None) -> tuple[bool, float]:
-    """The best sorts first, and whoever has no figure last."""
+    """The best sorts first, and a broker without a figure last."""
     if value is None:
         return True, 0.0
     return False, -value if case.better is Better.HIGHER else value

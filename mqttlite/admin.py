@@ -1,4 +1,4 @@
-"""What an operator does with clients, sessions and retained messages: list, look at, disconnect, end, remove.
+"""What an operator does with clients, sessions and retained messages: list, look at, disconnect, end, purge, remove.
 
 HTTP and commands are made on top of it. Invariant: a call holds up the loop for one slice of its work at a time, and
 its answer has a bounded size; a page's cursor is a name, so that nothing is kept here between two calls.
@@ -32,6 +32,9 @@ MAX_SUBSCRIPTIONS: Final = 1_000
 
 MAX_REMOVED: Final = 10_000
 """Retained messages that one call removes: some seconds beside other work."""
+
+MAX_PURGED: Final = 100_000
+"""Queued messages that one call drops: about a second beside other work."""
 
 T = TypeVar("T")
 
@@ -95,7 +98,7 @@ class RetainedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """`messages` were removed, or would be in a dry run; call again unless `complete`."""
+    """`messages` were removed or dropped, or would be in a dry run; call again unless `complete`."""
 
     messages: int
     complete: bool
@@ -121,16 +124,17 @@ class Admin:
 
     # ------------------------------------------------------------------ clients
 
-    async def clients(self, cursor: str = "", limit: int = 100) -> Page[ClientEntry]:
+    async def clients(self, cursor: str = "", limit: int = 100, contains: str = "") -> Page[ClientEntry]:
         """Clients with a session, connected or not, from the cursor on: `limit` of them, `MAX_PAGE` at most.
+
+        With `contains` only those that have it in their identifier.
 
         Sorts all identifiers after the cursor, slice by slice: some 50 ms for 100,000 sessions.
         """
         sessions = self._core.sessions.values()
         slices = (sessions[start : start + SLICE] for start in range(0, len(sessions), SLICE))
-        names, next_cursor = await _lowest(
-            (([session.client_id for session in some]) for some in slices), cursor, limit
-        )
+        identifiers = ([each.client_id for each in some if contains in each.client_id] for some in slices)
+        names, next_cursor = await _lowest(identifiers, cursor, limit)
         found = [session for session in map(self._core.sessions.get, names) if session is not None]
         return Page([self._entry(session) for session in found], next_cursor)
 
@@ -176,6 +180,28 @@ class Admin:
         ended = self._core.end_session(client_id, self._now())
         self._run()
         return ended
+
+    async def purge_queue(self, client_id: str, *, dry_run: bool) -> Removal | None:
+        """Drop the messages that wait for a client and were never sent, `MAX_PURGED` at most; a dry run only counts.
+
+        Their publishers have an acknowledgement: each message is counted as dropped for the client, with the reason
+        `purged`. Messages that were sent and are not acknowledged stay. None: the client has no session.
+        """
+        session = self._core.sessions.get(client_id)
+        if session is None:
+            return None
+        waiting = len(session.queue.deliveries)
+        if dry_run:
+            return Removal(min(waiting, MAX_PURGED), waiting <= MAX_PURGED)
+        wanted, purged = min(waiting, MAX_PURGED), 0
+        while purged < wanted:
+            messages = self._core.purge(client_id, min(SLICE, wanted - purged), self._now())
+            self._run()
+            if not messages:  # sent meanwhile, or the session ended
+                break
+            purged += messages
+            await asyncio.sleep(0)
+        return Removal(purged, not len(session.queue.deliveries))
 
     def _entry(self, session: Session) -> ClientEntry:
         link = self._link_of(session)

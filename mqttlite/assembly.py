@@ -23,6 +23,7 @@ from mqttlite.core.question import Authenticate, Question
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, CoreTracer, EventHub, NoMessages
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
+from mqttlite.net.frame_queue import FrameQueue
 from mqttlite.net.link import LinkPort
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
@@ -38,6 +39,9 @@ from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.telemetry.connection_log import ConnectionLog
 from mqttlite.telemetry.counters import ConnectionCounters
 from mqttlite.telemetry.dataset import Dataset
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.folder import make_directory
+from mqttlite.telemetry.following import Following
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.presence import Presence
@@ -76,7 +80,7 @@ class Assembly:
         limits = config.limits
         if not limits.max_memory_bytes:
             limits = replace(limits, max_memory_bytes=usable_memory() // 2)
-        self.core: Final = Core(limits, f"mqttlite-{self.broker_id}-", {**config.share_policies})
+        self.core: Final = Core(limits, f"mqttlite-{self.broker_id}-", {**config.share_policies}, f"{self.broker_id}-")
         self.core.authorize(DefaultRules(frozenset(config.sys.publishers)))
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
@@ -88,6 +92,7 @@ class Assembly:
             on_question=self._on_question,
             on_memory_short=self._on_memory_short,
         )
+        self._frame_queue: Final = FrameQueue(self.core.effects, self.loop_driver.wake)
         self.questions: Final = AuthQuestions(self._answer)
         self.passwords: Final[list[PasswordAuthenticator]] = []
         self._auth_chains: Final[dict[Listener, AuthChain]] = {}
@@ -103,12 +108,19 @@ class Assembly:
         self.monitor: Final = (
             None
             if config.metrics is None
-            else Monitor(config.metrics, config, self.snapshots, self.listeners, timed_store, self.broker_id, not_ready)
+            else Monitor(
+                *(config.metrics, config, self.snapshots, self.admin),
+                *(self.listeners, timed_store, self.broker_id, not_ready),
+            )
         )
         self._sys_topics: asyncio.Task[None] | None = None
         self.dataset: Dataset | None = None
         self._pseudonyms = Pseudonyms()
         self.observer: Observer | None = None
+        self._follower: Observer | None = None
+        """Traces what is followed at run time, where nothing else is traced."""
+        if self.monitor is not None:
+            self.monitor.following = Following(self._follow)
 
     # ------------------------------------------------------------------ open and close
 
@@ -155,6 +167,8 @@ class Assembly:
     async def close_monitor(self) -> None:
         """Serve nothing over HTTP any more."""
         if self.monitor is not None:
+            if self.monitor.following is not None:
+                self.monitor.following.stop()
             await self.monitor.stop()
         await self.snapshots.stop()
 
@@ -179,10 +193,27 @@ class Assembly:
             messages = NoMessages() if self.observer is None else self.observer
             self.core.watch(CoreTracer(self.hub, messages))
 
+    def _follow(self, filters: frozenset[bytes]) -> None:
+        """Trace these filters from now on; where nothing was traced, only as long as there are some."""
+        if self.observer is not None:
+            self.observer.follow(filters)
+            self.core.ask_tracer_again()
+            return
+        follower = self._follower = self._follower or self._new_observer(DeliveryLogOptions(sampled=False))
+        follower.follow(filters)
+        self.hub.unregister(follower)
+        if filters:
+            self.hub.register(follower)
+            self._show(follower)
+            self.core.watch(CoreTracer(self.hub, follower))
+        else:
+            self.core.watch(CoreTracer(self.hub, NoMessages()) if self.hub.needs_tracer else None)
+
     def _open_dataset(self) -> None:
         options = self._config.telemetry
         if options is not None:
             try:
+                make_directory(options)
                 self._pseudonyms = pseudonyms_of(options)
                 self.dataset = Dataset(options, self.broker_id)
             except TelemetryError as error:
@@ -192,24 +223,32 @@ class Assembly:
 
     def _observer(self) -> Observer | None:
         """What traces messages; None where there is neither a dataset nor a delivery log."""
-        dataset, delivery_log, monitor = self.dataset, self._config.delivery_log, self.monitor
-        if dataset is None and delivery_log is None:
+        delivery_log = self._config.delivery_log
+        if self.dataset is None and delivery_log is None:
             return None
-        observer = Observer(
+        observer = self._new_observer(delivery_log)
+        if self.monitor is not None:
+            self.monitor.latency = lambda: observer.latency
+            self.monitor.oldest_unacknowledged_s = observer.oldest_unacknowledged_s
+        self._show(observer)
+        observer.start(sum(listener.max_connections for listener in self._config.listeners))
+        return observer
+
+    def _new_observer(self, delivery_log: DeliveryLogOptions | None) -> Observer:
+        return Observer(
             *(self.core, self.loop_driver.links, self.broker_id, self._wall),
             clock=self._loop.time,
             options=self._config.telemetry,
-            write=None if dataset is None else dataset.write,
+            write=None if self.dataset is None else self.dataset.write,
             names=self._pseudonyms,
             delivery_log_options=delivery_log,
         )
+
+    def _show(self, observer: Observer) -> None:
+        """Tell an observer what is written, and let it answer why."""
         self.loop_driver.on_written = observer.on_written
-        if monitor is not None:
-            monitor.latency = lambda: observer.latency
-            monitor.oldest_unacknowledged_s = observer.oldest_unacknowledged_s
-            monitor.why = None if observer.delivery_log is None else observer.delivery_log.why
-        observer.start(sum(listener.max_connections for listener in self._config.listeners))
-        return observer
+        if self.monitor is not None:
+            self.monitor.answers = lambda: observer.answers
 
     def _on_memory_short(self, is_short: bool, detail: str) -> None:
         if is_short:
@@ -240,6 +279,7 @@ class Assembly:
             identity_of=identity_of,
             broker=self.core,
             loop_driver=self.loop_driver,
+            frame_queue=self._frame_queue,
         )
         self._auth_chains[listener] = auth_chain
         return listener

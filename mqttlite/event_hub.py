@@ -90,6 +90,11 @@ class EventHub(Listener):
             if getattr(type(listener), event) is not getattr(Listener, event):
                 self._callbacks[event].append(getattr(listener, event))
 
+    def unregister(self, listener: Listener) -> None:
+        """Tell a listener nothing more; harmless for one that is not registered."""
+        for event, callbacks in self._callbacks.items():
+            self._callbacks[event] = [each for each in callbacks if getattr(each, "__self__", None) is not listener]
+
     @property
     def needs_tracer(self) -> bool:
         """Whether a listener wants events that the core tells only while it has a tracer."""

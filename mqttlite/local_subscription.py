@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
+from mqttlite.client.errors import SubscribeRefused
 from mqttlite.client.message import Message
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.reasons import NACKED, CloseReason
@@ -20,7 +21,8 @@ from mqttlite.topics.names import check_filter
 from mqttlite.topics.namespaces import parse_filter
 from mqttlite.wire.constants import MAX_STRING_BYTES, PUBACK, PUBCOMP, PUBREC, PUBREL
 from mqttlite.wire.errors import TopicFilterInvalid
-from mqttlite.wire.packets import Ack, Publish, Subscribe, SubscriptionRequest
+from mqttlite.wire.packets import Ack, Publish
+from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
 Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
@@ -60,7 +62,11 @@ class LocalSubscription:
         self._since_pause = 0
         self._link: Final = LocalLink(core, loop_driver, self._readable.set)
         self._link.connect(receive_maximum)
-        self._link.send(Subscribe(1, (SubscriptionRequest(name, qos),)))
+        answer = self._link.subscribe(name, qos)
+        code = answer.reason_codes[0]
+        if code >= SUBACK_FAILURE:
+            self._link.leave()
+            raise SubscribeRefused({topic_filter: code}, (code,), answer.properties.reason_string or "")
 
     @property
     def client_id(self) -> str:

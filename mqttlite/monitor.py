@@ -1,7 +1,8 @@
 """Serves the state of a running broker over HTTP, on a port of its own.
 
-`/metrics` for Prometheus, `/status` for `mqttlite top`, `/healthz` and `/readyz` for supervisors, `/why` for people.
-Invariant: however many ask, one snapshot is under way at most, and it holds up the loop for one slice at a time.
+`/metrics` for Prometheus, `/status`, `/clients` and `/client` for `mqttlite top`, `/healthz` and `/readyz` for
+supervisors, `/why` for people. Invariant: however many ask, one snapshot is under way at most, and it holds up the loop
+for one slice at a time.
 """
 
 import asyncio
@@ -9,23 +10,27 @@ import logging
 import platform
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from mqttlite.admin import MAX_PAGE, Admin
 from mqttlite.build import is_compiled, version
 from mqttlite.config import Config
 from mqttlite.event_hub import STORE_FAILING
 from mqttlite.event_hub import Listener as EventListener
 from mqttlite.net.http import JSON, HttpServer, Options, Request, Response, sentence
 from mqttlite.net.listeners import Listener
+from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.dataset import Dataset
+from mqttlite.telemetry.following import MAX_FOLLOWED, Following, TooManyFollowed
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.log import lines_dropped
 from mqttlite.telemetry.report import Build, ListenerState, Report
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 from mqttlite.telemetry.status import status
 from mqttlite.telemetry.timing import LoopLag, TimedStore
+from mqttlite.wire.errors import TopicFilterInvalid
 
 FRESH_S: Final = 0.5
 """A snapshot that is younger serves again: many who ask cost no more than one."""
@@ -46,13 +51,17 @@ class Monitor(EventListener):
         options: Options,
         config: Config,
         snapshots: Snapshots,
+        admin: Admin,
         listeners: list[Listener],
         store: TimedStore,
         broker_id: str,
         not_ready: Callable[[], str],
     ) -> None:
-        self.why: Callable[[str, str | None], dict[str, Any]] | None = None
-        """Answers `/why`; None where no delivery log is kept."""
+        self.answers: Callable[[], Answers | None] = lambda: None
+        """Answers `/why`; None where nothing is traced."""
+        self.following: Following | None = None
+        """Traces filters at run time; None before the assembly is complete."""
+        self._admin: Final = admin
         self.latency: Callable[[], Mapping[str, Histogram]] = dict
         """By stage, of the messages that were traced since the start."""
         self.oldest_unacknowledged_s: Callable[[], float] | None = None
@@ -82,6 +91,8 @@ class Monitor(EventListener):
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/why": self._why,
+            "/clients": self._clients,
+            "/client": self._client,
         }
 
     @property
@@ -159,17 +170,52 @@ class Monitor(EventListener):
         reason = self._reason()
         return sentence(503, f"Not ready: {reason}.") if reason else sentence(200, "The broker is ready.")
 
+    async def _clients(self, request: Request) -> Response:
+        """Clients with a session, in the order of their identifiers, a page at a time."""
+        limit = request.query.get("limit", "100")
+        if not limit.isdecimal():
+            return sentence(400, f"limit is {limit!r}: it is a number, {MAX_PAGE} at most.")
+        query = request.query
+        page = await self._admin.clients(query.get("cursor", ""), int(limit), query.get("contains", ""))
+        return Response(200, msgspec.json.encode(page), JSON)
+
+    async def _client(self, request: Request) -> Response:
+        """All that is known of one client."""
+        client_id = request.query.get("id", "")
+        details = self._admin.client(client_id)
+        if details is None:
+            return sentence(404, f"There is no client {client_id!r}.")
+        return Response(200, msgspec.json.encode(details), JSON)
+
     async def _why(self, request: Request) -> Response:
         target, client = request.query.get("target", ""), request.query.get("client") or None
-        if self.why is None:
+        if "follow" in request.query:
+            return self._follow(request.query["follow"], request.query.get("after", ""))
+        answers = self.answers()
+        if answers is None:
             return sentence(
                 404,
-                "No delivery log is kept. Put a section [delivery_log] into the configuration, such as "
-                'topics = ["plant/#"], and start the broker again.',
+                "No delivery log is kept. Trace a topic from now on with 'mqttlite why --follow FILTER', or put a "
+                'section [delivery_log] into the configuration, such as topics = ["plant/#"], and start again.',
             )
-        if not target:
+        if not target and client is None:
             return sentence(400, "Of what? Name a message's id or a topic: /why?target=plant/7/temp&client=c7.")
-        return Response(200, msgspec.json.encode(self.why(target, client)), JSON)
+        return Response(200, msgspec.json.encode(answers.why(target, client)), JSON)
+
+    def _follow(self, topic_filter: str, after: str) -> Response:
+        """Trace a filter for a while, and tell what became of its messages."""
+        assert self.following is not None, "the assembly is complete"
+        if after and not after.isdecimal():
+            return sentence(400, f"after is {after!r}: it is a number that an answer had as latest.")
+        try:
+            self.following.follow(topic_filter.encode())
+        except TopicFilterInvalid as error:
+            return sentence(400, f"{topic_filter!r} is no topic filter: {error}.")
+        except TooManyFollowed:
+            return sentence(503, f"{MAX_FOLLOWED} filters are followed already: end one of them first.")
+        answers = self.answers()
+        assert answers is not None, "something is followed"
+        return Response(200, msgspec.json.encode(answers.follow(topic_filter, int(after) if after else None)), JSON)
 
     def _reason(self) -> str:
         reason = self._not_ready()

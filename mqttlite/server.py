@@ -6,19 +6,22 @@
 import asyncio
 import logging
 import math
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from mqttlite import event_hub
 from mqttlite.admin import Admin
 from mqttlite.assembly import Assembly, tls_context
 from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.config.checks import conflicts
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions
 from mqttlite.monitor import Monitor
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
+from mqttlite.net.loop_thread import LoopThread
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Authenticator, MethodAuthenticator
 from mqttlite.store.memory import MemoryStore
@@ -37,11 +40,13 @@ _DUMP_S: Final = 1.0
 _DRAIN_STEP_S: Final = 0.1
 """How often a draining broker sends some clients away: spreads their reconnecting over the other servers' time."""
 
+T = TypeVar("T")
+
 _log = logging.getLogger("mqttlite")
 
 
 class Broker:
-    """An MQTT broker in this process: `async with Broker(port=0) as broker: ...`.
+    """An MQTT broker in this process: `async with Broker(port=0) as broker: ...`, or `with`, in a thread of its own.
 
     `config` has all options; `host` and `port` are a short way to one listener without TLS. On listeners without a
     password file the broker asks `authenticator` about every CONNECT, and `method_authenticator` about those with an
@@ -65,6 +70,8 @@ class Broker:
             listener = ListenerOptions(host="127.0.0.1" if host is None else host, port=1883 if port is None else port)
             config = Config(listeners=(listener,))
         self.config: Final = Config() if config is None else config
+        if problems := [str(each) for each in conflicts(self.config)]:
+            raise ConfigError(*problems)
         self.broker_id = ""
         """Names one run, from `start` to `stop`: telemetry rows of another run have another."""
         self.listeners: list[Listener] = []
@@ -79,6 +86,8 @@ class Broker:
         """Serves metrics, health and status where the config says so."""
         self._subscriptions: Final = LocalSubscriptions()
         self._stop: asyncio.Task[None] | None = None
+        self._thread: LoopThread | None = None
+        """Runs the broker where the program's own code is not asynchronous."""
         self._running = False
         self._not_ready = ""
         """Why no clients may connect, in words."""
@@ -91,6 +100,39 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    def __enter__(self) -> Self:
+        """Run in a thread of its own, for tests and notebooks; `run` calls the broker from there."""
+        self._thread = LoopThread("mqttlite")
+        try:
+            self._thread.run(self.start())
+        except BaseException:
+            self._close_thread()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.run(self.stop())
+        finally:
+            self._close_thread()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the broker's thread and wait for its result: `broker.run(broker.publish("a", "b"))`.
+
+        Raises `RuntimeError` unless the broker was entered with `with`.
+        """
+        if self._thread is None:
+            coroutine.close()
+            raise RuntimeError("run is for a broker in a thread of its own: `with Broker() as broker`")
+        return self._thread.run(coroutine)
+
+    def _close_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        assert thread is not None
+        thread.close()
 
     @property
     def port(self) -> int:
@@ -295,7 +337,8 @@ class Broker:
 
         `receive_maximum` is how many messages of QoS 1 and 2 may be unacknowledged; see docs/howto/embed.md. Raises
         `TopicFilterInvalid` for a filter that is none, `ValueError` for a QoS or a maximum that is none,
-        `ConnectionRefusedError` when there are too many sessions, and `RuntimeError` if the broker does not run.
+        `SubscribeRefused` for a filter that the authorizer or a limit refuses, `ConnectionRefusedError` when there are
+        too many sessions, and `RuntimeError` if the broker does not run.
         """
         if not self._running:
             raise RuntimeError("the broker does not run")
@@ -308,16 +351,3 @@ def _check_properties(properties: Properties) -> None:
     if properties.topic_alias is not None or properties.subscription_identifiers:
         raise ValueError("a topic alias and subscription identifiers are for the broker to give, to each receiver")
     encode_properties(properties, PUBLISH)
-
-
-def open_listeners(config: Config) -> list[ListenerOptions]:
-    """The listeners that anybody on the network may use."""
-    return [
-        listener
-        for listener in config.listeners
-        if listener.path is None
-        and not listener.host.startswith("127.")
-        and listener.host not in ("localhost", "::1")
-        and not (listener.tls is not None and listener.tls.require_client_cert)
-        and config.lets_anybody_in(listener)
-    ]

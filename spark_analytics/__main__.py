@@ -8,16 +8,20 @@ written, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from threading import Event
+from typing import Any, Final
 
 from spark_analytics import environment
 from spark_analytics.alerts import Target
 from spark_analytics.errors import AnalyticsError
 from spark_analytics.limits import METRICS
 from spark_analytics.window import parse_moment
+
+INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -57,19 +61,27 @@ def _report(options: argparse.Namespace) -> int:
 
 def _watch(options: argparse.Namespace) -> int:
     from spark_analytics.alerts import Alerts
+    from spark_analytics.tell import Terminal
     from spark_analytics.watch import watch
 
     alerts = Alerts(options.broker) if options.broker else None
 
-    def told(findings: list[dict[str, Any]]) -> None:
-        for finding in findings:
-            print(f"{finding['start']}  {finding['kind']}  {finding['sentence']}", flush=True)
-        if alerts is not None:
-            alerts.publish(findings)
+    terminal = Terminal(sys.stdout)
 
+    def told(lines: list[dict[str, Any]]) -> None:
+        terminal(lines)
+        if alerts is not None and lines:
+            alerts.publish(lines)
+
+    interrupted = Event()
     with environment.spark_session(options.master) as spark:
-        watch(spark, options.input, options.out, options.checkpoint, told, once=options.once)
-    return 0
+        if not options.once:
+            # pyspark's own handler talks to the JVM while somebody else does.
+            signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+            terminal([])
+        watch(spark, options.input, options.out, options.checkpoint, told, once=options.once, interrupted=interrupted)
+    terminal.end()
+    return INTERRUPTED if interrupted.is_set() else 0
 
 
 def _parser() -> argparse.ArgumentParser:

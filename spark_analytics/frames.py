@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pyspark.sql import DataFrame
+
+from spark_analytics.units import printable
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class Frames:
     latency: DataFrame
     drops: DataFrame
     samples: DataFrame
+    since: datetime | None = None
+    """The rows before were left out, as was asked."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """What the person who asks says the limits are: of `--limit connections=10000`, connections to 10000."""
     written: Mapping[str, DataFrame] = field(default_factory=dict)
@@ -44,8 +49,8 @@ class Finding:
     sentence: str
     table: str
     """The report's table that shows the evidence."""
+    client_id: str | None = None
+    """The client that it is about, if it is one."""
 
     def __post_init__(self) -> None:
-        # The names in it are clients' own, and a terminal obeys what it cannot print.
-        shown = (letter if letter.isprintable() else ascii(letter)[1:-1] for letter in self.sentence)
-        object.__setattr__(self, "sentence", "".join(shown))
+        object.__setattr__(self, "sentence", printable(self.sentence))

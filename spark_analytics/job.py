@@ -1,6 +1,7 @@
 """One run of the report: read, compute, write, sum up. The only place where reading, reports and output meet.
 
-Invariant: of a table only its first `CHART_ROWS` rows reach the driver, and only `PAGE_ROWS` of them the page.
+Invariant: of a table only its first `CHART_ROWS` rows reach the driver, and only its `page_rows` the page; beside
+them the rows of a few clients, see `reports/clients`.
 """
 
 from __future__ import annotations
@@ -19,16 +20,24 @@ from spark_analytics import units
 from spark_analytics.frames import NOTABLE, PROBLEM, Finding, Frames
 from spark_analytics.output import Output, flatten
 from spark_analytics.page.charts import figure
-from spark_analytics.page.html import Cell, Section, page
+from spark_analytics.page.html import Cell, Content, Head, Section, page
 from spark_analytics.progress import Progress
 from spark_analytics.read import Dataset, read
 from spark_analytics.registry import REPORTS
+from spark_analytics.reports.clients import views
 from spark_analytics.schema import TABLES
-from spark_analytics.tables import CHART_ROWS, PAGE_ROWS, Table
+from spark_analytics.sections import SECTIONS
+from spark_analytics.tables import CHART_ROWS, ReportModule, Table
+from spark_analytics.verdict import verdict
 
 AT_ONCE: Final = 4
 """Tables are computed side by side: one is planned while another has tasks, and what the last task of one leaves idle
 the next one takes."""
+
+_ON_PAGE: Final = frozenset(name for names in SECTIONS.values() for name in names)
+
+_CLIENTS: Final = frozenset({"client_id", "slowest_client"})
+"""Columns that name a client."""
 
 _MARKS: Final = {PROBLEM: "!", NOTABLE: "*"}
 
@@ -54,29 +63,31 @@ def run(
     progress_to: TextIO,
 ) -> Summary:
     """Write all tables and the page to `target`; raise AnalyticsError if source or target do not permit it."""
-    tables = [table for report in REPORTS for table in report.TABLES]
-    progress = Progress(progress_to, len(TABLES) + len(tables) + 1)
+    progress = Progress(progress_to, len(TABLES) + sum(len(report.TABLES) for report in REPORTS) + 1)
     with ThreadPoolExecutor(AT_ONCE) as workers:
         try:
             output = Output(spark, target, overwrite=overwrite)
             dataset = read(spark, source, since=since, until=until, limits=limits, step=progress.step)
             output.begin()
             results: dict[str, Future[_Result]] = {}
-            for table in tables:
-                # What a table is made of was submitted before it, so that who waits always waits for somebody at work.
-                frames = replace(dataset.frames, written=_Written(dict(results)))
-                results[table.name] = workers.submit(_compute, table, frames, output, progress)
-            written = _Written(results)
-            told = [workers.submit(report.findings, written) for report in REPORTS]
+            told = []
+            for report in REPORTS:
+                for table in report.TABLES:
+                    # What it is made of was submitted before it, so that who waits always waits for somebody at work.
+                    frames = replace(dataset.frames, written=_Written(dict(results)))
+                    results[table.name] = workers.submit(_compute, table, frames, output, progress)
+                told.append(workers.submit(_find, report, _Written(dict(results)), progress))
             found = sorted((finding for each in told for finding in each.result()), key=lambda one: -one.weight)
-            sections = [section for result in results.values() if (section := result.result().section) is not None]
+            written = _Written(results)
             with progress.step("page"):
-                tiles = _tiles(dataset, sections)
-                place = output.write_page(page(_period(dataset), found, tiles, dataset.warnings, sections))
+                said = verdict(written)
+                head = _head(dataset, said, found, written["totals"])
+                content = Content(_chapters(results), views(written))
+                place = output.write_page(page(head, content))
         except BaseException:
             workers.shutdown(wait=False, cancel_futures=True)
             raise
-    return Summary(_summary(dataset, found, place), dataset.warnings, found)
+    return Summary(_summary(dataset, said, found, place), dataset.warnings, found)
 
 
 @dataclass(frozen=True)
@@ -103,15 +114,32 @@ class _Written(Mapping[str, DataFrame]):
         return len(self._results)
 
 
+def _find(report: ReportModule, written: _Written, progress: Progress) -> list[Finding]:
+    """What a report finds; problems are told at once, for the other reports take a while."""
+    found = report.findings(written)
+    for finding in found:
+        if finding.weight == PROBLEM:
+            progress.tell(f"{_MARKS[PROBLEM]} {finding.sentence}")
+    return found
+
+
 def _compute(table: Table, frames: Frames, output: Output, progress: Progress) -> _Result:
     frame = table.report(frames)  # waits for the tables that it is made of, and is no step under way yet
     with progress.step(table.name):
         written = output.write(table.name, frame, table.sorted_by(), one_file=table.one_file)
-        return _Result(written, _section(table, written) if table.on_page else None)
+        return _Result(written, _section(table, written) if table.name in _ON_PAGE else None)
+
+
+def _chapters(results: Mapping[str, Future[_Result]]) -> dict[str, list[Section]]:
+    """By their title, the tables of each section that the page has."""
+    return {
+        title: [section for name in names if (section := results[name].result().section) is not None]
+        for title, names in SECTIONS.items()
+    }
 
 
 def _section(table: Table, frame: DataFrame) -> Section:
-    wanted = CHART_ROWS if table.chart else PAGE_ROWS
+    wanted = CHART_ROWS if table.chart else table.page_rows
     ordered = frame.orderBy(*table.sorted_by()) if table.order else frame
     rows = [row.asDict() for row in _formatted(ordered.limit(wanted)).collect()]
     return Section(
@@ -121,7 +149,7 @@ def _section(table: Table, frame: DataFrame) -> Section:
         empty=table.empty,
         figure=figure(table.chart, rows) if table.chart and rows else None,
         columns=[(units.heading(field.name), _is_number(field)) for field in frame.schema],
-        rows=[[_cell(field, row[field.name]) for field in frame.schema] for row in rows[:PAGE_ROWS]],
+        rows=[[_cell(field, row[field.name]) for field in frame.schema] for row in rows[: table.page_rows]],
         total=len(rows) if len(rows) < wanted else frame.count(),
     )
 
@@ -143,20 +171,36 @@ def _cell(field: StructField, value: Any) -> Cell:
         return Cell("")
     if _is_number(field):
         return Cell(units.shown(field.name, value), float(value))
-    return Cell(str(value))
+    return Cell(str(value), client_id=str(value) if field.name in _CLIENTS else None)
 
 
 def _is_number(field: StructField) -> bool:
     return isinstance(field.dataType, NumericType)
 
 
-def _tiles(dataset: Dataset, sections: Sequence[Section]) -> list[tuple[str, str]]:
-    """The only row of `totals`, and how much was read."""
-    totals = next((section for section in sections if section.name == "totals"), None)
-    tiles = []
-    if totals is not None and totals.rows:
-        tiles = [(heading, cell.text) for (heading, _), cell in zip(totals.columns, totals.rows[0], strict=True)]
-    return [*tiles, ("files read", units.count(dataset.files))]
+def _head(dataset: Dataset, said: Sequence[str], found: Sequence[Finding], totals: DataFrame) -> Head:
+    assert dataset.ends_at is not None, "a dataset without rows is refused"
+    (row,) = totals.collect()
+    tiles = [(units.heading(name), units.shown(name, value)) for name, value in row.asDict().items()]
+    return Head(
+        period=_period(dataset),
+        until=f"{dataset.ends_at:%Y-%m-%d %H:%M:%S}",
+        verdict=said,
+        tiles=[*tiles, ("files read", units.count(dataset.files))],
+        findings=found,
+        notes=_notes(dataset),
+        warnings=dataset.warnings,
+    )
+
+
+def _notes(dataset: Dataset) -> list[str]:
+    if not dataset.growing:
+        return []
+    files = units.some(dataset.growing, "file is", "files are")
+    return [
+        f"{files} not complete yet: what a broker that runs did in about the last minute is not in this report, nor"
+        " what one that was killed did before it died, until a broker is started on the directory again."
+    ]
 
 
 def _period(dataset: Dataset) -> str:
@@ -165,9 +209,10 @@ def _period(dataset: Dataset) -> str:
     return f"{dataset.starts_at:%Y-%m-%d %H:%M:%S} to {dataset.ends_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _summary(dataset: Dataset, findings: Sequence[Finding], place: str) -> str:
+def _summary(dataset: Dataset, said: Sequence[str], findings: Sequence[Finding], place: str) -> str:
     rows = ", ".join(f"{number:,} {table}" for table, number in dataset.rows.items() if number)
-    lines = [_period(dataset), f"{rows} in {units.some(dataset.files, 'file')}", ""]
+    lines = [_period(dataset), f"{rows} in {units.some(dataset.files, 'file')}", *_notes(dataset)]
+    lines += ["", *said, ""]
     lines += [f"{_MARKS.get(finding.weight, ' ')} {finding.sentence}" for finding in findings]
     lines += [*([""] if findings else ["Nothing stands out.", ""]), f"Look at {place}"]
     return "\n".join(lines)

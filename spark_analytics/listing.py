@@ -33,6 +33,8 @@ class Files:
     jsonl: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     pruned: int = 0
+    growing: int = 0
+    """Files that a broker is still writing, or left when it died: they are not for readers."""
 
     def __len__(self) -> int:
         return len(self.parquet) + len(self.jsonl)
@@ -55,6 +57,9 @@ def list_files(
     # Parquet comes first, so that a part in both formats is read from the one that is quicker to read.
     for path in sorted(paths, key=lambda path: (not path.endswith(".parquet"), path)):
         name = path.rsplit("/", 1)[-1]
+        if name.startswith("."):
+            files.growing += name.endswith(".jsonl.open")
+            continue
         match = _NAME.fullmatch(name)
         if match is None:
             if name.startswith("part-"):
@@ -84,7 +89,7 @@ def _may_hold(path: str, since: datetime | None, until: datetime | None) -> bool
 
 
 def _walk(spark: SparkSession, folder: str) -> Iterator[str]:
-    """The paths of all files below, but for those in folders, and with names, that are not for readers."""
+    """The paths of all files below, but for those in folders that are not for readers."""
     jvm: Any = spark.sparkContext._jvm
     root = jvm.org.apache.hadoop.fs.Path(folder)
     system = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
@@ -94,5 +99,5 @@ def _walk(spark: SparkSession, folder: str) -> Iterator[str]:
     found = system.listFiles(root, True)
     while found.hasNext():
         path: str = found.next().getPath().toString()
-        if "/." not in path.removeprefix(prefix):
+        if "/." not in path.removeprefix(prefix).rpartition("/")[0]:
             yield path

@@ -61,12 +61,21 @@ class Output:
             arranged.write.mode(self._mode).parquet(parquet)
             written = self._spark.read.schema(frame.schema).parquet(parquet)
             flat = flatten(written)
-            flat.write.mode(self._mode).options(**_CSV_OPTIONS).csv(f"{self.directory}/{table}/csv")
+            flat.coalesce(1).write.mode(self._mode).options(**_CSV_OPTIONS).csv(f"{self.directory}/{table}/csv")
+            self._name_csv(table)
         except (PySparkException, Py4JJavaError) as error:
             if any(sign in str(error) for sign in _BAD_INPUT):
                 raise InputUnusable(f"Cannot compute {table}: {first_line(error)}") from error
             raise OutputRefused(f"Cannot write {table} to {self.directory}: {first_line(error)}") from error
         return written
+
+    def _name_csv(self, table: str) -> None:
+        """Give the only file of a table's CSV a name that the page can link to: Spark's own is random."""
+        folder = self._path(f"{table}/csv")
+        for status in self._files.listStatus(folder):
+            name = status.getPath().getName()
+            if name.startswith("part-") and name.endswith(".csv"):
+                self._files.rename(status.getPath(), self._path(f"{table}/csv/{table}.csv"))
 
     def write_page(self, html: str) -> str:
         """Write the page; return where it is."""

@@ -44,6 +44,12 @@ class Progress:
                     self._print(f"[{self._done}/{self._steps}] {name} {time.monotonic() - started:.1f} s\n")
                 self._draw()
 
+    def tell(self, line: str) -> None:
+        """A line that stays, above the one that grows."""
+        with self._lock:
+            self._print(f"\r\x1b[K{line}\n" if self._live else f"{line}\n")
+            self._draw()
+
     def _draw(self) -> None:
         if not self._live:
             return

@@ -55,6 +55,8 @@ class Dataset:
     """Between the first and the last of the time columns, in UTC."""
     warnings: list[str]
     """A sentence for each file that was left out, or from which lines were."""
+    growing: int = 0
+    """Files that are not complete yet."""
 
 
 @dataclass
@@ -64,6 +66,7 @@ class _Part:
     frame: DataFrame
     files: int
     pruned: int
+    growing: int
     warnings: list[str]
     rows: int = 0
     starts_at: datetime | None = None
@@ -95,12 +98,13 @@ def read(
     begins = [part.starts_at for part in parts.values() if part.starts_at is not None]
     ends = [part.ends_at for part in parts.values() if part.ends_at is not None]
     dataset = Dataset(
-        frames=Frames(**frames, limits=limits or {}),  # type: ignore[arg-type]
+        frames=Frames(**frames, since=since, limits=limits or {}),  # type: ignore[arg-type]
         files=sum(part.files for part in parts.values()),
         rows={table: part.rows for table, part in parts.items()},
         starts_at=min(begins, default=None),
         ends_at=max(ends, default=None),
         warnings=[warning for part in parts.values() for warning in part.warnings],
+        growing=sum(part.growing for part in parts.values()),
     )
     if not any(dataset.rows.values()):
         pruned = sum(part.pruned for part in parts.values())
@@ -114,7 +118,7 @@ def _read_table(
     schema = TABLES[table]
     time = TIME_COLUMNS[table]
     frames = []
-    part = _Part(spark.createDataFrame([], schema), len(files), files.pruned, list(files.skipped))
+    part = _Part(spark.createDataFrame([], schema), len(files), files.pruned, files.growing, list(files.skipped))
     try:
         whole, torn = _whole(spark, files.parquet, schema)
         part.warnings += torn

@@ -1,4 +1,5 @@
-"""Which reports there are, in the order of the page. To add one: write `reports/<name>.py` and name it here.
+"""Which reports there are, in the order in which they are computed. To add one: write `reports/<name>.py`, name it
+here, and its tables in `sections.py`.
 
 Invariant: no two tables have the same name.
 """
@@ -7,16 +8,33 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_analytics.reports import backpressure, capacity, devices, dropped, latency, overview, sessions, topics
+from spark_analytics.reports import (
+    backpressure,
+    capacity,
+    clients,
+    devices,
+    dropped,
+    latency,
+    minutes,
+    overview,
+    runs,
+    sessions,
+    topics,
+    trouble,
+)
 from spark_analytics.tables import ReportModule
 
 REPORTS: Final[tuple[ReportModule, ...]] = (
+    runs,
     overview,
     sessions,
     devices,
-    topics,
-    latency,
-    backpressure,
     dropped,
+    backpressure,
+    trouble,
+    minutes,
+    latency,
+    topics,
     capacity,
+    clients,
 )

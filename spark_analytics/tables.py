@@ -30,12 +30,11 @@ class Chart:
     """How a table is drawn, from its first rows in the table's order.
 
     `bars` ranks: a bar for each of the first rows, `x` its label, the columns `y` stacked in it. `columns` is the same
-    upright, for all rows, such as a histogram. `lines` is over `x`, a time or a number: a line for each column in `y`,
-    or with `by` for each value of that column, then with one `y`. `heat` colours a cell at column `x` and row `by` by
-    the only `y`.
+    upright, for all rows, such as a histogram. `lines` is over `x`, a time: a line for each column in `y`, or with `by`
+    for each value of that column, then with one `y`.
     """
 
-    kind: Literal["bars", "columns", "lines", "heat"]
+    kind: Literal["bars", "columns", "lines"]
     x: str
     y: Sequence[str]
     by: str | None = None
@@ -61,8 +60,7 @@ class Table:
     empty: str = "Nothing to show."
     one_file: bool = True
     """A table with a row per session or per device and hour stays in as many files as Spark likes."""
-    on_page: bool = True
-    """A table that only others are made of is written, and not shown."""
+    page_rows: int = PAGE_ROWS
 
     def sorted_by(self) -> list[Column]:
         return [F.desc(name[1:]) if name.startswith("-") else F.asc(name) for name in self.order]

@@ -76,6 +76,44 @@ def unit(column: str) -> str:
     return "share" if column == "share" or column.endswith("_share") else heading(column)
 
 
+def axis(kind: str, largest: float) -> tuple[float, str]:
+    """By what numbers of a `unit` are divided on a linear axis up to `largest`, and what the axis is then called."""
+    scales = {
+        "seconds": (
+            (86400.0, "days"),
+            (3600.0, "hours"),
+            (60.0, "minutes"),
+            (1.0, "seconds"),
+            (1e-3, "ms"),
+            (1e-6, "µs"),
+        ),
+        "microseconds": ((3.6e9, "hours"), (6e7, "minutes"), (1e6, "seconds"), (1e3, "ms"), (1.0, "µs")),
+        "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes")),
+        "bytes per second": ((1e9, "GB a second"), (1e6, "MB a second"), (1e3, "kB a second"), (1.0, "bytes a second")),
+        "share": ((0.01, "%"),),
+    }.get(kind, ((1.0, kind),))
+    # Twice the unit at least, so that the axis has more than one whole number.
+    return next(((size, name) for size, name in scales if largest >= 2 * size), scales[-1])
+
+
+def ticks(kind: str, smallest: float, largest: float) -> list[tuple[float, str]]:
+    """Where a logarithmic axis has its marks, and how they read: 100 µs, 1 ms, 10 ms, 1 s, 10 s, 1 min, 10 min, 1 h."""
+    per_second = {"seconds": 1.0, "microseconds": 1e6}.get(kind)
+    if per_second is None:
+        marks = [(10.0**power, size(10.0**power) if "bytes" in kind else count(10.0**power)) for power in range(16)]
+    else:
+        marks = [(value * per_second, text) for value, text in _TIME_MARKS]
+    inside = [mark for mark in marks if smallest / 10 < mark[0] < largest * 10]
+    return inside or marks[:1]
+
+
+_TIME_MARKS = (
+    *((1e-6, "1 µs"), (1e-5, "10 µs"), (1e-4, "100 µs"), (1e-3, "1 ms"), (1e-2, "10 ms"), (1e-1, "100 ms")),
+    *((1.0, "1 s"), (10.0, "10 s"), (60.0, "1 min"), (600.0, "10 min"), (3600.0, "1 h"), (36000.0, "10 h")),
+    *((86400.0, "1 d"), (864000.0, "10 d")),
+)
+
+
 def heading(column: str) -> str:
     """A column's name for people; the cells carry the unit."""
     for ending in ("_per_s", "_us", "_s", "_at"):
@@ -95,3 +133,8 @@ def listed(names: list[str], of: int) -> str:
     if more > 0:
         return f"{', '.join(names)} and {count(more)} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def printable(text: str) -> str:
+    """Names in it are clients' own, and a terminal obeys what it cannot print: that is shown as an escape."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

@@ -1,18 +1,20 @@
 """Findings while the dataset grows: Structured Streaming over its folder, with checkpoints and room for what is late.
 
 Two queries read what brokers add. `windows` counts what each client did in five minutes; `silences` joins what a client
-publishes to stretches that end when it is silent for long. Both tell of a stretch once, when no more rows of it are
-awaited. Invariant: what a batch found is in one file that the batch names, so a batch that is repeated after a crash
-writes the same file again: no finding is lost, none is there twice.
+publishes to stretches that end when it is silent for long. Both look at a stretch once, when no more rows of it are
+awaited; `troubles` makes of them what begins, goes on and ends. Invariant: what a batch tells depends on its rows and
+on what the batch before left, and is in one file that the batch names. So one that is repeated after a crash writes the
+same file again: no line is lost, none is there twice.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable
+from dataclasses import asdict
 from functools import reduce
-from typing import Any, Final
+from threading import Event
+from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -22,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_analytics.errors import InputUnusable, OutputRefused
 from spark_analytics.schema import TABLES, TIME_COLUMNS
+from spark_analytics.troubles import GOES_ON, Silences, Trouble, Troubles
 
 WINDOW_S: Final = 300
 LATE_S: Final = 600
@@ -50,6 +53,11 @@ messages to the next, which take some twenty to know."""
 
 TRIGGER: Final = "10 seconds"
 
+POLL_S: Final = 1.0
+
+QUIET_S: Final = 600
+"""Who reads a log wants to know now and then that there is somebody who watches."""
+
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 """Keeps what is counted on disk: as much as there is room for, not as much as the driver's memory holds."""
 
@@ -60,25 +68,39 @@ Finding = dict[str, Any]
 Report = Callable[[list[Finding]], None]
 
 
-def watch(spark: SparkSession, source: str, target: str, checkpoint: str | None, report: Report, *, once: bool) -> None:
-    """Read `source` until interrupted, or `once` what is there; write findings below `target` and `report` them.
+def watch(
+    spark: SparkSession,
+    source: str,
+    target: str,
+    checkpoint: str | None,
+    report: Report,
+    *,
+    once: bool,
+    interrupted: Event | None = None,
+) -> None:
+    """Read `source` until `interrupted`, or `once` what is there; write findings below `target` and `report` them.
 
-    `report` may be told again of what it was told before a crash; the files have each finding once. Raises
+    `report` may be told again of what it was told before a crash; the files have each line once. While there is nothing
+    to tell it is called without lines, every `QUIET_S`. Raises
     InputUnusable, OutputRefused.
     """
     _require_directory(spark, source)
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKS)
     place = (checkpoint or f"{target.rstrip('/')}/checkpoint").rstrip("/")
-    queries = []
+    known = Silences()
+    queries: list[StreamingQuery] = []
     try:
-        for name, frame, findings in (
-            ("windows", windows(source_rows(spark, source)), window_findings),
-            ("silences", silences(source_rows(spark, source)), silence_findings),
+        # Whether a client that publishes was silent must be known before it is told that it is heard again.
+        for name, frame, teller in (
+            ("silences", silences(source_rows(spark, source)), SilenceTeller(known)),
+            ("windows", windows(source_rows(spark, source)), WindowTeller(known)),
         ):
-            sink = Sink(spark, f"{target.rstrip('/')}/findings", f"{place}/{name}", name, findings, report)
+            sink = Sink(spark, f"{target.rstrip('/')}/findings", f"{place}/{name}", name, teller, report)
             queries.append(_started(frame, sink, f"{place}/{name}", once=once))
-        for query in queries if once else [None]:
-            query.awaitTermination() if query else spark.streams.awaitAnyTermination()
+            if once:
+                queries[-1].awaitTermination()
+        if not once:
+            _wait(queries, interrupted or Event(), report)
     except StreamingQueryException as error:
         raise OutputRefused(f"Watching {source} failed: {_reason(error)}") from error
     except (PySparkException, Py4JJavaError) as error:
@@ -86,6 +108,20 @@ def watch(spark: SparkSession, source: str, target: str, checkpoint: str | None,
     finally:
         for query in queries:
             query.stop()
+
+
+def _wait(queries: list[StreamingQuery], interrupted: Event, report: Report) -> None:
+    """Until one of them fails. Here, and not in the JVM, where Ctrl-C would break off what is said to it."""
+    quiet_s = 0.0
+    while not interrupted.wait(POLL_S):
+        for query in queries:
+            failure = None if query.isActive else query.exception()
+            if failure is not None:
+                raise failure
+        quiet_s += POLL_S
+        if quiet_s >= QUIET_S:
+            quiet_s = 0.0
+            report([])
 
 
 def _started(frame: DataFrame, sink: Sink, checkpoint: str, *, once: bool) -> StreamingQuery:
@@ -221,25 +257,96 @@ def _found(rows: DataFrame, kind: str, client_id: Column, number: str, sentence:
     )
 
 
+# ----------------------------------------------------------------------------------------------- what there is to tell
+
+
+class Teller(Protocol):
+    """Makes lines of a batch. `state` is what the next batch must know, and `restore` takes it back."""
+
+    @property
+    def state(self) -> Any: ...
+
+    def restore(self, state: Any) -> None: ...
+
+    def tell(self, batch: DataFrame) -> list[Finding]: ...
+
+
+class SilenceTeller:
+    """Clients that broke off."""
+
+    def __init__(self, silences: Silences) -> None:
+        self._silences: Final = silences
+
+    @property
+    def state(self) -> list[dict[str, Any]]:
+        return [asdict(silence) for silence in self._silences.began.values()]
+
+    def restore(self, state: list[dict[str, Any]]) -> None:
+        for row in state:
+            self._silences.begin([Trouble(**row)])
+
+    def tell(self, batch: DataFrame) -> list[Finding]:
+        return self._silences.begin(_troubles(silence_findings(batch)))
+
+
+class WindowTeller:
+    """What began, goes on and is over; and which silent clients are heard again."""
+
+    def __init__(self, silences: Silences) -> None:
+        self._silences: Final = silences
+        self._troubles = Troubles()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {"open": self._troubles.state, "heard": self._silences.over}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._troubles = Troubles(state["open"])
+        self._silences.over.clear()
+        self._silences.over.update(state["heard"])
+
+    def tell(self, batch: DataFrame) -> list[Finding]:
+        last = batch.agg(F.unix_micros(F.max("end"))).first()
+        if last is None or last[0] is None:
+            return []
+        return [*self._heard(batch), *self._troubles.take(_troubles(window_findings(batch)), last[0])]
+
+    def _heard(self, batch: DataFrame) -> list[Finding]:
+        silent = self._silences.open()
+        if not silent:
+            return []
+        published = (
+            batch.where((F.col("publishes") > 0) & F.col("client_id").isin(*silent))
+            .select("client_id", F.unix_micros("start").alias("start"))
+            .orderBy("start", "client_id")
+        )
+        first: dict[str, int] = {}
+        for row in published.collect():
+            if row["start"] > silent[row["client_id"]]:
+                first.setdefault(row["client_id"], row["start"])
+        return [self._silences.heard(client_id, start) for client_id, start in first.items()]
+
+
+def _troubles(found: DataFrame) -> list[Trouble]:
+    return [Trouble(**row.asDict()) for row in found.orderBy("start", "kind", "client_id").collect()]
+
+
 # ---------------------------------------------------------------------------------------------------------- the sink
 
 
 class Sink:
-    """Writes what each batch found: `<query>-<checkpoint>-<batch>.jsonl`, JSON Lines, complete when it is there."""
+    """Writes what each batch tells: `<query>-<checkpoint>-<batch>.jsonl`, JSON Lines, complete when it is there.
+
+    What the next batch must know is kept beside Spark's checkpoint, by the number of the batch.
+    """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        directory: str,
-        checkpoint: str,
-        name: str,
-        findings: Callable[[DataFrame], DataFrame],
-        report: Report,
+        self, spark: SparkSession, directory: str, checkpoint: str, name: str, teller: Teller, report: Report
     ) -> None:
         self._directory: Final = directory
         self._checkpoint: Final = checkpoint
         self._name: Final = name
-        self._findings: Final = findings
+        self._teller: Final = teller
         self._report: Final = report
         self._jvm: Final[Any] = spark.sparkContext._jvm
         root = self._path(directory)
@@ -247,47 +354,51 @@ class Sink:
         self._files.setWriteChecksum(False)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
+        before = self._path(self._state(number - 1))
+        if self._files.exists(before):
+            self._teller.restore(json.loads(self._read(before)))
         # Each look at a batch would count again, and write what is kept of it again.
         batch.persist()
         try:
-            rows = list(_ready(self._findings(batch).orderBy("start", "kind", "client_id")))
+            lines = self._teller.tell(batch)
         finally:
             batch.unpersist()
-        if not rows:
-            return
-        place = f"{self._directory}/{self._name}-{self._query_id()}-{number:06d}.jsonl"
-        growing = self._path(f"{self._directory}/.{self._name}-{number:06d}.open")
+        kept = [line for line in lines if line["status"] != GOES_ON]
+        if kept:
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+            self._write(f"{self._directory}/{self._name}-{self._query_id()}-{number:06d}.jsonl", text)
+        self._write(self._state(number), json.dumps(self._teller.state))
+        self._files.delete(self._path(self._state(number - 2)), False)
+        if lines:
+            self._report(lines)
+
+    def _state(self, number: int) -> str:
+        return f"{self._checkpoint}/troubles/{number:06d}.json"
+
+    def _write(self, place: str, text: str) -> None:
+        folder, _, name = place.rpartition("/")
+        growing = self._path(f"{folder}/.{name}.open")
         stream = self._files.create(growing, True)
         try:
-            for row in rows:
-                stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            stream.write(text.encode())
         finally:
             stream.close()
         self._files.delete(self._path(place), False)
         self._files.rename(growing, self._path(place))
-        self._report(rows)
+
+    def _read(self, path: Any) -> str:
+        stream = self._files.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
 
     def _query_id(self) -> str:
         """Of the checkpoint, which Spark writes before the first batch: batches of another have the same numbers."""
-        stream = self._files.open(self._path(f"{self._checkpoint}/metadata"))
-        try:
-            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-        finally:
-            stream.close()
-        return str(json.loads(text)["id"])[:8]
+        return str(json.loads(self._read(self._path(f"{self._checkpoint}/metadata")))["id"])[:8]
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(name)
-
-
-def _ready(found: DataFrame) -> Iterator[Finding]:
-    """As they are written: times as in the dataset, and a name that tells a repeated alert from a new one."""
-    for row in found.toLocalIterator():
-        finding = row.asDict()
-        for name in ("start", "end"):
-            finding[name] = datetime.fromtimestamp(finding[name] / 1e6, UTC).isoformat().replace("+00:00", "Z")
-        who = finding["client_id"] or "fleet"
-        yield {"id": f"{finding['kind']}/{who}/{finding['start']}", **finding}
 
 
 def _reason(error: Exception) -> str:

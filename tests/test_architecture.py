@@ -31,7 +31,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "build": set(),
     "admin": {*GROUND, "event_hub"},
     "local_subscription": {"client", "net"} | set(GROUND),
-    "monitor": ADAPTER_PACKAGES | set(GROUND) | {"build", "config", "event_hub"},
+    "monitor": ADAPTER_PACKAGES | set(GROUND) | {"admin", "build", "config", "event_hub"},
     "assembly": ADAPTER_PACKAGES | set(GROUND) | {"admin", "config", "event_hub", "monitor"},
     "server": ADAPTER_PACKAGES
     | set(GROUND)

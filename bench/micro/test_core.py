@@ -80,7 +80,7 @@ def test_qos_0(benchmark: BenchmarkFixture, note: Note, receivers: int, traffic:
         return len(world.effects())
 
     def forget() -> None:
-        """Whoever subscribes to everything empties the cache of routes."""
+        """A subscription to everything empties the cache of routes."""
         world.feed(other, again)
         world.effects()
 

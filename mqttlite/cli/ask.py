@@ -4,6 +4,7 @@ What they ask lives in their files. Invariant: to ask, nothing of the broker is 
 """
 
 import http.client
+import json
 import socket
 import ssl
 from collections.abc import Callable
@@ -88,6 +89,18 @@ def ask(url: str, target: str, timeout_s: float) -> Answer:
     finally:
         connection.close()
     return Answer(response.status, body)
+
+
+def ask_status(url: str, timeout_s: float) -> dict[str, Any]:
+    """The broker's status. Raises `Unreachable`."""
+    answer = ask(url, "/status", timeout_s)
+    try:
+        if answer.status != 200:
+            raise ValueError
+        found: dict[str, Any] = json.loads(answer.body)
+    except ValueError:
+        raise Unreachable(f"{url} has no status; is that the port of [metrics]?") from None
+    return found
 
 
 def _explain(url: str, error: Exception, timeout_s: float) -> str:

@@ -15,6 +15,7 @@ from mqttlite.build import is_compiled, version
 
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Run the broker.",
+    "config": "Check a configuration file.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print what arrives.",
     "certs": "Make certificates for TLS.",

@@ -72,6 +72,7 @@ def _expiry(value: str) -> int:
 _SHARED: Final = (
     click.option("-h", "--host", metavar="HOST", help="Where the broker is.  [default: localhost]"),
     click.option("-p", "--port", type=click.IntRange(1, 65535), help="[default: 1883, with TLS 8883]"),
+    click.option("--unix", "unix_path", metavar="PATH", help="The Unix socket of the broker, in place of -h and -p."),
     click.option("-L", "--url", metavar="URL", help="mqtt(s)://[user[:password]@]host[:port]/topic, all in one."),
     click.option("-u", "--username", metavar="NAME", help="User name."),
     click.option("-P", "--pw", "password", metavar="PASSWORD", help="Password."),
@@ -136,6 +137,7 @@ class Shared:
 
     host: str | None
     port: int | None
+    unix_path: str | None
     url: str | None
     username: str | None
     password: str | None
@@ -175,6 +177,10 @@ class Shared:
     def client(self, given: GivenProperties, **more: Any) -> Client:
         """The client; `more` are parameters of `Client`. Raises `WrongUsage` or `click.UsageError`."""
         host, port, username, password, tls = self._place()
+        if self.unix_path is not None:
+            if self.host is not None or self.port is not None or self.url is not None:
+                raise click.UsageError("--unix names the broker's socket: leave -h, -p and -L out.")
+            host = self.unix_path
         if self.client_id is not None and self.id_prefix is not None:
             raise click.UsageError("-i and -I exclude each other.")
         if self.keep_session and self.client_id is None:
@@ -187,6 +193,7 @@ class Shared:
             return Client(
                 host,
                 port,
+                transport="tcp" if self.unix_path is None else "unix",
                 client_id=self.client_id or prefixed or "",
                 clean_start=not self.keep_session,
                 session_expiry_interval=expiry,

@@ -1,6 +1,7 @@
-"""`mqttlite top`: a live view of a broker: rates, the slowest and greediest clients, drops by reason, the loop's lag.
+"""`mqttlite top`: a live view of a broker: who is slow, who is greedy, what is dropped, where the queue is.
 
-The figures are those of `/status`. Invariant: without a terminal it prints plain text once, and needs no library.
+The figures are those of `/status`; the live view is in `top_live`, its screen in `top_screen`. Invariant: without a
+terminal it prints plain text once.
 """
 
 import json
@@ -11,7 +12,8 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask import EXIT_FAILED, TIMEOUT_S, Unreachable, ask, options, place
+from mqttlite.cli.ask import EXIT_FAILED, Unreachable, ask_status, options, place
+from mqttlite.cli.top_words import count, duration, printable, size
 
 EVERY_S: Final = 2.0
 """As often as one can read it."""
@@ -32,11 +34,12 @@ Status = dict[str, Any]
 
 
 @click.command(
-    epilog="Exit codes: 0; 1, the broker does not answer; 2, wrong usage; 130, interrupted.",
+    epilog="Exit codes: 0, also for q; 1, the broker does not answer; 2, wrong usage; 130, interrupted.",
     context_settings={"help_option_names": ["--help"]},
 )
 @options
 @click.option("--once", is_flag=True, help="Print the figures once, as text, and exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print them once as JSON: what /status answers.")
 @click.option(
     "--interval",
     "interval_s",
@@ -46,19 +49,23 @@ Status = dict[str, Any]
     show_default=True,
     help="How often to look.",
 )
-def command(url: str | None, config_path: str | None, timeout_s: float, once: bool, interval_s: float) -> None:
-    """Show what a broker does and who keeps it busy, live; ends with Ctrl-C.
+def command(
+    url: str | None, config_path: str | None, timeout_s: float, once: bool, as_json: bool, interval_s: float
+) -> None:
+    """Show what a broker does and who keeps it busy, live; the last line of the screen names the keys.
 
     Where standard output is no terminal, it prints the figures once.
     """
     where = place(url, config_path)
     try:
-        if once or not sys.stdout.isatty():
-            _look(where, timeout_s)
+        if once or as_json or not sys.stdout.isatty():
+            ask_status(where, timeout_s)
             time.sleep(LOOK_S)
-            for line in lines(_look(where, timeout_s)):
+            status = ask_status(where, timeout_s)
+            for line in [json.dumps(status)] if as_json else lines(status):
                 click.echo(line)
             return
+        ask_status(where, timeout_s)
         _live(where, timeout_s, interval_s)
     except Unreachable as error:
         click.echo(error, err=True)
@@ -67,44 +74,12 @@ def command(url: str | None, config_path: str | None, timeout_s: float, once: bo
         sys.exit(130)
 
 
-def _look(url: str, timeout_s: float = TIMEOUT_S) -> Status:
-    """The broker's status. Raises `Unreachable`."""
-    answer = ask(url, "/status", timeout_s)
+def _live(where: str, timeout_s: float, interval_s: float) -> None:
     try:
-        if answer.status != 200:
-            raise ValueError
-        found: Status = json.loads(answer.body)
-    except ValueError:
-        raise Unreachable(f"{url} has no status; is that the port of [metrics]?") from None
-    return found
-
-
-def _live(url: str, timeout_s: float, interval_s: float) -> None:
-    """Show the figures until interrupted; a broker that is gone for a while is waited for."""
-    try:
-        from rich.console import Group
-        from rich.live import Live
-        from rich.text import Text
+        from mqttlite.cli.top_live import run  # here, for Windows has no curses
     except ImportError:
-        raise Unreachable("A live view needs rich: pip install 'mqttlite[top]'. --once works without.") from None
-    last = _look(url, timeout_s)
-    with Live(screen=True, auto_refresh=False) as live:
-        while True:
-            note = []
-            try:
-                last = _look(url, timeout_s)
-            except Unreachable as error:
-                note = [Text(str(error), "bold red")]
-            shown = [_styled(line) for line in lines(last)]
-            live.update(Group(*[*note, *shown][: live.console.size.height]), refresh=True)
-            time.sleep(interval_s)
-
-
-def _styled(line: str) -> Any:
-    from rich.text import Text
-
-    heading = line[:1].isupper() or line.startswith("mqttlite")
-    return Text(line, "bold" if heading else "", no_wrap=True, overflow="ellipsis")
+        raise Unreachable("This Python has no curses, which a live view needs. --once works without.") from None
+    run(where, timeout_s, interval_s)
 
 
 def lines(status: Status) -> Iterator[str]:
@@ -115,34 +90,35 @@ def lines(status: Status) -> Iterator[str]:
         yield f"NOT READY: {status['not_ready']}"
     clients, held, rates, totals = status["clients"], status["held"], status["rates"], status["totals"]
     yield (
-        f"clients    {_count(clients['connected'])} connected, {_count(clients['blocked'])} blocked, "
-        f"{_count(clients['sessions'])} sessions, {_count(clients['subscriptions'])} subscriptions"
+        f"clients    {count(clients['connected'])} connected, {count(clients['blocked'])} blocked, "
+        f"{count(clients['sessions'])} sessions, {count(clients['subscriptions'])} subscriptions"
     )
     yield (
-        f"in         {_count(rates['messages_received'])} messages/s, {size(rates['bytes_received'])}/s; "
-        f"in all {_count(totals['messages_received'])}, {size(totals['bytes_received'])}"
+        f"in         {count(rates['messages_received'])} messages/s, {size(rates['bytes_received'])}/s; "
+        f"in all {count(totals['messages_received'])}, {size(totals['bytes_received'])}"
     )
     yield (
-        f"out        {_count(rates['messages_sent'])} messages/s, {size(rates['bytes_sent'])}/s; "
-        f"in all {_count(totals['messages_sent'])}, {size(totals['bytes_sent'])}"
+        f"out        {count(rates['messages_sent'])} messages/s, {size(rates['bytes_sent'])}/s; "
+        f"in all {count(totals['messages_sent'])}, {size(totals['bytes_sent'])}"
     )
     oldest = held["oldest_unacknowledged_s"]
     yield (
-        f"waiting    {_count(held['queued_messages'])} messages in queues ({size(held['queued_bytes'])}), "
-        f"{_count(held['inflight_messages'])} unacknowledged"
+        f"waiting    {count(held['queued_messages'])} messages in queues ({size(held['queued_bytes'])}), "
+        f"{count(held['inflight_messages'])} unacknowledged"
         f"{f' for up to {duration(oldest)}' if oldest else ''}, {size(held['outbox_bytes'])} in outboxes"
     )
+    yield f"memory     {size(held['memory_bytes'])} held for clients, of {size(held['memory_limit_bytes'])}"
     lag = status["loop_lag_s"]
     shown = ", ".join(f"{name} {duration(lag[name])}" for name in ("p50", "p99", "max"))
     yield f"loop lag   {shown} in the last minute"
     store = status["store"]
     failing = ", FAILING NOW" if store["failing"] else ""
     yield (
-        f"commits    {_count(store['commits'])}, p99 {duration(store['p99_s'])}, "
-        f"{_count(store['failures'])} failed{failing}"
+        f"commits    {count(store['commits'])}, p99 {duration(store['p99_s'])}, "
+        f"{count(store['failures'])} failed{failing}"
     )
     drops = sorted(status["drops"].items(), key=lambda each: -each[1])
-    yield f"drops      {', '.join(f'{_count(messages)} {reason}' for reason, messages in drops) or 'none'}"
+    yield f"drops      {', '.join(f'{count(messages)} {reason}' for reason, messages in drops) or 'none'}"
     latency = status["latency_s"]
     if latency:
         stages = (f"{stage} {duration(each['p50'])}/{duration(each['p99'])}" for stage, each in latency.items())
@@ -162,39 +138,6 @@ def _table(ranked: list[Status], interval_s: float) -> Iterator[str]:
         outbox = size(each["outbox_bytes"]) + ("!" if each["blocked"] else "")
         place = f"{each['peer']} on {each['listener']}" if each["peer"] else "away"
         yield (
-            f"  {printable(each['client_id'], 30):<30} {moved:>10} {outbox:>9} {_count(each['queued']):>10} "
-            f"{_count(each['inflight']):>8} {_count(each['dropped']):>10}  {place}"
+            f"  {printable(each['client_id'], 30):<30} {moved:>10} {outbox:>9} {count(each['queued']):>10} "
+            f"{count(each['inflight']):>8} {count(each['dropped']):>10}  {place}"
         )
-
-
-def printable(text: str, width: int) -> str:
-    """What a client chose as its name, so that it cannot steer the terminal."""
-    safe = text if text.isprintable() else repr(text)[1:-1]
-    return safe if len(safe) <= width else safe[: width - 1] + "…"
-
-
-def _count(value: float) -> str:
-    """With spaces between thousands."""
-    return f"{value:,.0f}".replace(",", " ")
-
-
-def size(count: float) -> str:
-    """Bytes in a unit that leaves three digits or four."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1_000:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1_024
-    return f"{count:.1f} TiB"
-
-
-def duration(seconds: float) -> str:
-    """In a unit that one can read."""
-    if seconds < 0.001:
-        return f"{seconds * 1e6:.0f} µs"
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    hours, minutes = divmod(int(seconds) // 60, 60)
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h" if days else f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -5,41 +5,61 @@ What they say is worded there. Invariant: what the delivery log knows goes to st
 
 import json
 import sys
+import time
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import click
 
 from mqttlite.cli.ask import EXIT_FAILED, Unreachable, ask, options, place
 
+FOLLOW_S: Final = 1.0
+"""How often a command that follows asks for what is new."""
+
+EXIT_INTERRUPTED: Final = 130
+
 
 @click.command(
-    epilog="Exit codes: 0, the log knows of it; 1, it does not, or the broker does not answer; 2, wrong usage.",
+    epilog="Exit codes: 0, the log knows of it; 1, it does not, or the broker does not answer; 2, wrong usage; "
+    "130, --follow was interrupted.",
     context_settings={"help_option_names": ["--help"]},
 )
-@click.argument("target", metavar="MESSAGE_ID|TOPIC")
+@click.argument("target", metavar="[MESSAGE_ID|TOPIC|CLIENT_ID]", required=False)
 @click.option("--client", metavar="CLIENT_ID", help="Only what became of it for this client, or what it published.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@click.option(
+    "--follow", metavar="FILTER", help="Trace every message of a filter from now on, until Ctrl-C, and print each."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON; with --follow a line for each.")
 @options
 def command(
-    target: str, client: str | None, as_json: bool, url: str | None, config_path: str | None, timeout_s: float
+    target: str | None,
+    client: str | None,
+    follow: str | None,
+    as_json: bool,
+    url: str | None,
+    config_path: str | None,
+    timeout_s: float,
 ) -> None:
     """Say what became of a message, or of the latest ones of a topic or filter.
 
-    The broker keeps a delivery log if its configuration has a section [delivery_log]; this asks
-    it on the port of [metrics].
+    A message id is in each sentence, in the dataset, and in acknowledgements (user property message-id). Without a
+    target, --client is about all messages from and to a client. The broker keeps a delivery log if its configuration
+    has a section [delivery_log], and while --follow runs; this asks it on the port of [metrics].
     """
-    query = {"target": target} if client is None else {"target": target, "client": client}
+    if follow is not None and (target is not None or client is not None):
+        raise click.UsageError("--follow FILTER stands alone.")
+    if follow is None and not target and client is None:
+        raise click.UsageError("Of what? Name a message id or a topic, or --client, or --follow.")
     try:
-        answer = ask(place(url, config_path), f"/why?{urlencode(query)}", timeout_s)
-        if answer.status != 200:
-            raise Unreachable(answer.sentence)
-        found = json.loads(answer.body)
+        if follow is not None:
+            _follow(place(url, config_path), follow, as_json, timeout_s)
+        query = {"target": target or "", **({} if client is None else {"client": client})}
+        found = _ask(place(url, config_path), query, timeout_s)
     except Unreachable as error:
         click.echo(error, err=True)
         sys.exit(EXIT_FAILED)
-    except ValueError:
-        click.echo("The answer is no JSON; is that the port of [metrics]?", err=True)
-        sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
     known = found["known"]
     if as_json and known:
         click.echo(json.dumps(found))
@@ -48,3 +68,27 @@ def command(
             click.echo(sentence, err=not known)
     if not known:
         sys.exit(EXIT_FAILED)
+
+
+def _ask(where: str, query: dict[str, str], timeout_s: float) -> dict[str, Any]:
+    """The answer to a question. Raises `Unreachable`."""
+    answer = ask(where, f"/why?{urlencode(query)}", timeout_s)
+    if answer.status != 200:
+        raise Unreachable(answer.sentence)
+    try:
+        found: dict[str, Any] = json.loads(answer.body)
+    except ValueError:
+        raise Unreachable("The answer is no JSON; is that the port of [metrics]?") from None
+    return found
+
+
+def _follow(where: str, topic_filter: str, as_json: bool, timeout_s: float) -> None:
+    """Print what becomes of the messages of a filter, until interrupted. Raises `Unreachable`."""
+    query = {"follow": topic_filter}
+    found = _ask(where, query, timeout_s)
+    click.echo(f"Every message on {topic_filter} is traced from now on, until Ctrl-C.", err=True)
+    while True:
+        time.sleep(FOLLOW_S)
+        found = _ask(where, {**query, "after": str(found["latest"])}, timeout_s)
+        for line in map(json.dumps, found["entries"]) if as_json else found["sentences"]:
+            click.echo(line)

@@ -3,6 +3,7 @@
 It shares `mqttlite.wire` with the broker and nothing else. Invariant: what is named here is the public interface.
 """
 
+from mqttlite.client.aiomqtt_names import ProtocolVersion, TLSParameters
 from mqttlite.client.authentication import Authentication
 from mqttlite.client.client import Client
 from mqttlite.client.errors import (
@@ -19,7 +20,7 @@ from mqttlite.client.errors import (
     SubscribeRefused,
 )
 from mqttlite.client.inbox import Inbox
-from mqttlite.client.message import Message, PublishOutcome, Will
+from mqttlite.client.message import Message, PublishOutcome, Topic, Will
 from mqttlite.client.scram import ScramSha256
 from mqttlite.client.topics import matches
 from mqttlite.wire.properties import Properties
@@ -39,12 +40,15 @@ __all__ = [
     "Message",
     "MqttError",
     "Properties",
+    "ProtocolVersion",
     "PublishOutcome",
     "PublishRefused",
     "PublishTimeout",
     "ReasonCode",
     "ScramSha256",
     "SubscribeRefused",
+    "TLSParameters",
+    "Topic",
     "Will",
     "matches",
 ]

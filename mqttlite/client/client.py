@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final, final
 
 from mqttlite.client import options as defaults
+from mqttlite.client.aiomqtt_names import TLSParameters, either, version_of
 from mqttlite.client.authentication import Authentication
 from mqttlite.client.backoff import MAX_DELAY_S, MIN_DELAY_S
 from mqttlite.client.errors import AnswerTimeout, MqttError, PublishRefused, PublishTimeout
@@ -19,7 +20,7 @@ from mqttlite.client.inbox import MAX_QUEUED_MESSAGES, Inbox
 from mqttlite.client.inflight import Outgoing
 from mqttlite.client.line import Line
 from mqttlite.client.message import SENT, Payload, PublishOutcome, Will, payload_bytes
-from mqttlite.client.options import Options, Version
+from mqttlite.client.options import Options, Transport, Version
 from mqttlite.client.session import refusal_of
 from mqttlite.client.topics import check_filter, check_name
 from mqttlite.wire.constants import V5
@@ -35,6 +36,8 @@ _KNOWN_TOPICS: Final = 1024
 class Client:
     """An MQTT client, used once: `async with Client("host") as client`.
 
+    With `transport="unix"` the host name is the path of a Unix socket, and `port` has no meaning.
+
     `authentication`, such as `ScramSha256(username, password)`, takes the place of user name and password (5.0).
     `client_id` "" lets the server choose. `clean_start` is also 3.1.1's clean session. `session_expiry_interval` (s),
     `receive_maximum`, `max_packet_size` and `properties` go into CONNECT (5.0). `timeout` (s) holds for connecting, for
@@ -45,6 +48,9 @@ class Client:
     `max_reconnect_delay`; subscriptions and unacknowledged messages come back with it. `on_connection_lost(error,
     retry_in_s)` and `on_reconnected(session_present)` tell of it. `trace` gets a line for each packet.
 
+    `identifier`, `keepalive`, `protocol`, `tls_context` and `tls_params` are the names of aiomqtt for `client_id`,
+    `keep_alive`, `version` and `tls`.
+
     Entering raises `ConnectError` or `ConnectRefused`; that first attempt is not repeated.
     """
 
@@ -53,6 +59,7 @@ class Client:
         hostname: str,
         port: int = 1883,
         *,
+        transport: Transport = "tcp",
         client_id: str = "",
         clean_start: bool = True,
         session_expiry_interval: int | None = None,
@@ -76,20 +83,28 @@ class Client:
         on_connection_lost: Callable[[MqttError, float], None] | None = None,
         on_reconnected: Callable[[bool], None] | None = None,
         trace: Callable[[str], None] | None = None,
+        identifier: str | None = None,
+        keepalive: int | None = None,
+        protocol: int | Version | None = None,
+        tls_context: ssl.SSLContext | None = None,
+        tls_params: TLSParameters | None = None,
     ) -> None:
+        if tls_params is not None:
+            tls_context = either("tls_context", tls_params.context(), None, "tls_params", tls_context)
         self._options: Final = Options(
             hostname=hostname,
             port=port,
-            client_id=client_id,
+            transport=transport,
+            client_id=either("client_id", client_id, "", "identifier", identifier),
             clean_start=clean_start,
             session_expiry_interval=session_expiry_interval,
             username=username,
             password=password,
             authentication=authentication,
-            keep_alive=keep_alive,
-            version=version,
+            keep_alive=either("keep_alive", keep_alive, defaults.KEEP_ALIVE_S, "keepalive", keepalive),
+            version=either("version", version, "5.0", "protocol", version_of(protocol)),
             will=will,
-            tls=tls,
+            tls=either("tls", tls, None, "tls_context", tls_context),
             server_hostname=server_hostname,
             timeout=timeout,
             receive_maximum=receive_maximum,
@@ -133,6 +148,11 @@ class Client:
     def client_id(self) -> str:
         """The identifier in use: ours, or the one that the server assigned."""
         return self._line.client_id
+
+    @property
+    def identifier(self) -> str:
+        """The same, by the name that aiomqtt has for it."""
+        return self.client_id
 
     @property
     def connected(self) -> bool:

@@ -71,13 +71,19 @@ async def _open(options: Options) -> Connection:
     version = options.wire_version
     size = options.max_packet_size or LARGEST_PACKET_BYTES
     loop = asyncio.get_running_loop()
-    server_hostname = None if options.tls is None else options.server_hostname or options.hostname
+
+    def make() -> Connection:
+        return Connection(options.where, version, size, options.trace)
+
+    if options.transport == "unix":
+        name = None if options.tls is None else options.server_hostname or "localhost"
+        _transport, connection = await loop.create_unix_connection(
+            make, options.hostname, ssl=options.tls, server_hostname=name
+        )
+        return connection
+    name = None if options.tls is None else options.server_hostname or options.hostname
     _transport, connection = await loop.create_connection(
-        lambda: Connection(options.where, version, size, options.trace),
-        options.hostname,
-        options.port,
-        ssl=options.tls,
-        server_hostname=server_hostname,
+        make, options.hostname, options.port, ssl=options.tls, server_hostname=name
     )
     return connection
 
@@ -107,6 +113,8 @@ def _refusal(answer: object, options: Options, exchange: Exchange | None) -> Con
 def _explain(cause: OSError | MqttError, options: Options) -> str:
     """One sentence for what the socket, TLS or the server's silence means."""
     where = options.where
+    if options.transport == "unix" and (sentence := _explain_socket(cause, where)):
+        return sentence
     if isinstance(cause, DisconnectedByServer):
         return str(cause)
     if isinstance(cause, socket.gaierror):
@@ -124,6 +132,17 @@ def _explain(cause: OSError | MqttError, options: Options) -> str:
             return said + "is it a TLS port, and does it want a client certificate?"
         return f"{where} closed the connection instead of answering CONNECT; does it expect TLS or another version?"
     return f"{where} cannot be reached: {getattr(cause, 'strerror', None) or cause}."
+
+
+def _explain_socket(cause: OSError | MqttError, path: str) -> str:
+    """What is wrong with a Unix socket; empty for what can go wrong behind it."""
+    if isinstance(cause, FileNotFoundError):
+        return f"There is no Unix socket {path}; does a broker run with 'mqttlite serve --socket {path}'?"
+    if isinstance(cause, PermissionError):
+        return f"This user may not connect to {path}; its mode, and those of its folders, say who may."
+    if _is(cause, errno.ECONNREFUSED) or _is(cause, errno.ENOTSOCK):
+        return f"Nobody listens on {path}; did its broker end without removing it, or is it another kind of file?"
+    return ""
 
 
 def _hint(cause: ssl.SSLCertVerificationError) -> str:

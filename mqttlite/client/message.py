@@ -10,8 +10,8 @@ from mqttlite.client.topics import check_name, matches
 from mqttlite.wire import packets
 from mqttlite.wire.properties import NONE, Properties
 
-Payload: TypeAlias = bytes | bytearray | memoryview | str | None
-"""What may be published: bytes, text (as UTF-8), or None for an empty payload."""
+Payload: TypeAlias = bytes | bytearray | memoryview | str | int | float | None
+"""What may be published: bytes, text (as UTF-8), a number (as its decimal digits), or None for an empty payload."""
 
 
 def payload_bytes(payload: Payload) -> bytes:
@@ -24,7 +24,25 @@ def payload_bytes(payload: Payload) -> bytes:
         return b""
     if isinstance(payload, bytearray | memoryview):
         return bytes(payload)
-    raise ValueError(f"a payload is bytes, str or None, not {type(payload).__name__}")
+    if isinstance(payload, int | float):
+        return str(payload).encode()
+    raise ValueError(f"a payload is bytes, str, a number or None, not {type(payload).__name__}")
+
+
+@final
+class Topic(str):
+    """The topic of a message: text, with the question whether a filter matches it."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> str:
+        """The text, by the name that aiomqtt has for it."""
+        return str(self)
+
+    def matches(self, topic_filter: str) -> bool:
+        """Whether a subscription to that filter would have brought a message of this topic."""
+        return matches(topic_filter, self)
 
 
 @final
@@ -43,7 +61,7 @@ class Message:
         packet_id: int = 0,
         properties: Properties = NONE,
     ) -> None:
-        self.topic: Final = topic
+        self.topic: Final = Topic(topic)
         self.payload: Final = payload
         self.qos: Final = qos
         self.retain: Final = retain
@@ -53,7 +71,7 @@ class Message:
 
     def matches(self, topic_filter: str) -> bool:
         """Whether a subscription to that filter would have brought this message."""
-        return matches(topic_filter, self.topic)
+        return self.topic.matches(topic_filter)
 
     def __repr__(self) -> str:
         return (

@@ -21,6 +21,7 @@ from mqttlite.wire.packets import Connect
 from mqttlite.wire.properties import NONE, Properties
 
 Version: TypeAlias = Literal["5.0", "3.1.1", "3.1"]
+Transport: TypeAlias = Literal["tcp", "unix"]
 VERSIONS: Final[dict[str, int]] = {"5.0": V5, "3.1.1": V311, "3.1": V31}
 
 KEEP_ALIVE_S: Final = 60
@@ -42,6 +43,7 @@ class Options:
 
     hostname: str
     port: int = 1883
+    transport: Transport = "tcp"
     client_id: str = ""
     clean_start: bool = True
     session_expiry_interval: int | None = None
@@ -69,6 +71,8 @@ class Options:
     def __post_init__(self) -> None:
         if not self.hostname:
             raise ValueError("hostname is empty")
+        if self.transport not in ("tcp", "unix"):
+            raise ValueError(f"transport is {self.transport!r}: it may be 'tcp' or 'unix'")
         if self.version not in VERSIONS:
             raise ValueError(f"version {self.version!r} is none of {', '.join(VERSIONS)}")
         for name, low, high in (
@@ -107,6 +111,8 @@ class Options:
     @property
     def where(self) -> str:
         """The server as a person writes it."""
+        if self.transport == "unix":
+            return self.hostname
         return f"[{self.hostname}]:{self.port}" if ":" in self.hostname else f"{self.hostname}:{self.port}"
 
     def first_client_id(self) -> str:

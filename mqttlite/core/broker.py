@@ -62,6 +62,7 @@ class Broker:
         limits: Limits,
         client_id_prefix: str = "auto-",
         share_policies: dict[str, str] | None = None,
+        message_id_prefix: str = "",
     ) -> None:
         effects = Effects(limits.max_memory_bytes)
         sessions: dict[str, Session] = {}
@@ -101,7 +102,7 @@ class Broker:
             client_id_prefix,
         )
         self._packet_loop: Final = PacketLoop(
-            PacketHandler(self._routes, self.router, effects, limits, client_id_prefix),
+            PacketHandler(self._routes, self.router, effects, limits, message_id_prefix),
             Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits),
             self._connecting,
             Admission(connections, self._connecting, self._closing, self.questions, deadlines, effects, limits),
@@ -144,6 +145,10 @@ class Broker:
         """
         self.effects.tracer = tracer
         self.effects.until_sample = NO_SAMPLES if tracer is None else tracer.next_sample()
+        self._routes.observe(self._routes.traffic)
+
+    def ask_tracer_again(self) -> None:
+        """Ask the tracer again which topics and clients it traces. Costs what `watch` costs."""
         self._routes.observe(self._routes.traffic)
 
     def count_traffic(self, max_topics: int) -> Traffic:
@@ -325,6 +330,12 @@ class Broker:
         if self.effects.overflowed:  # by a will that was delayed
             self._closing.end_overflowed()
         return True
+
+    def purge(self, client_id: str, most: int, now: float) -> int:
+        """Drop up to so many messages of a session's queue; how many: fewer once there are no others."""
+        self.effects.now = now
+        session = self.sessions.get(client_id)
+        return 0 if session is None else session.purge(most)
 
     def shut_down(self, now: float) -> None:
         """Close every connection with 0x8B and finish all jobs; sessions and retained messages stay."""

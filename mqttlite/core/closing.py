@@ -159,7 +159,7 @@ class Closing:
         if connection.session is not None:
             self._leave(connection, connection.session)
         connection.release()
-        self._effects.work += CLOSE_WORK + connection.subscriptions
+        self._effects.work += CLOSE_WORK
         self._effects.closed.append(connection.number)
 
     def _leave(self, connection: Connection, session: Session) -> None:

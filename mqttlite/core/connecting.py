@@ -11,7 +11,7 @@ from mqttlite.core.closing import Closing
 from mqttlite.core.connection import CONNECTED, Connection
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import KEEP_ALIVE_FACTOR, Limits
+from mqttlite.core.limits import CONNECT_WORK, KEEP_ALIVE_FACTOR, Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
@@ -83,6 +83,7 @@ class Connecting:
         the client's packets may not be as large as its CONNACK.
         """
         now = self._effects.now
+        self._effects.work += CONNECT_WORK
         limits = self._limits
         client_id = packet.client_id or self._new_client_id(connection)  # [MQTT-3.1.3-6] [3.1.1 MQTT-3.1.3-6]
         expiry = connect.expiry_interval(packet, limits)

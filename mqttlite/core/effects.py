@@ -7,6 +7,7 @@ asks the questions and closes the links of the connections that ended.
 from typing import final
 
 from mqttlite.core.changes import Change
+from mqttlite.core.limits import CROWD
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.outbox import Outbox, OutboxEffects
 from mqttlite.core.question import Question
@@ -22,6 +23,7 @@ class Effects(OutboxEffects):
         "changes",
         "closed",
         "connected",
+        "crowds",
         "deferred",
         "pending_bytes",
         "questions",
@@ -35,6 +37,8 @@ class Effects(OutboxEffects):
         """How many messages pass until one is traced, whatever its topic."""
         self.changes: list[Change] = []
         """The driver commits them before it writes those dirty outboxes that say `awaits_commit`."""
+        self.crowds: list[tuple[int, int]] = []
+        """Where in `dirty` the outboxes are that one message for many made dirty."""
         self.questions: list[Question] = []
         self.connected: list[int] = []
         """Connections whose CONNECT was accepted."""
@@ -50,6 +54,27 @@ class Effects(OutboxEffects):
         to 0 at the end of each iteration."""
         self.pending_bytes = 0
         """About how many bytes the dirty outboxes hold. Bytes that several outboxes share count once for each."""
+
+    def note_crowd(self, start: int) -> None:
+        """One message made all outboxes in `dirty` from there on dirty; others go first if they are many."""
+        end = len(self.dirty)
+        if end - start > CROWD:
+            self.crowds.append((start, end))
+
+    def take_dirty(self) -> list[Outbox]:
+        """All dirty outboxes in the order in which they are to be written."""
+        dirty, self.dirty = self.dirty, []
+        if not self.crowds:
+            return dirty
+        crowds, self.crowds = self.crowds, []
+        others: list[Outbox] = []
+        last: list[Outbox] = []
+        at = 0
+        for start, end in crowds:
+            others += dirty[at:start]
+            last += dirty[start:end]
+            at = end
+        return others + dirty[at:] + last
 
     def record(self, change: Change, outbox: Outbox | None = None) -> None:
         """The driver commits a change, and writes the outbox, if one is given, only after that."""

@@ -1,6 +1,7 @@
 """One message, or one batch, on its way to all receivers of its route: a job, for there may be very many of them.
 
-Invariant: each receiver of the route is looked at once, in order, and counted in the tally.
+Where much waits to be written the receivers behind the first `CROWD` wait for it, so that a message for one is not held
+back by messages for thousands. Invariant: each receiver of the route is looked at once, in order, and counted.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Final, final
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, has_budget
-from mqttlite.core.limits import DELIVERY_WORK, ITERATION_BYTES, ITERATION_WORK
+from mqttlite.core.limits import CROWD, DELIVERY_WORK, ITERATION_BYTES, ITERATION_WORK
 from mqttlite.core.memory import Holdable
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.reasons import NO_SUBSCRIBERS
@@ -81,7 +82,12 @@ class FanOut(Job):
 
     def step(self) -> bool:
         """Go on with the receivers until the work budget of this loop iteration is used up; whether all had theirs."""
-        if (self._receivers and not self._to_receivers()) or (self._sinks and not self._to_sinks()):
+        effects = self._effects
+        dirty_before = len(effects.dirty)
+        is_done = (not self._receivers or self._to_receivers()) and (not self._sinks or self._to_sinks())
+        if len(effects.dirty) - dirty_before > CROWD:
+            effects.note_crowd(dirty_before)
+        if not is_done:
             self._wait()
             return False
         self.done = True
@@ -126,7 +132,8 @@ class FanOut(Job):
             assert batch is not None
             size, work = batch.message_bytes() * batch.count, DELIVERY_WORK + batch.count
         while at < end:
-            if (effects.work >= ITERATION_WORK or effects.pending_bytes >= ITERATION_BYTES) and not self._at_once:
+            is_full = effects.work >= ITERATION_WORK or (effects.pending_bytes >= ITERATION_BYTES and at >= CROWD)
+            if is_full and not self._at_once:
                 self._next = at
                 return False
             receiver: Receiver | None = receivers[at]
@@ -151,10 +158,11 @@ class FanOut(Job):
 
     def _to_sinks(self) -> bool:
         sinks = self._sinks
+        messages = 1 if self._batch is None else self._batch.count
         while self._next_sink < len(sinks):
-            if not self._at_once and not has_budget(self._effects):
-                return False
             sink = sinks[self._next_sink]
+            if not self._at_once and (self._must_wait() or not sink.prepare(messages)):
+                return False
             self._next_sink += 1
             self.tally.reached += 1
             self._effects.work += DELIVERY_WORK
@@ -166,6 +174,10 @@ class FanOut(Job):
                 self._effects.pending_bytes += self._batch.message_bytes() * self._batch.count
                 sink.accept_batch(self._batch, self._source, self.tally)
         return True
+
+    def _must_wait(self) -> bool:
+        """Whether the next sink has to wait: where they are few, bytes for others to be written hold none back."""
+        return not has_budget(self._effects) and (self._effects.work >= ITERATION_WORK or self._next_sink >= CROWD)
 
     def _count_unheard(self) -> None:
         """Nobody subscribes. What the broker says of itself is no loss; traced messages are told one by one."""

@@ -139,8 +139,14 @@ CHUNK_BYTES_PER_WORK_UNIT: Final = 1_024
 DEADLINE_WORK: Final = 8
 """What a due deadline costs: after a network cut, or a restart with many sessions, 100 000 may be due in one second."""
 
+CONNECT_WORK: Final = 32
+"""What it costs to accept a client, to tell of it, and to write its CONNACK: thousands may come at once."""
+
 CLOSE_WORK: Final = 16
-"""What the end of a connection costs, with another unit for each subscription of its session."""
+"""What the end of a connection costs."""
+
+SCANNED_PER_WORK_UNIT: Final = 16
+"""Subscriptions of an ended session to look at for those that are shared; each of these costs a unit."""
 
 WILL_WORK: Final = 16
 """What a will costs beside its route and its receivers."""
@@ -173,13 +179,17 @@ DELIVERY_WORK: Final = 4
 OUTBOXES_PER_WORK_UNIT: Final = 4
 """Outboxes that take the bytes of a QoS 0 message as they came."""
 
+CROWD: Final = 64
+"""If a message lets more outboxes than that be written, the others are written first: 64 writes take a millisecond."""
+
 PACKET_WORK: Final = 4
 ROUTE_WORK: Final = 8
 """What a packet that is decoded costs, with a unit for each `BYTES_PER_WORK_UNIT`, and what a new route costs, with a
-unit for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions and one for each subscription found there."""
+unit for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions and `FOUND_WORK` for each subscription found there."""
 
 BYTES_PER_WORK_UNIT: Final = 8
 STEPS_PER_WORK_UNIT: Final = 16
+FOUND_WORK: Final = 2
 
 MAX_PENDING_BYTES: Final = 64 * 1_048_576
 """Packets also wait when more bytes than this wait to be written, counting shared bytes once for each holder: short
@@ -226,6 +236,11 @@ a session with 100 000 filters comes, goes or subscribes, the whole cache is dro
 MEMBERS_ASKED: Final = 100
 """Members of a share group to look at for one message, from the next in its order on: ten microseconds at best, some
 hundred when all are full. The member with the fewest unacknowledged messages is chosen among that many, too."""
+
+MEMBER_MOVE_WORK: Final = 1
+MEMBERS_PER_WORK_UNIT: Final = 4
+"""What it costs to put a member of a share group among those who stand alike, and how many can be looked at for a unit:
+thousands may have lost their connections, or have filled their queues, since the latest message."""
 
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""

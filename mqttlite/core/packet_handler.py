@@ -1,8 +1,8 @@
 """What a connected client sends: messages, acknowledgements, subscriptions.
 
-`publish_in_place` and `acknowledge_in_place` are the short way, for the packets of which there are many: they look at
-the bytes where they lie and make an object of none that needs it not. `take` is the long way, for all others.
-Invariant: both ways do the same with the same packet.
+`publish_in_place` and `acknowledge_in_place` are the short way, for the frequent packets: they read the bytes in place
+and make no object where none is needed. `take` is the long way, for all other packets. Invariant: both ways do the same
+with the same packet.
 """
 
 from functools import partial
@@ -278,7 +278,9 @@ class PacketHandler:
         if route.is_reserved:
             receipt.refusal = parse_name(message.topic).refusal
         if valid:
-            self._settle(receipt, self._router.publish(message, route, session))
+            fan_out = self._router.publish(message, route, session)
+            receipt.trace = message.trace
+            self._settle(receipt, fan_out)
         else:
             self._router.drops.add(SCHEMA_INVALID, 1, message.topic)
             self._receipts.acknowledge(receipt, Tally(int(ReasonCode.PAYLOAD_FORMAT_INVALID)))

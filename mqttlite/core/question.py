@@ -1,6 +1,6 @@
 """What a question is: a value with an id, which the adapters answer.
 
-Invariant: a question holds all that is needed to answer it; whoever answers reads nothing else of the core.
+Invariant: a question holds all that is needed to answer it; the adapter that answers reads nothing else of the core.
 """
 
 from typing import Final, Protocol, final

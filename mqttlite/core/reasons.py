@@ -75,6 +75,7 @@ NOT_AUTHORIZED: Final = "not_authorized"
 SCHEMA_INVALID: Final = "schema_invalid"
 SESSION_EXPIRED: Final = "session_expired"
 NACKED: Final = "nacked"
+PURGED: Final = "purged"
 
 
 def count(drops: dict[str, int], reason: str, messages: int) -> None:

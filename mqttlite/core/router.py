@@ -11,7 +11,7 @@ from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
 from mqttlite.core.jobs import Jobs
-from mqttlite.core.limits import OUTBOXES_PER_WORK_UNIT
+from mqttlite.core.limits import CROWD, OUTBOXES_PER_WORK_UNIT
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties, reframed
 from mqttlite.core.message_tracing import MessageTracing
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED
@@ -86,6 +86,7 @@ class Router:
         else:
             same, different = route.direct3, route.direct5
         dirty = effects.dirty
+        dirty_before = len(dirty)
         for outbox in same:
             if outbox.blocked:
                 outbox.offer(piece, messages, raw.expires_at(effects.now))
@@ -105,6 +106,8 @@ class Router:
                 outbox.offer(packets, messages, raw.expires_at(effects.now))
             reached += len(different)
             effects.pending_bytes += len(packets) * len(different)
+        if reached > CROWD:
+            effects.note_crowd(dirty_before)
         if route.special:
             batch = PublishBatch(topic, piece, size, head, 0, version, raw, raw.expires_at(effects.now))
             tally = Tally()

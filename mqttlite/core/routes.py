@@ -11,7 +11,9 @@ from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     COMPARED_PER_ITERATION,
+    FOUND_WORK,
     ROUTE_WORK,
+    SCANNED_PER_WORK_UNIT,
     STEPS_PER_WORK_UNIT,
     TOPICS_COMPARED,
 )
@@ -161,7 +163,7 @@ class Routes:
         """What the tree says now of a valid topic name."""
         plan = RoutePlan()
         matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
-        self._effects.work += ROUTE_WORK + self._tree.steps // STEPS_PER_WORK_UNIT + len(matching)
+        self._effects.work += ROUTE_WORK + self._tree.steps // STEPS_PER_WORK_UNIT + FOUND_WORK * len(matching)
         for binding in matching:
             binding.join(plan)
         if self._ending:
@@ -210,7 +212,9 @@ class Routes:
         The caller takes its subscriptions out of the tree with `remove_ended`, in parts, and then calls `end_ended`.
         """
         self.forget_session(session)
-        if self.groups_of(session):
+        groups = self.groups_of(session)
+        if groups:
+            self._effects.work += groups + len(session.subscriptions) // SCANNED_PER_WORK_UNIT
             for subscription in list(session.subscriptions.values()):
                 if subscription.share_name:
                     session.pop_subscription(subscription.topic_filter)
@@ -258,10 +262,13 @@ class Routes:
         if len(session.subscriptions) > COMPARED_PER_ITERATION:
             self._clear()
             return
+        compared = 0
         for topic_filter in session.subscriptions:  # of a shared one no route knows the session
             if not self.cache:
-                return
+                break
             self.forget(topic_filter)
+            compared += 1
+        self._effects.work += compared
 
     def forget(self, topic_filter: bytes) -> None:
         """Drop the cached routes of the topics that a filter matches; all routes where that costs less."""
@@ -289,7 +296,7 @@ class Routes:
         if share is None:
             default = self._policies.get("*", ROUND_ROBIN)
             share = self._shares[name] = SharedSubscription(
-                name, self._policies.get(subscription.share_name.decode(), default)
+                name, self._policies.get(subscription.share_name.decode(), default), self._effects
             )
             self._tree.add(topic_filter, share)
             self.forget(topic_filter)

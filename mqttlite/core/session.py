@@ -24,7 +24,7 @@ from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.publish_parts import with_alias, with_packet_id
-from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED, count
+from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, PURGED, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED, count
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
 from mqttlite.core.session_record import NO_REPLAYS, SessionRecord
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
@@ -58,7 +58,7 @@ class Session(SessionRecord):
         self.outbox: Outbox | None = None
         """Where to send; None while the client is away."""
         self.alone = NO_OUTBOXES
-        """A list of nothing but that, once a route needs it; routes share it, and change it not."""
+        """A list with only that, once a route needs it; routes share it and do not change it."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
         self.is_over = False
@@ -108,6 +108,22 @@ class Session(SessionRecord):
         for packet_id in window.resend:
             return window.pop_resend(packet_id).delivery
         return self.queue.pop() if self.queue.deliveries else None
+
+    def purge(self, most: int) -> int:
+        """Drop up to so many of the messages that were never sent, the oldest first; how many.
+
+        Their publishers have an acknowledgement, so each is counted. What was sent and is not acknowledged stays.
+        """
+        purged = 0
+        while self.queue.deliveries and purged < most:
+            sequence = self.queue.first
+            message = self.queue.pop().message
+            self._discard(sequence)
+            self.drop(PURGED, 1, message.topic, message.trace)
+            purged += 1
+        if purged and self.outbox is not None and not self._waiting():
+            self._tell_watchers()
+        return purged
 
     def forget_retained(self) -> None:
         """The session is over: what waits of retained messages is let go of."""

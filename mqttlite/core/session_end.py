@@ -1,11 +1,14 @@
 """What is left to do when a session has ended: thousands of subscriptions to take out, a million messages to let go of.
 
 The session is in no table any more when this begins, so a new session of the same client is none of its business.
-Invariant: each message that waited is handed to another member of its shared subscription, or counted as dropped.
+The store has the session until all is done, as one that has expired: no message is deleted before it is handed on, and
+a broker that is killed meanwhile ends the session after its restart. Invariant: each message that waited is handed to
+another member of its shared subscription, or counted as dropped.
 """
 
 from typing import Final, final
 
+from mqttlite.core.changes import EndSession
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, has_budget
 from mqttlite.core.message import Delivery
@@ -24,19 +27,29 @@ _REDISPATCH_WORK: Final = 16
 
 @final
 class SessionEnd(Job):
-    __slots__ = ("_effects", "_is_out_of_the_tree", "_lost", "_router", "_routes", "_session")
+    __slots__ = ("_effects", "_is_out_of_the_tree", "_lost", "_router", "_routes", "_session", "_stored")
 
-    def __init__(self, session: Session, routes: Routes, router: Router, effects: Effects) -> None:
+    def __init__(
+        self, session: Session, routes: Routes, router: Router, effects: Effects, stored: dict[str, Session]
+    ) -> None:
         self._session: Final = session
         self._routes: Final = routes
         self._router: Final = router
         self._effects: Final = effects
+        self._stored: Final = stored
+        """By client, the sessions that have ended and that the store still has."""
         self._is_out_of_the_tree = False
         self._lost = session.retained_waiting
         session.forget_retained()
 
     def step(self) -> bool:
-        return self._remove_subscriptions() and self._empty_queue()
+        if not self._remove_subscriptions() or not self._empty_queue():
+            return False
+        client_id = self._session.client_id
+        if self._stored.get(client_id) is self._session:
+            del self._stored[client_id]
+            self._effects.record(EndSession(client_id))
+        return True
 
     def _remove_subscriptions(self) -> bool:
         effects = self._effects

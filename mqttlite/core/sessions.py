@@ -34,6 +34,7 @@ class Sessions:
         "_limits",
         "_router",
         "_routes",
+        "_stored",
         "_wills",
         "expired",
     )
@@ -53,6 +54,8 @@ class Sessions:
         self._routes: Final = routes
         self._router: Final = publisher
         self._wills: Final = wills
+        self._stored: Final[dict[str, Session]] = {}
+        """By client, the sessions that have ended and that the store still has."""
         self._deadlines: Final = deadlines
         self._jobs: Final = jobs
         self._effects: Final = effects
@@ -109,7 +112,9 @@ class Sessions:
         return session, present
 
     def begin(self, client_id: str, expiry_interval: int) -> Session:
-        """A session of a client that has none."""
+        """A session of a client that has none. In the store it takes the place of one whose end is not done."""
+        if self._stored.pop(client_id, None) is not None:
+            self._effects.record(EndSession(client_id))
         session = self._by_client_id[client_id] = Session(client_id, expiry_interval, self._effects, self._limits)
         return session
 
@@ -160,11 +165,12 @@ class Sessions:
         self._routes.add(subscription, None)
 
     def change_expiry(self, session: Session, expiry_interval: int) -> None:
-        """The client changes its mind at DISCONNECT (5.0 §3.14.2.2.2)."""
+        """The client changes its mind at DISCONNECT (5.0 §3.14.2.2.2), which follows: then a session that is not
+        durable ends."""
         was_durable, changed = session.durable, session.expiry_interval != expiry_interval
         session.expiry_interval = expiry_interval
         if was_durable and not session.durable:
-            self._effects.record(EndSession(session.client_id))
+            self._stored[session.client_id] = session
         elif changed:
             self._save(session, 0.0)
 
@@ -181,9 +187,12 @@ class Sessions:
         for reason, messages in session.drops.items():
             count(self._router.drops.by_reason, reason, messages)
         if session.durable:
-            self._effects.record(EndSession(session.client_id))
+            self._stored[session.client_id] = session
         will = session.take_will()
-        self._jobs.start(SessionEnd(session, self._routes, self._router, self._effects))
+        end = SessionEnd(session, self._routes, self._router, self._effects, self._stored)
+        if not self._jobs.start(end) and session.client_id in self._stored:
+            now = self._effects.now
+            self._effects.record(SaveSession(session.client_id, 1, now, session.username, session.version))
         if will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
             self._publish_will(session, will)
 

@@ -12,7 +12,14 @@ Invariants, whatever else comes to choose among members:
 import zlib
 from typing import Final, final
 
-from mqttlite.core.limits import MEMBERS_ASKED
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import (
+    DELIVERY_WORK,
+    ITERATION_WORK,
+    MEMBER_MOVE_WORK,
+    MEMBERS_ASKED,
+    MEMBERS_PER_WORK_UNIT,
+)
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.reasons import BUFFER_FULL, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.route import offer, send_aliased
@@ -102,6 +109,7 @@ class SharedSubscription(Binding):
 
     __slots__ = (
         "_dispatches",
+        "_effects",
         "_improved",
         "_members",
         "_rings",
@@ -110,7 +118,8 @@ class SharedSubscription(Binding):
         "traced",
     )
 
-    def __init__(self, name: bytes, policy: str) -> None:
+    def __init__(self, name: bytes, policy: str, effects: Effects) -> None:
+        self._effects: Final = effects
         self.name: Final = name
         """The whole `$share/group/filter`."""
         self.policy: Final = policy
@@ -128,8 +137,40 @@ class SharedSubscription(Binding):
         plan.add_sink(self)
         plan.traced |= len(self.traced) > 0
 
+    def prepare(self, messages: int) -> bool:
+        """Put members into the rings where they belong, until the next `messages` of the best one are right.
+
+        Else all those that have changed since the latest message would be moved at once.
+        """
+        if self.policy in (HASH_TOPIC, HASH_KEY):
+            return True
+        effects = self._effects
+        while self._improved:
+            if effects.work >= ITERATION_WORK:
+                return False
+            self._look_at_improved()
+        ring = self._best_ring()
+        at = ring.next_at
+        looked = 0
+        while looked < messages and looked < len(ring.members):
+            member = ring.members[at if at < len(ring.members) else 0]
+            if _state_of(member.session) == member.state:
+                at = member.at + 1
+                looked += 1
+                continue
+            if effects.work >= ITERATION_WORK:
+                return False
+            self._move(member)
+            if not ring.members:
+                ring = self._best_ring()
+                at = ring.next_at
+        return True
+
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Give a message to the first member that has room for it."""
+        if not self._members:  # the last one left while the message was on its way
+            tally.reached -= 1
+            return
         member, delivery = self._choose(message)
         if delivery.qos:
             outcome = member.session.deliver(delivery)
@@ -142,11 +183,16 @@ class SharedSubscription(Binding):
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Dispatch QoS 0 messages of one topic and size to the members."""
+        if not self._members:
+            tally.reached -= 1
+            return
         if self.policy != ROUND_ROBIN:
+            self._effects.work += DELIVERY_WORK * batch.count
             for at in range(batch.count):
                 self.accept(batch.delivery(at, 0).message, source, tally)
             return
         members = self.dispatch_many(batch.count)
+        self._effects.work += DELIVERY_WORK * len(members)
         for number, member in enumerate(members):
             outbox = member.session.outbox
             if outbox is None or member.subscription.identifier or outbox.max_packet_bytes:
@@ -207,7 +253,7 @@ class SharedSubscription(Binding):
 
     def first(self, message: Message) -> Member:
         """Whom to offer a message first. The group has members."""
-        if self.policy in (HASH_TOPIC, HASH_KEY):  # whoever is slow keeps its keys: elsewhere they would overtake
+        if self.policy in (HASH_TOPIC, HASH_KEY):  # a slow member keeps its keys: with others they would overtake
             return self._by_key(message)
         self._look_again()
         return self._least() if self.policy == LEAST_INFLIGHT else self._in_turn()
@@ -225,6 +271,7 @@ class SharedSubscription(Binding):
             rings = [ring.in_turn(MEMBERS_ASKED) for ring in self._rings]
             members = [member for ring in rings for member in ring if member is not first]
             members.sort(key=_preference if self.policy == LEAST_INFLIGHT else _member_state)
+        self._effects.work += len(members) // MEMBERS_PER_WORK_UNIT
         if first.session.outbox is None:
             return members
         return [member for member in members if member.session.outbox is not None]
@@ -252,13 +299,21 @@ class SharedSubscription(Binding):
             ring.next_at = members[messages % len(members)].at
         return members
 
+    def _best_ring(self) -> _Ring:
+        """The first with members, or the last."""
+        ready, slow, away = self._rings
+        return ready if ready.members else slow if slow.members else away
+
     def _look_again(self) -> None:
         """Put those into their rings that were passed over and may have become better since."""
         while self._improved:
-            session = self._improved.pop()
-            member = self._members.get(session.client_id)
-            if member is not None and member.session is session:
-                self._move(member)
+            self._look_at_improved()
+
+    def _look_at_improved(self) -> None:
+        session = self._improved.pop()
+        member = self._members.get(session.client_id)
+        if member is not None and member.session is session:
+            self._move(member)
 
     def _in_turn(self) -> Member:
         for ring in self._rings:
@@ -295,6 +350,7 @@ class SharedSubscription(Binding):
                 least, fewest = member, unacknowledged
                 if fewest == 0:
                     break
+        self._effects.work += min(size, MEMBERS_ASKED) // MEMBERS_PER_WORK_UNIT
         if least is not None:
             ring.next_at = least.at + 1
         for member in misplaced:
@@ -312,14 +368,17 @@ class SharedSubscription(Binding):
                 return members[at]
             number = zlib.crc32(number.to_bytes(4, "big"))
             at = number % len(members)
-        for _member in members:
+        for looked in range(len(members)):
             at = at + 1 if at + 1 < len(members) else 0
             if members[at].session.outbox is not None:
+                self._effects.work += looked // MEMBERS_PER_WORK_UNIT
                 return members[at]
+        self._effects.work += len(members) // MEMBERS_PER_WORK_UNIT
         return members[first]
 
     def _move(self, member: Member) -> None:
         """Into the ring where it belongs now; while that is not the best one its session tells of changes."""
+        self._effects.work += MEMBER_MOVE_WORK
         self._rings[member.state].remove(member)
         member.state = _state_of(member.session)
         self._rings[member.state].add(member)

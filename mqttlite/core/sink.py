@@ -1,6 +1,6 @@
 """The port for receivers that are no session of their own: shared subscriptions, queues, streams, bridges.
 
-A new kind of receiver is a class with these two methods and one call of `Broker.bind(topic_filter, sink)`.
+A new kind of receiver is a class with these three methods and one call of `Broker.bind(topic_filter, sink)`.
 """
 
 from typing import Protocol
@@ -12,6 +12,13 @@ from mqttlite.core.tally import Tally
 
 class Sink(Protocol):
     """Takes every message that its topic filter matches. A sink never raises, and does not block."""
+
+    def prepare(self, messages: int) -> bool:
+        """Do a part of what must come before so many messages, until the work budget is used up; whether all is done.
+
+        If not, the messages wait, and it is called again in the next loop iteration.
+        """
+        ...
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Take one message, and say in the tally what became of it."""

@@ -1,8 +1,8 @@
-"""What the core tells of itself while it happens, to whoever watches: a `Tracer`.
+"""The port through which the core reports what happens: a `Tracer`.
 
-Told are the rare things, and what becomes of the few messages that are followed; what happens all the time is counted
-where it happens. Invariant: the core reads nothing back but which messages to follow, and works the same without a
-witness. A witness never raises and never calls the core.
+The core reports rare events, and the outcomes of the few messages that are traced; it counts frequent events where they
+happen. Invariant: the core reads nothing back but which messages to trace, and works the same without a tracer. A
+tracer never raises and never calls the core.
 """
 
 from typing import Final, Protocol

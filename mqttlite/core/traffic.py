@@ -87,8 +87,8 @@ class _Table:
 
 @final
 class Traffic:
-    """The counters that are in use. A harvest takes all of them at once, however many there are, and whoever still has
-    one sees by its `drain` that it is to ask for another: so topics nobody publishes to any more leave by themselves.
+    """The counters that are in use. A collection takes all of them at once. A route that still has one sees by its
+    `drain` that it must ask for another, so the counters of topics without messages go by themselves.
     """
 
     __slots__ = ("_levels", "_rest", "_topics", "drains")

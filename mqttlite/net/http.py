@@ -1,7 +1,8 @@
-"""A small HTTP server for what operators and their programs ask of a broker: GET and HEAD, one request a connection.
+"""A small HTTP server for operators and their programs: GET and HEAD, one request a connection.
 
-What is asked and answered is not known here. Invariant: whoever asks slowly, rudely or too often costs a bounded amount
-of memory and nobody else's answer: there are at most `MAX_OPEN` connections, and the newest comes in.
+This module knows nothing of paths and answers. Invariant: a client that is slow, breaks the protocol or asks too often
+costs a bounded amount of memory and delays no other answer: there are at most `MAX_OPEN` connections, and a new one
+takes the place of the oldest.
 """
 
 import asyncio

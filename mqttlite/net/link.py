@@ -153,7 +153,7 @@ class LinkPort(ABC):
             return
         connection.hold_reasons &= ~reason
         now = self._loop.time()
-        if connection.deferred and not connection.hold_reasons & ~HoldReason.DEFERRED:
+        if connection.deferred and not connection.hold_reasons & ~(HoldReason.DEFERRED | HoldReason.LOCAL):
             self._broker.effects.deferred.append(connection.number)
             self._loop_driver.wake()
         if not connection.hold_reasons:

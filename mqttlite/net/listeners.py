@@ -23,6 +23,7 @@ from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.memory import TLS_BYTES
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.file_limit import FileLimit
+from mqttlite.net.frame_queue import FrameQueue
 from mqttlite.net.half_open import HalfOpen
 from mqttlite.net.link import LINGER_S, Link, LinkPort, format_address
 from mqttlite.net.loop_driver import LoopDriver
@@ -63,6 +64,7 @@ class Listener:
         identity_of: Callable[[dict[str, object]], str | None],
         broker: Broker,
         loop_driver: LoopDriver,
+        frame_queue: FrameQueue,
     ) -> None:
         self.name: Final = name
         self._endpoint: Final = endpoint
@@ -85,6 +87,7 @@ class Listener:
         self._identity_of: Final = identity_of
         self._broker: Final = broker
         self._loop_driver: Final = loop_driver
+        self._frame_queue: Final = frame_queue
         self._loop: Final = asyncio.get_running_loop()
         self._open = 0
         self._links: Final[set[Link]] = set()
@@ -176,7 +179,9 @@ class Listener:
         """What the socket of a link speaks to: the link itself, or what stands between them."""
         if self._websocket is None:
             return link
-        return WebSocket(link, self._websocket, self._handshake_timeout_s, self._on_upgrade, self._on_upgraded)
+        return WebSocket(
+            link, self._websocket, self._handshake_timeout_s, self._frame_queue, self._on_upgrade, self._on_upgraded
+        )
 
     def _admit(self) -> bool:
         """Count a new connection in, unless there are too many, or the broker stops."""

@@ -17,7 +17,7 @@ from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import packet_size
-from mqttlite.wire.packets import Connect, Disconnect, Packet
+from mqttlite.wire.packets import Connect, Disconnect, Packet, Suback, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import Properties
 
 LOCAL: Final = "local"
@@ -44,9 +44,31 @@ class LocalLink(LinkPort):
         connection = self.connection = self._broker.open(Peer(), self._loop.time())
         connection.hold_reasons = HoldReason.LOCAL
         self._loop_driver.links[connection.number] = self
-        self.send(Connect("", V5, properties=Properties(receive_maximum=receive_maximum)))
+        self._send_at_once(Connect("", V5, properties=Properties(receive_maximum=receive_maximum)))
         if connection.state != CONNECTED:
             raise ConnectionRefusedError(connection.close_detail)
+
+    def subscribe(self, topic_filter: bytes, qos: int) -> Suback:
+        """Subscribe as the first request of the connection; its answer.
+
+        The answer is taken from the outbox, where it waits for the loop driver: the session is not durable, so it
+        waits for no commit.
+        """
+        self._send_at_once(Subscribe(1, (SubscriptionRequest(topic_filter, qos),)))
+        self.write(self.connection.outbox.take())
+        self.receive()  # CONNACK
+        answer = self.receive()
+        assert isinstance(answer, Suback), "the second packet that the broker sends"
+        return answer
+
+    def _send_at_once(self, packet: Packet) -> None:
+        """Have a packet handled now, even if this iteration has used up its work budget."""
+        effects = self._broker.effects
+        work, pending_bytes = effects.work, effects.pending_bytes
+        effects.work = effects.pending_bytes = 0
+        self.send(packet)
+        effects.work += work
+        effects.pending_bytes += pending_bytes
 
     def send(self, packet: Packet) -> None:
         """Hand a packet of the program to the core. Harmless when the connection ended."""
@@ -75,7 +97,7 @@ class LocalLink(LinkPort):
         return packet
 
     def write(self, data: bytes) -> None:
-        if not self.gone:
+        if data and not self.gone:
             self._frames.append(data)
             self._unread_bytes += len(data)
             if self._unread_bytes > WRITE_BUFFER_BYTES and not self._paused:

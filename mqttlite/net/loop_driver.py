@@ -15,8 +15,9 @@ from typing import Final, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
+from mqttlite.core.connection import CONNECTED
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.ports import Store
@@ -27,7 +28,7 @@ from mqttlite.net.link import LinkDriver, LinkPort, about
 WRITES_PER_ITERATION: Final = 256
 """How many outboxes one iteration of the loop writes: a write takes about 20 microseconds, most of it in the kernel."""
 
-BYTES_PER_ITERATION: Final = 8 * 1_048_576
+BYTES_PER_ITERATION: Final = 2 * 1_048_576
 """How many bytes one iteration writes, for long writes cost by their length: some milliseconds."""
 
 CLOSES_PER_ITERATION: Final = 128
@@ -35,8 +36,9 @@ CLOSES_PER_ITERATION: Final = 128
 The others follow in their order in the next iterations."""
 
 NEW_WRITES: Final = WRITES_PER_ITERATION // 2
-"""How many of the writes are for outboxes that became dirty in this iteration while others wait for theirs: a message
-for one client passes the copies of a message for thousands."""
+NEW_BYTES: Final = BYTES_PER_ITERATION // 2
+"""How much of that is for outboxes that became dirty in this iteration while others wait for their turn: a message for
+one client passes the copies of a message for thousands, and none of these waits for ever."""
 
 RETRY_COMMIT_S: Final = 1.0
 """How long to wait before a failed commit is tried again: long enough not to hammer a full disk."""
@@ -109,6 +111,10 @@ class LoopDriver(LinkDriver):
         """Outboxes that wait for the next commit."""
         self._deferred: dict[int, LinkPort] = {}
         """Links with packets that are not handled yet, by number."""
+        self._connecting: dict[int, LinkPort] = {}
+        """The same of clients that are not accepted yet: thousands that connect at once do not stand before the others
+        in one queue with them."""
+        self._connected_are_first = True
         self._bytes_meanwhile = 0
         self._waiting_for_commit: list[LinkPort] = []
         """Links that are held because a commit takes too long."""
@@ -125,11 +131,19 @@ class LoopDriver(LinkDriver):
             self._loop.call_soon(self._end_iteration)
 
     def _end_iteration(self) -> None:
-        """The loop has read all links: carry out the effects, and then write what earlier iterations left."""
-        self._woken = False
+        """The loop has read all links: go on with those that sent much, carry out the effects, and then write what
+        earlier iterations left."""
         self._writes_left = WRITES_PER_ITERATION
         self._bytes_left = BYTES_PER_ITERATION
-        self.broker.effects.work = 0
+        effects = self.broker.effects
+        if effects.deferred:
+            self._defer_links(effects)
+        if self._deferred or self._connecting:
+            self._go_on()
+        self._woken = False
+        if self._deferred or self._connecting:
+            self.wake()
+        effects.work = 0
         if self._committed:
             self._write_committed()
         self.run()
@@ -200,18 +214,19 @@ class LoopDriver(LinkDriver):
         unwritten = self._unwritten
         before = len(unwritten)
         writes_kept = WRITES_PER_ITERATION - NEW_WRITES if before else 0
+        bytes_kept = BYTES_PER_ITERATION - NEW_BYTES if before else 0
         writes_left = self._writes_left
         bytes_left = self._bytes_left
-        if before and (writes_left <= writes_kept or bytes_left <= 0):
+        if before and (writes_left <= writes_kept or bytes_left <= bytes_kept):
             self.wake()
             return
-        dirty, effects.dirty = effects.dirty, []
+        dirty = effects.take_dirty()
         for outbox in dirty:
             if outbox.awaits_commit and committing:
                 self._hold(outbox, in_time)
                 continue
             outbox.awaits_commit = False
-            if writes_left <= writes_kept or bytes_left <= 0:
+            if writes_left <= writes_kept or bytes_left <= bytes_kept:
                 unwritten.append(outbox)
                 continue
             link = links.get(outbox.number)
@@ -284,36 +299,47 @@ class LoopDriver(LinkDriver):
 
     def _defer_links(self, effects: Effects) -> None:
         """Go on with links that sent more than one iteration may handle when the loop has read all others."""
-        if not self._deferred:
-            self._loop.call_soon(self._go_on)
+        self.wake()
         for number in effects.deferred:
             link = self.links.get(number)
             if link is not None:
                 link.rest()
-                self._deferred[number] = link
+                waiting = self._deferred if link.connection.state == CONNECTED else self._connecting
+                waiting[number] = link
         effects.deferred.clear()
 
     def _go_on(self) -> None:
+        """Go on with clients while the budget lasts: those that are connected and those that are not in turn.
+
+        One of them may use up the budget, so these are also the first in turn. What the loop read before them leaves
+        them their least share, and they leave all of the next budget to what the loop reads then.
+        """
         deferred, self._deferred = self._deferred, {}
+        connecting, self._connecting = self._connecting, {}
         effects = self.broker.effects
-        while deferred and effects.work < ITERATION_WORK:
-            link = deferred.pop(next(iter(deferred)))
-            if link.connection.hold_reasons & ~HoldReason.DEFERRED:
-                continue  # it goes on when it is released
-            try:
-                link.go_on()
-            except Exception:  # whatever is wrong with this client, the others go on
-                _log.exception("%s: what it sent could not be handled", link.address, extra=about(link))
-                self.broker.close(link.connection, self._loop.time(), "what it sent could not be handled")
-                link.abort()
-                if link.gone:
-                    link.go_on()  # which ends it
-            if not link.connection.deferred:
-                link.release(HoldReason.DEFERRED)
-        if deferred:  # they are the first next time
-            if not self._deferred:
-                self._loop.call_soon(self._go_on)
-            self._deferred = {**deferred, **self._deferred}
+        effects.work = min(effects.work, ITERATION_WORK - LEAST_SHARE)
+        waiting, others = (deferred, connecting) if self._connected_are_first else (connecting, deferred)
+        self._connected_are_first = not self._connected_are_first
+        while (waiting or others) and effects.work < ITERATION_WORK:
+            if waiting:
+                self._go_on_with(waiting.pop(next(iter(waiting))))
+            waiting, others = others, waiting
+        self._deferred = {**deferred, **self._deferred}  # who waits already is the first next time
+        self._connecting = {**connecting, **self._connecting}
+
+    def _go_on_with(self, link: LinkPort) -> None:
+        if link.connection.hold_reasons & ~(HoldReason.DEFERRED | HoldReason.LOCAL):
+            return  # it goes on when it is released
+        try:
+            link.go_on()
+        except Exception:  # whatever is wrong with this client, the others go on
+            _log.exception("%s: what it sent could not be handled", link.address, extra=about(link))
+            self.broker.close(link.connection, self._loop.time(), "what it sent could not be handled")
+            link.abort()
+            if link.gone:
+                link.go_on()  # which ends it
+        if not link.connection.deferred:
+            link.release(HoldReason.DEFERRED)
 
     # ------------------------------------------------------------------ waiting for it
 

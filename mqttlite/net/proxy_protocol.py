@@ -41,7 +41,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             try:
                 ipaddress.ip_network(network)
             except ValueError as error:
-                raise ValueError(f"trusted has {network!r}: {error}") from None
+                raise ValueError(f"trusted has {network!r}: {error}{_network_of(network)}") from None
+
+
+def _network_of(text: str) -> str:
+    """The network that an address in it was written for."""
+    try:
+        return f"; write {ipaddress.ip_network(text, strict=False)}"
+    except ValueError:
+        return ""
 
 
 class BadHeader(ConnectionError):

@@ -1,7 +1,8 @@
 """Reads the HTTP request that asks for a WebSocket, and answers it: 101, or a refusal that says what to do.
 
 Pure: bytes in, bytes out. The frames that follow live in `websocket`.
-Invariant: whoever gets a 101 offered one of `SUBPROTOCOLS` and has no origin, our own, or one that the options list.
+Invariant: only a client that offers one of `SUBPROTOCOLS`, and has no origin, our own, or one in the options, gets a
+101.
 """
 
 import binascii
@@ -124,7 +125,7 @@ def _is_listed(origin: str, options: Options) -> bool:
 def _is_own(origin: str, host: str, secure: bool) -> bool:
     """Whether a page comes from where it connects to.
 
-    A name proves it only under TLS: whoever owns a name can let it mean our address once the page is loaded.
+    A name proves it only under TLS: the owner of a name can point it to our address once the page is loaded.
     """
     if origin.partition("://")[2].lower() != host.lower():
         return False

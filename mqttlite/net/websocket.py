@@ -4,8 +4,8 @@ What the HTTP request must say lives in `upgrade`. The link knows nothing of it:
 a `FrameTransport` its transport. A frame's boundary is no packet's boundary [MQTT-6.0.0-2]: payloads are handed on as
 they come, so a frame of any length costs no memory here, and what is too long is for the core to say. Towards clients
 each packet has a frame of its own, for some clients read only the first of several.
-Invariants: after our Close frame nothing is written, and nothing that comes is read but the client's; one loop
-iteration decodes at most `PART_FRAMES` frames of a connection.
+Invariants: after our Close frame nothing is written, and nothing that comes is read but the client's; what is decoded
+counts as work of the loop iteration, and what that has no room for waits in the `FrameQueue`.
 """
 
 import asyncio
@@ -18,13 +18,10 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessag
 from wsproto.frame_protocol import CloseReason as Code
 
 from mqttlite.core.reasons import CloseReason
+from mqttlite.net.frame_queue import PART_FRAMES, FrameQueue
 from mqttlite.net.link import LINGER_S, MAX_DEFERRED_BYTES, Link, format_address
 from mqttlite.net.upgrade import HEAD_BYTES, Options, Refused, upgrade
 from mqttlite.wire.framer import packet_size
-
-PART_FRAMES: Final = 256
-"""How many frames of a connection are decoded before the loop serves the others: empty frames take some 6 µs each, so
-this bounds the part to about 2 ms."""
 
 MAX_EARLY_FRAMES: Final = 1_024
 """How many frames may come before CONNECT. Clients send CONNECT in one frame; one that cuts it into a frame for each
@@ -56,6 +53,7 @@ class WebSocket(asyncio.Protocol):
         link: Link,
         options: Options,
         timeout_s: float,
+        queue: FrameQueue,
         on_open: "Callable[[WebSocket], None]",
         on_ended: "Callable[[WebSocket, bool], None]",
     ) -> None:
@@ -65,6 +63,7 @@ class WebSocket(asyncio.Protocol):
         self._user: Link | asyncio.Protocol = link
         self._options: Final = options
         self._timeout_s: Final = timeout_s
+        self._queue: Final = queue
         self._on_open: Final = on_open
         self._on_ended: Final = on_ended
         self._loop: Final = asyncio.get_running_loop()
@@ -78,7 +77,7 @@ class WebSocket(asyncio.Protocol):
         self._early_frames = 0
         """Frames that came before CONNECT."""
         self._is_deferred = False
-        """Whether frames wait to be decoded in the next loop iteration."""
+        """Whether frames wait to be decoded, in the queue."""
         self._deferred_bytes = 0
         """What came while they wait."""
         self._is_held = False
@@ -182,15 +181,22 @@ class WebSocket(asyncio.Protocol):
     def _read_frames(self, frames: Connection, data: bytes) -> None:
         frames.receive_data(data)
         if not self._is_deferred:
-            self._decode(frames)
+            if self._queue.has_budget:
+                self._decode(frames)
+            else:
+                self._defer()
             return
         self._deferred_bytes += len(data)
         if self._deferred_bytes > MAX_DEFERRED_BYTES and not self._transport.is_closing():
             self._is_held = True
             self._transport.pause_reading()
 
+    def _defer(self) -> None:
+        self._is_deferred = True
+        self._queue.put(self._go_on)
+
     def _decode(self, frames: Connection) -> None:
-        """Hand on what the next `PART_FRAMES` frames say; the others wait for the next loop iteration."""
+        """Hand on what the next `PART_FRAMES` frames say; the others wait for their turn."""
         payloads: list[bytes | bytearray] = []
         end: CloseConnection | None = None
         count = 0
@@ -208,9 +214,9 @@ class WebSocket(asyncio.Protocol):
                     end = CloseConnection(Code.UNSUPPORTED_DATA, "a text frame came, and MQTT is binary [MQTT-6.0.0-1]")
                     break
             if count == PART_FRAMES:
-                self._is_deferred = True
-                self._loop.call_soon(self._go_on)
+                self._defer()
                 break
+        self._queue.charge(count)
         payload = b"".join(payloads)
         if payload:
             self._user.data_received(payload)

@@ -53,8 +53,9 @@ _NO_FILE: Final = (0, 0, 0)
 
 
 class PasswordAuthenticator:
-    """An `Authenticator` and a `MethodAuthenticator`. A file that changes is read again when the next client comes, and
-    whoever comes meanwhile waits; one that is broken by then is reported, and the former users stay until it is not.
+    """An `Authenticator` and a `MethodAuthenticator`. When the file has changed, the next client that connects
+    has it read again, and clients that connect meanwhile wait. A broken file is logged, and the former users stay valid
+    until it is mended.
     """
 
     methods: Final = frozenset({SCRAM_SHA_256})
@@ -104,7 +105,7 @@ class PasswordAuthenticator:
     async def reload(self) -> None:
         """Read the file now, changed or not; log what came of it."""
         async with self._reading:
-            self._complaint = ""  # whoever asks hears it again
+            self._complaint = ""  # a fault is logged again
             await self._read_again(_version_of(self._path))
 
     async def _read_again(self, seen: Version) -> None:

@@ -13,6 +13,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL, count
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.event_hub import Link, Listener
+from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.delivery_log import DeliveryLog
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.events import Events
@@ -89,14 +90,11 @@ class Observer(Listener, TraceListener):
                 now=clock(),
             )
         self.delivery_log: DeliveryLog | None = None
-        """Answers why; None where the configuration has no delivery log."""
+        """None where the configuration has none, and nothing was followed."""
+        self.answers: Answers | None = None
+        """Answers why, from the delivery log."""
         if delivery_log_options is not None:
-            self.delivery_log = DeliveryLog(
-                *(delivery_log_options, broker_id, wall),
-                clock=clock,
-                stopwatch=stopwatch,
-                mean_distance=lambda: self._sampler.mean,
-            )
+            self._keep_log(delivery_log_options)
         self.latency: Final = {stage: Histogram() for stage in STAGES}
         """Of all traced messages since the start, by stage."""
         self.drops: Final[dict[str, int]] = {}
@@ -106,6 +104,19 @@ class Observer(Listener, TraceListener):
         self._samples: list[SampleRow] = []
         self._sweep: Iterator[int] = iter(())
         self._tasks: list[asyncio.Task[None]] = []
+
+    def follow(self, filters: frozenset[bytes]) -> None:
+        """Trace these filters beside what the options say, from when the core asks again."""
+        if self.delivery_log is None:
+            self._keep_log(DeliveryLogOptions(sampled=False))
+        assert self.delivery_log is not None
+        self.delivery_log.followed = filters
+
+    def _keep_log(self, options: DeliveryLogOptions) -> None:
+        log = self.delivery_log = DeliveryLog(options, self._broker_id, self._wall, clock=self._clock)
+        self.answers = Answers(
+            log, self, self._wall, stopwatch=self._stopwatch, mean_distance=lambda: self._sampler.mean
+        )
 
     # ------------------------------------------------------------------ from start to stop
 
@@ -184,6 +195,17 @@ class Observer(Listener, TraceListener):
         """For how long the oldest message has waited for its receiver's acknowledgement, of those that are traced."""
         return self._message_tracer.oldest_unacknowledged_s()
 
+    def filters_of(self, client_id: str) -> list[bytes] | None:
+        """The topic filters of a client's session; None where it has none."""
+        session = self._core.sessions.get(client_id)
+        return None if session is None else list(session.subscriptions)
+
+    def retained_on(self, topic: bytes) -> tuple[int, int] | None:
+        """QoS and payload bytes of the message retained on a topic."""
+        for message in self._core.router.retained.search(topic).take(1):
+            return message.qos, len(message.payload)
+        return None
+
     # ------------------------------------------------------------------ connections
 
     def on_connected(self, link: Link) -> None:
@@ -214,7 +236,7 @@ class Observer(Listener, TraceListener):
         return self.delivery_log is not None and self.delivery_log.traces_client(client_id)
 
     def next_sample(self) -> int:
-        if not self._is_sampling:
+        if not self._is_sampling or self._sampler.is_off:
             self._is_sampling = True
             return self._sampler.begin()
         return self._sampler.next(self._stopwatch())

@@ -213,7 +213,7 @@ def _convert(disk: Disk, table: str, path: Path, final: Path) -> Iterator[None]:
         raise
     finally:
         disk.close(fd)
-    # Who dies here leaves both; whoever adopts the lines finds that they are complete already.
+    # A process that dies here leaves both files; the one that recovers the lines finds the complete part.
     disk.unlink(path)
 
 

@@ -84,6 +84,17 @@ def pseudonyms_of(options: Options) -> Pseudonyms:
     return Pseudonyms(options.pseudonymise, _key_in(Path(options.pseudonym_key_file)))
 
 
+def check_key_file(options: Options) -> None:
+    """Raises `TelemetryError` for a key file that cannot be used or made; changes nothing on the disk."""
+    if not options.pseudonymise or options.pseudonym_key_file is None:
+        return
+    path = Path(options.pseudonym_key_file)
+    if path.exists():
+        _key_in(path)
+    elif not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise TelemetryError("pseudonym_key_file", f"{path}: cannot be made: make the folder {path.parent} writable")
+
+
 def _pseudonym(key: bytes, prefix: str, name: str) -> str:
     text = f"{prefix}-{name}".encode(errors="surrogatepass")
     return f"{prefix}-{hmac.digest(key, text, 'sha256').hex()[:DIGITS]}"

@@ -46,6 +46,11 @@ class Sampler:
         self.mean = 1.0
         """One message in so many is traced now."""
 
+    @property
+    def is_off(self) -> bool:
+        """Whether none is traced by chance."""
+        return self._per_s == 0
+
     def begin(self) -> int:
         """How many messages to let pass until the first is traced, itself among them."""
         self._distance = self._draw()

@@ -6,8 +6,10 @@ Nothing is looked up here. Invariant: each drop reason of docs/reference/telemet
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from mqttlite.core.reasons import EXPIRED, NACKED
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.telemetry.tracing import ACKNOWLEDGED, DROPPED, SENT, DeliveryOutcome, Traced
+from mqttlite.wire.reason_codes import describe
 
 
 class Rule(NamedTuple):
@@ -41,6 +43,7 @@ REASONS: Final = {
     ),
     "duplicate": Rule("it had come before", ""),
     "nacked": Rule("the receiver refused it", ""),
+    "purged": Rule("an administrator purged the receiver's queue", ""),
     "max_attempts": Rule("it was tried as often as it may be", ""),
     "takeover": Rule("another connection took the receiver's session over", ""),
 }
@@ -55,70 +58,105 @@ WAITS: Final = {
 """What the core says of why a message waits."""
 
 
+_MANY_WAIT: Final = {
+    OFFLINE: "they are not connected",
+    BACKPRESSURE: "their sockets take nothing",
+    WINDOW_FULL: "their windows are full of messages that they have not acknowledged",
+}
+"""The same of several receivers."""
+
+
 def head(message: Traced, message_id: str, at: datetime) -> str:
     """The words with which each sentence of a message begins."""
+    return f"{message_id} on {_origin(message)} at {clock(at)}"
+
+
+def head_of_many(message: Traced, messages: int, ids: tuple[str, str], times: tuple[datetime, datetime]) -> str:
+    """The same of so many messages that are alike, with the ids and the times of the first and the last."""
+    return f"{messages} messages on {_origin(message)}, {clock(times[0])} to {clock(times[1])} ({ids[0]} to {ids[1]})"
+
+
+def _origin(message: Traced) -> str:
     publisher = "the broker itself" if message.publisher is None else message.publisher or "?"
-    return f"{message_id} on {message.topic.decode(errors='replace')} from {publisher} at {clock(at)}"
+    return f"{message.topic.decode(errors='replace')} from {publisher}"
 
 
-def delivery_in_words(delivery: DeliveryOutcome, at: datetime, now: float) -> str:
-    """What became of it; `at` is when it came in, `now` what the stopwatch shows."""
+def delivery_in_words(delivery: DeliveryOutcome, at: datetime, now: float, whom: str = "") -> str:
+    """The outcome of a delivery; `at` is when the message came in, `now` what the stopwatch shows.
+
+    `whom` stands for many receivers whose deliveries are alike.
+    """
+    whom = whom or delivery.receiver or ""
     if delivery.outcome == DROPPED:
-        return _dropped(delivery)
+        return _dropped(delivery, whom)
+    way = f"{_after(delivery)}{_waited(delivery, whom)}"
     if delivery.outcome == ACKNOWLEDGED:
-        return _acknowledged(delivery)
+        taken = ""
+        if delivery.acknowledged is not None and delivery.written is not None:
+            taken = f" {duration(delivery.acknowledged - delivery.written)} later"
+        return f"delivered to {whom} at QoS {delivery.qos}{way}{_again(delivery)}, acknowledged{taken}"
     if delivery.outcome == SENT:
-        waited = f"{_after(delivery)}{_waited(delivery)}"
-        return f"written to the socket of {delivery.receiver}{waited}; QoS 0, which nobody acknowledges"
+        return f"written to the socket of {whom}{way}; QoS 0, which nobody acknowledges"
     if delivery.ended is not None:
-        return _unfinished(delivery)
+        return _unfinished(delivery, whom)
     if delivery.written is not None:
-        way = f"{_after(delivery)}{_waited(delivery)}{_again(delivery)}"
         missing = f"unacknowledged for {duration(now - delivery.written)}"
         where = f": {WAITS[OFFLINE]}" if delivery.is_away else ""
-        return f"handed to the socket of {delivery.receiver} at QoS {delivery.qos}{way}, {missing}{where}"
+        return f"handed to the socket of {whom} at QoS {delivery.qos}{way}{_again(delivery)}, {missing}{where}"
     if delivery.sent is not None:
-        return f"sent to {delivery.receiver} at QoS {delivery.qos}{_waited(delivery)}, and not yet handed to its socket"
+        return f"sent to {whom} at QoS {delivery.qos}{_waited(delivery, whom)}, and not yet handed to its socket"
     assert delivery.queued is not None, "else nothing is known of it"
     since = clock(at + timedelta(seconds=delivery.queued - delivery.message.received))
     return (
-        f"waits for {delivery.receiver} since {since}, for {duration(now - delivery.queued)}: {_why(delivery)}"
+        f"waits for {whom} since {since}, for {duration(now - delivery.queued)}: {_why(delivery, whom)}"
         f" ({delivery.waiting} of {delivery.limit} waited then)"
     )
 
 
-def _dropped(delivery: DeliveryOutcome) -> str:
+def _dropped(delivery: DeliveryOutcome, whom: str) -> str:
     rule = REASONS.get(delivery.reason, _NO_RULE)
+    waited = why = ""
+    if delivery.queued is not None:
+        assert delivery.ended is not None, "it was dropped"
+        waited = duration((delivery.ended if delivery.sent is None else delivery.sent) - delivery.queued)
+        why = f" ({_why(delivery, whom)})"
+    if delivery.reason == NACKED:
+        return f"refused by {whom}{_after(delivery)}: nacked, with {_code_in_words(delivery.detail)}"
+    if delivery.reason == EXPIRED:
+        where = f"in the queue of {whom} after {waited}{why}" if waited else f"before the socket of {whom} took it"
+        return f"expired {where}: {rule.because}"
     reason = delivery.reason + (f" ({delivery.detail})" if delivery.detail else "")
-    because = delivery.end_cause or rule.because
+    because = (delivery.end_cause if whom == delivery.receiver else "") or rule.because
     end = reason + (f", because {because}" if because else "") + (f"; see {rule.settings}" if rule.settings else "")
     if delivery.receiver is None:
         return f"reached nobody: {end}"
-    if delivery.queued is None:
-        return f"dropped for {delivery.receiver}: {end}"
-    assert delivery.ended is not None, "it was dropped"
-    waited = duration((delivery.ended if delivery.sent is None else delivery.sent) - delivery.queued)
-    why = "" if delivery.end_cause else f" (because {_why(delivery)})"
-    return f"queued for {delivery.receiver} {waited}{why}, then dropped: {end}"
+    if not waited:
+        return f"dropped for {whom}: {end}"
+    why = "" if delivery.end_cause else f" (because {_why(delivery, whom)})"
+    return f"queued for {whom} {waited}{why}, then dropped: {end}"
 
 
-def _acknowledged(delivery: DeliveryOutcome) -> str:
-    taken = ""
-    if delivery.acknowledged is not None and delivery.written is not None:
-        taken = f" {duration(delivery.acknowledged - delivery.written)} later"
-    way = f"{_after(delivery)}{_waited(delivery)}{_again(delivery)}"
-    return f"delivered to {delivery.receiver} at QoS {delivery.qos}{way}, acknowledged{taken}"
+def _code_in_words(detail: str) -> str:
+    """The reason code of a client's refusal, of the detail that the core gave."""
+    _, _, code = detail.rpartition("0x")
+    try:
+        return describe(int(code, 16))
+    except ValueError:
+        return detail or "no reason code"
 
 
-def _unfinished(delivery: DeliveryOutcome) -> str:
+def _unfinished(delivery: DeliveryOutcome, whom: str) -> str:
     if delivery.receiver is None:
         return "lost sight of before it reached anybody: too many others were traced"
     if delivery.sent is not None and delivery.qos == 0:
-        return f"sent to {delivery.receiver}, whose connection ended before its socket took it"
-    return f"for {delivery.receiver}: lost sight of, for too many others were traced"
+        return f"sent to {whom}, whose connection ended before its socket took it"
+    return f"for {whom}: lost sight of, for too many others were traced"
 
 
-def _why(delivery: DeliveryOutcome) -> str:
+def _why(delivery: DeliveryOutcome, whom: str) -> str:
+    """Why a message waits; what was seen of one receiver is not said of many."""
+    if whom != delivery.receiver:
+        return _MANY_WAIT.get(delivery.why, delivery.why)
     return delivery.cause or WAITS.get(delivery.why, delivery.why)
 
 
@@ -126,10 +164,10 @@ def _after(delivery: DeliveryOutcome) -> str:
     return "" if delivery.written is None else f" after {duration(delivery.written - delivery.message.received)}"
 
 
-def _waited(delivery: DeliveryOutcome) -> str:
+def _waited(delivery: DeliveryOutcome, whom: str) -> str:
     if delivery.queued is None or delivery.sent is None:
         return ""
-    return f" ({duration(delivery.sent - delivery.queued)} of that in its queue, because {_why(delivery)})"
+    return f" ({duration(delivery.sent - delivery.queued)} of that in its queue, because {_why(delivery, whom)})"
 
 
 def _again(delivery: DeliveryOutcome) -> str:

@@ -9,7 +9,7 @@ from mqttlite.wire.constants import MAX_STRING_BYTES
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 MAX_LEVELS: Final = 201
-"""Levels in a topic name or filter: what a tree of nodes costs is paid by whoever subscribes, so it has an end."""
+"""Levels in a topic name or filter: each level of a filter may take a node of the tree."""
 
 _PLUS: Final = 0x2B
 _HASH: Final = 0x23

@@ -1,7 +1,8 @@
 """Runs of packets that differ in their packet identifiers, built and recognised as one block of bytes.
 
-Whoever sends many packets counts its identifiers up, so the acknowledgements of a run are a slice of a table that has
-those of all identifiers end to end. Invariant: a block is, byte for byte, the packets that `encode` would make.
+A sender of many packets counts its identifiers up, so the acknowledgements of a run are a slice of a table that has
+the acknowledgements of all identifiers end to end. Invariant: a block is, byte for byte, the packets that `encode`
+would make.
 """
 
 from typing import Final, final

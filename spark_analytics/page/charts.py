@@ -7,18 +7,22 @@ a small HTML.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from html import escape
 from math import isfinite
 from typing import Any, Final
 
 from spark_analytics.tables import Chart
-from spark_analytics.units import heading, unit
+from spark_analytics.units import axis, heading, shown, ticks, unit
 
 RANKED: Final = 15
 """Bars of a ranking: more labels than that cannot be told apart at a glance."""
 
 SERIES: Final = 8
 """Lines in one chart: as many as there are colours that differ for most eyes. The largest are drawn."""
+
+ALONE: Final = timedelta(minutes=5)
+"""On each side of a point that has no other beside it."""
 
 _LONGEST_LABEL: Final = 34
 
@@ -29,73 +33,105 @@ Rows = Sequence[Mapping[str, Any]]
 
 def figure(chart: Chart, rows: Rows) -> dict[str, Any]:
     """The data and the layout, without colours of text and lines: those are the page's."""
-    draw = {"bars": _bars, "columns": _columns, "lines": _lines, "heat": _heat}[chart.kind]
+    draw = {"bars": _bars, "columns": _columns, "lines": _lines}[chart.kind]
     data, layout = draw(chart, rows)
     layout["barmode"] = "stack"
     layout["showlegend"] = len(data) > 1
     return {"data": data, "layout": layout, "title": chart.title or _names(chart)}
 
 
+class _Scale:
+    """The numbers of a chart in a unit that people read, and their axis."""
+
+    def __init__(self, chart: Chart, rows: Rows) -> None:
+        self._name = chart.y[0]
+        self._log = chart.log
+        known = [number for row in rows for name in chart.y if (number := _number(row[name])) is not None]
+        self._shown = [number for number in known if number > 0] if chart.log else known
+        self._kind = unit(self._name)
+        self._by, self._unit = (1.0, "") if chart.log else axis(self._kind, max(map(abs, known), default=0.0))
+
+    def of(self, value: Any) -> float | None:
+        """What is drawn: on a logarithmic axis nothing is, and is no spike to its floor."""
+        number = _number(value)
+        return None if number is None or (self._log and number <= 0) else number / self._by
+
+    def axis(self) -> dict[str, Any]:
+        if not self._log:
+            return {"title": {"text": self._unit}, "rangemode": "tozero", "automargin": True}
+        marks = ticks(self._kind, min(self._shown, default=1.0), max(self._shown, default=1.0))
+        values, texts = [value for value, _ in marks], [text for _, text in marks]
+        return {"type": "log", "tickmode": "array", "tickvals": values, "ticktext": texts, "automargin": True}
+
+    def text(self, value: Any) -> str:
+        number = _number(value)
+        return "" if number is None else shown(self._name, number)
+
+
 def _bars(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    shown = list(rows[:RANKED])
-    labels = [_label(row[chart.x]) for row in shown]
+    first = list(rows[:RANKED])
+    labels = [_label(row[chart.x]) for row in first]
+    scale = _Scale(chart, first)
     data = [
         {
             "type": "bar",
             "orientation": "h",
             "name": heading(name),
-            "y": list(range(len(shown))),
-            "x": [_number(row[name]) for row in shown],
-            "hovertext": [f"{_text(row[chart.x])}: {heading(name)}" for row in shown],
+            "y": list(range(len(first))),
+            "x": [scale.of(row[name]) for row in first],
+            "hovertext": [f"{_text(row[chart.x])}: {heading(name)} {scale.text(row[name])}" for row in first],
+            "hoverinfo": "text",
         }
         for name in chart.y
     ]
-    rank = {"tickmode": "array", "tickvals": list(range(len(shown))), "ticktext": labels, "autorange": "reversed"}
-    height = 90 + _ROW_HEIGHT * max(len(shown), 2)
-    return data, {"xaxis": _numbers(chart), "yaxis": rank | {"automargin": True}, "height": height}
+    rank = {"tickmode": "array", "tickvals": list(range(len(first))), "ticktext": labels, "autorange": "reversed"}
+    height = 90 + _ROW_HEIGHT * max(len(first), 2)
+    return data, {"xaxis": scale.axis(), "yaxis": rank | {"automargin": True}, "height": height}
 
 
 def _columns(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     by = _series(chart, rows)
+    scale = _Scale(chart, rows)
     data = [
         {
             "type": "bar",
             "name": _label(name),
             "x": [_text(row[chart.x]) for row in part],
-            "y": [_number(row[column]) for row in part],
+            "y": [scale.of(row[column]) for row in part],
+            "hovertext": [scale.text(row[column]) for row in part],
+            "hoverinfo": "x+text+name",
         }
         for name, column, part in by
     ]
-    return data, {"xaxis": {"type": "category", "title": {"text": heading(chart.x)}}, "yaxis": _numbers(chart)}
+    # In the order of the rows: by itself plotly.js appends what only a later series has.
+    order = list(dict.fromkeys(_text(row[chart.x]) for row in rows))
+    across = {"type": "category", "categoryorder": "array", "categoryarray": order}
+    return data, {"xaxis": across | {"title": {"text": heading(chart.x)}}, "yaxis": scale.axis()}
 
 
 def _lines(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    scale = _Scale(chart, rows)
     data = [
         {
             "type": "scatter",
             "mode": "lines" if len(part) > 1 else "markers",
             "name": _label(name),
             "x": [row[chart.x] for row in part],
-            "y": [_number(row[column]) for row in part],
+            "y": [scale.of(row[column]) for row in part],
+            "hovertext": [scale.text(row[column]) for row in part],
+            "hoverinfo": "x+text+name",
         }
         for name, column, part in _series(chart, rows)
     ]
-    return data, {"xaxis": {}, "yaxis": _numbers(chart)}
+    return data, {"xaxis": {"type": "date"} | _around([row[chart.x] for row in rows]), "yaxis": scale.axis()}
 
 
-def _heat(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    assert chart.by is not None, "a heat map has rows"
-    across = list(dict.fromkeys(row[chart.x] for row in rows))
-    down = list(dict.fromkeys(row[chart.by] for row in rows))
-    cells = {(row[chart.x], row[chart.by]): _number(row[chart.y[0]]) for row in rows}
-    data = {
-        "type": "heatmap",
-        "x": [_text(x) for x in across],
-        "y": [_label(y) for y in down],
-        "z": [[cells.get((x, y)) for x in across] for y in down],
-        "colorbar": {"title": {"text": unit(chart.y[0])}},
-    }
-    return [data], {"xaxis": {}, "yaxis": {"type": "category", "automargin": True}}
+def _around(times: Sequence[str]) -> dict[str, Any]:
+    """The range of an axis with a single time, around which plotly.js would show milliseconds."""
+    if len(set(times)) != 1:
+        return {}
+    only = datetime.fromisoformat(times[0])
+    return {"range": [str(only - ALONE), str(only + ALONE)]}
 
 
 def _series(chart: Chart, rows: Rows) -> list[tuple[str, str, Rows]]:
@@ -110,13 +146,9 @@ def _series(chart: Chart, rows: Rows) -> list[tuple[str, str, Rows]]:
     return [(name, column, parts[name]) for name in largest]
 
 
-def _numbers(chart: Chart) -> dict[str, Any]:
-    axis: dict[str, Any] = {"title": {"text": unit(chart.y[0])}, "rangemode": "tozero", "automargin": True}
-    return axis | ({"type": "log"} if chart.log else {})
-
-
 def _names(chart: Chart) -> str:
-    return f"{', '.join(heading(name) for name in chart.y)} by {heading(chart.by or chart.x)}"
+    names = f"{', '.join(heading(name) for name in chart.y)} by {heading(chart.by or chart.x)}"
+    return names[0].upper() + names[1:]
 
 
 def _number(value: Any) -> float | None:

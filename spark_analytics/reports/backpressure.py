@@ -11,8 +11,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_analytics import units
-from spark_analytics.frames import NOTABLE, PROBLEM, Finding, Frames
+from spark_analytics.frames import Finding, Frames
+from spark_analytics.reports.steps import with_steps
 from spark_analytics.tables import Chart, Table, Tables
 
 OUTBOX_FULL: Final = "buffer_full"
@@ -84,15 +84,15 @@ def back_pressure_by_client(frames: Frames) -> DataFrame:
     )
 
 
-def back_pressure_by_hour(frames: Frames) -> DataFrame:
-    """One row per hour and listener in which a client was slow, lost messages or had some waiting.
+def back_pressure_over_time(frames: Frames) -> DataFrame:
+    """One row per step of time and listener; steps in which no client was slow are there, too.
 
     `paused_clients` is estimated. `queued` is the most that waited for one client at the end of an interval.
     """
     paused = F.col("backpressure_s") > 0
+    rows = with_steps(frames.activity, "interval_start")
     return (
-        frames.activity.where("backpressure_s > 0 or queued > 0 or dropped > 0")
-        .groupBy(F.date_trunc("hour", "interval_start").alias("hour"), "listener")
+        rows.groupBy("at", "listener")
         .agg(
             F.sum("backpressure_s").alias("backpressure_s"),
             F.approx_count_distinct(F.when(paused, F.col("client_id")), ACCURACY).alias("paused_clients"),
@@ -100,7 +100,7 @@ def back_pressure_by_hour(frames: Frames) -> DataFrame:
             F.max("queued").alias("queued"),
             F.max("queued_bytes").alias("queued_bytes"),
         )
-        .select("hour", "listener", "backpressure_s", "paused_clients", "dropped", "queued", "queued_bytes")
+        .select("at", "listener", "backpressure_s", "paused_clients", "dropped", "queued", "queued_bytes")
     )
 
 
@@ -131,59 +131,8 @@ def high_water_marks(frames: Frames) -> DataFrame:
 
 
 def findings(tables: Tables) -> list[Finding]:
-    """What was lost for want of room and how much would have done, and who was slow."""
-    clients = tables["back_pressure_by_client"]
-    return [*_lost(clients), *_slow(clients)]
-
-
-def _lost(table: DataFrame) -> list[Finding]:
-    found = []
-    for column, room, needed, had in (
-        ("dropped_outbox_full", "send buffer", "needed_outbox_bytes", "outbox_high_water_bytes"),
-        ("dropped_queue_full", "queue", "needed_queue_messages", "queue_high_water_messages"),
-    ):
-        losers = table.where(F.col(column) > 0)
-        total = losers.agg(F.count("*").alias("clients"), F.sum(column).alias("messages")).first()
-        worst = losers.orderBy(F.desc(column), "client_id").first()
-        if total is None or worst is None:
-            continue
-        show = units.size if needed.endswith("bytes") else units.count
-        unit = "" if needed.endswith("bytes") else " messages"
-        enough = (
-            f"; {show(worst[needed])}{unit} of {room} would have done, {show(worst[had])} was the most that waited"
-            if worst[needed] is not None
-            else ""
-        )
-        found.append(
-            Finding(
-                PROBLEM,
-                f"{_clients(total['clients'])} lost {units.some(total['messages'], 'message')} because the {room} was"
-                f" full; {worst['client_id']} lost {units.count(worst[column])}{enough}.",
-                "back_pressure_by_client",
-            )
-        )
-    return found
-
-
-def _slow(table: DataFrame) -> list[Finding]:
-    slow = table.where("backpressure_s > 0")
-    total = slow.agg(F.count("*").alias("clients"), F.sum("backpressure_s").alias("paused_s")).first()
-    worst = slow.orderBy(F.desc("backpressure_s"), "client_id").first()
-    if total is None or worst is None:
-        return []
-    share = f", {units.share(worst['share'])} of its time" if worst["share"] is not None else ""
-    return [
-        Finding(
-            NOTABLE,
-            f"The sockets of {_clients(total['clients'])} took no bytes for {units.seconds(total['paused_s'])}"
-            f" altogether; {worst['client_id']} for {units.seconds(worst['backpressure_s'])}{share}.",
-            "back_pressure_by_client",
-        )
-    ]
-
-
-def _clients(number: int) -> str:
-    return units.some(number, "client")
+    """None: each client that is slow or loses messages has a sentence of its own, in `trouble`."""
+    return []
 
 
 _SUMMED: Final = (
@@ -297,14 +246,14 @@ TABLES: Final = (
         one_file=False,
     ),
     Table(
-        "back_pressure_by_hour",
-        "Back-pressure by hour",
-        "One row per hour and listener in which a client was slow, lost messages or had some waiting. queued is the"
-        " most that waited for one client; clients are estimated to 2 %.",
-        back_pressure_by_hour,
-        ("-hour", "listener"),
-        Chart("lines", "hour", ("backpressure_s",), by="listener"),
-        "No client was too slow for its messages.",
+        "back_pressure_over_time",
+        "Back-pressure over time",
+        "One row per step of time and listener: for how long sockets took no bytes, of how many clients, and what"
+        " waited. queued is the most that waited for one client; clients are estimated to 2 %.",
+        back_pressure_over_time,
+        ("at", "listener"),
+        Chart("lines", "at", ("backpressure_s",), by="listener", title="Time under back-pressure, by listener"),
+        "No client moved a message.",
     ),
     Table(
         "high_water_marks",

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from spark_analytics import units
 from spark_analytics.frames import INFORMATION, NOTABLE, PROBLEM, Finding, Frames
 from spark_analytics.limits import CONNECTIONS, METRICS
-from spark_analytics.reports.load import load_by_hour, runs_of
+from spark_analytics.reports.load import load_by_hour, load_over_time, runs_of
 from spark_analytics.tables import Chart, Table, Tables
 
 ENOUGH_HOURS: Final = 3
@@ -265,6 +265,16 @@ def _broker_limits(frames: Frames) -> DataFrame:
 
 TABLES: Final = (
     Table(
+        "load_over_time",
+        "Load over time",
+        "One row per step of time, also of those in which nothing happened: messages and bytes a second on the average"
+        " of the step, from clients (received) and to them (sent), and messages dropped for connected clients.",
+        load_over_time,
+        ("at",),
+        Chart("lines", "at", ("messages_received_per_s", "messages_sent_per_s"), title="Messages a second"),
+        "No client moved a message.",
+    ),
+    Table(
         "load_by_hour",
         "Load by hour",
         "One row per hour, also of those in which nothing happened. connections is the most that were open at the end"
@@ -272,7 +282,7 @@ TABLES: Final = (
         " most that waited in all queues.",
         load_by_hour,
         ("-hour",),
-        Chart("lines", "hour", ("messages_received_per_s", "messages_sent_per_s")),
+        Chart("lines", "hour", (CONNECTIONS,), title="Most connections in each hour"),
     ),
     Table(
         "capacity",

@@ -12,14 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_analytics import units
-from spark_analytics.frames import NOTABLE, PROBLEM, Finding
+from spark_analytics.frames import NOTABLE, Finding
 from spark_analytics.reports.hours import device_hours
 from spark_analytics.reports.rates import greedy_clients, rate_anomalies, slow_clients
 from spark_analytics.reports.silence import silent_devices
 from spark_analytics.tables import Chart, Table, Tables
-
-_NAMED: Final = 3
-"""Devices that a finding names; the table has the rest."""
 
 
 def clock_jumps(events: DataFrame) -> DataFrame:
@@ -30,36 +27,8 @@ def clock_jumps(events: DataFrame) -> DataFrame:
 
 
 def findings(tables: Tables) -> list[Finding]:
-    """How many devices are in each kind of trouble, and the worst of them."""
-    kinds = (
-        (PROBLEM, "silent_devices", "fell silent", "fell silent", "silent_s"),
-        (PROBLEM, "slow_clients", "reads too slowly", "read too slowly", "worst_share"),
-        (NOTABLE, "greedy_clients", "floods the broker", "flood the broker", "median_hour"),
-        (NOTABLE, "rate_anomalies", "changed its rate", "changed their rate", "score"),
-    )
-    found = []
-    for weight, table, does, do, by in kinds:
-        worst = tables[table].groupBy("client_id").agg(F.max(F.abs(by)).alias("most"))
-        number = worst.count()
-        if number:
-            names = [row[0] for row in worst.orderBy(F.desc("most"), "client_id").limit(_NAMED).collect()]
-            sentence = f"{units.some(number, 'device')} {does if number == 1 else do}: {units.listed(names, number)}."
-            found.append(Finding(weight, sentence, table))
-    return [*found, *_still_silent(tables["silent_devices"]), *_clocks(tables["clock_jumps"])]
-
-
-def _still_silent(silent: DataFrame) -> list[Finding]:
-    connected = silent.where("silent_until is null and then = 'connected'").count()
-    if not connected:
-        return []
-    return [
-        Finding(
-            PROBLEM,
-            f"{units.some(connected, 'silent device')} {'is' if connected == 1 else 'are'} still connected and say"
-            f"{'s' if connected == 1 else ''} nothing: a program that hangs behind a library that answers.",
-            "silent_devices",
-        )
-    ]
+    """Clocks that were set; the devices are told of one by one, in `trouble`."""
+    return _clocks(tables["clock_jumps"])
 
 
 def _clocks(jumps: DataFrame) -> list[Finding]:
@@ -87,7 +56,6 @@ TABLES: Final = (
         lambda frames: device_hours(frames.activity),
         ("client_id", "hour"),
         one_file=False,
-        on_page=False,
     ),
     Table(
         "silent_devices",

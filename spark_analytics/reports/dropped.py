@@ -26,7 +26,7 @@ def drops_by_reason(frames: Frames) -> DataFrame:
     """One row per reason: messages dropped, their share of all that were, how many clients and topics, when."""
     everything = Window.partitionBy()  # over a handful of reasons
     return (
-        _all_drops(frames)
+        all_drops(frames)
         .groupBy("reason")
         .agg(
             F.sum("messages").alias("messages"),
@@ -42,7 +42,7 @@ def drops_by_reason(frames: Frames) -> DataFrame:
 def drops_by_client(frames: Frames) -> DataFrame:
     """One row per receiver and reason; messages for nobody have none and are in `drops_by_topic`."""
     return (
-        _all_drops(frames)
+        all_drops(frames)
         .where("client_id is not null")
         .groupBy("client_id", "reason")
         .agg(
@@ -57,7 +57,7 @@ def drops_by_client(frames: Frames) -> DataFrame:
 def drops_by_topic(frames: Frames) -> DataFrame:
     """One row per topic and reason, as far as the topic is known."""
     return (
-        _all_drops(frames)
+        all_drops(frames)
         .where("topic is not null")
         .groupBy("topic", "reason")
         .agg(
@@ -86,7 +86,7 @@ def findings(tables: Tables) -> list[Finding]:
     ]
 
 
-def _all_drops(frames: Frames) -> DataFrame:
+def all_drops(frames: Frames) -> DataFrame:
     """`drops`, and what sessions of schema version 1 tell, which had no such table."""
     of_sessions = (
         frames.sessions.where("schema_version < 2")

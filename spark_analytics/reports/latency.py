@@ -1,4 +1,4 @@
-"""How long messages took: quantiles by stage, QoS, hour and topic, and the slowest minutes with what happened in them.
+"""How long messages took: quantiles by stage, QoS, topic, receiver and over time.
 
 Invariant: quantiles come from added histograms, never from averaged quantiles.
 """
@@ -11,19 +11,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_analytics import units
-from spark_analytics.frames import INFORMATION, NOTABLE, Finding, Frames
+from spark_analytics.frames import INFORMATION, Finding, Frames
 from spark_analytics.reports.histograms import added, merged, quantiles
 from spark_analytics.reports.levels import LEVELS, prefixes
+from spark_analytics.reports.steps import with_steps
 from spark_analytics.tables import Chart, Table, Tables
 
-SLOWEST: Final = 20
-"""Minutes to look into; whoever has read so many looks for a cause, not for more minutes."""
+POINTS: Final = 150
+"""Points of a line; a chart has one for each stage and QoS."""
 
-MUCH_SLOWER: Final = 10
-"""A minute that is so many times slower than the whole is an incident, not noise."""
+ACCURACY: Final = 1_000
+"""Of quantiles of single messages: ranks are right to a thousandth."""
 
 TOTAL: Final = "total"
-STAGES: Final = ("route", "queue", "write", TOTAL, "acknowledge")
 
 
 def latency_by_stage(frames: Frames) -> DataFrame:
@@ -32,11 +32,11 @@ def latency_by_stage(frames: Frames) -> DataFrame:
     return quantiles(merged(frames.latency, by), by)
 
 
-def latency_by_hour(frames: Frames) -> DataFrame:
-    """One row per hour, stage and QoS; `series` names stage and QoS together."""
-    by = ("hour", "stage", "qos")
-    by_hour = quantiles(merged(frames.latency.withColumn("hour", F.date_trunc("hour", "interval_start")), by), by)
-    return by_hour.withColumn("series", F.concat_ws(" QoS ", "stage", F.col("qos").cast("string")))
+def latency_over_time(frames: Frames) -> DataFrame:
+    """One row per step of time, stage and QoS; `series` names stage and QoS together."""
+    by = ("at", "stage", "qos")
+    over_time = quantiles(merged(with_steps(frames.latency, "interval_start", POINTS), by), by)
+    return over_time.withColumn("series", F.concat_ws(" QoS ", "stage", F.col("qos").cast("string")))
 
 
 def latency_by_topic(frames: Frames, levels: int = LEVELS) -> DataFrame:
@@ -50,48 +50,29 @@ def latency_by_topic(frames: Frames, levels: int = LEVELS) -> DataFrame:
     return quantiles(added(rolled, by), by)
 
 
-def slowest_minutes(frames: Frames) -> DataFrame:
-    """The minutes with the highest p99 of the whole way, and what else happened in them.
+def latency_by_client(frames: Frames) -> DataFrame:
+    """One row per receiver: how long single messages took that were traced, until they were in its socket.
 
-    The p99 of each stage tells where the time went. `events` counts events by kind, `dropped` messages, `paused_s`
-    the seconds in which sockets took no bytes, summed over `paused_clients`. A minute holds the intervals that began
-    in it.
+    `acknowledge_p99_us` is what it took to answer, of QoS 1 and 2.
     """
-    by = ("minute", "stage")
-    by_stage = quantiles(merged(_by_minute(frames.latency), by), by)
-
-    def of(stage: str, name: str) -> str:
-        return f"max(case when stage = '{stage}' then {name} end)"
-
-    slowest = (
-        by_stage.groupBy("minute")
-        .agg(
-            F.expr(of(TOTAL, "messages")).alias("messages"),
-            F.expr(of(TOTAL, "p50_us")).alias("p50_us"),
-            F.expr(of(TOTAL, "p99_us")).alias("p99_us"),
-            F.expr(of(TOTAL, "max_us")).alias("max_us"),
-            *(F.expr(of(stage, "p99_us")).alias(f"{stage}_p99_us") for stage in STAGES if stage != TOTAL),
-        )
-        .where("p99_us is not null")
-        .orderBy(F.desc("p99_us"), F.desc("max_us"), "minute")
-        .limit(SLOWEST)
-    )
+    whole = F.col("routed_us") + F.col("queued_us") + F.col("written_us")
     return (
-        slowest.join(_events(frames.events), "minute", "left")
-        .join(_dropped(frames.drops), "minute", "left")
-        .join(_paused(frames.activity), "minute", "left")
-        .select(
-            *slowest.columns,
-            F.coalesce("events", F.create_map().cast("map<string,bigint>")).alias("events"),
-            F.coalesce("dropped", F.lit(0).cast("long")).alias("dropped"),
-            F.coalesce("paused_s", F.lit(0.0)).alias("paused_s"),
-            F.coalesce("paused_clients", F.lit(0).cast("long")).alias("paused_clients"),
+        frames.samples.where("receiver is not null and written_us is not null")
+        .groupBy(F.col("receiver").alias("client_id"))
+        .agg(
+            F.count("*").alias("messages"),
+            F.percentile_approx(whole, 0.5, ACCURACY).alias("p50_us"),
+            F.percentile_approx(whole, 0.99, ACCURACY).alias("p99_us"),
+            F.max(whole).alias("max_us"),
+            F.percentile_approx("queued_us", 0.99, ACCURACY).alias("queue_p99_us"),
+            F.percentile_approx("written_us", 0.99, ACCURACY).alias("write_p99_us"),
+            F.percentile_approx("acknowledged_us", 0.99, ACCURACY).alias("acknowledge_p99_us"),
         )
     )
 
 
 def findings(tables: Tables) -> list[Finding]:
-    """How fast the whole way is, where most of the time goes, and the slowest minute."""
+    """How fast the whole way is, and where most of the time goes."""
     stages = tables["latency_by_stage"].orderBy(F.desc("messages"), "qos").collect()  # at most stages × QoS rows
     whole = next((row for row in stages if row["stage"] == TOTAL), None)
     if whole is None:
@@ -99,7 +80,7 @@ def findings(tables: Tables) -> list[Finding]:
     parts = [row for row in stages if row["stage"] in ("route", "queue", "write") and row["qos"] == whole["qos"]]
     longest = max(parts, key=lambda row: (row["p99_us"], row["stage"]), default=None)
     where = f"; the longest stage is {longest['stage']} (p99 {_time(longest['p99_us'])})" if longest else ""
-    found = [
+    return [
         Finding(
             INFORMATION,
             f"Half of the QoS {whole['qos']} messages took at most {_time(whole['p50_us'])} from socket to socket,"
@@ -107,59 +88,10 @@ def findings(tables: Tables) -> list[Finding]:
             "latency_by_stage",
         )
     ]
-    minute = (
-        tables["slowest_minutes"]
-        .orderBy(F.desc("p99_us"), F.desc("max_us"), "minute")
-        .select("*", F.date_format("minute", "yyyy-MM-dd HH:mm").alias("text"))
-        .first()
-    )
-    if minute is not None:
-        also = [f"{units.count(number)} {kind.replace('_', ' ')}" for kind, number in sorted(minute["events"].items())]
-        if minute["dropped"]:
-            also.append(f"{units.some(minute['dropped'], 'message')} dropped")
-        if minute["paused_s"]:
-            also.append(f"{units.seconds(minute['paused_s'])} under back-pressure")
-        slower = minute["p99_us"] >= MUCH_SLOWER * max(whole["p99_us"], 1)
-        found.append(
-            Finding(
-                NOTABLE if slower else INFORMATION,
-                f"The slowest minute began at {minute['text']} UTC: 99 of 100 messages took at most"
-                f" {_time(minute['p99_us'])}. In it: {', '.join(also) or 'nothing else of note'}.",
-                "slowest_minutes",
-            )
-        )
-    return found
 
 
 def _time(microseconds: float) -> str:
     return f"{microseconds:,.0f} µs" if microseconds < 1000 else units.seconds(microseconds / 1e6)
-
-
-def _by_minute(rows: DataFrame, column: str = "interval_start") -> DataFrame:
-    return rows.withColumn("minute", F.date_trunc("minute", column))
-
-
-def _events(events: DataFrame) -> DataFrame:
-    """Events by kind; there are few kinds."""
-    return (
-        _by_minute(events, "at")
-        .groupBy("minute", "event")
-        .agg(F.count("*").alias("n"))
-        .groupBy("minute")
-        .agg(F.map_from_entries(F.sort_array(F.collect_list(F.struct("event", "n")))).alias("events"))
-    )
-
-
-def _dropped(drops: DataFrame) -> DataFrame:
-    return _by_minute(drops).groupBy("minute").agg(F.sum("messages").alias("dropped"))
-
-
-def _paused(activity: DataFrame) -> DataFrame:
-    return (
-        _by_minute(activity.where("backpressure_s > 0"))
-        .groupBy("minute")
-        .agg(F.sum("backpressure_s").alias("paused_s"), F.countDistinct("client_id").alias("paused_clients"))
-    )
 
 
 _QUANTILES_SAY: Final = (
@@ -179,13 +111,24 @@ TABLES: Final = (
         empty="No message was measured.",
     ),
     Table(
-        "latency_by_hour",
-        "How long messages take, hour by hour",
-        "One row per hour, stage and QoS. " + _QUANTILES_SAY,
-        latency_by_hour,
-        ("-hour", "stage", "qos"),
-        Chart("lines", "hour", ("p99_us",), by="series", title="p99 by hour, stage and QoS", log=True),
+        "latency_over_time",
+        "How long messages take, over time",
+        "One row per step of time, stage and QoS; steps are as long as makes few of them. " + _QUANTILES_SAY,
+        latency_over_time,
+        ("at", "stage", "qos"),
+        Chart("lines", "at", ("p99_us",), by="series", title="99 of 100 messages took at most", log=True),
         empty="No message was measured.",
+    ),
+    Table(
+        "latency_by_client",
+        "How long messages take, by receiver",
+        "One row per receiver of messages that were traced, the slowest first: from the publisher's socket to its own,"
+        " and of that in its queue; acknowledge is how long it took to answer.",
+        latency_by_client,
+        ("-p99_us", "client_id"),
+        Chart("bars", "client_id", ("p99_us",), title="99 of 100 messages took at most", log=True),
+        empty="No message was traced.",
+        one_file=False,
     ),
     Table(
         "latency_by_topic",
@@ -195,15 +138,5 @@ TABLES: Final = (
         ("level", "-p99_us", "prefix", "stage", "qos"),
         empty="No message was measured.",
         one_file=False,
-    ),
-    Table(
-        "slowest_minutes",
-        "The slowest minutes",
-        f"The {SLOWEST} minutes with the highest p99 of the whole way, which stage it was spent in, and what else"
-        " happened in them: events by kind, messages dropped, seconds in which sockets took no bytes.",
-        slowest_minutes,
-        ("-p99_us", "-max_us", "minute"),
-        Chart("bars", "minute", ("p99_us",)),
-        empty="No message was measured.",
     ),
 )

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from spark_analytics.frames import Frames
 from spark_analytics.limits import CONNECTIONS, QUEUED_BYTES
+from spark_analytics.reports.steps import every_step, with_steps
 
 RATES: Final = {
     "messages_received_per_s": "messages_received",
@@ -71,6 +72,21 @@ def load_by_hour(frames: Frames) -> DataFrame:
     )
 
 
+def load_over_time(frames: Frames) -> DataFrame:
+    """One row per step of time, also of those in which nothing moved: messages and bytes a second, and drops.
+
+    The first and the last step are as long as the others, though the dataset may begin or end within them.
+    """
+    steps = with_steps(_intervals(frames.activity), "interval_start")
+    moved = steps.groupBy("at").agg(*(F.sum(name).alias(name) for name in (*RATES.values(), "dropped")))
+    rates = [(F.coalesce(of, F.lit(0)) / F.col("step_s")).alias(name) for name, of in RATES.items()]
+    return (
+        every_step(steps)
+        .join(moved, "at", "left")
+        .select("at", "step_s", *rates, F.coalesce("dropped", F.lit(0)).alias("dropped"))
+    )
+
+
 def runs_of(frames: Frames, intervals: DataFrame | None = None) -> DataFrame:
     """One row per run of a broker: its first and last sign in the dataset, in seconds since 1970, and whether there
     is activity."""
@@ -102,7 +118,7 @@ def _intervals(activity: DataFrame) -> DataFrame:
     """All clients of a broker together: one row per run and interval."""
     return activity.groupBy("broker_id", "interval_start").agg(
         F.max("interval_s").alias("interval_s"),
-        *(F.sum(name).alias(name) for name in (*RATES.values(), QUEUED_BYTES)),
+        *(F.sum(name).alias(name) for name in (*RATES.values(), QUEUED_BYTES, "dropped")),
     )
 
 

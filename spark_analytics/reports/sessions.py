@@ -14,21 +14,13 @@ from pyspark.sql import functions as F
 from spark_analytics import units
 from spark_analytics.frames import INFORMATION, NOTABLE, PROBLEM, Finding
 from spark_analytics.reports.reconnects import UNCLEAN, duplicate_client_ids, flapping_clients, reconnect_storms
+from spark_analytics.reports.steps import with_steps
 from spark_analytics.tables import Chart, Table, Tables
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 BUCKETS_S: Final = (0.0, 1.0, 10.0, _MINUTE, 10 * _MINUTE, _HOUR, 6 * _HOUR, _DAY, 7 * _DAY)
 """About a factor of six from one to the next: from a device that publishes and leaves to one that never leaves."""
-
-STEPS_S: Final = (60, 300, 900, 3600, 6 * 3600, 86400)
-"""A chart over time takes the first of these that cuts the time into at most `POINTS`."""
-
-POINTS: Final = 500
-"""Points of a line; a chart is about so many pixels wide."""
-
-_NAMED: Final = 3
-"""Client ids that a finding names; the table has the rest."""
 
 LATE_S: Final = 5.0
 """A keep-alive that ends a connection later than this means that the broker itself was late."""
@@ -200,78 +192,24 @@ def concurrent_sessions(churn: DataFrame) -> DataFrame:
 
     Steps are as long as it takes to have few of them; without a change in it, a step has no row. Of `churn_per_minute`.
     """
-    span = churn.agg(
-        (F.max("minute").cast("long") - F.min("minute").cast("long")).alias("span_s"),
-    )
-    step_s = F.lit(STEPS_S[-1])
-    for shorter in reversed(STEPS_S[:-1]):
-        step_s = F.when(F.col("span_s") <= shorter * POINTS, shorter).otherwise(step_s)
     return (
-        churn.crossJoin(F.broadcast(span))
-        .withColumn("step_s", step_s)
-        .withColumn(
-            "at", F.timestamp_seconds(F.floor(F.col("minute").cast("long") / F.col("step_s")) * F.col("step_s"))
-        )
+        with_steps(churn, "minute")
         .groupBy("at", "listener")
         .agg(
             F.max("open_sessions").alias("open_sessions"),
             F.sum("connects").alias("connects"),
             F.sum("disconnects").alias("disconnects"),
-            F.max("step_s").cast("long").alias("step_s"),
+            F.max("step_s").alias("step_s"),
         )
         .select("at", "listener", "open_sessions", "connects", "disconnects", "step_s")
     )
 
 
 def findings(tables: Tables) -> list[Finding]:
-    """Who flaps and why, storms, how many sessions end badly, and whether the broker's keep-alive is late."""
+    """Storms, how many sessions end badly, and whether the broker's keep-alive is late."""
     return [
-        *_flapping(tables["flapping_clients"]),
-        *_fights(tables["duplicate_client_ids"]),
         *_storms(tables["reconnect_storms"]),
         *_ends(tables),
-    ]
-
-
-def _fights(duplicates: DataFrame) -> list[Finding]:
-    number = duplicates.count()
-    if not number:
-        return []
-    worst = duplicates.orderBy(F.desc("takeovers"), "client_id").limit(_NAMED).collect()
-    ids = units.listed([row["client_id"] for row in worst], number)
-    return [
-        Finding(
-            PROBLEM,
-            f"{units.some(number, 'client id')} {'is' if number == 1 else 'are'} used by several devices at a time,"
-            f" which throw each other out: {ids}.",
-            "duplicate_client_ids",
-        )
-    ]
-
-
-def _flapping(flapping: DataFrame) -> list[Finding]:
-    number = flapping.count()
-    if not number:
-        return []
-    common = (
-        flapping.groupBy("listener", "keep_alive_s", "cause")
-        .agg(F.count("*").alias("clients"))
-        .orderBy(F.desc("clients"), "listener", "keep_alive_s", "cause")
-        .first()
-    )
-    assert common is not None, "a table with rows has groups"
-    alive = "without keep-alive" if not common["keep_alive_s"] else f"with keep-alive {common['keep_alive_s']} s"
-    named = [row["client_id"] for row in flapping.orderBy("client_id").limit(3).collect()]
-    some = number - len(named)
-    names = ", ".join(named) + (f" and {units.count(some)} more" if some else "")
-    which = f"{units.count(common['clients'])} of them " if common["clients"] < number else ""
-    return [
-        Finding(
-            PROBLEM,
-            f"{units.some(number, 'device')} {'flaps' if number == 1 else 'flap'} ({names}): {which}on listener"
-            f" {common['listener']} {alive}, where {common['cause']}.",
-            "flapping_clients",
-        )
     ]
 
 
@@ -337,7 +275,6 @@ TABLES: Final = (
         " ended it; refused: connections that never were sessions; open sessions: at the end of the minute.",
         lambda frames: churn_per_minute(frames.written["sessions"], frames.events),
         ("minute", "listener"),
-        on_page=False,
     ),
     Table(
         "duplicate_client_ids",

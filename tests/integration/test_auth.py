@@ -11,12 +11,13 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from mqttlite.client import Client, ConnectRefused, DisconnectedByServer, ScramSha256
 from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.config.checks import is_open
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.limits import Limits
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.keys import Keys, derive, keys_of
 from mqttlite.security.password_file import delete_user, set_user
-from mqttlite.server import Broker, open_listeners
+from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Auth, Connack
 from mqttlite.wire.properties import Properties
@@ -113,9 +114,9 @@ async def test_a_file_that_cannot_be_read_keeps_the_broker_from_starting(tmp_pat
 
 def test_a_listener_that_asks_for_passwords_is_not_open() -> None:
     network = ListenerOptions(host="0.0.0.0")
-    assert open_listeners(Config(listeners=(network,))) == [network]
-    assert open_listeners(Config(listeners=(network,), password_file="users")) == []
-    assert open_listeners(Config(listeners=(network,), password_file="users", allow_anonymous=True)) == [network]
+    assert is_open(Config(listeners=(network,)), network)
+    assert not is_open(Config(listeners=(network,), password_file="users"), network)
+    assert is_open(Config(listeners=(network,), password_file="users", allow_anonymous=True), network)
 
 
 @pytest.mark.parametrize(("version", "code"), [(V311, 3), (V5, 0x89)])

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from mqttlite import Message
+from mqttlite.client.errors import SubscribeRefused
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.authorizer import ANYBODY
 from mqttlite.core.connection import Connection
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import INLINE_FILTERS_BYTES, ITERATION_WORK, MAX_PENDING_BYTES, Limits
 from mqttlite.local_subscription import MESSAGES_AT_ONCE, LocalSubscription
 from mqttlite.net.link import WRITE_BUFFER_BYTES
 from mqttlite.server import Broker
@@ -306,6 +308,55 @@ async def test_too_many_sessions_are_too_many(rig: Rig) -> None:
     await until(lambda: len(loop_driver_of(broker).links) == 1)
 
 
+class Guarded:
+    """An authorizer that lets nobody subscribe below `secret`."""
+
+    def role_of(self, client_id: str, username: str | None) -> int:
+        return ANYBODY
+
+    def is_open(self, topic: bytes) -> bool:
+        return True
+
+    def may_publish(self, role: int, topic: bytes) -> bool:
+        return True
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        return not topic_filter.startswith(b"secret/")
+
+
+@pytest.mark.parametrize("topic_filter", ["secret/#", "secret/" + "x" * INLINE_FILTERS_BYTES])
+async def test_a_filter_that_the_authorizer_refuses_raises(rig: Rig, topic_filter: str) -> None:
+    broker = await rig.broker()
+    core_of(broker).authorize(Guarded())
+    with pytest.raises(SubscribeRefused, match=r"not authorized \(0x87\)") as caught:
+        broker.subscribe(topic_filter, lambda message: None)
+    assert caught.value.refused == {topic_filter: 0x87}
+    await until(lambda: not loop_driver_of(broker).links)
+    broker.subscribe("open/#")
+
+
+async def test_a_subscription_begins_also_when_the_iteration_has_no_budget_left(rig: Rig) -> None:
+    broker = await rig.broker()
+    effects = core_of(broker).effects
+    effects.work = ITERATION_WORK
+    effects.pending_bytes = 2 * MAX_PENDING_BYTES
+    messages = broker.subscribe("t")
+    assert effects.work >= ITERATION_WORK
+    assert effects.pending_bytes >= 2 * MAX_PENDING_BYTES
+    await broker.publish("t", "x")
+    assert [message.payload for message in await take(messages, 1)] == [b"x"]
+
+
+async def test_an_acknowledgement_that_this_iteration_has_no_budget_for_is_handled_later(rig: Rig) -> None:
+    broker = await rig.broker()
+    messages = broker.subscribe("t", qos=1, receive_maximum=1)
+    for payload in ("1", "2"):
+        await broker.publish("t", payload, qos=1)
+    await take(messages, 1)
+    core_of(broker).effects.work = ITERATION_WORK
+    assert [message.payload for message in await take(messages, 1)] == [b"2"]
+
+
 async def test_a_broker_that_does_not_run_takes_no_subscription() -> None:
     with pytest.raises(RuntimeError, match="does not run"):
         Broker(port=0).subscribe("t")
@@ -319,7 +370,7 @@ def examples() -> list[tuple[str, str]]:
     return list(zip(programs, outputs, strict=True))
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_the_programs_of_the_guide_print_what_it_says(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     program, output = examples()[number]
     exec(compile(program, f"{GUIDE}:{number}", "exec"), {"__name__": "__main__"})
@@ -327,4 +378,4 @@ def test_the_programs_of_the_guide_print_what_it_says(number: int, capsys: pytes
 
 
 def test_every_program_of_the_guide_is_run() -> None:
-    assert len(examples()) == 3
+    assert len(examples()) == 4

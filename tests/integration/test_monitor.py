@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore
 from mqttlite.telemetry import metrics, snapshot
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.following import LEASE_S, MAX_FOLLOWED
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.snapshot import SLICE
@@ -349,20 +352,98 @@ async def test_why_without_a_delivery_log_says_how_to_keep_one(rig: Rig) -> None
     assert "[delivery_log]" in text
 
 
+class Said:
+    """Answers with the question."""
+
+    def why(self, target: str, client: str | None) -> dict[str, object]:
+        return {"sentences": [f"{target} for {client}"]}
+
+
 async def test_why_is_what_the_delivery_log_says(rig: Rig) -> None:
     broker = await rig.broker(config())
-    of(broker).why = lambda target, client: {"sentences": [f"{target} for {client}"]}
+    of(broker).answers = lambda: Said()  # type: ignore[assignment, return-value]
     _, kind, body = await get(broker, "/why?target=plant/7&client=c7")
     assert (kind, json.loads(body)) == ("application/json", {"sentences": ["plant/7 for c7"]})
     assert json.loads((await get(broker, "/why?target=plant/7"))[2])["sentences"] == ["plant/7 for None"]
+    assert json.loads((await get(broker, "/why?client=c7"))[2])["sentences"] == [" for c7"]
     assert (await get(broker, "/why"))[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "said"),
+    [
+        ("follow=a/%23/b", 400, "'a/#/b' is no topic filter"),
+        ("follow=", 400, "'' is no topic filter"),
+        ("follow=a&after=x", 400, "after is 'x'"),
+        ("follow=a&after=-1", 400, "after is '-1'"),
+    ],
+)
+async def test_what_cannot_be_followed_is_said(rig: Rig, query: str, code: int, said: str) -> None:
+    broker = await rig.broker(config())
+    status, _, text = await get(broker, f"/why?{query}")
+    assert (status, said in text) == (code, True)
+
+
+async def test_so_many_filters_can_be_followed_and_no_more(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    for number in range(MAX_FOLLOWED):
+        assert (await get(broker, f"/why?follow=t{number}"))[0] == 200
+    assert (await get(broker, "/why?follow=t0"))[0] == 200
+    status, _, text = await get(broker, "/why?follow=more")
+    assert (status, f"{MAX_FOLLOWED} filters are followed already" in text) == (503, True)
+
+
+@pytest.mark.asyncio(loop_factories=["asyncio"])
+@pytest.mark.parametrize("beside", ["nothing", "delivery log", "dataset"])
+async def test_a_filter_is_traced_while_somebody_asks_for_it(
+    rig: Rig, jump: Callable[[float], None], tmp_path: Path, beside: str
+) -> None:
+    options: dict[str, Any] = {
+        "nothing": {},
+        "delivery log": {"delivery_log": DeliveryLogOptions(topics=("other",), sampled=False)},
+        "dataset": {"telemetry": TelemetryOptions(directory=str(tmp_path), samples_per_s=0)},
+    }[beside]
+    broker = await rig.broker(config(**options))
+    for _ in range(2):  # it can begin again
+        await broker.publish("plant/7", "not traced")
+        first = json.loads((await get(broker, "/why?follow=plant/%23"))[2])
+        await broker.publish("plant/7", "traced")
+        await broker.publish("office", "not traced")
+        after = json.loads((await get(broker, f"/why?follow=plant/%23&after={first['latest']}"))[2])
+        assert [entry["topic"] for entry in after["entries"]] == ["plant/7"]
+        assert after["latest"] == first["latest"] + 1
+        found = json.loads((await get(broker, f"/why?target={after['entries'][0]['message_id']}"))[2])
+        assert found["known"]
+        jump(LEASE_S + 1)
+        await asyncio.sleep(0.01)
+        await broker.publish("plant/7", "not traced")
+        assert broker.observer is not None or core_of(broker).effects.tracer is None
+    last = json.loads((await get(broker, "/why?target=plant/7"))[2])
+    assert len(last["entries"]) == 2
+
+
+async def test_clients_are_listed_by_page_and_looked_at_one_by_one(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    for name in ("b", "a", "c/1"):
+        device = await rig.device(broker.port, name)
+    await device.subscribe("t/#", 1)
+    first = json.loads((await get(broker, "/clients?limit=2"))[2])
+    assert ([each["client_id"] for each in first["entries"]], first["cursor"]) == (["a", "b"], "c/1")
+    second = json.loads((await get(broker, "/clients?cursor=c/1"))[2])
+    assert ([each["client_id"] for each in second["entries"]], second["cursor"]) == (["c/1"], "")
+    found = json.loads((await get(broker, "/clients?contains=/"))[2])
+    assert [each["client_id"] for each in found["entries"]] == ["c/1"]
+    details = json.loads((await get(broker, "/client?id=c/1"))[2])
+    assert (details["entry"]["peer"], details["topic_filters"]) == (device.address, {"t/#": 1})
+    assert (await get(broker, "/client?id=nobody"))[::2] == (404, "There is no client 'nobody'.\n")
+    assert (await get(broker, "/clients?limit=x"))[0] == 400
 
 
 async def test_another_path_says_which_there_are(rig: Rig) -> None:
     broker = await rig.broker(config())
     code, _, text = await get(broker, "/")
     assert code == 404
-    assert "/metrics, /status, /healthz, /readyz, /why" in text
+    assert "/metrics, /status, /healthz, /readyz, /why, /clients, /client" in text
 
 
 async def test_without_prometheus_client_metrics_say_what_to_install(

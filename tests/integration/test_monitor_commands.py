@@ -7,7 +7,7 @@ import pty
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -17,16 +17,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite import monitor
-from mqttlite.cli import top
+from mqttlite.cli import top, why
 from mqttlite.cli.ask import WrongUsage, place
 from mqttlite.cli.main import main
+from mqttlite.cli.top_words import duration, size
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.capabilities import Capabilities
 from mqttlite.net.http import Options
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.wire.packets import Ack
 from tests.integration.conftest import Rig
 from tests.support.device import until
 from tests.support.inside import loop_driver_of
@@ -197,6 +200,8 @@ async def test_a_plain_port_does_not_speak_tls(rig: Rig, unused: int) -> None:
         (("health", "--url", "http://x:99999"), "'http://x:99999' is no URL"),
         (("top", "--url", "x", "-c", "broker.toml"), "--url and --config exclude each other."),
         (("why", "t", "-c", "nothing.toml"), "nothing.toml: cannot be read: No such file or directory"),
+        (("why",), "Of what? Name a message id or a topic"),
+        (("why", "t", "--follow", "t"), "--follow FILTER stands alone."),
         (("health", "--mqtt", "http://x"), "'http://x' is no URL like mqtt://localhost:1883."),
         (("health", "--mqtt", "mqtt://x:99999"), "'mqtt://x:99999' is no URL"),
         (("health", "--mqtt", "mqtt://x", "--url", "x"), "--mqtt goes with neither --url nor --config."),
@@ -256,14 +261,24 @@ async def test_they_start_without_the_broker() -> None:
 # ── why ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def delivery_log(**answers: object) -> Callable[[str, str | None], dict[str, Any]]:
-    return lambda target, client: {"known": True, "sentences": [f"{target} for {client}"], **answers}
+class Said:
+    """Answers with the question, and more."""
+
+    def __init__(self, **answers: object) -> None:
+        self._answers = answers
+
+    def why(self, target: str, client: str | None) -> dict[str, Any]:
+        return {"known": True, "sentences": [f"{target} for {client}"], **self._answers}
+
+
+def says(broker: Broker, **answers: object) -> None:
+    assert broker.monitor is not None
+    broker.monitor.answers = lambda: Said(**answers)  # type: ignore[assignment, return-value]
 
 
 async def test_why_prints_the_delivery_log_s_sentences(rig: Rig) -> None:
     broker = await watched(rig)
-    assert broker.monitor is not None
-    broker.monitor.why = delivery_log()
+    says(broker)
     result = await run("why", "plant/ü/#", "--client", "c 7", "--url", url(broker))
     assert (result.exit_code, result.stdout) == (0, "plant/ü/# for c 7\n")
     result = await run("why", "t", "--url", url(broker), "--json")
@@ -291,8 +306,7 @@ async def test_why_asks_a_real_delivery_log(rig: Rig) -> None:
 
 async def test_why_of_what_nobody_knows_is_exit_code_1(rig: Rig) -> None:
     broker = await watched(rig)
-    assert broker.monitor is not None
-    broker.monitor.why = delivery_log(known=False, sentences=["Nothing is known.", "Trace it."])
+    says(broker, known=False, sentences=["Nothing is known.", "Trace it."])
     result = await run("why", "t", "--url", url(broker))
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Nothing is known.\nTrace it.\n")
 
@@ -300,6 +314,47 @@ async def test_why_of_what_nobody_knows_is_exit_code_1(rig: Rig) -> None:
 async def test_why_without_a_delivery_log_says_how_to_keep_one(rig: Rig) -> None:
     result = await run("why", "t", "--url", url(await watched(rig)))
     assert (result.exit_code, "[delivery_log]" in result.stderr) == (1, True)
+
+
+async def test_why_follows_a_filter_without_a_delivery_log(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await watched(rig)
+    loop = asyncio.get_running_loop()
+    looks = 0
+
+    def sleep(_seconds: float) -> None:  # in the command's thread, between its questions
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise KeyboardInterrupt
+        for _ in range(20):
+            asyncio.run_coroutine_threadsafe(broker.publish("plant/7", "x"), loop).result()
+
+    monkeypatch.setattr(why.time, "sleep", sleep)
+    result = await run("why", "--follow", "plant/#", "--url", url(broker))
+    assert result.exit_code == 130
+    assert result.stderr == "Every message on plant/# is traced from now on, until Ctrl-C.\n"
+    first, second = result.stdout.splitlines()
+    assert re.match(r"20 messages on plant/7 from the broker itself, .* \(\w+-1 to \w+-20\): reached nobody: ", first)
+    assert re.match(r"20 messages on plant/7 from the broker itself, .* \(\w+-21 to \w+-40\): reached nobody: ", second)
+    looks = 1
+    result = await run("why", "--follow", "plant/#", "--url", url(broker), "--json")
+    assert [json.loads(line)["reason"] for line in result.stdout.splitlines()] == ["no_subscribers"] * 20
+
+
+async def test_why_takes_the_id_that_an_acknowledgement_has(rig: Rig) -> None:
+    listener = ListenerOptions(port=0, capabilities=Capabilities(tell_delivery=True))
+    broker = await watched(rig, listeners=(listener,), delivery_log=DeliveryLogOptions())
+    device = await rig.device(broker.port, "c3")
+    device.publish("plant/7", b"x", 1)
+    answer = await device.expect(Ack)
+    name, message_id = answer.properties.user_properties[0]
+    assert name == "message-id"
+    result = await run("why", message_id, "--url", url(broker))
+    assert (result.exit_code, "on plant/7 from c3 at " in result.stdout) == (0, True)
+    result = await run("why", "--client", "c3", "--url", url(broker))
+    assert (result.exit_code, "on plant/7 from c3 at " in result.stdout) == (0, True)
+    result = await run("why", "plant/7", "--client", "nobody", "--url", url(broker))
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
 
 
 # ── top ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -347,7 +402,7 @@ async def test_top_says_that_a_broker_is_not_ready(rig: Rig) -> None:
     ],
 )
 async def test_sizes_are_short(value: float, expected: str) -> None:
-    assert top.size(value) == expected
+    assert size(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -364,11 +419,12 @@ async def test_sizes_are_short(value: float, expected: str) -> None:
     ],
 )
 async def test_durations_are_short(seconds: float, expected: str) -> None:
-    assert top.duration(seconds) == expected
+    assert duration(seconds) == expected
 
 
 @pytest.mark.slow
-async def test_on_a_terminal_top_goes_on_until_it_is_interrupted(rig: Rig) -> None:
+@pytest.mark.parametrize(("end", "code"), [("q", 0), ("Ctrl-C", 130)])
+async def test_on_a_terminal_top_goes_on_until_it_is_ended(rig: Rig, end: str, code: int) -> None:
     broker = await watched(rig)
     ours, theirs = pty.openpty()
     process = await asyncio.create_subprocess_exec(
@@ -376,25 +432,41 @@ async def test_on_a_terminal_top_goes_on_until_it_is_interrupted(rig: Rig) -> No
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
     )
     os.close(theirs)
-    try:
-        shown = b""
+    shown = b""
+
+    async def until_shown(text: bytes) -> None:
+        nonlocal shown
         async with asyncio.timeout(30):
-            while shown.count(b"loop lag") < 3:
+            while text not in shown:
                 shown += await asyncio.to_thread(os.read, ours, 65_536)
-            assert b"0 connected" in shown
-            await rig.device(broker.port, "newcomer")
-            while b"1 connected" not in shown or b"newcomer" not in shown:
-                shown += await asyncio.to_thread(os.read, ours, 65_536)
-            await broker.stop()
-            while b"Nothing listens at" not in shown:
-                shown += await asyncio.to_thread(os.read, ours, 65_536)
-        process.send_signal(2)
+                if text not in shown:
+                    os.write(ours, b"\x0c")  # Ctrl-L: curses draws only what changed
+                    await asyncio.sleep(0.05)
+        shown = b""
+
+    try:
+        await until_shown(b"0 connected")
+        await until_shown(b"5 all")
+        device = await rig.device(broker.port, "newcomer")
+        os.write(ours, b"5")
+        await until_shown(b"All clients, page 1")
+        await until_shown(b"newcomer")
+        os.write(ours, b"\r")
+        await until_shown(f"{device.address} on front".encode())
+        os.write(ours, b"\x1b")
+        await until_shown(b"All clients, page 1")
+        await broker.stop()
+        await until_shown(b"Nothing listens at")
+        if end == "q":
+            os.write(ours, b"q")
+        else:
+            process.send_signal(2)
         async with asyncio.timeout(10):
             reading = asyncio.create_task(asyncio.to_thread(_drain, ours))
-            assert await process.wait() == 130
+            assert await process.wait() == code
             await reading
     finally:
         if process.returncode is None:
@@ -412,8 +484,14 @@ def _drain(terminal: int) -> None:
         pass
 
 
-async def test_without_rich_the_live_view_says_what_to_install(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rich.live", None)
+async def test_without_curses_the_live_view_says_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mqttlite.cli.top_live", None)
+    with pytest.raises(top.Unreachable, match="--once works without"):
+        top._live("http://127.0.0.1:1", 5.0, 1.0)
+
+
+async def test_top_prints_the_status_as_json(rig: Rig) -> None:
     broker = await watched(rig)
-    with pytest.raises(top.Unreachable, match=r"pip install 'mqttlite\[top\]'"):
-        await asyncio.to_thread(top._live, [url(broker)], 5.0, 1.0)
+    result = await run("top", "--json", "--url", url(broker))
+    assert result.exit_code == 0
+    assert set(json.loads(result.stdout)["top"]) == {"bytes", "outbox", "queue", "drops"}

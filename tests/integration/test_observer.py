@@ -250,8 +250,8 @@ async def test_the_delivery_log_answers_over_real_sockets_and_writes_nothing(rig
     await c3.published("plant/7", b"1")
     packet = await c7.expect(Publish)
     assert broker.observer is not None
-    assert broker.observer.delivery_log is not None
-    why: Callable[[str], dict[str, Any]] = broker.observer.delivery_log.why
+    assert broker.observer.answers is not None
+    why: Callable[[str], dict[str, Any]] = broker.observer.answers.why
     (sentence,) = why("plant/7")["sentences"]
     assert f"{broker.broker_id[:4]}-1 on plant/7 from c3 at " in sentence
     assert " unacknowledged for " in sentence
@@ -274,5 +274,5 @@ async def test_nobody_watches_where_nobody_asks(rig: Rig) -> None:
 
 
 def test_a_delivery_log_that_cannot_be_is_refused_with_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"^delivery_log: topics\[0\]: '#' in 'a#'"):
+    with pytest.raises(ConfigError, match=r"^delivery_log\.topics\[0\]: '#' in 'a#'"):
         parse_config({"delivery_log": {"topics": ["a#"]}})

@@ -185,7 +185,7 @@ async def test_a_stopping_broker_waits_for_no_header(rig: Rig) -> None:
     [
         ({"proxy_protocol": {}}, "trusted is empty"),
         ({"proxy_protocol": {"trusted": ["10.0.0.1/8"]}}, "has host bits set"),
-        ({"proxy_protocol": {"trust": []}}, "unknown field `trust`"),
+        ({"proxy_protocol": {"trust": []}}, "proxy_protocol.trust is unknown; did you mean trusted"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, object], says: str) -> None:

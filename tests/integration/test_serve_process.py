@@ -158,7 +158,7 @@ async def test_sighup_reads_files_again_and_says_what_needs_a_restart(certs: Pat
     log = "\n".join(served.log)
     assert f"WARNING {config}: changed, but needs a restart: listeners[0].port, limits.max_inflight" in log
     assert f"INFO    {users} was read again: 1 users" in log
-    assert f"ERROR   the configuration stays as it was: {config}: " in log
+    assert f"ERROR   the configuration stays as it was: {config}:1: " in log
     assert f"ERROR   the users stay as they were: {users}:1: " in log
     assert f"{tmp_path}/server.crt holds no PEM certificate" in log
 

@@ -142,7 +142,7 @@ def test_the_options_in_a_file() -> None:
     config = parse_config({"sys": {"interval_s": 60, "presence": False}})
     assert (config.sys.interval_s, config.sys.presence) == (60.0, False)
     assert (Config().sys.interval_s, Config().sys.presence) == (10.0, True)
-    with pytest.raises(ConfigError, match=r"sys: interval_s is 0\.01: 0\.1 at least, and finite, or 0 for never"):
+    with pytest.raises(ConfigError, match=r"sys\.interval_s is 0\.01: 0\.1 at least, and finite, or 0 for never"):
         parse_config({"sys": {"interval_s": 0.01}})
 
 

@@ -47,7 +47,7 @@ from tests.simulation.reference import (
 )
 from tests.support.memory import assert_nothing_is_held, end_everything
 from tests.support.recorder import Recorder
-from tests.support.stores import copied, loaded
+from tests.support.stores import loaded
 
 START = 1_000_000.0
 TRACE_STEPS = 40
@@ -737,7 +737,7 @@ class World:
         self.links = {}
         self.reference = before
         self.broker = self._new_broker()
-        self.broker.restore(copied(self.store.load()), self.now)
+        self.broker.restore(self.store.load(), self.now)
         self._check()
 
     def _feed_uncommitted(self, link: SimulatedLink) -> None:
@@ -787,7 +787,9 @@ class World:
             assert set(own.released.all()) == session.released
             assert own.subscriptions.keys() == session.subscriptions.keys()
             assert (own.outbox is None) == (session.conn is None)
-            assert len(own.queue) + len(own.window.resend) <= limits.max_queued_messages + limits.max_inflight
+            assert (
+                len(own.queue.deliveries) + len(own.window.resend) <= limits.max_queued_messages + limits.max_inflight
+            )
             again = sum(INFLIGHT_BYTES + each.message().memory_bytes for each in own.window.resend.values())
             waiting = sum(ENTRY_BYTES + delivery.message.memory_bytes for delivery in own.queue.deliveries)
             assert own.queued_bytes == again + waiting

@@ -98,7 +98,8 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(tmp_path: P
     hostile = '<script>alert(1)</script>,"x"'
     write_file(
         {"client_id": "a", "close_reason": "keep_alive_timeout"},
-        {"client_id": hostile, "drops": {"queue_full": 5, "expired": 1}, "dropped": 6, "bytes_sent": 9},
+        {"client_id": hostile, "drops": {"queue_full": 5, "expired": 1}, "dropped": 6, "bytes_sent": 9}
+        | {"schema_version": 1},
         {"client_id": "b", "backpressure_s": 1.5, "backpressure_count": 1},
         "rubbish",
     )
@@ -110,7 +111,11 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(tmp_path: P
     done = run("report", "--input", tmp_path / "dump", "--out", out, "--overwrite", TZ="Pacific/Kiritimati")
 
     assert done.returncode == 0, done.stderr
-    *steps, warning = done.stderr.splitlines()
+    *said, warning = done.stderr.splitlines()
+    steps = [line for line in said if line.startswith("[")]
+    assert [line for line in said if line not in steps] == [
+        line for line in done.stdout.splitlines() if line[:1] == "!"
+    ]
     tables = [table.name for report in REPORTS for table in report.TABLES]
     assert sorted(step.split()[1] for step in steps[7:-1]) == sorted(tables)
     assert warning.endswith("part-b1-000001.jsonl: 1 broken line left out")
@@ -122,7 +127,7 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(tmp_path: P
     assert (out / "diary.txt").read_text() == "mine"
     for table in tables:
         assert list((out / table / "parquet").glob("*.parquet")), table
-        assert list((out / table / "csv").glob("*.csv")), table
+        assert [path.name for path in (out / table / "csv").glob("*.csv")] == [f"{table}.csv"]
     by_client = {row["client_id"]: row for row in rows(out, "sessions")}
     assert by_client[hostile]["drops"] == "expired=1;queue_full=5"
     assert by_client["a"]["ended_at"] == "2026-11-21T11:00:30.250000Z"
@@ -133,6 +138,7 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(tmp_path: P
     assert "&lt;script&gt;alert(1)&lt;/script&gt;,&quot;x&quot;" in page
     assert "1 broken line left out" in page
     assert "No client flaps." in page
+    assert '<a href="sessions/csv/sessions.csv">' in page
 
 
 @pytest.mark.parametrize(

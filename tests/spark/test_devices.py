@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_analytics.frames import NOTABLE, PROBLEM
 from spark_analytics.reports import devices, overview, rates, silence
 from spark_analytics.reports.hours import device_hours
 
@@ -68,7 +67,7 @@ def silent(
     stormy = [(at(start), at(end)) for start, end in storms or []]
     found = silence.silent_devices(
         hours_of(spark, [*rows, *speaks("always", every_s=60)]),
-        overview.sessions(frame(spark, "sessions", *(sessions or [])), told),
+        overview.sessions(frame(spark, "sessions", *(sessions or [])), told, frame(spark, "activity")),
         spark.createDataFrame(stormy, "start timestamp, end timestamp"),
         told,
     )
@@ -288,26 +287,3 @@ def test_each_jump_of_a_clock_is_a_row(spark: SparkSession) -> None:
         "The broker's clock jumped 1 time, at most 1.5 min back, at 2026-11-21 11:05:00 UTC: times around it are not"
         " to be compared."
     )
-
-
-def test_a_finding_counts_devices_and_names_the_worst(spark: SparkSession) -> None:
-    def table(columns: str, *rows: tuple[Any, ...]) -> DataFrame:
-        return spark.createDataFrame(list(rows), columns)
-
-    silences = [(f"d{n}", float(n), None, "connected" if n < 2 else "connection_lost") for n in range(5)]
-    tables = {
-        "silent_devices": table("client_id string, silent_s double, silent_until timestamp, then string", *silences),
-        "slow_clients": table("client_id string, worst_share double"),
-        "greedy_clients": table("client_id string, median_hour double", ("g", 9.0)),
-        "rate_anomalies": table("client_id string, score double", ("r", 9.0), ("r", 8.0)),
-        "clock_jumps": table("at timestamp, seconds double"),
-    }
-    assert [(finding.weight, finding.sentence) for finding in devices.findings(tables)] == [
-        (PROBLEM, "5 devices fell silent: d4, d3, d2 and 2 more."),
-        (NOTABLE, "1 device floods the broker: g."),
-        (NOTABLE, "1 device changed its rate: r."),
-        (
-            PROBLEM,
-            "2 silent devices are still connected and say nothing: a program that hangs behind a library that answers.",
-        ),
-    ]

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType, TimestampType
 
 from spark_analytics.read import read
-from spark_analytics.reports import backpressure, capacity, dropped, latency, topics
+from spark_analytics.reports import backpressure, capacity, dropped, latency, minutes, overview, runs, topics
 from spark_analytics.schema import TABLES
 
 from .made import written
@@ -74,13 +74,14 @@ def test_reports_say_what_they_said(spark: SparkSession, dataset: str) -> None:
 
 def reported(spark: SparkSession, dataset: str) -> dict[str, list[Any]]:
     """Every table of the reports about traffic and load, null left out, and all that they find."""
-    reports = (topics, backpressure, dropped, latency, capacity)
+    reports = (topics, backpressure, dropped, latency, capacity, runs, overview, minutes)
     frames = read(spark, str(GOLDEN / dataset), limits={"connections": 4}).frames
     tables = [table for report in reports for table in report.TABLES]
     frames_of = written(spark, frames, tables)
     said: dict[str, list[Any]] = {}
     for table in tables:
-        frame = frames_of[table.name].orderBy(*table.sorted_by())
+        frame = frames_of[table.name]
+        frame = frame.orderBy(*table.sorted_by()) if table.order else frame
         rows = frame.select(functions.to_json(functions.struct(*frame.columns), {"timestampFormat": _TIME}))
         said[table.name] = [json.loads(text) for (text,) in rows.collect()]
     said["findings"] = [finding.sentence for report in reports for finding in report.findings(frames_of)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession, functions
 
-from spark_analytics.frames import INFORMATION, NOTABLE
+from spark_analytics.frames import INFORMATION
 from spark_analytics.reports import histograms
 from spark_analytics.reports import latency as report
 
@@ -108,8 +108,8 @@ def test_stages_and_qos_are_told_apart_and_empty_histograms_tell_nothing(spark: 
     )
     expect(
         spark,
-        report.latency_by_hour(frames),
-        "hour timestamp, series string, " + columns,
+        report.latency_over_time(frames),
+        "at timestamp, series string, " + columns,
         ("11:00:00", "route QoS 0", "route", 0, 3, 2, 3, 3, 2.0),
         ("12:00:00", "route QoS 0", "route", 0, 1, 4, 4, 4, 4.0),
         ("11:00:00", "route QoS 1", "route", 1, 1, 9, 9, 9, 9.0),
@@ -136,51 +136,28 @@ def test_topics_are_merged_under_their_prefixes(spark: SparkSession) -> None:
     )
 
 
-def test_the_slowest_minute_tells_what_else_happened_in_it(spark: SparkSession) -> None:
+def test_receivers_have_the_quantiles_of_their_own_messages(spark: SparkSession) -> None:
+    taken = {"receiver": "viewer", "routed_us": 10, "queued_us": 0, "written_us": 5, "acknowledged_us": 300}
     frames = make(
         spark,
-        latency=[
-            histogram([5] * 9),
-            histogram([30], interval_start="11:01:00", qos=1),
-            histogram([10], interval_start="11:01:50"),
-            histogram([20], interval_start="11:01:50", stage="queue"),
-            histogram([31], interval_start="11:02:00", stage="queue"),
-        ],
-        events=[
-            {"event": "connected", "at": "11:01:00"},
-            {"event": "connected", "at": "11:01:59.999999"},
-            {"event": "taken_over", "at": "11:01:59.999999"},
-            {"event": "connected", "at": "11:02:00"},
-        ],
-        drops=[{"interval_start": "11:01:20", "messages": 3}, {"interval_start": "11:01:30", "messages": 4}],
-        activity=[
-            {"interval_start": "11:01:20", "client_id": "a", "backpressure_s": 1.5},
-            {"interval_start": "11:01:30", "client_id": "a", "backpressure_s": 1.0},
-            {"interval_start": "11:01:30", "client_id": "b"},
+        samples=[
+            *({**taken, "queued_us": queued_us} for queued_us in (0, 100, 9_000)),
+            {"receiver": "other", "routed_us": 1, "queued_us": 2, "written_us": 3},
+            {"receiver": "viewer", "routed_us": 10, "reason": "queue_full"},  # dropped: it never came
+            {"receiver": None, "routed_us": 10},
         ],
     )
     expect(
         spark,
-        report.slowest_minutes(frames),
-        "minute timestamp, messages long, p50_us long, p99_us long, max_us long, route_p99_us long,"
-        " queue_p99_us long, write_p99_us long, acknowledge_p99_us long, events map<string,long>, dropped long,"
-        " paused_s double, paused_clients long",
-        ("11:01:00", 2, 10, 30, 30, None, 20, None, None, {"connected": 2, "taken_over": 1}, 7, 2.5, 1),
-        ("11:00:00", 9, 5, 5, 5, None, None, None, None, {}, 0, 0.0, 0),
+        report.latency_by_client(frames),
+        "client_id string, messages long, p50_us int, p99_us int, max_us int, queue_p99_us int, write_p99_us int,"
+        " acknowledge_p99_us int".replace(" int", " long"),
+        ("viewer", 3, 115, 9015, 9015, 9000, 5, 300),
+        ("other", 1, 6, 6, 6, 2, 3, None),
     )
 
 
-def test_only_so_many_minutes_are_looked_into(spark: SparkSession) -> None:
-    frames = make(
-        spark,
-        latency=[histogram([minute], interval_start=f"11:{minute:02}:00") for minute in range(report.SLOWEST + 1)],
-    )
-    found = report.slowest_minutes(frames).agg(functions.count("*"), functions.min("p99_us")).first()
-    assert found is not None
-    assert tuple(found) == (report.SLOWEST, 1)
-
-
-def test_findings_tell_how_fast_it_is_and_when_it_was_not(spark: SparkSession) -> None:
+def test_a_finding_tells_how_fast_it_is(spark: SparkSession) -> None:
     frames = make(
         spark,
         latency=[
@@ -189,9 +166,6 @@ def test_findings_tell_how_fast_it_is_and_when_it_was_not(spark: SparkSession) -
             histogram([2] * 1000, stage="route"),
             histogram([1_015_808], interval_start="11:07:00"),
         ],
-        events=[{"event": "backpressure_began", "at": "11:07:59"}],
-        drops=[{"interval_start": "11:07:20", "messages": 3}],
-        activity=[{"interval_start": "11:07:20", "backpressure_s": 90.0}],
     )
     found = report.findings(written(spark, frames, report.TABLES))
     assert [(finding.weight, finding.sentence) for finding in found] == [
@@ -199,11 +173,6 @@ def test_findings_tell_how_fast_it_is_and_when_it_was_not(spark: SparkSession) -
             INFORMATION,
             "Half of the QoS 0 messages took at most 20 µs from socket to socket, 99 of 100 at most 20 µs, the slowest"
             " 1.0 s; the longest stage is write (p99 15 µs).",
-        ),
-        (
-            NOTABLE,
-            "The slowest minute began at 2026-11-21 11:07 UTC: 99 of 100 messages took at most 1.0 s. In it: 1"
-            " backpressure began, 3 messages dropped, 1.5 min under back-pressure.",
         ),
     ]
 

@@ -16,7 +16,9 @@ import pytest
 from spark_analytics import units
 from spark_analytics.frames import INFORMATION, PROBLEM, Finding
 from spark_analytics.page.charts import RANKED, SERIES, figure
-from spark_analytics.page.html import Cell, Section, page
+from spark_analytics.page.html import FOLDED, Cell, Content, Head, Section, page
+from spark_analytics.registry import REPORTS
+from spark_analytics.sections import SECTIONS
 from spark_analytics.tables import Chart
 
 HOSTILE = """</script><script>alert('1')</script>"&\u202e"""
@@ -63,22 +65,31 @@ def bars(*labels: str, values: tuple[float, ...] = ()) -> dict[str, Any]:
     return figure(Chart("bars", "client_id", ("bytes",)), rows)
 
 
+def content(*sections: Section, clients: dict[str, Any] | None = None) -> Content:
+    return Content({"Traffic": sections}, clients or {})
+
+
 def test_what_a_client_says_is_text_wherever_it_stands() -> None:
-    html = page(
-        HOSTILE,
-        [Finding(PROBLEM, HOSTILE, "traffic")],
-        [(HOSTILE, HOSTILE)],
-        [HOSTILE],
-        [section(title=HOSTILE, figure=bars(HOSTILE), rows=[[Cell(HOSTILE * 3), Cell("1", 1.0)]])],
+    cells = [Cell(HOSTILE * 3, client_id=HOSTILE), Cell("1", 1.0)]
+    hostile = section(title=HOSTILE, figure=bars(HOSTILE), rows=[cells])
+    finding = Finding(PROBLEM, HOSTILE, "traffic", HOSTILE)
+    said = [HOSTILE]
+    head = Head(
+        HOSTILE, HOSTILE, verdict=said, tiles=[(HOSTILE, HOSTILE)], findings=[finding], notes=said, warnings=said
     )
+    html = page(head, content(hostile, clients={HOSTILE: {"trouble": [[[HOSTILE], HOSTILE]]}}))
     scripts = Reader(html).scripts
-    assert [attributes.get("type") for attributes, _ in scripts] == ["application/json", None, None]
-    assert "alert" not in scripts[1][1] + scripts[2][1]
-    assert "'1'" not in html.replace(scripts[0][1], "").replace(scripts[1][1], "")
+    data = "application/json"
+    assert [attributes.get("type") for attributes, _ in scripts] == [data, data, None, None]
+    assert "alert" not in scripts[2][1] + scripts[3][1]
+    rest = html
+    for _, text in scripts[:3]:
+        rest = rest.replace(text, "")
+    assert "'1'" not in rest
 
 
 def test_only_the_scripts_that_are_ours_may_run() -> None:
-    html = page("today", [], [], [], [section(figure=bars("a"))])
+    html = page(Head("today"), content(section(figure=bars("a"))))
     reader = Reader(html)
     (policy,) = (
         a["content"] for tag, a in reader.tags if tag == "meta" and "content" in a and "src" in str(a["content"])
@@ -91,48 +102,77 @@ def test_only_the_scripts_that_are_ours_may_run() -> None:
 
 
 def test_the_page_needs_no_network() -> None:
-    html = page("today", [], [("sessions", "1")], [], [section(figure=bars("a"))])
+    """Links lead into the page, and to the files of the report beside it."""
+    html = page(Head("today", tiles=[("sessions", "1")]), content(section(figure=bars("a"))))
     for tag, attributes in Reader(html).tags:
         assert "src" not in attributes, tag
-        assert str(attributes.get("href", "#")).startswith("#"), tag
+        assert re.match(r"#|\w+/csv/\w+\.csv$", str(attributes.get("href", "#"))), tag
     assert "Plotly" in html
     assert "@import" not in html[: html.index("</style>")]
     assert "url(" not in html[: html.index("</style>")]
 
 
 def test_a_page_without_a_chart_does_not_carry_the_chart_library() -> None:
-    assert len(page("today", [], [], [], [section()])) < 20_000
+    assert len(page(Head("today"), content(section()))) < 30_000
 
 
 def test_both_colour_schemes_are_there() -> None:
-    assert "prefers-color-scheme: dark" in page("today", [], [], [], [section()])
+    assert "prefers-color-scheme: dark" in page(Head("today"), content(section()))
 
 
-def test_findings_come_first_and_lead_to_their_evidence() -> None:
+def test_the_verdict_comes_first_then_findings_which_lead_to_their_evidence() -> None:
     findings = [Finding(PROBLEM, "14 devices flap.", "traffic"), Finding(INFORMATION, "All is well.", "not_shown")]
-    html = page("today", findings, [("sessions", "1")], [], [section()])
-    assert html.index("14 devices flap.") < html.index("sessions") < html.index("One row per client.")
-    assert html.count("evidence") == 1
-    assert '<a href="#traffic">evidence</a>' in html
+    head = Head("today", verdict=["All is lost."], tiles=[("sessions", "1")], findings=findings)
+    html = page(head, content(section()))
+    places = [html.index(text) for text in ("All is lost.", "14 devices flap.", "One row per client.")]
+    assert places == sorted(places)
+    assert html.count(">evidence<") == 1
+    assert '<a href="#traffic">evidence<' in html
     assert '<section id="traffic">' in html
-    assert "Nothing stands out." in page("today", [], [], [], [section()])
+    assert "Nothing stands out." in page(Head("today"), content(section()))
 
 
-def test_a_table_says_how_much_of_it_is_shown() -> None:
-    assert "1 row. All of them: traffic/csv" in page("", [], [], [], [section()])
-    assert "The first 1 of 1,234 rows." in page("", [], [], [], [section(total=1234)])
+def test_a_client_with_a_view_is_linked_and_others_are_not() -> None:
+    rows = [[Cell("a/b", client_id="a/b"), Cell("1", 1.0)], [Cell("c", client_id="c"), Cell("1", 1.0)]]
+    findings = [Finding(PROBLEM, "It is slow.", "traffic", "a/b"), Finding(PROBLEM, "It too.", "traffic", "c")]
+    html = page(Head("today", findings=findings), content(section(rows=rows, total=2), clients={"a/b": {}}))
+    assert html.count('href="#client=a%2Fb"') == 2
+    assert 'href="#client=c"' not in html
+    assert '<option value="a/b">' in html
+
+
+def test_a_table_is_folded_and_says_how_much_of_it_is_shown() -> None:
+    def shown(rows: int, total: int) -> str:
+        cells = [[Cell(f"c{number}"), Cell("1", 1.0)] for number in range(rows)]
+        return page(Head(""), content(section(rows=cells, total=total)))
+
+    assert '1 row. All of them: <a href="traffic/csv/traffic.csv">' in shown(1, 1)
+    assert "The first 200 of 1,234 rows." in shown(200, 1234)
+    assert "class=folded" not in shown(FOLDED, FOLDED)
+    assert '<button type="button" aria-expanded' not in shown(FOLDED, FOLDED)
+    assert shown(FOLDED + 3, FOLDED + 3).count("class=folded") == 3
+    assert "Show 13 rows" in shown(FOLDED + 3, FOLDED + 3)
 
 
 def test_a_number_sorts_by_its_value_and_not_by_its_text() -> None:
-    html = page("", [], [], [], [section(rows=[[Cell("a"), Cell("1.5 kB", 1500.0)], [Cell("b"), Cell("")]])])
+    rows = [[Cell("a"), Cell("1.5 kB", 1500.0)], [Cell("b"), Cell("")]]
+    html = page(Head(""), content(section(rows=rows)))
     assert '<td class="number" data-v="1500">1.5 kB</td>' in html
     assert '<td class="number"></td>' in html
 
 
 def test_an_empty_table_is_a_sentence() -> None:
-    html = page("", [], [], [], [section(rows=[], total=0)])
+    html = page(Head(""), content(section(rows=[], total=0)))
     assert "Nobody came." in html
     assert "<table" not in html
+
+
+def test_each_table_is_in_one_section_or_one_that_others_are_made_of() -> None:
+    made_of = {"totals", "device_hours", "churn_per_minute", "client_activity"}
+    tables = [table.name for report in REPORTS for table in report.TABLES]
+    shown = [name for names in SECTIONS.values() for name in names]
+    assert sorted(shown) == sorted(set(tables) - made_of)
+    assert shown[-1] == "sessions", "the widest comes last"
 
 
 # ── charts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,6 +188,13 @@ def test_bars_show_the_first_rows_and_stack_their_columns() -> None:
     assert drawn["title"] == "Bytes"
 
 
+def test_columns_of_several_series_stand_in_the_order_of_the_rows() -> None:
+    ranges = [("< 10 s", "tls"), ("< 10 min", "tcp"), ("< 10 min", "tls"), ("< 1 d", "tcp")]
+    rows = [{"lasted": lasted, "listener": listener, "sessions": 1} for lasted, listener in ranges]
+    across = figure(Chart("columns", "lasted", ("sessions",), by="listener"), rows)["layout"]["xaxis"]
+    assert (across["categoryorder"], across["categoryarray"]) == ("array", ["&lt; 10 s", "&lt; 10 min", "&lt; 1 d"])
+
+
 def test_lines_are_drawn_for_the_largest_values_of_a_column() -> None:
     rows = [{"at": "2026-11-21 11:00:00", "listener": f"l{n}", "open": n} for n in range(SERIES + 3)]
     drawn = figure(Chart("lines", "at", ("open",), by="listener"), rows)
@@ -155,10 +202,58 @@ def test_lines_are_drawn_for_the_largest_values_of_a_column() -> None:
     assert drawn["data"][0]["x"] == ["2026-11-21 11:00:00"]
 
 
-def test_a_heat_map_has_a_cell_for_each_pair_and_a_hole_where_there_is_none() -> None:
-    rows = [{"hour": 1, "stage": "queue", "us": 5}, {"hour": 2, "stage": "write", "us": 7}]
-    (data,) = figure(Chart("heat", "hour", ("us",), by="stage"), rows)["data"]
-    assert (data["x"], data["y"], data["z"]) == (["1", "2"], ["queue", "write"], [[5.0, None], [None, 7.0]])
+def test_a_single_point_stands_in_minutes_and_not_in_milliseconds() -> None:
+    rows = [{"at": "2026-11-21 11:00:00", "by": name, "open": 1} for name in "ab"]
+    across = figure(Chart("lines", "at", ("open",), by="by"), rows)["layout"]["xaxis"]
+    assert across["range"] == ["2026-11-21 10:55:00", "2026-11-21 11:05:00"]
+    rows.append({"at": "2026-11-21 11:01:00", "by": "a", "open": 1})
+    assert "range" not in figure(Chart("lines", "at", ("open",), by="by"), rows)["layout"]["xaxis"]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "drawn", "named"),
+    [
+        ("backpressure_s", [0, 9720], [0, 2.7], "hours"),
+        ("backpressure_s", [90, 300], [1.5, 5], "minutes"),
+        ("duration_s", [0.25, 0.5], [250, 500], "ms"),
+        ("p99_us", [250, 1500], [250, 1500], "µs"),
+        ("p99_us", [0, 250_000], [0, 250], "ms"),
+        ("bytes_sent", [2_500_000], [2.5], "MB"),
+        ("bytes_sent_per_s", [1500, 3000], [1.5, 3], "kB a second"),
+        ("share", [0.5], [50], "%"),
+        ("messages", [5, 12_000], [5, 12_000], "messages"),
+        ("backpressure_s", [0, None], [0, None], "µs"),
+    ],
+)
+def test_axes_have_units_that_people_read(
+    column: str, values: list[float | None], drawn: list[float | None], named: str
+) -> None:
+    rows = [{"at": f"2026-11-21 11:0{n}:00", column: value} for n, value in enumerate(values)]
+    shape = figure(Chart("lines", "at", (column,)), rows)
+    assert shape["data"][0]["y"] == pytest.approx(drawn)
+    assert shape["layout"]["yaxis"]["title"]["text"] == named
+
+
+def test_a_logarithmic_axis_reads_in_units_and_has_no_spike_where_there_is_nothing() -> None:
+    rows = [{"at": f"2026-11-21 11:0{n}:00", "p99_us": value} for n, value in enumerate([0, 250, 96_000_000])]
+    shape = figure(Chart("lines", "at", ("p99_us",), log=True), rows)
+    assert shape["data"][0]["y"] == [None, 250, 96_000_000]
+    axis = shape["layout"]["yaxis"]
+    assert axis["ticktext"] == ["100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min"]
+    assert axis["tickvals"][:2] == [100, 1000]
+    assert "rangemode" not in axis
+
+
+@pytest.mark.parametrize(
+    ("kind", "smallest", "largest", "marks"),
+    [
+        ("bytes", 2e3, 3e6, ["1.0 kB", "10.0 kB", "100.0 kB", "1.0 MB", "10.0 MB"]),
+        ("messages", 5, 40, ["1", "10", "100"]),
+        ("seconds", 1e-9, 1e-9, ["1 µs"]),
+    ],
+)
+def test_marks_of_a_logarithmic_axis(kind: str, smallest: float, largest: float, marks: list[str]) -> None:
+    assert [text for _, text in units.ticks(kind, smallest, largest)] == marks
 
 
 def test_numbers_that_are_none_are_no_json_that_a_browser_refuses() -> None:
@@ -172,7 +267,8 @@ def test_a_long_client_id_is_cut_in_the_middle_and_whole_in_the_hint() -> None:
     client_id = "backend-consumer-with-a-very-long-name-17"
     drawn = bars(client_id)
     assert drawn["layout"]["yaxis"]["ticktext"] == ["backend-consumer…ery-long-name-17"]
-    assert drawn["data"][0]["hovertext"] == [f"{client_id}: bytes"]
+    assert drawn["data"][0]["hovertext"] == [f"{client_id}: bytes 1 B"]
+    assert drawn["title"] == "Bytes by client id"
 
 
 # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────

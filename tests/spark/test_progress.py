@@ -31,3 +31,14 @@ def test_a_terminal_has_one_line_with_what_is_under_way_longest() -> None:
         assert terminal.getvalue().endswith("1/2 sessions …")
     assert terminal.getvalue().endswith("\r\x1b[K")
     assert "\n" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize(("stream", "told"), [(io.StringIO(), "! slow\n"), (Terminal(), "\r\x1b[K! slow\n")])
+def test_what_is_found_meanwhile_stays_on_the_terminal(stream: io.StringIO, told: str) -> None:
+    progress = Progress(stream, 2)
+    with progress.step("sessions"):
+        before = len(stream.getvalue())
+        progress.tell("! slow")
+        said = stream.getvalue()[before:]
+        assert said.startswith(told)
+        assert said.removeprefix(told).endswith("0/2 sessions …" if stream.isatty() else "")

@@ -147,9 +147,12 @@ def test_files_that_are_still_growing_and_files_of_others_are_not_read(
     spark: SparkSession, dump: str, write_file: WriteFile
 ) -> None:
     write_file({"client_id": "a"})
+    assert read(spark, dump).growing == 0
     write_file({"client_id": "growing"}, name=".part-b1-000002.jsonl.open")
+    write_file({"client_id": "converted"}, name=".part-b1-000003.parquet.open")  # of a file that counts itself
     write_file("notes", name="README.txt")
     assert clients(spark, dump) == ["a"]
+    assert read(spark, dump).growing == 1
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_analytics.frames import PROBLEM
-from spark_analytics.reports import overview, reconnects
+from spark_analytics.reports import dropped, overview, reconnects
 from spark_analytics.reports import sessions as report
+from spark_analytics.reports.dropped import all_drops
 
-from .made import expect, frame
+from .made import at, expect, frame, make, written
 
 pytestmark = pytest.mark.slow
 
@@ -40,8 +42,16 @@ def lives(client_id: str, number: int, reason: str, *, every_s: int = 300, lasts
     ]
 
 
-def overview_of(spark: SparkSession, rows: list[Row], events: list[Row] | None = None) -> DataFrame:
-    return overview.sessions(frame(spark, "sessions", *rows), frame(spark, "events", *(events or [])))
+def overview_of(
+    spark: SparkSession,
+    rows: list[Row],
+    events: list[Row] | None = None,
+    activity: list[Row] | None = None,
+    since: datetime | None = None,
+) -> DataFrame:
+    tables = {"sessions": rows, "events": events or [], "activity": activity or []}
+    frames = [frame(spark, name, *told) for name, told in tables.items()]
+    return overview.sessions(frames[0], frames[1], frames[2], since)
 
 
 def test_the_overview_has_every_connection_in_the_order_of_its_client(spark: SparkSession) -> None:
@@ -69,35 +79,85 @@ def test_the_overview_has_every_connection_in_the_order_of_its_client(spark: Spa
         " next_connected_at timestamp",
         (1, 0, "11:05:00", 0.25, 3, 7, {"expired": 4}, 1, None, "11:06:00"),
         (2, 0, "11:07:00", 360.0, 0, 0, {}, 2, "11:05:00", "11:09:00"),
-        (3, 9, None, None, None, None, None, 3, "11:07:00", None),
-    )
-    expect(
-        spark,
-        overview.totals(found),
-        "sessions long, open_sessions long, clients long, messages_received long, messages_sent long",
-        (3, 1, 1, 3, 7),
+        (3, 9, None, None, 0, 0, None, 3, "11:07:00", None),
     )
 
 
-def test_traffic_is_summed_by_client(spark: SparkSession) -> None:
-    found = overview.traffic_by_client(
-        frame(
-            spark,
-            "sessions",
-            {"client_id": "a", "received_qos0": 1, "received_qos1": 10, "bytes_received": 500, "duration_s": 30.0},
-            {"client_id": "a", "received_qos2": 100, "sent_qos0": 2, "bytes_sent": 70, "duration_s": 12.0},
-            {"client_id": "b", "sent_qos1": 3, "sent_qos2": 4},
-        )
-    )
+def test_what_moved_is_told_while_the_broker_runs_and_after_it_crashed(spark: SparkSession) -> None:
+    """A session tells nothing of it before it has ended, and nothing at all when its broker died."""
+    crashed = {"connection_id": 1, "client_id": "a", "close_reason": "broker_crash"}
+    ended = {"connection_id": 2, "client_id": "b", "received_qos1": 50, "bytes_received": 900, "dropped": 2}
+    opened = {"event": "connected", "client_id": "c", "connection_id": 3}
+    moved = {"messages_received": 40, "messages_sent": 4, "bytes_received": 800, "bytes_sent": 80, "dropped": 1}
+    activity = [
+        {"connection_id": number, "client_id": client_id, "interval_start": time} | moved
+        for number, client_id in ((1, "a"), (2, "b"), (3, "c"), (4, "d"))
+        for time in ("11:00:00", "11:00:10")[: 1 if client_id == "b" else 2]
+    ]
+    found = overview_of(spark, [crashed, ended], [opened], activity)
+    columns = "client_id string, messages_received long, messages_sent long, bytes_received long, dropped long"
     expect(
         spark,
         found,
-        "client_id string, sessions long, connected_s double, messages_received long, messages_sent long,"
-        " bytes_received long, bytes_sent long, received_qos0 long, received_qos1 long, received_qos2 long,"
-        " sent_qos0 long, sent_qos1 long, sent_qos2 long",
-        ("a", 2, 42.0, 111, 2, 500, 70, 1, 10, 100, 2, 0, 0),
-        ("b", 1, 0.0, 0, 7, 0, 0, 0, 0, 0, 0, 3, 4),
+        columns,
+        ("a", 80, 8, 1600, 2),
+        ("b", 50, 4, 900, 2),
+        ("c", 80, 8, 1600, 2),
+        ("d", 80, 8, 1600, 2),
     )
+    drops = [{"client_id": "a", "messages": 7}, {"client_id": None, "messages": 30, "reason": "no_subscribers"}]
+    expect(
+        spark,
+        overview.totals(found, all_drops(make(spark, drops=drops))),
+        "clients long, sessions long, open_sessions long, messages_received long, messages_sent long,"
+        " bytes_received long, messages_dropped long, dropped_for_a_client long",
+        (4, 4, 2, 290, 28, 5700, 37, 7),
+    )
+
+
+def test_of_what_began_before_the_asked_time_only_that_in_it_counts(spark: SparkSession) -> None:
+    began = {"client_id": "a", "connected_at": "11:00:00", "ended_at": "12:30:00", "received_qos0": 500}
+    later = {"client_id": "a", "connected_at": "12:40:00", "ended_at": "12:45:00", "received_qos0": 3}
+    activity = [{"client_id": "a", "interval_start": "12:10:00", "messages_received": 20}]
+    found = overview_of(spark, [began, later], activity=activity, since=at("12:00:00"))
+    expect(spark, found, "connection_id long, messages_received long", (1, 20), (2, 3))
+
+
+def test_totals_and_findings_tell_the_same_number_of_drops(spark: SparkSession) -> None:
+    drops = [{"client_id": "a", "messages": 5, "reason": "queue_full"}]
+    drops += [{"client_id": None, "messages": 30, "reason": "no_subscribers"}]
+    frames = make(spark, drops=drops, sessions=[{"client_id": "a", "dropped": 5, "drops": {"queue_full": 5}}])
+    tables = written(spark, frames, [*overview.TABLES, *dropped.TABLES])
+    (told,) = tables["totals"].collect()
+    assert (told["messages_dropped"], told["dropped_for_a_client"]) == (35, 5)
+    (finding,) = dropped.findings(tables)
+    assert finding.sentence.startswith("35 messages were dropped")
+
+
+def test_without_traffic_totals_are_zero_and_not_blank(spark: SparkSession) -> None:
+    (told,) = overview.totals(overview_of(spark, []), all_drops(make(spark))).collect()
+    assert set(told.asDict().values()) == {0}
+
+
+def test_traffic_is_summed_by_client_the_busiest_first(spark: SparkSession) -> None:
+    """Whichever way it goes: a sensor that only sends is as busy as a viewer that only reads."""
+    sensor = {"client_id": "sensor", "received_qos0": 1, "received_qos1": 10, "bytes_received": 550, "bytes_sent": 50}
+    rows = [
+        sensor,
+        {"client_id": "viewer", "sent_qos1": 3, "sent_qos2": 4, "bytes_sent": 200},
+        {"client_id": "viewer", "sent_qos0": 1, "bytes_sent": 200},
+    ]
+    (table,) = [table for table in overview.TABLES if table.name == "traffic_by_client"]
+    found = overview.traffic_by_client(overview_of(spark, rows))
+    expect(
+        spark,
+        found,
+        "client_id string, sessions long, messages long, messages_received long, messages_sent long, bytes long,"
+        " share double, bytes_received long, bytes_sent long",
+        ("sensor", 1, 11, 11, 0, 600, 0.6, 550, 50),
+        ("viewer", 2, 8, 0, 8, 400, 0.4, 0, 400),
+    )
+    assert [row["client_id"] for row in found.orderBy(*table.sorted_by()).collect()] == ["sensor", "viewer"]
 
 
 def test_durations_are_quantiles_by_listener_and_protocol(spark: SparkSession) -> None:
@@ -308,16 +368,6 @@ def test_a_storm_is_much_of_the_fleet_coming_back_at_once(spark: SparkSession) -
     assert finding.sentence.startswith(
         "1 reconnect storm: in the largest, on 2026-11-21 12:00 UTC, 20 clients came back"
     )
-
-
-def test_flapping_is_told_with_where_most_of_it_is(spark: SparkSession) -> None:
-    rows = [("a", "tls-8883", 5, "x"), ("b", "tls-8883", 5, "x"), ("c", "local", 60, "y")]
-    table = spark.createDataFrame(rows, "client_id string, listener string, keep_alive_s int, cause string")
-    (finding,) = report._flapping(table)
-    assert finding.sentence == "3 devices flap (a, b, c): 2 of them on listener tls-8883 with keep-alive 5 s, where x."
-    (finding,) = report._flapping(table.where("client_id = 'c'"))
-    assert finding.sentence == "1 device flaps (c): on listener local with keep-alive 60 s, where y."
-    assert not report._flapping(table.limit(0))
 
 
 def test_endings_without_a_goodbye_and_late_keep_alives_are_told(spark: SparkSession) -> None:

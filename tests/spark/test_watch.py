@@ -65,13 +65,14 @@ class Folder:
 
         watch(self._spark, str(self.source), str(self.out), None, report or self.reported.extend, once=True)
 
+    def lines(self, status: str) -> list[Row]:
+        """Of the files."""
+        paths = sorted((self.out / "findings").glob("*.jsonl"))
+        rows = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+        return [row for row in rows if row["status"] == status]
+
     def found(self) -> list[tuple[str, str | None, str]]:
-        rows = [
-            json.loads(line)
-            for path in sorted((self.out / "findings").glob("*.jsonl"))
-            for line in path.read_text().splitlines()
-        ]
-        return sorted((row["kind"], row["client_id"] or "", row["start"]) for row in rows)
+        return sorted((row["kind"], row["client_id"] or "", row["start"]) for row in self.lines("began"))
 
 
 @pytest.fixture
@@ -95,8 +96,36 @@ def test_a_finding_is_told_once_however_often_the_watch_starts_again(folder: Fol
     folder.add("events", event(60, "other"))
     folder.watch()
     assert folder.found() == once
-    assert [(row["kind"], row["number"], row["end"]) for row in folder.reported] == [("flapping", 6, at(5))]
-    assert folder.reported[0]["sentence"] == "flapper connected 6 times in 5 minutes"
+    told = [(row["id"], row["status"], row["number"], row["end"], row["sentence"]) for row in folder.reported]
+    identity = f"flapping/flapper/{at(0)}"
+    assert told == [
+        (identity, "began", 6, at(5), "flapper connected 6 times in 5 minutes"),
+        (identity, "ended", 6, at(5), "flapper connected 6 times in 5 min; it is steady again"),
+    ]
+
+
+def test_a_trouble_that_lasts_is_told_when_it_begins_and_ends_and_counted_between(folder: Folder) -> None:
+    """Also if the watch ends and starts again meanwhile."""
+    for first in (1, 6, 21):  # five minutes, the next, and a quarter of an hour later
+        folder.add("events", *connects("flapper", first))
+    folder.add("events", event(36, "other"))
+    folder.watch()
+    assert [row["status"] for row in folder.reported] == ["began", "goes_on", "goes_on"]
+    folder.add("events", *connects("flapper", 41), event(75, "other"))
+    folder.watch()
+    folder.add("events", event(120, "other"))
+    folder.watch()
+    identity = f"flapping/flapper/{at(0)}"
+    told = [(row["id"], row["status"], row["number"], row["end"]) for row in folder.reported]
+    assert told == [
+        (identity, "began", 6, at(5)),
+        (identity, "goes_on", 12, at(10)),
+        (identity, "goes_on", 18, at(25)),
+        (identity, "goes_on", 24, at(45)),
+        (identity, "ended", 24, at(45)),
+    ]
+    assert [len(folder.lines(status)) for status in ("began", "goes_on", "ended")] == [1, 0, 1]
+    assert folder.reported[-1]["sentence"] == "flapper connected 24 times in 45 min; it is steady again"
 
 
 def test_rows_of_a_late_file_count(folder: Folder) -> None:
@@ -152,6 +181,14 @@ def test_a_device_that_breaks_off_is_silent_and_one_that_said_goodbye_is_not(fol
     folder.watch()
     assert folder.found() == [("silent", "gone", at(0))]
     assert folder.reported[0]["sentence"] == "gone is silent; it usually publishes every 60 s"
+    folder.add("activity", activity(161, "gone"), *(activity(minute, "alive") for minute in range(160, 200)))
+    folder.watch()
+    folder.add("activity", *(activity(minute, "alive") for minute in range(200, 220)))
+    folder.watch()
+    assert folder.found() == [("silent", "gone", at(0))]
+    (over,) = folder.lines("ended")
+    assert (over["id"], over["end"]) == (f"silent/gone/{at(0)}", at(160))
+    assert over["sentence"] == "gone publishes again, after 121 min"
 
 
 def test_both_formats_and_lines_that_are_torn(folder: Folder) -> None:
@@ -260,6 +297,24 @@ def test_without_mqttlite_only_alerts_are_missing(monkeypatch: pytest.MonkeyPatc
 # ------------------------------------------------------------------------------------------------------ the command
 
 
+def test_ctrl_c_ends_it_without_a_complaint(tmp_path: Path) -> None:
+    import signal
+    import subprocess
+    import sys
+
+    (tmp_path / "dump").mkdir()
+    command = [sys.executable, "-m", "spark_analytics", "watch", "--master", "local[2]"]
+    command += ["--input", str(tmp_path / "dump"), "--out", str(tmp_path / "out")]
+    with subprocess.Popen(
+        command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "Watching; nothing to tell so far.\n"
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=400)
+    assert (process.returncode, *said) == (130, "Nothing to tell: no trouble began or ended in what was read.\n", "")
+
+
 def test_the_command_prints_what_it_finds(tmp_path: Path) -> None:
     import subprocess
     import sys
@@ -273,7 +328,12 @@ def test_the_command_prints_what_it_finds(tmp_path: Path) -> None:
         cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{at(0)}  flapping  flapper connected 6 times in 5 minutes\n"
+    assert done.stdout == f"{at(0)}  flapping began  flapper connected 6 times in 5 minutes\n"
+    again = subprocess.run(
+        [*command, "--input", str(folder.source), "--out", str(folder.out)],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert again.stdout == "Nothing to tell: no trouble began or ended in what was read.\n"
     done = subprocess.run(
         [*command, "--input", str(tmp_path / "nowhere"), "--out", str(folder.out)],
         cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=400, check=False,

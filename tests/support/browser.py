@@ -62,6 +62,12 @@ class Page:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
+    async def resize(self, width: int, height: int) -> None:
+        """Show it in a window of that size."""
+        await self._ask(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+
     async def listen(self) -> None:
         """Take what the browser says until cancelled."""
         async for text in self._connection:

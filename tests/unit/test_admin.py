@@ -1,5 +1,6 @@
 """What an operator does with clients, sessions and retained messages, on a core without sockets."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -151,6 +152,69 @@ def test_an_ended_session_is_gone_whether_its_client_is_connected_or_not(
     assert world.admin.client("c") is None
     assert world.broker.subscriptions == 0
     assert not world.connect("c", clean_start=False).connection.session_present
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_a_queue_is_purged_and_each_message_counted(world: Administered, connected: bool) -> None:
+    client = world.join("c", expiry=100, receive_maximum=2, auto_ack=False)
+    client.subscribe("t", qos=1)
+    for number in range(5):
+        world.publish("t", str(number), 1)
+    sent = client.messages()
+    if not connected:
+        client.lose()
+    assert await world.admin.purge_queue("c", dry_run=True) == Removal(3, True)
+    assert await world.admin.purge_queue("c", dry_run=False) == Removal(3, True)
+    found = world.admin.client("c")
+    assert found is not None
+    assert found.drops == {"purged": 3}
+    assert sent == [("t", "0"), ("t", "1")]
+    assert found.entry.queued == (0 if connected else 2), "what was sent is sent again"
+    world.publish("t", "5", 1)
+    if not connected:
+        again = world.connect("c", clean_start=False, receive_maximum=9)
+        assert [payload for _, payload in again.messages()] == ["0", "1", "5"]
+    assert await world.admin.purge_queue("nobody", dry_run=False) is None
+
+
+@pytest.mark.parametrize(("messages", "complete"), [(3, True), (4, True), (5, False)])
+async def test_one_call_purges_no_more_than_its_limit(
+    world: Administered, messages: int, complete: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "MAX_PURGED", 4)
+    monkeypatch.setattr(admin, "SLICE", 3)
+    client = world.join("c", expiry=100)
+    client.subscribe("t", qos=1)
+    client.lose()
+    for number in range(messages):
+        world.publish("t", str(number), 1)
+    expected = Removal(min(4, messages), complete)
+    assert await world.admin.purge_queue("c", dry_run=True) == expected
+    assert await world.admin.purge_queue("c", dry_run=False) == expected
+
+
+async def test_a_session_that_ends_during_a_purge_is_no_trouble(
+    world: Administered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "SLICE", 1)
+    client = world.join("c", expiry=100)
+    client.subscribe("t", qos=1)
+    client.lose()
+    for _ in range(3):
+        world.publish("t", "x", 1)
+    purge = asyncio.create_task(world.admin.purge_queue("c", dry_run=False))
+    await asyncio.sleep(0)
+    world.admin.end_session("c")
+    removed = await purge
+    assert removed is not None
+    assert removed.messages == 1
+
+
+async def test_clients_are_found_by_a_part_of_their_names(world: Administered) -> None:
+    for name in ("sensor-1", "sensor-2", "reader"):
+        world.join(name)
+    page = await world.admin.clients(contains="sensor", limit=1)
+    assert ([each.client_id for each in page.entries], page.cursor) == (["sensor-1"], "sensor-2")
 
 
 # ── retained messages ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import click
@@ -18,6 +18,8 @@ from mqttlite.cli import pub, sub
 from mqttlite.cli.output_format import NotJson, compile_format
 from mqttlite.cli.property_options import gather_properties, read_properties
 from mqttlite.client import Message, Properties
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.server import Broker
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBREL, V31, V311
 from mqttlite.wire.packets import Ack, Connack, Connect, Disconnect, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from mqttlite.wire.reason_codes import ReasonCode
@@ -494,3 +496,38 @@ async def test_a_reader_that_leaves_ends_sub_silently() -> None:
         os.close(writing)
         assert (await program.communicate())[1] == b""
         assert program.returncode == 0
+
+
+# Unix sockets
+
+
+async def test_pub_and_sub_speak_over_a_unix_socket(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sock")
+    async with Broker(Config(listeners=(ListenerOptions(path=path),))):
+        arguments = ["--unix", path, "-t", "a", "-m", "hello", "-r", "-q", "1"]
+        published = await asyncio.to_thread(CliRunner().invoke, pub.command, arguments)
+        assert (published.exit_code, published.output) == (0, "")
+        arguments = ["--unix", path, "-t", "a", "-C", "1"]
+        printed = await asyncio.to_thread(CliRunner().invoke, sub.command, arguments)
+        assert (printed.exit_code, printed.output) == (0, "hello\n")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, "There is no Unix socket {path}; does a broker run with 'mqttlite serve --socket {path}'?"),
+        (lambda path: path.touch(), "Nobody listens on {path}"),
+    ],
+)
+def test_a_unix_socket_that_nobody_listens_on_is_said(tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
+    path = tmp_path / "x.sock"
+    make(path)
+    result = CliRunner().invoke(pub.command, ["--unix", str(path), "-t", "a", "-m", "b"])
+    assert result.exit_code == 1
+    assert said.format(path=path) in result.stderr
+
+
+@pytest.mark.parametrize("other", [("-h", "x"), ("-p", "5"), ("-L", "mqtt://x/t")])
+def test_a_unix_socket_goes_with_no_host(other: tuple[str, str]) -> None:
+    result = CliRunner().invoke(pub.command, ["--unix", "x.sock", *other, "-t", "a", "-m", "b"])
+    assert (result.exit_code, "leave -h, -p and -L out" in result.stderr) == (2, True)

@@ -124,15 +124,17 @@ def test_what_is_no_topic_filter_is_refused(topic_filter: str) -> None:
 
 
 def test_a_payload_is_bytes_text_or_nothing() -> None:
-    assert [payload_bytes(x) for x in (b"a", "ä", None, bytearray(b"b"), memoryview(b"c"))] == [
+    assert [payload_bytes(x) for x in (b"a", "ä", None, bytearray(b"b"), memoryview(b"c"), 5, -2.5)] == [
         b"a",
         "ä".encode(),
         b"",
         b"b",
         b"c",
+        b"5",
+        b"-2.5",
     ]
-    with pytest.raises(ValueError, match="not int"):
-        payload_bytes(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="not list"):
+        payload_bytes([5])  # type: ignore[arg-type]
 
 
 # packet identifiers

@@ -8,6 +8,7 @@ from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Connack, Connect, Disconnect, Publish, Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
+from tests.support.recorder import Recorder
 
 NOT_UTF8 = b"\xff"
 IS_TEXT = Properties(payload_format_indicator=1)
@@ -98,8 +99,12 @@ def test_an_acknowledgement_tells_what_became_of_the_message() -> None:
     assert second.reason_code == 0x97
     assert second.properties.user_properties[1:] == [("delivered-to", "1"), ("queued-for", "0"), ("dropped-for", "1")]
     names = [ack.properties.user_properties[0] for ack in (first, second)]
-    assert names[0][0] == "message-id"
-    assert names[0] != names[1]
+    assert names == [("message-id", "u1"), ("message-id", "u2")], "nothing is traced"
+    world.broker.watch(Recorder((b"a",)))
+    client.publish("a", "z", 1)
+    (third,) = client.received()
+    assert isinstance(third, Ack)
+    assert third.properties.user_properties[0] == ("message-id", "1")
 
 
 @pytest.mark.parametrize("why", ["no problem information", "small packets", "3.1.1"])

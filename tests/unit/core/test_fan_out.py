@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.core.limits import CROWD, ITERATION_BYTES, ITERATION_WORK
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Subscribe, SubscriptionRequest
@@ -158,3 +158,50 @@ def test_a_publisher_that_is_disconnected_meanwhile_gets_no_acknowledgement(qos:
     world.settle()
     assert [type(packet) for packet in writer.received()] == [Disconnect]
     assert [reader.payloads() for reader in readers] == [["x"]] * RECEIVERS
+
+
+@pytest.mark.parametrize("filter_", ["t", "$share/g{}/t"])
+@pytest.mark.parametrize(("receivers", "waits"), [(CROWD, False), (CROWD + 1, True)])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_bytes_for_others_hold_back_a_message_for_many_but_not_for_few(
+    qos: int, receivers: int, waits: bool, filter_: str
+) -> None:
+    world = World()
+    readers = [world.connect(f"reader-{number}") for number in range(receivers)]
+    for number, reader in enumerate(readers):
+        reader.subscribe(filter_.format(number), qos=qos, identifier=1)
+    writer = world.connect("writer")
+    world.broker.effects.pending_bytes = ITERATION_BYTES
+    packet = encode(Publish(b"t", b"x", qos, packet_id=qos), V5)
+    world.broker.feed(writer.connection, packet, world.now)
+    assert len(world.broker.jobs) == waits
+    world.broker.effects.pending_bytes = 0
+    world.settle()
+    assert [reader.payloads() for reader in readers] == [["x"]] * receivers
+
+
+@pytest.mark.parametrize("version", [V5, V311])
+@pytest.mark.parametrize(("receivers", "passes"), [(CROWD, False), (CROWD + 1, True)])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_message_for_one_is_written_before_the_copies_of_one_for_many(
+    qos: int, receivers: int, passes: bool, version: int
+) -> None:
+    world = World()
+    readers = [world.connect(f"reader-{number}", version) for number in range(receivers)]
+    for reader in readers:
+        reader.subscribe("t", qos=qos)
+    reader = world.connect("reader")
+    reader.subscribe("one")
+    writers = [world.connect(f"writer-{number}") for number in range(2)]
+    effects = world.broker.effects
+    for writer, topic in zip(writers, (b"t", b"one"), strict=True):
+        world.broker.feed(writer.connection, encode(Publish(topic, b"x", qos, packet_id=qos), V5), world.now)
+    order = [outbox.number for outbox in effects.take_dirty()]
+    copies = [each.connection.number for each in readers]
+    answers = [writer.connection.number for writer in writers] if qos else []
+    one = reader.connection.number
+    if passes:
+        assert order == [*answers[:1], one, *answers[1:], *copies]
+    else:
+        assert order == [*copies, *answers[:1], one, *answers[1:]]
+    assert effects.take_dirty() == []

@@ -448,3 +448,19 @@ def test_what_only_an_analyst_may_publish_is_followed_on_its_own_route(qos: int,
     outcomes = [recorder.of(trace)[1:] for trace in range(1, 2 * together + 1)]
     sent = [("routed", 1), ("sent", "r", reader.connection.number, 0)]
     assert outcomes == [sent] * together + [[("routed", 0), ("dropped", NOBODY, "not_authorized")]] * together
+
+
+def test_a_tracer_that_changes_its_mind_is_asked_again() -> None:
+    world = World()
+    recorder = Recorder()
+    world.broker.watch(recorder)
+    client = world.connect("c")
+    client.publish("a", "x")
+    recorder.topics = (b"a",)
+    client.publish("a", "x")
+    assert recorder.traces == 0, "its answers are kept"
+    until_sample = world.broker.effects.until_sample
+    world.broker.ask_tracer_again()
+    assert world.broker.effects.until_sample == until_sample
+    client.publish("a", "x")
+    assert recorder.traces == 1

@@ -283,3 +283,18 @@ def test_a_session_knows_whose_it_was() -> None:
     after = world.restart()
     assert (after.session("c").username, after.session("c").version) == ("somebody", V311)
     assert (after.session("d").username, after.session("d").version) == (None, V5)
+
+
+def test_what_was_purged_does_not_come_back() -> None:
+    world = World()
+    away = world.connect("away", expiry=100, receive_maximum=1, auto_ack=False)
+    away.subscribe("t", qos=1)
+    for number in range(5):
+        world.publish("t", str(number), 1)
+    away.lose()
+    assert world.broker.purge("away", 2, world.now) == 2
+    assert world.broker.purge("nobody", 2, world.now) == 0
+    world.settle()
+    world.publish("t", "5", 1)
+    after = world.restart()
+    assert after.connect("away", clean_start=False).payloads() == ["0", "3", "4", "5"]

@@ -2,12 +2,13 @@
 
 import pytest
 
+from mqttlite.core.changes import EndSession, Enqueue, SaveSession
 from mqttlite.core.connection import CONNECTED
 from mqttlite.core.limits import ITERATION_WORK, Limits
 from mqttlite.core.reasons import SESSION_EXPIRED
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Connect, Subscribe
+from mqttlite.wire.packets import Connect, Disconnect, Subscribe
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World, request
 from tests.support.recorder import Recorder
@@ -15,6 +16,7 @@ from tests.support.stores import loaded
 
 FILTERS = 4_000
 MESSAGES = 10_000
+OWED = 2_000
 
 
 def subscribe_deeply(client: Client) -> None:
@@ -193,3 +195,85 @@ def test_two_former_sessions_of_a_client_are_taken_apart_beside_each_other() -> 
     world.settle()
     assert world.broker.subscriptions == 0
     assert publish_now(world, "a/b/c/d/e/f/1/x", "x") == 0x10
+
+
+def owed(world: World) -> Client:
+    """A durable session with many messages of a group, whose other member is away; the client's connection is lost."""
+    member = world.connect("big", expiry=100)
+    member.subscribe("$share/g/t", qos=1)
+    member.lose()
+    for number in range(OWED):
+        world.publish("t", f"{number}", 1)
+    other = world.connect("other", expiry=1_000)
+    other.subscribe("$share/g/t", qos=1)
+    other.lose()
+    return other
+
+
+def one_iteration(world: World) -> None:
+    world.broker.effects.work = 0
+    world.broker.tick(world.now)
+    world._run()
+
+
+def test_the_store_has_a_session_until_what_it_owed_is_handed_on() -> None:
+    world = World()
+    owed(world)
+    world.now += 101
+    before = len(world.changes)
+    one_iteration(world)
+    assert len(world.broker.jobs) == 1
+    changes = world.changes[before:]
+    assert [change.expires_at for change in changes if isinstance(change, SaveSession)] == [world.now]
+    assert not any(isinstance(change, EndSession) for change in changes)
+    while len(world.broker.jobs):
+        one_iteration(world)
+    assert isinstance(world.changes[-1], EndSession)
+    handed_on = [change for change in world.changes[before:-1] if isinstance(change, Enqueue)]
+    assert len(handed_on) == OWED
+    assert {change.client_id for change in handed_on} == {"other"}
+
+
+def test_a_broker_that_is_killed_while_a_session_ends_ends_it_after_its_restart() -> None:
+    world = World()
+    owed(world)
+    world.now += 101
+    one_iteration(world)
+    assert len(world.broker.jobs) == 1
+    kept = [change.delivery.message.payload for change in loaded(world.store) if isinstance(change, Enqueue)]
+    assert {*kept} == {b"%d" % number for number in range(OWED)}, "those that are not handed on are still there"
+    again = World(store=world.store, now=world.now)
+    again.advance(0)
+    assert again.broker.sessions.get("big") is None
+    assert [change.client_id for change in loaded(again.store) if isinstance(change, SaveSession)] == ["other"]
+
+
+def test_a_new_session_takes_the_place_of_one_whose_end_is_not_done_in_the_store() -> None:
+    world = World()
+    owed(world)
+    before = len(world.changes)
+    client = feed_connect(world, "big")
+    world._run()
+    assert len(world.broker.jobs) == 1
+    of_client = [type(change) for change in world.changes[before:] if isinstance(change, SaveSession | EndSession)]
+    assert of_client == [SaveSession, EndSession, SaveSession]
+    before = len(world.changes)
+    parts(world)
+    assert not any(isinstance(change, EndSession) for change in world.changes[before:])
+    assert world.broker.sessions.get("big") is client.connection.session
+
+
+def test_a_session_that_its_client_ends_with_disconnect_is_handed_on_too() -> None:
+    world = World()
+    owed(world)
+    back = world.open()
+    back.connect("big", clean_start=False, expiry=100, auto_ack=False)
+    world.broker.effects.work = 0
+    packet = encode(Disconnect(0, Properties(session_expiry_interval=0)), V5)
+    before = len(world.changes)
+    world.broker.feed(back.connection, packet, world.now)
+    world._run()
+    assert len(world.broker.jobs) == 1
+    assert not any(isinstance(change, EndSession) for change in world.changes[before:])
+    parts(world)
+    assert isinstance(world.changes[-1], EndSession)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import MEMBERS_ASKED, Limits
+from mqttlite.core.limits import DELIVERY_WORK, ITERATION_WORK, MEMBERS_ASKED, MEMBERS_PER_WORK_UNIT, Limits
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbox import Outbox
+from mqttlite.core.reasons import NO_SUBSCRIBERS
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.shared_subscription import (
@@ -22,10 +23,13 @@ from mqttlite.core.shared_subscription import (
     SHARE_POLICIES,
     SharedSubscription,
 )
+from mqttlite.core.source import THE_PROGRAM
 from mqttlite.core.subscription import Subscription
+from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
 from mqttlite.wire.constants import PUBACK, V5, V311
+from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish
-from tests.support.core_driver import Client, World
+from tests.support.core_driver import Client, World, end_iteration
 from tests.support.examples import examples
 
 JOBS = "$share/workers/jobs/+"
@@ -234,7 +238,7 @@ def sessions_of(count: int) -> list[Session]:
 
 
 def share_of(sessions: list[Session], policy: str) -> SharedSubscription:
-    share = SharedSubscription(b"$share/g/t", policy)
+    share = SharedSubscription(b"$share/g/t", policy, Effects())
     for session in sessions:
         share.add(session, Subscription(session.client_id, share.name, 1))
     return share
@@ -502,3 +506,89 @@ def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: lis
                 assert [state(each) for each in others] == sorted(state(each) for each in others)
         dispatched = [member.session for member in share.dispatch_many(3)] if policy == ROUND_ROBIN else []
         assert all(state(each) == best for each in dispatched)
+
+
+LEFT = 500
+"""What others left of the budget."""
+MANY = 5 * LEFT // 2
+
+
+def iterations_to_prepare(share: SharedSubscription, effects: Effects, messages: int) -> int:
+    iterations = 1
+    effects.work = ITERATION_WORK - LEFT
+    while not share.prepare(messages):
+        assert ITERATION_WORK <= effects.work < ITERATION_WORK + 10
+        effects.work = ITERATION_WORK - LEFT
+        iterations += 1
+    return iterations
+
+
+@pytest.mark.parametrize("messages", [1, 100])
+@pytest.mark.parametrize("policy", [ROUND_ROBIN, LEAST_INFLIGHT])
+def test_members_that_have_changed_are_looked_at_in_several_iterations(policy: str, messages: int) -> None:
+    effects = Effects()
+    share = SharedSubscription(b"$share/g/t", policy, effects)
+    sessions = [Session(f"c{number}", 100, effects, Limits()) for number in range(MANY)]
+    for session in sessions:
+        share.add(session, Subscription(session.client_id, b"$share/g/t", 1))
+    assert iterations_to_prepare(share, effects, messages) == 3, "all are away"
+    assert iterations_to_prepare(share, effects, messages) == 1
+    for number, session in enumerate(sessions):
+        session.attach(Outbox(number, effects, Limits()), 10)
+    assert iterations_to_prepare(share, effects, messages) == 3, "all are back"
+    effects.work = 0
+    tally = Tally()
+    share.accept(Message(b"t", b"x", 1), THE_PROGRAM, tally)
+    assert tally.sent == 1
+    assert effects.work <= MEMBERS_ASKED
+    assert len(share) == MANY
+
+
+def test_a_batch_is_charged_for_each_member_that_gets_a_part() -> None:
+    for policy in (ROUND_ROBIN, HASH_TOPIC):
+        world = World(share_policies={"*": policy})
+        effects = world.broker.effects
+        crowd = workers(world, 50)
+        writer = world.connect("writer")
+        end_iteration(effects)
+        packets = b"".join(encode(Publish(b"jobs/a", b"%02d" % number), V5) for number in range(50))
+        world.broker.feed(writer.connection, packets, world.now)
+        assert effects.work >= 50 * DELIVERY_WORK
+        world.settle()
+        assert sum(len(payloads(member)) for member in crowd) == 50
+
+
+def test_a_key_whose_members_are_all_away_is_charged_for_the_search() -> None:
+    effects = Effects()
+    share = SharedSubscription(b"$share/g/t", HASH_TOPIC, effects)
+    sessions = [Session(f"c{number}", 100, effects, Limits()) for number in range(1_000)]
+    for session in sessions:
+        share.add(session, Subscription(session.client_id, b"$share/g/t", 0))
+    assert share.prepare(1)
+    share.first(Message(b"t", b"x", 0))
+    assert effects.work == 1_000 // MEMBERS_PER_WORK_UNIT
+    sessions[0].attach(Outbox(0, effects, Limits()), 10)
+    assert share.first(Message(b"t", b"x", 0)).session is sessions[0]
+    assert 1_000 // MEMBERS_PER_WORK_UNIT < effects.work < 2_000 // MEMBERS_PER_WORK_UNIT
+
+
+@pytest.mark.parametrize("policy", SHARE_POLICIES)
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_group_whose_last_member_left_while_a_message_was_on_its_way_gets_nothing(qos: int, policy: str) -> None:
+    world = World(share_policies={"*": policy})
+    member = world.connect("member")
+    member.subscribe("$share/g/t", qos=qos)
+    writer = world.connect("writer")
+    writer.publish("t", "first", qos, packet_id=1)
+    end_iteration(world.broker.effects)
+    world.broker.effects.work = ITERATION_WORK - 1
+    packets = encode(Publish(b"t", b"x", qos, packet_id=2 * qos), V5)
+    world.broker.feed(writer.connection, packets, world.now)
+    assert len(world.broker.jobs) == 1
+    end_iteration(world.broker.effects)
+    world.broker.close(member.connection, world.now)
+    world.settle()
+    assert member.payloads() == ["first"]
+    assert world.broker.router.drops.by_reason == {NO_SUBSCRIBERS: 1}
+    if qos:
+        assert writer.received()[-1] == Ack(PUBACK, 2, NO_MATCHING_SUBSCRIBERS)

@@ -3,9 +3,11 @@
 import pytest
 
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.source import CLIENT, PROGRAM, Source
+from mqttlite.core.route import Route
+from mqttlite.core.source import CLIENT, PROGRAM, THE_PROGRAM, Source
 from mqttlite.core.tally import QUEUED, Tally
-from mqttlite.wire.constants import V311
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.packets import Publish
 from tests.support.core_driver import World
@@ -17,6 +19,12 @@ class Recorder:
     def __init__(self) -> None:
         self.messages: list[tuple[bytes, bytes, int]] = []
         self.kinds: list[int] = []
+
+        self.prepared: list[bool] = []
+        """What `prepare` answers before it says that all is done."""
+
+    def prepare(self, messages: int) -> bool:
+        return self.prepared.pop() if self.prepared else True
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         self.messages.append((message.topic, message.payload, message.qos))
@@ -75,3 +83,28 @@ def test_a_sink_has_each_filter_once_and_only_valid_ones() -> None:
         world.broker.bind(b"a/#/b", sink)
     with pytest.raises(KeyError):
         world.broker.unbind(b"b", sink)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_message_waits_for_a_sink_that_prepares_itself(qos: int) -> None:
+    world = World()
+    sinks = [Recorder() for _ in range(3)]
+    for sink in sinks:
+        world.broker.bind(b"a", sink)
+    sinks[1].prepared = [False, False]
+    writer = world.connect("writer")
+    packet = encode(Publish(b"a", b"x", qos, packet_id=qos), V5)
+    world.broker.feed(writer.connection, packet, world.now)
+    for _ in range(2):
+        assert [len(sink.messages) for sink in sinks] == [1, 0, 0]
+        world.broker.tick(world.now)
+    assert [len(sink.messages) for sink in sinks] == [1, 1, 1]
+
+
+def test_a_message_that_cannot_wait_does_not() -> None:
+    world = World()
+    sink = Recorder()
+    sink.prepared = [False]
+    route = Route([], [sink])
+    world.broker.router.publish(Message(b"a", b"x", 0), route, THE_PROGRAM, at_once=True)
+    assert len(sink.messages) == 1

@@ -8,6 +8,7 @@ from mqttlite.core.limits import (
     BATCH_MESSAGES,
     CHUNK_BYTES_PER_WORK_UNIT,
     CLOSE_WORK,
+    CONNECT_WORK,
     DELIVERY_WORK,
     FILL_BYTES,
     ITERATION_WORK,
@@ -217,6 +218,48 @@ def test_a_connect_above_the_budget_is_not_lost() -> None:
     assert not client.connection.accepted
     world.settle()
     assert client.connection.accepted
+
+
+def test_as_many_clients_as_the_budget_has_room_for_connect_in_one_iteration() -> None:
+    world = World()
+    world.connect("same")
+    clients = [world.open() for _ in range(1_000)]
+    end_iteration(world.broker.effects)
+    for client in clients:
+        world.broker.feed(client.connection, encode(Connect("same"), V5), world.now)
+    accepted = sum(client.connection.accepted for client in clients)
+    assert accepted <= ITERATION_WORK // (CONNECT_WORK + CLOSE_WORK) + 1
+    world.settle()
+    assert all(client.connection.accepted for client in clients)
+    assert [client.connection.state for client in clients[-2:]] == [CLOSED, CONNECTED]
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_filters_that_are_compared_with_cached_topics_are_charged(is_cached: bool) -> None:
+    world = World()
+    client = world.connect("c", expiry=100)
+    for number in range(300):
+        client.subscribe(f"t/{number}/+")
+    if is_cached:
+        world.publish("other", "")
+    effects = world.broker.effects
+    end_iteration(effects)
+    client.lose()
+    left = 300 if is_cached else 0
+    end_iteration(effects)
+    client = world.open()
+    world.broker.feed(client.connection, encode(Connect("c", clean_start=False), V5), world.now)
+    assert left <= effects.work - CONNECT_WORK < left + 100
+
+
+def test_the_shared_subscriptions_of_a_session_that_ends_are_charged() -> None:
+    world = World()
+    client = world.connect("c")
+    for number in range(100):
+        client.subscribe(f"$share/g{number}/t")
+    end_iteration(world.broker.effects)
+    world.broker.close(client.connection, world.now)
+    assert 100 <= world.broker.effects.work - CLOSE_WORK < 200
 
 
 def test_a_job_must_say_what_its_step_is() -> None:

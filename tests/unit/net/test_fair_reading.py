@@ -5,7 +5,7 @@ from typing import Any
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.limits import ITERATION_WORK, PACKET_WORK, Limits
+from mqttlite.core.limits import CONNECT_WORK, ITERATION_WORK, LEAST_SHARE, PACKET_WORK, Limits
 from mqttlite.net.link import Link
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.store.memory import MemoryStore
@@ -42,28 +42,37 @@ class Transport:
         return None
 
 
-async def test_every_client_has_its_part_of_the_budget() -> None:
-    broker = Broker(Limits())
-    driver = LoopDriver(
-        broker,
-        MemoryStore(),
-        on_connected=lambda _: None,
-        on_closed=lambda _: None,
-        on_question=lambda *_: None,
-        on_memory_short=lambda *_: None,
-    )
-    loop = asyncio.get_running_loop()
+class Bench:
+    """A broker with a loop driver, and links without sockets."""
 
-    def open_connection(_link: Link) -> Connection:
-        return broker.open(Peer(), loop.time())
+    def __init__(self) -> None:
+        self.broker = Broker(Limits())
+        self.driver = LoopDriver(
+            self.broker,
+            MemoryStore(),
+            on_connected=lambda _: None,
+            on_closed=lambda _: None,
+            on_question=lambda *_: None,
+            on_memory_short=lambda *_: None,
+        )
 
-    links = []
-    for number in range(CLIENTS):
-        link = Link("test", "tcp", broker, driver, open_connection, lambda _: None)
+    def link(self, client_id: str = "") -> Link:
+        """The link of a client; with an identifier, of one that is connected."""
+        link = Link("test", "tcp", self.broker, self.driver, self._open, lambda _: None)
         transport: Any = Transport()
         link.connection_made(transport)
-        link.data_received(encode(Connect(f"c{number}"), V5))
-        links.append(link)
+        if client_id:
+            link.data_received(encode(Connect(client_id), V5))
+        return link
+
+    def _open(self, _link: Link) -> Connection:
+        return self.broker.open(Peer(), asyncio.get_running_loop().time())
+
+
+async def test_every_client_has_its_part_of_the_budget() -> None:
+    bench = Bench()
+    driver = bench.driver
+    links = [bench.link(f"c{number}") for number in range(CLIENTS)]
     await asyncio.sleep(0)
     for link in links:
         link.data_received(encode(Pingreq(), V5) * PINGS)
@@ -78,3 +87,71 @@ async def test_every_client_has_its_part_of_the_budget() -> None:
         assert max(answers) - min(answers) <= 2 * slice_of_one, "no client has a third part before all have had one"
     assert iterations >= CLIENTS * PINGS // slice_of_one
     await driver.stop()
+
+
+async def test_clients_that_connect_do_not_stand_before_those_that_are_connected() -> None:
+    bench = Bench()
+    client = bench.link("client")
+    await asyncio.sleep(0)
+    many = ITERATION_WORK // CONNECT_WORK * 4
+    for link in [bench.link() for _ in range(many)]:
+        link.data_received(encode(Connect("same"), V5))
+    answers = client.connection.outbox.answers
+    client.data_received(encode(Pingreq(), V5))
+    assert client.connection.outbox.answers == answers, "the iteration has no room for it"
+    while client.connection.deferred:
+        await asyncio.sleep(0)
+    assert client.connection.outbox.answers == answers + 1
+    waiting = sum(link.connection.deferred for link in bench.driver.links.values() if isinstance(link, Link))
+    assert waiting > many // 2, "it was the first after the iteration in which all of them came"
+    await bench.driver.stop()
+
+
+async def test_clients_that_are_connected_leave_room_for_those_that_connect() -> None:
+    bench = Bench()
+    links = [bench.link(f"c{number}") for number in range(CLIENTS)]
+    await asyncio.sleep(0)
+    for link in links:
+        link.data_received(encode(Pingreq(), V5) * PINGS)
+    late = bench.link()
+    late.data_received(encode(Connect("late"), V5))
+    iterations = 0
+    while not late.connection.accepted:
+        await asyncio.sleep(0)
+        iterations += 1
+    assert iterations <= 3
+    assert all(link.connection.deferred for link in links)
+    await bench.driver.stop()
+
+
+async def test_a_client_that_sends_much_leaves_the_next_budget_to_those_that_are_read_before_it() -> None:
+    bench = Bench()
+    much, other = bench.link("much"), bench.link("other")
+    await asyncio.sleep(0)
+    much.data_received(encode(Pingreq(), V5) * PINGS)
+    await asyncio.sleep(0)
+    iterations = 0
+    while much.connection.deferred:
+        answers = other.connection.outbox.answers
+        other.data_received(encode(Pingreq(), V5))
+        assert other.connection.outbox.answers == answers + 1
+        await asyncio.sleep(0)
+        iterations += 1
+    assert iterations >= PINGS * PACKET_WORK // ITERATION_WORK
+    await bench.driver.stop()
+
+
+async def test_what_is_read_leaves_those_that_sent_much_before_their_share() -> None:
+    bench = Bench()
+    much = bench.link("much")
+    await asyncio.sleep(0)
+    much.data_received(encode(Pingreq(), V5) * PINGS)
+    iterations = 0
+    while much.connection.deferred:
+        answers = much.connection.outbox.answers
+        bench.broker.effects.work = 2 * ITERATION_WORK
+        await asyncio.sleep(0)
+        assert answers < much.connection.outbox.answers <= answers + LEAST_SHARE // PACKET_WORK + 1
+        iterations += 1
+    assert iterations > 1
+    await bench.driver.stop()

@@ -193,6 +193,23 @@ async def test_a_message_for_one_passes_a_message_for_many(size: int) -> None:
     assert socket.written_at[-1] <= begun + 1 < bench.iteration - 1
 
 
+async def test_long_new_messages_leave_room_for_those_that_wait() -> None:
+    bench = Bench()
+    old = [await bench.client(f"old{number}", b"old") for number in range(20)]
+    new = [await bench.client(f"new{number}", b"new") for number in range(4)]
+    publisher, _ = await bench.client("publisher")
+    await bench.settle()
+    publisher.data_received(encode(Publish(b"old", bytes(1 << 20)), V5))
+    begun = bench.iteration
+    while not all(payloads(socket) for _, socket in old):
+        bench.broker.publish(b"new", bytes(1 << 20), 0, False, 0.0)
+        bench.driver.wake()
+        await bench.pass_by()
+        assert bench.iteration < begun + 40
+    await bench.settle()
+    assert len({len(payloads(socket)) for _, socket in new}) == 1
+
+
 async def test_new_messages_leave_room_for_those_that_wait() -> None:
     bench = Bench()
     _, old = await bench.clients(MANY, b"old")

@@ -1,16 +1,20 @@
 """The frames between a socket and a link, without either: every cut of the stream, and what happens out of turn."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong
 
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
 from mqttlite.core.reasons import CloseReason
+from mqttlite.net.frame_queue import FRAME_WORK, PART_FRAMES, FrameQueue
 from mqttlite.net.link import MAX_DEFERRED_BYTES, Link
 from mqttlite.net.upgrade import Options
-from mqttlite.net.websocket import MAX_EARLY_FRAMES, PART_FRAMES, FrameTransport, WebSocket, in_frames
+from mqttlite.net.websocket import MAX_EARLY_FRAMES, FrameTransport, WebSocket, in_frames
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish
@@ -60,6 +64,7 @@ class Mqtt:
         self.received = b""
         self.awaits_connect = False
         self.failure: Exception | None = None
+        self.on_data: Callable[[], object] = lambda: None
         self.calls: list[str] = []
         self.transport: FrameTransport
         self.connection = self
@@ -74,6 +79,7 @@ class Mqtt:
         if self.failure is not None:
             raise self.failure
         self.received += data
+        self.on_data()
 
     def pause_writing(self) -> None:
         self.calls.append("pause_writing")
@@ -85,15 +91,43 @@ class Mqtt:
         self.calls.append(f"lost: {error}")
 
 
+class Budget:
+    """The work of a loop iteration. As the loop driver does, it begins a new one behind what was scheduled before."""
+
+    def __init__(self) -> None:
+        self.effects = Effects()
+        self.queue = FrameQueue(self.effects, self.wake)
+        self.worked: list[int] = []
+        """How much each iteration did that has ended."""
+        self._loop = asyncio.get_running_loop()
+        self._woken = False
+
+    def wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._end_iteration)
+
+    def _end_iteration(self) -> None:
+        self._woken = False
+        self.worked.append(self.effects.work)
+        self.effects.work = 0
+
+
 class Bench:
     """A WebSocket between the two, and the client's frames."""
 
-    def __init__(self, *, asked: bool = True) -> None:
+    def __init__(self, *, asked: bool = True, budget: "Budget | None" = None) -> None:
+        self.budget = budget or Budget()
         self.socket = Socket()
         self.mqtt = Mqtt()
         self.ended: list[bool] = []
         self.web = WebSocket(
-            cast(Link, self.mqtt), Options(), 60, lambda _: None, lambda _, is_link: self.ended.append(is_link)
+            cast(Link, self.mqtt),
+            Options(),
+            60,
+            self.budget.queue,
+            lambda _: None,
+            lambda _, is_link: self.ended.append(is_link),
         )
         self.client = Connection(ConnectionType.CLIENT)
         self.web.connection_made(self.socket)
@@ -209,16 +243,66 @@ def numbered(count: int) -> bytes:
     return b"".join(b"\x82\x84\0\0\0\0%04d" % number for number in range(count))
 
 
-async def test_many_frames_are_decoded_in_parts_with_a_loop_iteration_between_them() -> None:
+async def test_many_frames_are_decoded_in_parts_as_far_as_an_iteration_has_room_for_them() -> None:
     bench = Bench()
-    sent = b"".join(b"%04d" % number for number in range(3 * PART_FRAMES))
-    bench.web.data_received(numbered(3 * PART_FRAMES))
-    for part in (1, 2, 3):
-        assert bench.mqtt.received == sent[: 4 * part * PART_FRAMES]
+    count = 3 * ITERATION_WORK // FRAME_WORK
+    sent = b"".join(b"%04d" % number for number in range(count))
+    bench.web.data_received(numbered(count))
+    assert bench.mqtt.received == sent[: 4 * PART_FRAMES]
+    while len(bench.mqtt.received) < 4 * count:
         await asyncio.sleep(0)
+    assert len(bench.budget.worked) >= 2
+    assert max(bench.budget.worked) < ITERATION_WORK + PART_FRAMES * FRAME_WORK
     await asyncio.sleep(0)
     bench.web.data_received(numbered(1))
     assert bench.mqtt.received == sent + b"0000"
+
+
+@pytest.mark.parametrize(("used", "is_decoded"), [(-1, True), (0, False)])
+async def test_a_frame_waits_when_others_have_used_up_the_budget(used: int, is_decoded: bool) -> None:
+    bench = Bench()
+    bench.budget.effects.work = ITERATION_WORK + used
+    bench.web.data_received(numbered(1))
+    assert (bench.mqtt.received == b"0000") == is_decoded
+    await asyncio.sleep(0)
+    assert bench.mqtt.received == b"0000", "there is a least share"
+
+
+async def test_all_web_sockets_of_a_broker_share_the_budget_in_turn() -> None:
+    budget = Budget()
+    benches = [Bench(budget=budget) for _ in range(20)]
+    count = 1_000
+    for bench in benches:
+        bench.web.data_received(numbered(count))
+    while any(len(bench.mqtt.received) < 4 * count for bench in benches):
+        decoded = [len(bench.mqtt.received) // 4 for bench in benches]
+        assert max(decoded) - min(decoded) <= PART_FRAMES
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert max(budget.worked) < ITERATION_WORK + PART_FRAMES * FRAME_WORK
+    assert len(budget.worked) >= 10
+
+
+async def test_web_sockets_leave_what_follows_them_its_share() -> None:
+    bench = Bench()
+    effects = bench.budget.effects
+    bench.web.data_received(numbered(2 * ITERATION_WORK // FRAME_WORK))
+    follows = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(lambda: follows.set_result(None))
+    bench.budget.wake()
+    left: list[int] = []
+    bench.mqtt.on_data = lambda: left.append(ITERATION_WORK - effects.work)
+    await follows
+    assert bench.budget.worked == [ITERATION_WORK - LEAST_SHARE]
+    assert min(left) < LEAST_SHARE, "it used more than it says"
+
+
+async def test_web_sockets_give_nothing_back_of_what_others_have_used() -> None:
+    bench = Bench()
+    bench.budget.effects.work = 2 * ITERATION_WORK
+    bench.web.data_received(numbered(1))
+    await asyncio.sleep(0)
+    assert bench.budget.worked == [2 * ITERATION_WORK]
 
 
 async def test_what_comes_while_frames_wait_is_decoded_behind_them_and_held_back_when_it_is_much() -> None:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.delivery_log import DeliveryLog, Options
 from mqttlite.telemetry.tracing import DeliveryOutcome, MessageTracer, Traced, TraceListener
 from mqttlite.telemetry.wall import Wall
@@ -18,13 +19,18 @@ class Scenario(TraceListener):
         self.ends: list[tuple[str | None, str, str]] = []
         self.receiver_state = ""
         self.message_tracer = MessageTracer(self, lambda: self.now, lambda _client_id, _what: self.receiver_state)
+        self._wall = Wall(self.now, wall_clock=NOON.timestamp, steady_clock=lambda: 0.0)
         self.delivery_log = DeliveryLog(
             Options(**options),
             "5f2c0123456789ab",
-            Wall(self.now, wall_clock=NOON.timestamp, steady_clock=lambda: 0.0),
+            self._wall,
             clock=lambda: self.now,
-            stopwatch=lambda: self.now,
-            mean_distance=lambda: 12.0,
+        )
+        self.filters: dict[str, list[bytes]] = {}
+        """The sessions of the broker, and their subscriptions."""
+        self.retained: dict[bytes, tuple[int, int]] = {}
+        self.answers = Answers(
+            *(self.delivery_log, self, self._wall), stopwatch=lambda: self.now, mean_distance=lambda: 12.0
         )
         self._trace = 40
 
@@ -44,8 +50,16 @@ class Scenario(TraceListener):
         self.now += seconds
 
     def why(self, target: str = "plant/7/temp", client: str | None = None) -> list[str]:
-        sentences: list[str] = self.delivery_log.why(target, client)["sentences"]
+        sentences: list[str] = self.answers.why(target, client)["sentences"]
         return sentences
+
+    # ------------------------------------------------------------------ what the broker knows
+
+    def filters_of(self, client_id: str) -> list[bytes] | None:
+        return self.filters.get(client_id)
+
+    def retained_on(self, topic: bytes) -> tuple[int, int] | None:
+        return self.retained.get(topic)
 
     # ------------------------------------------------------------------ what the follower tells
 

@@ -6,7 +6,9 @@ import re
 import msgspec
 import pytest
 
-from mqttlite.telemetry.delivery_log import ENTRY_BYTES, MAX_ANSWERED, MAX_RECEIVERS, Options
+from mqttlite.telemetry.alike import FEW
+from mqttlite.telemetry.answers import MAX_ENTRIES, MAX_LINES, SETTLED_AFTER_S
+from mqttlite.telemetry.delivery_log import ENTRY_BYTES, Options
 from mqttlite.telemetry.why import REASONS, WAITS, duration
 from tests.unit.telemetry.scenario import Scenario
 
@@ -108,8 +110,7 @@ def test_a_message_that_expired_in_its_queue() -> None:
     scenario.wait(60)
     scenario.message_tracer.on_dropped(trace, "c7", "expired", "")
     assert told(scenario) == (
-        "queued for c7 1 min 0 s (because it is not connected), then dropped: expired, because its Message Expiry"
-        " Interval was over; see Message Expiry Interval"
+        "expired in the queue of c7 after 1 min 0 s (it is not connected): its Message Expiry Interval was over"
     )
 
 
@@ -126,8 +127,8 @@ def test_a_message_that_nobody_subscribes_to() -> None:
     scenario = Scenario()
     scenario.message_tracer.on_dropped(scenario.publish(receivers=0), None, "no_subscribers", "")
     assert told(scenario) == "reached nobody: no_subscribers, because nobody subscribes to its topic"
-    assert told(scenario, client="c7").startswith("was not for c7, who had no subscription that matches")
-    assert told(scenario, client="c7").endswith("it was for nobody")
+    scenario.filters["c7"] = []
+    assert scenario.why(client="c7") == ["5f2c-41 was not for c7: it subscribes to nothing. It was for nobody."]
 
 
 def test_a_message_of_the_brokers_own() -> None:
@@ -169,10 +170,10 @@ def test_with_a_client_only_what_became_of_messages_for_it_and_from_it() -> None
     assert len(scenario.why()) == 2
     assert told(scenario, client="c7").startswith("waits for c7")
     assert len(scenario.why(client="c3")) == 2, "it published the message"
-    assert told(scenario, client="c9") == (
-        "was not for c9, who had no subscription that matches, or is not the one its shared subscription chose;"
-        " it was for c7, c8"
-    )
+    scenario.filters["c9"] = [b"x"]
+    assert scenario.why(client="c9") == [
+        "5f2c-41 was not for c9: it subscribes to x, which does not match. It was for c7, c8."
+    ]
 
 
 def test_a_message_is_found_by_its_id_its_topic_and_a_filter() -> None:
@@ -186,7 +187,7 @@ def test_a_message_is_found_by_its_id_its_topic_and_a_filter() -> None:
         ("plant/+/temp", ["5f2c-41", "5f2c-42", "5f2c-43"]),
         ("plant/8/#", ["5f2c-42"]),
     ):
-        answer = scenario.delivery_log.why(target)
+        answer = scenario.answers.why(target)
         assert [entry["message_id"] for entry in answer["entries"]] == found
         assert [sentence.split(" ")[0] for sentence in answer["sentences"]] == found
         assert answer["known"]
@@ -195,7 +196,7 @@ def test_a_message_is_found_by_its_id_its_topic_and_a_filter() -> None:
 def test_an_answer_is_json() -> None:
     scenario = Scenario()
     scenario.message_tracer.on_dropped(scenario.publish(), "c7", "queue_full", "9/9")
-    (entry,) = json.loads(msgspec.json.encode(scenario.delivery_log.why("5f2c-41")))["entries"]
+    (entry,) = json.loads(msgspec.json.encode(scenario.answers.why("5f2c-41")))["entries"]
     assert entry == {
         "message_id": "5f2c-41",
         "at": "2026-11-21T12:03:14.201000+00:00",
@@ -215,14 +216,15 @@ def test_an_answer_is_json() -> None:
 
 def test_what_is_not_followed_is_told_with_what_to_configure() -> None:
     scenario = Scenario(topics=("plant/7/#", "lab"), clients=("c7",))
+    scenario.filters["c9"] = []
     assert scenario.why("plant/9/temp", "c9") == [
         "Nothing is known of any message on plant/9/temp.",
         "Traced are the topics plant/7/#, lab; the messages from and to c7; one in 12 of all others.",
         "The delivery log goes back to 12:03:14.201.",
-        'To have every message of it traced, put topics = ["plant/9/temp"] or clients = ["c9"] below [delivery_log]'
-        " and start again.",
+        "To trace every message of it from now on, run: mqttlite why --follow 'plant/9/temp'. To trace it always, put"
+        ' topics = ["plant/9/temp"] or clients = ["c9"] below [delivery_log] and start again.',
     ]
-    assert not scenario.delivery_log.why("plant/9/temp")["known"]
+    assert not scenario.answers.why("plant/9/temp")["known"]
 
 
 def test_of_what_is_followed_nothing_is_to_be_configured() -> None:
@@ -232,7 +234,9 @@ def test_of_what_is_followed_nothing_is_to_be_configured() -> None:
         "Traced are the topics plant/#.",
         "The delivery log goes back to 12:03:14.201.",
     ]
-    assert len(Scenario(clients=("c7",)).why("x", "c7")) == 3
+    scenario = Scenario(clients=("c7",))
+    scenario.filters["c7"] = []
+    assert len(scenario.why("x", "c7")) == 3
 
 
 def test_ids_of_another_run_of_the_future_and_of_the_past_are_told_apart() -> None:
@@ -260,16 +264,6 @@ def test_what_is_no_target_is_told_so_and_not_to_be_configured(target: str) -> N
     assert not any("put topics" in sentence for sentence in rest)
 
 
-def test_of_many_messages_that_were_not_for_a_client_the_latest_are_told() -> None:
-    scenario = Scenario()
-    for _ in range(MAX_ANSWERED + 5):
-        scenario.message_tracer.on_queued(scenario.publish(), "c7", "offline", 1, 9)
-    first, *rest = scenario.why(client="c9")
-    assert first == f"The latest {MAX_ANSWERED} of {MAX_ANSWERED + 5} messages:"
-    assert len(rest) == MAX_ANSWERED
-    assert all("was not for c9" in sentence for sentence in rest)
-
-
 def test_by_chance_followed_messages_are_entered_only_where_the_options_say_so() -> None:
     for sampled, entries in ((True, 3), (False, 2)):
         scenario = Scenario(topics=("plant/#",), clients=("c7",), sampled=sampled)
@@ -284,8 +278,8 @@ def test_it_holds_so_many_outcomes(beyond: int) -> None:
     for number in range(5 + beyond):
         scenario.message_tracer.on_queued(scenario.publish(f"t{number}"), "c7", "offline", 1, 9)
     assert len(scenario.delivery_log) == min(5, 5 + beyond)
-    assert scenario.delivery_log.why("t0")["known"] == (beyond <= 0)
-    assert scenario.delivery_log.why(f"t{4 + beyond}")["known"]
+    assert scenario.answers.why("t0")["known"] == (beyond <= 0)
+    assert scenario.answers.why(f"t{4 + beyond}")["known"]
 
 
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
@@ -298,24 +292,179 @@ def test_it_holds_so_many_bytes(beyond: int) -> None:
     assert scenario.delivery_log.size_bytes == len(scenario.delivery_log) * size
 
 
-def test_an_answer_tells_the_latest_messages_and_some_of_their_receivers() -> None:
+def test_an_answer_has_a_bounded_number_of_lines_and_entries() -> None:
     scenario = Scenario()
-    for _ in range(MAX_ANSWERED + 5):
-        trace = scenario.publish(receivers=MAX_RECEIVERS + 2)
-        for number in range(MAX_RECEIVERS + 2):
-            scenario.message_tracer.on_queued(trace, f"c{number}", "offline", 1, 9)
-    answer = scenario.delivery_log.why("plant/7/temp")
-    assert answer["sentences"][0] == f"The latest {MAX_ANSWERED} of {MAX_ANSWERED + 5} messages:"
-    assert answer["sentences"][-1].endswith(": and 2 other receivers")
-    assert len(answer["sentences"]) == 1 + MAX_ANSWERED * (MAX_RECEIVERS + 1)
-    assert len(answer["entries"]) == MAX_ANSWERED * MAX_RECEIVERS
+    for number in range(MAX_ENTRIES + 5):
+        scenario.message_tracer.on_queued(scenario.publish(f"t{number}"), "c7", "offline", 1, 9)
+    answer = scenario.answers.why("#")
+    assert (
+        answer["sentences"][0]
+        == f"The latest {MAX_LINES} of {MAX_ENTRIES + 5} lines, about {MAX_ENTRIES + 5} messages:"
+    )
+    assert len(answer["sentences"]) == 1 + MAX_LINES
+    assert len(answer["entries"]) == MAX_ENTRIES
+
+
+def test_messages_that_are_alike_are_one_line_with_a_count() -> None:
+    scenario = Scenario()
+    for number in range(20):
+        trace = scenario.publish()
+        scenario.message_tracer.on_sent(trace, "c7", 1, 1)
+        scenario.wait(0.002 if number == 5 else 0.001)
+        scenario.message_tracer.on_written(1)
+        scenario.message_tracer.on_acknowledged(trace, "c7")
+        scenario.wait(1)
+    assert scenario.why() == [
+        "20 messages on plant/7/temp from c3, 12:03:14.201 to 12:03:33.221 (5f2c-41 to 5f2c-60): delivered to c7 at "
+        "QoS 1 after 2.00 ms, acknowledged 0.00 ms later; the times are those of the slowest"
+    ]
+    assert len(scenario.answers.why("plant/7/temp")["entries"]) == 20
+    scenario.message_tracer.on_dropped(scenario.publish(), "c7", "queue_full", "9/9")
+    assert [line.partition(" ")[0] for line in scenario.why()] == ["20", "5f2c-61"]
+
+
+def test_receivers_that_are_alike_are_one_line() -> None:
+    scenario = Scenario()
+    trace = scenario.publish(receivers=5)
+    for number in range(5):
+        scenario.receiver_state = f"c{number} was not connected"
+        scenario.message_tracer.on_queued(trace, f"c{number}", "offline", 1, 9)
+    assert told(scenario) == (
+        "waits for 5 clients (c0, c1, c2 and 2 others) since 12:03:14.201, for 0.00 ms: they are not connected"
+        " (1 of 9 waited then); the times are those of the slowest"
+    )
+
+
+def test_few_that_are_alike_are_told_one_by_one() -> None:
+    scenario = Scenario()
+    for _ in range(FEW - 1):
+        trace = scenario.publish(qos=0, receivers=FEW - 1)
+        for number in range(FEW - 1):
+            scenario.message_tracer.on_dropped(trace, f"c{number}", "qos0_offline", "")
+    assert len(scenario.why()) == (FEW - 1) ** 2
+
+
+def test_a_message_that_the_client_refused() -> None:
+    scenario = Scenario()
+    trace = scenario.publish()
+    scenario.message_tracer.on_sent(trace, "c7", 1, 1)
+    scenario.message_tracer.on_written(1)
+    scenario.message_tracer.on_dropped(trace, "c7", "nacked", "reason code 0x83")
+    assert told(scenario) == ("refused by c7 after 0.00 ms: nacked, with implementation specific error (0x83)")
+    for detail, words in (("", "no reason code"), ("odd", "odd")):
+        trace = scenario.publish("x")
+        scenario.message_tracer.on_dropped(trace, "c7", "nacked", detail)
+        assert scenario.why(f"5f2c-{trace}")[0].endswith(f"refused by c7: nacked, with {words}")
+
+
+def test_a_message_that_expired_before_a_socket_took_it() -> None:
+    scenario = Scenario()
+    scenario.message_tracer.on_dropped(scenario.publish(qos=0), "c7", "expired", "")
+    assert told(scenario) == "expired before the socket of c7 took it: its Message Expiry Interval was over"
+
+
+def test_what_is_retained_is_said() -> None:
+    scenario = Scenario()
+    scenario.retained[b"plant/7/temp"] = 1, 5
+    said = (
+        "A message of 5 bytes at QoS 1 is retained on plant/7/temp: a client gets it when it subscribes, and that is "
+        "not traced."
+    )
+    assert scenario.why()[:2] == ["Nothing is known of any message on plant/7/temp.", said]
+    scenario.message_tracer.on_dropped(scenario.publish(receivers=0), None, "no_subscribers", "")
+    assert scenario.why()[1:] == [said]
+    assert said not in scenario.why("plant/#")
+
+
+def test_an_unknown_client_is_one_sentence() -> None:
+    scenario = Scenario()
+    for _ in range(20):
+        scenario.message_tracer.on_queued(scenario.publish(), "c7", "offline", 1, 9)
+    said = ["There is no client c9: it has no session, and no message in the delivery log is from it or for it."]
+    assert scenario.why(client="c9") == said
+    assert scenario.why("5f2c-41", "c9") == said
+    assert scenario.why("no/topic", "c9") == said
+    assert scenario.why("", "c9") == said
+    assert scenario.answers.why("", "c9")["known"] is False
+
+
+@pytest.mark.parametrize(
+    ("filters", "why"),
+    [
+        ([], "it subscribes to nothing"),
+        ([b"a", b"b"], "it subscribes to a, b, which does not match"),
+        ([b"a", b"b", b"c", b"d", b"e"], "it subscribes to a, b, c and 2 others, which does not match"),
+        (
+            [b"a", b"$share/g/plant/#"],
+            "it subscribes to $share/g/plant/# now, and either did not when they came or is not the member that its"
+            " shared subscription chose",
+        ),
+    ],
+)
+def test_a_client_that_messages_were_not_for_is_one_sentence(filters: list[bytes], why: str) -> None:
+    scenario = Scenario()
+    scenario.filters["c9"] = filters
+    for _ in range(20):
+        scenario.message_tracer.on_queued(scenario.publish(), "c7", "offline", 1, 9)
+    assert scenario.why(client="c9") == [f"None of 20 messages was for c9: {why}. They were for c7."]
+    assert scenario.why("5f2c-41", "c9") == [f"5f2c-41 was not for c9: {why}. It was for c7."]
+
+
+def test_a_client_alone_is_about_all_of_its_messages() -> None:
+    scenario = Scenario()
+    for topic, publisher, receiver in (("a", "c1", "c2"), ("b", "c2", "c3"), ("c", "c3", "c4")):
+        scenario.message_tracer.on_queued(scenario.publish(topic, publisher=publisher), receiver, "offline", 1, 9)
+    heads = [line.partition(" at ")[0] for line in scenario.why("", "c2")]
+    assert heads == ["5f2c-41 on a from c1", "5f2c-42 on b from c2"]
+    scenario.filters["c5"] = []
+    assert scenario.why("", "c5")[0] == "Nothing is known of any message from or to c5."
+
+
+def test_the_identifier_of_a_client_will_do_as_the_log_shows_it() -> None:
+    scenario = Scenario()
+    client = "mqttlite-5f2c0123456789ab-41"
+    scenario.message_tracer.on_queued(scenario.publish(publisher=client), "c7", "offline", 1, 9)
+    assert scenario.why(client) == scenario.why("", client) == scenario.why("5f2c-41")
+    scenario.filters["silent"] = []
+    assert scenario.why("silent")[0] == "Nothing is known of any message from or to silent."
+
+
+def test_the_id_of_an_acknowledgement_is_known() -> None:
+    scenario = Scenario()
+    scenario.message_tracer.on_queued(scenario.publish(), "c7", "offline", 1, 9)
+    assert scenario.why("5f2c0123456789ab-41") == scenario.why("5f2c-41")
+    assert scenario.why("5f2c0123456789ab-u41")[0] == (
+        "5f2c0123456789ab-u41 is a message that was acknowledged and not traced, so nothing more is known of it."
+    )
+
+
+def test_what_is_followed_is_told_once_it_is_settled() -> None:
+    scenario = Scenario(sampled=False)
+    scenario.delivery_log.followed = frozenset({b"plant/#"})
+    first = scenario.answers.follow("plant/#", None)
+    assert (first["sentences"], first["latest"]) == ([], 0)
+    done, waiting, done_behind = (scenario.publish() for _ in range(3))
+    for trace in (done, done_behind):
+        scenario.message_tracer.on_dropped(trace, "c7", "qos0_offline", "")
+    scenario.message_tracer.on_queued(waiting, "c7", "offline", 1, 9)
+    other = scenario.publish("office")
+    second = scenario.answers.follow("plant/#", first["latest"])
+    assert [entry["message_id"] for entry in second["entries"]] == [f"5f2c-{done}"]
+    scenario.wait(SETTLED_AFTER_S)
+    third = scenario.answers.follow("plant/#", second["latest"])
+    assert [entry["outcome"] for entry in third["entries"]] == ["waiting", "dropped"]
+    assert third["latest"] == done_behind
+    scenario.message_tracer.on_dropped(other, None, "no_subscribers", "")
+    assert scenario.answers.follow("plant/#", third["latest"])["sentences"] == []
+    assert scenario.why("x")[1] == "Traced are the topics plant/#."
+    scenario.delivery_log.followed = frozenset()
+    assert scenario.why("x")[1] == "Nothing is traced now."
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"topics": ("a", "b/#/c")}, r"topics\[1\]: '#' in 'b/#/c' is not a whole last level"),
-        ({"sampled": False}, "topics and clients are empty and sampled is false: there would be nothing to enter"),
         ({"entries": 0}, "entries is 0: 1 at least"),
         ({"max_bytes": 0}, "max_bytes is 0: 1 at least"),
     ],

@@ -492,8 +492,8 @@ async def why(act: Callable[[Client, Client], None], target: str = "x", **option
     ) as world:
         receiver, publisher = world.connect("c7", expiry=60), world.connect("c3")
         act(receiver, publisher)
-        assert world.observer.delivery_log is not None
-        sentences: list[str] = world.observer.delivery_log.why(target)["sentences"]
+        assert world.observer.answers is not None
+        sentences: list[str] = world.observer.answers.why(target)["sentences"]
         assert world.rows == {}
         return [sentence.partition(": ")[2] for sentence in sentences]
 
@@ -530,8 +530,8 @@ async def test_the_delivery_log_says_no_more_than_it_knows() -> None:
         for _ in range(2):
             publisher.publish("y", qos=1)
         publisher.publish("x", qos=1)
-        assert world.observer.delivery_log is not None
-        first, second = world.observer.delivery_log.why("x")["sentences"]
+        assert world.observer.answers is not None
+        first, second = world.observer.answers.why("x")["sentences"]
         assert ": others had waited for c7 before (1 of 9 waited then)" in first
         assert ": 2 of 2 were unacknowledged (1 of 10000 waited then)" in second
 
@@ -577,11 +577,11 @@ async def test_the_delivery_log_knows_a_client_wherever_it_subscribes_and_nothin
         for topic in ("x/1", "y/1"):
             publisher.publish(topic)
         receiver.publish("z")
-        delivery_log = world.observer.delivery_log
-        assert delivery_log is not None
-        assert len(delivery_log.why("x/1")["sentences"]) == 2
-        assert delivery_log.why("y/1")["known"] is False
-        assert delivery_log.why("z")["known"] is True
+        answers = world.observer.answers
+        assert answers is not None
+        assert len(answers.why("x/1")["sentences"]) == 2
+        assert answers.why("y/1")["known"] is False
+        assert answers.why("z")["known"] is True
 
 
 async def test_chosen_messages_are_in_the_dataset_no_more_often_than_others() -> None:

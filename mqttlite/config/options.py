@@ -1,14 +1,12 @@
-"""What an operator can set: one TOML file, composed of each room's own options, checked where it is read.
+"""What an operator can set: each package's own options, composed to one `Config`.
 
-No room reads this module; `server` hands each its part. Invariant: a `Config` that was made is one that can be used,
-but for what only the machine can say (files, ports).
+No package reads this module; `assembly` hands each its part. What contradicts itself across sections is found in
+`checks`. Invariant: each option of a `Config` that was made has a value that it may have.
 """
 
-import dataclasses
 import math
-import tomllib
-from pathlib import Path, PurePath
-from typing import Any, Final, Literal
+from pathlib import PurePath
+from typing import Final, Literal
 
 import msgspec
 
@@ -24,7 +22,15 @@ from mqttlite.telemetry.sys_topics import Options as SysOptions
 
 
 class ConfigError(ValueError):
-    """A config that cannot be used; the text says which file, where in it, what is wrong and what would be right."""
+    """A config that cannot be used: one line for each problem, with its place, the value, and what would be right."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems: Final = problems
+
+
+MAX_SOCKET_PATH_BYTES: Final = 107
+"""The longest path of a Unix socket that Linux takes."""
 
 
 MIN_HALF_OPEN: Final = 64
@@ -33,6 +39,9 @@ MIN_HALF_OPEN: Final = 64
 MAX_HALF_OPEN: Final = 10_000
 """The default bound on half-open connections: each costs about 50 KB in a TLS handshake, and a processor completes no
 more handshakes than this within `handshake_timeout_s`."""
+
+
+BESIDE_PATH: Final = "beside path: a listener has a Unix socket or a host and a port; make them two listeners"
 
 
 class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,8 +79,11 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError(f"port is {self.port}: it may be 0 to 65535")
         if self.path == "":
             raise ValueError("path is empty: it names the file of a Unix socket")
+        if self.path is not None:
+            self._check_socket(self.path)
         if not 0 <= self.mode <= 0o777:
-            raise ValueError(f"mode is {self.mode:#o}: it may be 0o000 to 0o777, such as 0o660")
+            written = f"{self.mode} ({self.mode:#o})"
+            raise ValueError(f"mode is {written}: it may be 0o000 to 0o777, and 0o660 is written with 0o")
         if self.proxy_protocol is not None and not self.proxy_protocol.trusted and self.path is None:
             raise ValueError("proxy_protocol.trusted is empty: nobody could connect")
         if self.max_connections < 1:
@@ -80,6 +92,16 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError(f"max_half_open is {self.max_half_open}: 1 at least")
         if not 0.001 <= self.handshake_timeout_s < math.inf:
             raise ValueError(f"handshake_timeout_s is {self.handshake_timeout_s:g}: 0.001 at least, and finite")
+
+    def _check_socket(self, path: str) -> None:
+        """What belongs to a port may not be set beside a path. Raises `ValueError`."""
+        if len(path.encode()) > MAX_SOCKET_PATH_BYTES:
+            raise ValueError(f"path is {path!r}: a Unix socket's path has {MAX_SOCKET_PATH_BYTES} bytes at most")
+        default = ListenerOptions()
+        for name in ("port", "host"):
+            value = getattr(self, name)
+            if value != getattr(default, name):
+                raise ValueError(f"{name} is {value!r} {BESIDE_PATH}")
 
     def half_open_limit(self) -> int:
         """`max_half_open`, or what stands for it where it is absent."""
@@ -157,110 +179,3 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether a listener asks nobody for a password."""
         path, allow_anonymous = self.passwords_of(listener)
         return path is None or allow_anonymous
-
-
-def changed_options(former: object, new: object, path: str = "") -> list[str]:
-    """Which options of two configs differ, as paths such as `listeners[0].port`; a whole section where one has none."""
-    if type(former) is type(new):
-        if isinstance(former, msgspec.Struct) or dataclasses.is_dataclass(former):
-            info = msgspec.inspect.type_info(type(former))
-            assert isinstance(info, (msgspec.inspect.StructType, msgspec.inspect.DataclassType))
-            names = [field.name for field in info.fields]
-            return [
-                option
-                for name in names
-                for option in changed_options(
-                    getattr(former, name), getattr(new, name), f"{path}.{name}" if path else name
-                )
-            ]
-        if isinstance(former, tuple) and isinstance(new, tuple) and len(former) == len(new):
-            pairs = enumerate(zip(former, new, strict=True))
-            return [option for number, pair in pairs for option in changed_options(*pair, f"{path}[{number}]")]
-    return [] if former == new else [path]
-
-
-_KNOWN: Final = ", ".join(Config.__struct_fields__)
-
-
-def load_config(path: str | Path) -> Config:
-    """The config in a TOML file. Raises `ConfigError`."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from None
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    try:
-        return parse_config(raw)
-    except ConfigError as error:
-        raise ConfigError(f"{path}{_line_of(text, str(error))}: {error}") from None
-
-
-def parse_config(raw: dict[str, Any]) -> Config:
-    """A config from what a TOML file holds. Raises `ConfigError` with the path of what is wrong."""
-    try:
-        config = msgspec.convert(_with_defaults(raw), Config)
-    except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at `$")
-        place = where.rstrip("`").lstrip(".") or f"the file (it may have {_KNOWN})"
-        raise ConfigError(f"{place}: {message[:1].lower()}{message[1:]}") from None
-    _refuse_unknown(raw, msgspec.inspect.type_info(Config), "")
-    return config
-
-
-def _with_defaults(raw: dict[str, Any]) -> dict[str, Any]:
-    """The same with all options of the sections that are the core's: msgspec makes their objects without `__init__`,
-    and where the core is compiled, what nobody has set is 0 and not the default."""
-
-    def whole(section: object, defaults: Limits | Capabilities) -> object:
-        return {**dataclasses.asdict(defaults), **section} if isinstance(section, dict) else section
-
-    raw = dict(raw)
-    if "limits" in raw:
-        raw["limits"] = whole(raw["limits"], Limits())
-    if isinstance(listeners := raw.get("listeners"), list):
-        raw["listeners"] = [
-            {**listener, "capabilities": whole(listener["capabilities"], EVERYTHING)}
-            if isinstance(listener, dict) and "capabilities" in listener
-            else listener
-            for listener in listeners
-        ]
-    return raw
-
-
-def _refuse_unknown(raw: object, kind: msgspec.inspect.Type, place: str) -> None:
-    """Raises `ConfigError` for an option that no section has: msgspec passes over those of our dataclasses."""
-    kinds = kind.types if isinstance(kind, msgspec.inspect.UnionType) else (kind,)
-    for each in kinds:
-        if isinstance(each, (msgspec.inspect.StructType, msgspec.inspect.DataclassType)) and isinstance(raw, dict):
-            fields = {field.encode_name: field.type for field in each.fields}
-            for name, value in raw.items():
-                if name not in fields:
-                    raise ConfigError(f"{place}: object contains unknown field `{name}`")
-                _refuse_unknown(value, fields[name], f"{place}.{name}" if place else name)
-        elif isinstance(each, msgspec.inspect.VarTupleType) and isinstance(raw, list):
-            for number, value in enumerate(raw):
-                _refuse_unknown(value, each.item_type, f"{place}[{number}]")
-
-
-def _line_of(text: str, error: str) -> str:
-    """`:12` where the file's line 12 is, as far as can be told, the one an error speaks of; else nothing.
-
-    The parser keeps no positions, so the last key of the error's path, or the field it quotes, is looked for.
-    """
-    place, _, message = error.partition(": ")
-    quoted = message.split("`")[1::2]
-    table, _, key = place.rpartition(".")
-    key = quoted[-1] if message.startswith("object contains unknown field") and quoted else key
-    name = table.split("[")[0] or place.split("[")[0]
-    inside = not table
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if stripped.startswith("["):
-            inside = name in stripped
-        if inside and stripped.partition("=")[0].strip() == key:
-            return f":{number}"
-    return ""

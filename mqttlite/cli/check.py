@@ -1,0 +1,108 @@
+"""What `serve --check` and `config check` say: everything that is wrong with a configuration, or what it does.
+
+What can be wrong lives in `config`. Invariant: nothing is changed, and no port is listened on.
+"""
+
+import errno
+import socket
+from collections.abc import Callable, Iterator
+
+import click
+
+from mqttlite.cli.serve_flags import Flags
+from mqttlite.config import Config, ConfigError
+from mqttlite.config.checks import address_problems, conflicts, file_problems, in_words, metrics_warnings, warnings
+from mqttlite.config.file import new_problems, read_file
+from mqttlite.config.shape import Problem
+
+EXIT_WRONG = 2
+
+_TRANSPORTS = {
+    "tcp": "MQTT over TCP",
+    "tls": "MQTT over TLS",
+    "ws": "MQTT over WebSocket",
+    "wss": "MQTT over WebSocket and TLS",
+    "unix": "MQTT over a Unix socket",
+}
+
+
+Check = Callable[[Config], Iterator[Problem]]
+
+
+def read_config(path: str | None, flags: Flags, *more_checks: Check) -> tuple[Config, Config | None]:
+    """The config of a file and flags, and that of the file alone. Raises `ConfigError` with all that is wrong."""
+    problems: list[str] = []
+    reading = None
+    try:
+        reading = None if path is None else read_file(path)
+        if reading is not None:
+            problems += reading.sentences(reading.problems)
+    except ConfigError as error:
+        problems += error.problems
+    file = None if reading is None else reading.config
+    config = file or Config()
+    try:
+        config = flags.apply(config)
+        if path is None or file is not None:
+            known = [] if reading is None else reading.problems
+            found = dict.fromkeys(each for check in (conflicts, file_problems, *more_checks) for each in check(config))
+            problems += flags.named(new_problems(known, found), reading)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(*dict.fromkeys(problems))
+    return config, file
+
+
+def check_config(path: str | None, flags: Flags) -> int:
+    """Print what is wrong, or what a broker would do; the exit code."""
+    try:
+        config, _ = read_config(path, flags, address_problems)
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(problem, err=True)
+        count = len(error.problems)
+        click.echo(f"{count} problem{'s' * (count > 1)}: a broker would not start.", err=True)
+        return EXIT_WRONG
+    click.echo(f"{'The flags are' if path is None else f'{path} is'} right. A broker would serve:")
+    for line in _served(config):
+        click.echo(f"  {line}")
+    for sentence in (*warnings(config), *metrics_warnings(config), *_ports_in_use(config)):
+        click.echo(f"warning: {sentence}", err=True)
+    return 0
+
+
+def _served(config: Config) -> Iterator[str]:
+    for listener in config.listeners:
+        where = listener.path or f"port {listener.port} of {in_words(listener.host)}"
+        passwords, anonymous = config.passwords_of(listener)
+        who = "everybody" if passwords is None else f"users of {passwords}{' and anonymous clients' * anonymous}"
+        yield f"{_TRANSPORTS[listener.transport()]} on {where}, for {who} ({listener.title()})"
+    if config.metrics is not None:
+        yield f"metrics, health and status on port {config.metrics.port} of {in_words(config.metrics.host)}"
+    if config.telemetry is not None:
+        yield f"telemetry into {config.telemetry.directory}"
+    if config.delivery_log is not None:
+        yield "a delivery log for 'mqttlite why'"
+
+
+def _ports_in_use(config: Config) -> Iterator[str]:
+    """Ports on which a program listens now: it may be the broker that runs with this configuration."""
+    taken = [(each.host, each.port) for each in config.listeners if each.path is None]
+    if config.metrics is not None:
+        taken.append((config.metrics.host, config.metrics.port))
+    for host, port in taken:
+        try:
+            for family, kind, protocol, _, address in socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            ):
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    if family == socket.AF_INET6:
+                        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                yield f"port {port} of {in_words(host)} is in use now; does the broker run already?"
+            else:
+                yield f"port {port} of {in_words(host)} cannot be listened on: {error.strerror or error}"

@@ -1,0 +1,41 @@
+"""How the commands write numbers, sizes, durations and the names that clients gave themselves."""
+
+
+def printable(text: str, width: int) -> str:
+    """What a client chose as its name, so that it cannot steer the terminal."""
+    safe = text if text.isprintable() else repr(text)[1:-1]
+    return safe if len(safe) <= width else safe[: width - 1] + "…"
+
+
+def count(value: float) -> str:
+    """With spaces between thousands."""
+    return f"{value:,.0f}".replace(",", " ")
+
+
+def short(value: int) -> str:
+    """In at most seven characters."""
+    if value < 100_000:
+        return count(value)
+    return f"{value // 1_000}k" if value < 10_000_000 else f"{value // 1_000_000}M"
+
+
+def size(size_bytes: float) -> str:
+    """Bytes in a unit that leaves three digits or four."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1_000:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" or size_bytes >= 100 else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1_024
+    return f"{size_bytes:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """In a unit that one can read."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    hours, minutes = divmod(int(seconds) // 60, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if days else f"{hours} h {minutes} min" if hours else f"{minutes} min"

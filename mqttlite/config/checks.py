@@ -1,0 +1,246 @@
+"""What is wrong with a config whose options are right one by one: options that contradict each other, and files.
+
+`conflicts` needs nothing but the config. `file_problems` looks at the files that the config names and changes none.
+`warnings` are sentences about what works and is probably not meant. Invariant: nothing here raises for a config.
+"""
+
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from mqttlite.config.options import Config, ListenerOptions
+from mqttlite.config.shape import Problem
+from mqttlite.security.certificates import ends_at
+from mqttlite.security.password_file import PasswordFileError
+from mqttlite.security.password_file import load as load_users
+from mqttlite.security.tls import TlsConfigError, server_context
+from mqttlite.telemetry import parquet
+from mqttlite.telemetry.folder import check_directory
+from mqttlite.telemetry.options import Options as TelemetryOptions
+from mqttlite.telemetry.options import TelemetryError
+from mqttlite.telemetry.pseudonyms import check_key_file
+
+_EVERY_ADDRESS: Final = {
+    "": "every address of this machine, for its host is empty",
+    "0.0.0.0": "every IPv4 address of this machine",
+    "::": "every IPv6 address of this machine",
+}
+
+
+def conflicts(config: Config) -> Iterator[Problem]:
+    """Options of several sections that do not go together."""
+    yield from _same_names(config)
+    yield from _same_ports(config)
+    yield from _same_sockets(config)
+
+
+def _same_names(config: Config) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for number, listener in enumerate(config.listeners):
+        title = listener.title()
+        first = seen.setdefault(title, number)
+        if first != number and (listener.name or config.listeners[first].name):
+            at = number if listener.name else first
+            other = first if listener.name else number
+            yield Problem(
+                f"listeners[{at}].name",
+                f" is {title!r}, and listeners[{other}] has that name, too: the log and the metrics tell listeners "
+                "apart by their names, give one of them another",
+            )
+
+
+def _same_ports(config: Config) -> Iterator[Problem]:
+    taken = [
+        (f"listeners[{number}].port", each.host, each.port)
+        for number, each in enumerate(config.listeners)
+        if each.path is None
+    ]
+    if config.metrics is not None:
+        taken.append(("metrics.port", config.metrics.host, config.metrics.port))
+    for at, (path, host, port) in enumerate(taken):
+        for other, other_host, other_port in taken[:at]:
+            if port == other_port != 0 and _overlap(host, other_host):
+                yield Problem(path, f" is {port}, and {other} is {port}, too: give one of them another port")
+                break
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two hosts have an address in common, as far as can be told without asking for names."""
+    hosts = {"127.0.0.1" if host == "localhost" else host for host in (one, other)}
+    if len(hosts) == 1 or "" in hosts:
+        return True
+    for every, version in (("0.0.0.0", 4), ("::", 6)):
+        if every in hosts:
+            (rest,) = hosts - {every}
+            try:
+                return ipaddress.ip_address(rest).version == version
+            except ValueError:  # a name
+                return True
+    return False
+
+
+def _same_sockets(config: Config) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for number, listener in enumerate(config.listeners):
+        if listener.path is not None:
+            first = seen.setdefault(os.path.abspath(listener.path), number)
+            if first != number:
+                yield Problem(
+                    f"listeners[{number}].path",
+                    f" is {listener.path!r}, and that of listeners[{first}] is the same: give one of them another path",
+                )
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def file_problems(config: Config) -> Iterator[Problem]:
+    """The files and folders that a config names and that cannot be used."""
+    if config.password_file is not None:
+        yield from _password_problems("password_file", config.password_file)
+    for number, listener in enumerate(config.listeners):
+        yield from _listener_problems(f"listeners[{number}]", listener)
+    if config.telemetry is not None:
+        yield from _telemetry_problems(config.telemetry)
+
+
+def _listener_problems(path: str, listener: ListenerOptions) -> Iterator[Problem]:
+    if listener.password_file is not None:
+        yield from _password_problems(f"{path}.password_file", listener.password_file)
+    if listener.tls is not None:
+        try:
+            server_context(listener.tls)
+        except TlsConfigError as error:
+            yield Problem(f"{path}.tls.{error.option}", f": {error}")
+    if listener.path is not None:
+        problem = _socket_problem(Path(listener.path))
+        if problem:
+            yield Problem(f"{path}.path", f": {problem}")
+
+
+def _password_problems(option: str, path: str) -> Iterator[Problem]:
+    try:
+        load_users(path)
+    except PasswordFileError as error:
+        yield Problem(option, f": {error}")
+
+
+def _socket_problem(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"{path}: the folder {folder} does not exist; make it, or choose another path"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{path}: this user may not write to the folder {folder}"
+    if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
+        return f"{path}: there is a file which is not a socket; choose another path, or remove it"
+    return ""
+
+
+def _telemetry_problems(options: TelemetryOptions) -> Iterator[Problem]:
+    checks: tuple[Callable[[TelemetryOptions], object], ...] = (
+        check_directory,
+        check_key_file,
+        lambda options: parquet.is_wanted(options.format),
+    )
+    for check in checks:
+        try:
+            check(options)
+        except TelemetryError as error:
+            yield Problem(f"telemetry.{error.option}", f": {error}")
+
+
+# ── warnings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def warnings(config: Config) -> Iterator[str]:
+    """What works and is probably not meant, in sentences."""
+    for listener in config.listeners:
+        yield from _listener_warnings(config, listener)
+    if config.allow_anonymous and not any(config.passwords_of(listener)[0] for listener in config.listeners):
+        yield "allow_anonymous has no effect without a password_file: every client is let in anyway"
+
+
+def metrics_warnings(config: Config) -> Iterator[str]:
+    """The same of the port of `[metrics]`; a broker that runs says it where it opens that port."""
+    if config.metrics is not None and not is_loopback(config.metrics.host):
+        yield (
+            f"metrics, health and status are served on {in_words(config.metrics.host)}: there is no password, and they "
+            "show which clients are connected"
+        )
+
+
+def _listener_warnings(config: Config, listener: ListenerOptions) -> Iterator[str]:
+    name = listener.title()
+    if is_open(config, listener):
+        yield (
+            f"listener {name} is open to the network, on {in_words(listener.host)}: everybody who reaches it may "
+            'publish and subscribe; set a password_file, or host = "127.0.0.1"'
+        )
+    elif listener.path is None and listener.host == "":
+        yield f'listener {name} listens on {in_words("")}; write host = "127.0.0.1" if only this machine is meant'
+    is_clear = listener.path is None and listener.tls is None and not is_loopback(listener.host)
+    if is_clear and config.passwords_of(listener)[0] is not None:
+        yield f"listener {name} takes passwords over the network without encryption; give it a section tls"
+    if listener.max_half_open is not None and listener.max_half_open > listener.max_connections:
+        yield f"listener {name}: max_half_open is above max_connections and has no effect"
+    if listener.capabilities.server_moved and not listener.capabilities.server_reference:
+        yield f"listener {name}: capabilities.server_moved has no effect without capabilities.server_reference"
+    if listener.tls is not None:
+        ends = ends_at(listener.tls.cert_file)
+        if ends < datetime.now(UTC):
+            yield f"listener {name}: the certificate {listener.tls.cert_file} is out of date since {ends:%Y-%m-%d}"
+
+
+def is_open(config: Config, listener: ListenerOptions) -> bool:
+    """Whether anybody on the network may use a listener."""
+    return (
+        listener.path is None
+        and not is_loopback(listener.host)
+        and not (listener.tls is not None and listener.tls.require_client_cert)
+        and config.lets_anybody_in(listener)
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    return host.startswith("127.") or host in ("localhost", "::1")
+
+
+def in_words(host: str) -> str:
+    """A host to listen on, where it stands for many addresses."""
+    return _EVERY_ADDRESS.get(host, host)
+
+
+def address_problems(config: Config) -> Iterator[Problem]:
+    """Hosts that nobody can listen on. Asks for the addresses of names, which may take seconds."""
+    hosts = [(f"listeners[{n}].host", each.host) for n, each in enumerate(config.listeners) if each.path is None]
+    if config.metrics is not None:
+        hosts.append(("metrics.host", config.metrics.host))
+    for path, host in hosts:
+        problem = _host_problem(host)
+        if problem:
+            yield Problem(path, f" is {host!r}: {problem}")
+
+
+def _host_problem(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    if "://" in host:
+        return "an address or a host name is meant, not a URL"
+    if colon and port.isdecimal() and (":" not in name or name.endswith("]")):
+        return f'write host = "{name.strip("[]")}" and port = {port}'
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+    except socket.gaierror as error:
+        return f"the name cannot be resolved ({error.strerror})"
+    except (OSError, UnicodeError) as error:
+        return f"this machine has no such address ({getattr(error, 'strerror', None) or error})"
+    return ""

@@ -1,0 +1,67 @@
+"""The WebSockets with frames that are not decoded yet: they take turns, within the work budget of a loop iteration.
+
+Decoding an empty frame takes as long as handling a short packet, and a megabyte holds 170,000 of them. Invariant: a
+WebSocket is in the queue once, and each iteration decodes a part of the first one at least.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
+
+FRAME_WORK: Final = 6
+"""What a frame costs beside what is done with its payload."""
+
+PART_FRAMES: Final = 64
+"""How many frames of a WebSocket are decoded before it is the next one's turn."""
+
+
+class FrameQueue:
+    """One for all listeners of a broker. `wake` has the loop driver end the iteration, and so begin a new budget."""
+
+    def __init__(self, effects: Effects, wake: Callable[[], None]) -> None:
+        self._effects: Final = effects
+        self._wake: Final = wake
+        self._waiting: Final[deque[Callable[[], None]]] = deque()
+        self._is_scheduled = False
+        self._loop: Final = asyncio.get_running_loop()
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether this iteration has room for another part."""
+        return self._effects.work < ITERATION_WORK
+
+    def charge(self, frames: int) -> None:
+        """Count frames that were decoded."""
+        self._effects.work += FRAME_WORK * frames
+
+    def put(self, decode_part: Callable[[], None]) -> None:
+        """Call a WebSocket when it is its turn; if more is left then, it puts itself here again."""
+        self._waiting.append(decode_part)
+        self._schedule()
+
+    def _run(self) -> None:
+        """Decode part by part while the budget lasts, after the loop has read all sockets.
+
+        Whatever those used, there is `LEAST_SHARE` for the parts, and as much again for what follows them.
+        """
+        self._is_scheduled = False
+        effects = self._effects
+        used_before = effects.work
+        effects.work = min(used_before, ITERATION_WORK - LEAST_SHARE)
+        while self._waiting and self.has_budget:
+            self._waiting.popleft()()
+        effects.work = max(used_before, min(effects.work, ITERATION_WORK - LEAST_SHARE))
+        if self._waiting:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        """Run before this iteration ends: its end begins the budget of the next one, which is for what the loop reads
+        first."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run)
+            self._wake()

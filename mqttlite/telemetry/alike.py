@@ -1,0 +1,110 @@
+"""Deliveries that had the same outcome, as one line with a count.
+
+Invariant: two deliveries of one group differ in their times, and in messages or receivers, and in nothing else.
+"""
+
+import re
+from collections.abc import Hashable, Iterable
+from typing import Final
+
+from mqttlite.telemetry.tracing import DeliveryOutcome, Traced
+
+MAX_NAMED: Final = 3
+"""Receivers whose names stand in a line that is about more."""
+
+
+FEW: Final = 4
+"""From so many on they are one line: fewer are told one by one, each with its own times."""
+
+_NUMBERS: Final = re.compile(r"[\d.:]+ ?m?s?")
+
+
+class Group:
+    """Deliveries that are alike: of each message to each receiver."""
+
+    __slots__ = ("deliveries", "messages", "receivers")
+
+    def __init__(self) -> None:
+        self.deliveries: Final[list[DeliveryOutcome]] = []
+        self.messages: Final[dict[Traced, None]] = {}
+        self.receivers: Final[dict[str | None, None]] = {}
+
+    def add(self, deliveries: Iterable[DeliveryOutcome]) -> None:
+        for delivery in deliveries:
+            self.deliveries.append(delivery)
+            self.messages[delivery.message] = None
+            self.receivers[delivery.receiver] = None
+
+    def last(self) -> int:
+        """The trace of its latest message."""
+        return max(message.trace for message in self.messages)
+
+    def slowest(self, now: float) -> DeliveryOutcome:
+        """The one whose times are told."""
+        return max(self.deliveries, key=lambda each: (each.ended or now) - each.message.received)
+
+    def whom(self) -> str:
+        """Its receivers in words; empty where there is one."""
+        names = [name or "nobody" for name in self.receivers]
+        if len(names) == 1:
+            return ""
+        return f"{len(names)} clients ({', '.join(names[:MAX_NAMED])} and {len(names) - MAX_NAMED} others)"
+
+
+def grouped(deliveries: Iterable[DeliveryOutcome]) -> list[Group]:
+    """The groups, that of the latest message last: first each receiver's messages, then receivers of the same ones.
+
+    Where fewer than `FEW` are alike, each is a group of its own.
+    """
+    of_receivers: dict[tuple[str | None, Hashable], Group] = {}
+    for delivery in deliveries:
+        of_receivers.setdefault((delivery.receiver, _outcome(delivery)), Group()).add([delivery])
+    parts = [
+        (outcome, part) for (_, outcome), whole in of_receivers.items() for part in _split(whole, len(whole.messages))
+    ]
+    of_messages: dict[tuple[Hashable, tuple[int, ...]], list[Group]] = {}
+    for outcome, part in parts:
+        of_messages.setdefault((outcome, tuple(message.trace for message in part.messages)), []).append(part)
+    groups = []
+    for alike in of_messages.values():
+        if len(alike) < FEW:
+            groups += alike
+        else:
+            group = Group()
+            for part in alike:
+                group.add(part.deliveries)
+            groups.append(group)
+    return sorted(groups, key=Group.last)
+
+
+def _split(group: Group, members: int) -> list[Group]:
+    """The group, or its deliveries one by one where there are few."""
+    if members >= FEW:
+        return [group]
+    singles = []
+    for delivery in group.deliveries:
+        single = Group()
+        single.add([delivery])
+        singles.append(single)
+    return singles
+
+
+def _outcome(delivery: DeliveryOutcome) -> Hashable:
+    """What is said of a delivery, but for its times and its receiver."""
+    message = delivery.message
+    return (
+        message.topic,
+        message.publisher,
+        delivery.outcome,
+        delivery.reason,
+        delivery.qos,
+        delivery.why,
+        _NUMBERS.sub("", delivery.cause.replace(delivery.receiver or "?", "")),
+        delivery.queued is None,
+        delivery.sent is None,
+        delivery.written is None,
+        delivery.acknowledged is None,
+        delivery.ended is None,
+        delivery.again,
+        delivery.is_away,
+    )

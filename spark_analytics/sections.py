@@ -1,0 +1,65 @@
+"""Where each table is on the page: sections in the order in which somebody asks, and in each the tables by weight.
+
+Invariant: a table is named once, or it is not on the page: others are made of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SECTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "Overview": (
+        "load_over_time",
+        "concurrent_sessions",
+        "broker_runs",
+        "refused_connections",
+        "reconnect_storms",
+        "close_reasons",
+        "clock_jumps",
+    ),
+    "Devices in trouble": (
+        "devices_in_trouble",
+        "silent_devices",
+        "flapping_clients",
+        "duplicate_client_ids",
+        "slow_clients",
+        "rate_anomalies",
+        "greedy_clients",
+        "keep_alive_timeouts",
+        "keep_alive_lateness",
+    ),
+    "Traffic": (
+        "traffic_by_client",
+        "topics",
+        "traffic_by_prefix",
+        "dead_topics",
+        "topic_explosion",
+        "fan_out",
+        "payload_sizes",
+    ),
+    "Latency": (
+        "slow_minutes",
+        "latency_over_time",
+        "latency_by_client",
+        "latency_by_stage",
+        "latency_by_topic",
+    ),
+    "Back-pressure and drops": (
+        "drops_by_reason",
+        "drops_by_client",
+        "drops_by_topic",
+        "back_pressure_by_client",
+        "back_pressure_over_time",
+        "high_water_marks",
+    ),
+    "Capacity": (
+        "capacity",
+        "load_by_hour",
+    ),
+    "Sessions": (
+        "durations",
+        "duration_histogram",
+        "protocols",
+        "sessions",
+    ),
+}
