@@ -27,7 +27,9 @@ FOREIGN: Final = frozenset("apt-get cd curl docker git pip pwgen spark-submit su
 
 _ENDS: Final = frozenset((";", "|", "&&", "||", "&"))
 _ASSIGNMENT: Final = re.compile(r"[A-Z_]+=")
-_LOOKS_LIKE_A_COMMAND: Final = re.compile(r"\$ |(\S*/)?mqttlite [a-z]+|(\./)?tools/|(\S*/)?(python3?|pip) -?[a-z]|mosquitto_[a-z]+ -")
+_LOOKS_LIKE_A_COMMAND: Final = re.compile(
+    r"\$ |(\S*/)?mqttlite [a-z]+|(\./)?tools/[a-z]|(\S*/)?(python3?|pip) -?[a-z]|mosquitto_[a-z]+ -"
+)
 
 
 def command_lines(block: Block) -> Iterator[str]:
@@ -113,7 +115,9 @@ def test_commands_take_their_options(block: Block) -> None:
 
 @pytest.mark.parametrize("block", blocks(""), ids=str)
 def test_a_block_without_a_language_has_no_commands(block: Block) -> None:
-    assert [line for line in block.text.splitlines() if _LOOKS_LIKE_A_COMMAND.match(line)] == [], "label it sh or console"
+    assert [line for line in block.text.splitlines() if _LOOKS_LIKE_A_COMMAND.match(line)] == [], (
+        "label it sh or console"
+    )
 
 
 @pytest.mark.parametrize(

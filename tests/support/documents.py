@@ -62,7 +62,9 @@ def anchors(page: Path) -> set[str]:
     """The anchors that GitHub and the site give to a page's headings."""
     tokens = MarkdownIt().parse(page.read_text(encoding="utf-8"))
     titles = [after.content for token, after in zip(tokens, tokens[1:], strict=False) if token.type == "heading_open"]
-    return {"".join(one for one in title.lower() if one.isalnum() or one in " -_").replace(" ", "-") for title in titles}
+    return {
+        "".join(one for one in title.lower() if one.isalnum() or one in " -_").replace(" ", "-") for title in titles
+    }
 
 
 def _blocks_of(page: Path) -> list[Block]:
