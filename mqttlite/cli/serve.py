@@ -21,6 +21,7 @@ from mqttlite.cli.main import build
 from mqttlite.cli.serve_flags import Flags, config_flags
 from mqttlite.config import Config, ConfigError, changed_options, load_config
 from mqttlite.config.checks import warnings
+from mqttlite.net.service_manager import ServiceManager
 from mqttlite.server import Broker
 from mqttlite.telemetry.log import Calm, LogQueue, writing_log
 
@@ -36,6 +37,9 @@ FILES_AT_ONCE = 65_536
 """Open files that the kernel has room for from the beginning: 8 bytes of its memory for each. Room that doubles while
 clients come makes a process of several threads wait each time until no processor looks at the old table (RCU), some
 milliseconds in which the loop stands still, and a third of the time that the first 5000 clients take."""
+
+_LAST_STEPS_S: Final = 10.0
+"""How long the steps of a stop that have no option of their own may take together, at the most."""
 
 _EPILOG = """\b
 Exit codes:
@@ -101,7 +105,8 @@ async def _serve(broker: Broker, source: _Source | None) -> None:
     loop = asyncio.get_running_loop()
     log = logging.getLogger("mqttlite")
     stop, leave = asyncio.Event(), asyncio.Event()
-    requests = _Requests(broker, source)
+    service_manager = ServiceManager(os.environ)
+    requests = _Requests(broker, source, service_manager)
     for name, react in (
         ("SIGTERM", stop.set),
         ("SIGINT", stop.set),
@@ -122,9 +127,12 @@ async def _serve(broker: Broker, source: _Source | None) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(5_000, 4, 10_000)
+        service_manager.ready()
         requests.begin()
         await _first_of(stop, leave)
-        if leave.is_set() and not stop.is_set():
+        drains = leave.is_set() and not stop.is_set()
+        service_manager.stopping(_stop_s(broker.config, drains))
+        if drains:
             drain = loop.create_task(broker.drain())
             drain.add_done_callback(lambda _task: stop.set())
             await stop.wait()  # a SIGTERM meanwhile cuts it short
@@ -135,9 +143,10 @@ async def _serve(broker: Broker, source: _Source | None) -> None:
 class _Requests:
     """What signals ask of a running broker: done one after the other, each at most once more while one is done."""
 
-    def __init__(self, broker: Broker, source: _Source | None) -> None:
+    def __init__(self, broker: Broker, source: _Source | None, service_manager: ServiceManager) -> None:
         self._broker: Final = broker
         self._source: Final = source
+        self._service_manager: Final = service_manager
         self._asked: Final[dict[str, Callable[[], Awaitable[None]]]] = {}
         self._wake: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -178,6 +187,7 @@ class _Requests:
     async def _reload(self) -> None:
         log = logging.getLogger("mqttlite")
         log.info("SIGHUP: the password files and the TLS files are read again")
+        self._service_manager.reloading()
         if self._source is not None:
             try:
                 changed = changed_options(self._source.config, load_config(self._source.path))
@@ -187,7 +197,15 @@ class _Requests:
             else:
                 if changed:
                     log.warning("%s: changed, but needs a restart: %s", self._source.path, ", ".join(changed))
-        await self._broker.reload()
+        try:
+            await self._broker.reload()
+        finally:
+            self._service_manager.ready()
+
+
+def _stop_s(config: Config, drains: bool) -> float:
+    """How long an end may take: of clients, then of telemetry, and then the log and what else is short."""
+    return (config.lame_duck.deadline_s if drains else 0.0) + 2 * config.stop_timeout_s + _LAST_STEPS_S
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -370,9 +370,6 @@ class Broker:
     # ------------------------------------------------------------------ the parts of a feed and a tick
 
     def _charge_input(self, connection: Connection) -> None:
-        if connection.state == CLOSED:
-            connection.framer.clear()
-            return
         try:
             connection.charge_input()
         except PeerError as error:

@@ -296,7 +296,7 @@ class Routes:
         if share is None:
             default = self._policies.get("*", ROUND_ROBIN)
             share = self._shares[name] = SharedSubscription(
-                name, self._policies.get(subscription.share_name.decode(), default), self._effects
+                name, self._policies.get(subscription.share_name.decode(), default), self._effects, self._shares
             )
             self._tree.add(topic_filter, share)
             self.forget(topic_filter)

@@ -113,13 +113,18 @@ class SharedSubscription(Binding):
         "_improved",
         "_members",
         "_rings",
+        "_shares",
         "name",
         "policy",
         "traced",
     )
 
-    def __init__(self, name: bytes, policy: str, effects: Effects) -> None:
+    def __init__(
+        self, name: bytes, policy: str, effects: Effects, shares: "dict[bytes, SharedSubscription] | None" = None
+    ) -> None:
         self._effects: Final = effects
+        self._shares: Final[dict[bytes, SharedSubscription]] = {} if shares is None else shares
+        """All that have members, by name: when the last member has left and another came, there is a new one."""
         self.name: Final = name
         """The whole `$share/group/filter`."""
         self.policy: Final = policy
@@ -214,9 +219,10 @@ class SharedSubscription(Binding):
 
         One of QoS 2 does not [MQTT-4.8.2-5].
         """
-        if delivery.qos != 1 or not self._members:
+        group = self if self._members else self._shares.get(self.name)
+        if delivery.qos != 1 or group is None:
             return False
-        member, again = self._choose(delivery.message)
+        member, again = group._choose(delivery.message)
         outcome = member.session.deliver(again) if again.qos else member.session.deliver_qos0(again)
         return outcome != DROPPED
 

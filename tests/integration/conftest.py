@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.limits import Limits
@@ -16,6 +15,7 @@ from mqttlite.security.certificates import init
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5
 from tests.support.device import Device
+from tests.support.loops import HAS_UVLOOP, new_event_loop
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
@@ -35,14 +35,15 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"asyncio": JumpingLoop, "uvloop": uvloop.new_event_loop}
+    return {"asyncio": JumpingLoop, "uvloop": new_event_loop}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each test is quick on one loop; on the other it is one of the slow ones."""
+    """Each test is quick on one loop; on the other it is one of the slow ones, and skipped where that is missing."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and "uvloop" in item.name:
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.skipif(not HAS_UVLOOP, reason="uvloop is not installed"))
 
 
 @pytest.fixture

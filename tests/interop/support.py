@@ -21,7 +21,6 @@ from typing import Any, Final, Self, TypeVar
 
 import paho.mqtt.client as paho
 import pytest
-import uvloop
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
@@ -30,6 +29,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from mqttlite import Broker, Config, ListenerOptions, TlsOptions
 from mqttlite.security.authenticator import Authenticator
 from mqttlite.telemetry.options import Options as TelemetryOptions
+from tests.support.loops import new_event_loop
 
 PATIENCE_S: Final = 10.0
 HOST: Final = "localhost"
@@ -124,7 +124,7 @@ class RunningBroker:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self._serve())
 
     async def _serve(self) -> None:

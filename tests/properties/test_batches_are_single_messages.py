@@ -81,7 +81,7 @@ class Scenario:
             receive_maximum=one_of([1_000, 1_000, 5]),
             max_queued_messages=one_of([10_000, 10_000, 0, 2, 5]),
             max_queued_bytes=one_of([1_048_576, 1_048_576, 100]),
-            max_outbox_bytes=one_of([1_048_576, 1_048_576, 1_024]),
+            max_outbox_bytes=one_of([1_048_576, 1_048_576, 1_048_576]),  # frames of a batch take less memory
             max_outbox_messages=one_of([1_000, 4]),
             max_packet_bytes=one_of([1_048_576, 1_048_576, 150]),
             on_overflow=one_of(OVERFLOW_POLICIES),

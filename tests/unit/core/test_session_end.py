@@ -8,7 +8,7 @@ from mqttlite.core.limits import ITERATION_WORK, Limits
 from mqttlite.core.reasons import SESSION_EXPIRED
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Connect, Disconnect, Subscribe
+from mqttlite.wire.packets import Connect, Disconnect, Subscribe, Unsubscribe
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World, request
 from tests.support.recorder import Recorder
@@ -277,3 +277,16 @@ def test_a_session_that_its_client_ends_with_disconnect_is_handed_on_too() -> No
     assert not any(isinstance(change, EndSession) for change in world.changes[before:])
     parts(world)
     assert isinstance(world.changes[-1], EndSession)
+
+
+def test_a_group_that_was_empty_in_between_gets_what_a_former_member_was_owed() -> None:
+    world = World()
+    former = world.connect("former", expiry=100, auto_ack=False)
+    former.subscribe("$share/g/t", qos=1)
+    world.publish("t", "owed", 1)
+    former.send(Unsubscribe(9, (b"$share/g/t",)))
+    later = world.connect("later")
+    later.subscribe("$share/g/t", qos=1)
+    former.lose()
+    world.advance(200)
+    assert later.payloads() == ["owed"]
