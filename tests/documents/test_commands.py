@@ -22,14 +22,13 @@ MODULES: Final[dict[str, Callable[[], argparse.ArgumentParser]]] = {
     "bench": bench_parser,
     "spark_analytics": analytics_parser,
 }
-FOREIGN: Final = frozenset("apt-get cd curl docker git pip pwgen spark-submit sudo systemctl tail".split())
+FOREIGN: Final = frozenset(
+    ("apt-get", "cd", "curl", "docker", "git", "pip", "pwgen", "spark-submit", "sudo", "systemctl", "tail")
+)
 """Programs of others, whose options are not ours to check."""
 
 _ENDS: Final = frozenset((";", "|", "&&", "||", "&"))
 _ASSIGNMENT: Final = re.compile(r"[A-Z_]+=")
-_LOOKS_LIKE_A_COMMAND: Final = re.compile(
-    r"\$ |(\S*/)?mqttlite [a-z]+|(\./)?tools/[a-z]|(\S*/)?(python3?|pip) -?[a-z]|mosquitto_[a-z]+ -"
-)
 
 
 def command_lines(block: Block) -> Iterator[str]:
@@ -56,6 +55,11 @@ def commands(line: str) -> Iterator[list[str]]:
             is_file = not is_file
         elif words or not _ASSIGNMENT.match(word):
             words.append(word)
+
+
+def check_line(line: str) -> None:
+    for words in commands(line):
+        check(words)
 
 
 def check(words: list[str]) -> None:
@@ -100,24 +104,17 @@ def check_argparse(parser: argparse.ArgumentParser, words: list[str]) -> None:
     try:
         parser.parse_args(words)
     except SystemExit as error:
-        assert not error.code, f"{parser.prog} does not take {words}"
+        if error.code:
+            raise AssertionError(f"{parser.prog} does not take {words}") from None
 
 
 @pytest.mark.parametrize("block", blocks("sh", "console"), ids=str)
 def test_commands_take_their_options(block: Block) -> None:
     for line in command_lines(block):
-        for words in commands(line):
-            try:
-                check(words)
-            except AssertionError as error:
-                pytest.fail(f"{line}: {error}")
-
-
-@pytest.mark.parametrize("block", blocks(""), ids=str)
-def test_a_block_without_a_language_has_no_commands(block: Block) -> None:
-    assert [line for line in block.text.splitlines() if _LOOKS_LIKE_A_COMMAND.match(line)] == [], (
-        "label it sh or console"
-    )
+        try:
+            check_line(line)
+        except AssertionError as error:
+            pytest.fail(f"{line}: {error}")
 
 
 @pytest.mark.parametrize(
@@ -134,5 +131,4 @@ def test_a_block_without_a_language_has_no_commands(block: Block) -> None:
 )
 def test_a_wrong_command_is_noticed(line: str) -> None:
     with pytest.raises(AssertionError):
-        for words in commands(line):
-            check(words)
+        check_line(line)

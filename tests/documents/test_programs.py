@@ -5,6 +5,7 @@ import importlib
 import inspect
 import tomllib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,8 @@ def test_a_configuration_is_valid(block: Block) -> None:
         "import mqttlite.nothing",
         "from mqttlite import Brooker",
         "from mqttlite import Broker\nBroker(prot=1)",
+        "import mqttlite\nmqttlite.Brooker()",
+        "import mqttlite.client\nmqttlite.client.Client(hots='a')",
         "await (",
     ],
 )
@@ -46,22 +49,41 @@ def test_a_wrong_fragment_is_noticed(text: str) -> None:
 
 
 def check_fragment(text: str, name: str) -> None:
-    """Raises for what does not compile, imports that fail, and keywords that what was imported does not take."""
+    """Raises for what does not compile, imports that fail, and calls that what was imported does not take."""
     compile(text, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     tree = ast.parse(text)
     names = dict(imported(tree))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
-            arguments = [None for _ in node.args]
-            inspect.signature(names[node.func.id]).bind(*arguments, **{each.arg or "": None for each in node.keywords})
+        if isinstance(node, ast.Call):
+            function = resolve(node.func, names)
+            if function is not None and not is_unpacked(node):
+                arguments = [None for _ in node.args]
+                inspect.signature(function).bind(*arguments, **{str(each.arg): None for each in node.keywords})
 
 
-def imported(tree: ast.Module) -> Iterator[tuple[str, object]]:
-    """What the imports of a fragment give, by name."""
+def resolve(node: ast.expr, names: dict[str, Any]) -> Any:
+    """The object that a name or a dotted name stands for; None if it was not imported."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = resolve(node.value, names)
+        return None if owner is None else getattr(owner, node.attr)
+    return None
+
+
+def is_unpacked(call: ast.Call) -> bool:
+    """Whether arguments come from `*` or `**`, so that their number is unknown."""
+    return any(isinstance(each, ast.Starred) for each in call.args) or any(not each.arg for each in call.keywords)
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+    """The objects that the imports of a fragment bind, by name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.asname or alias.name, importlib.import_module(alias.name)
+                module = importlib.import_module(alias.name)
+                root = alias.name.partition(".")[0]
+                yield (alias.asname, module) if alias.asname else (root, importlib.import_module(root))
         elif isinstance(node, ast.ImportFrom):
             module = importlib.import_module(node.module or "")
             for alias in node.names:
