@@ -12,6 +12,7 @@ from setuptools import Extension, setup
 
 HERE = Path(__file__).resolve().parent
 COMPILED_ADAPTERS = (
+    "mqttlite/net/deferred_links.py",
     "mqttlite/net/link.py",
     "mqttlite/net/local_link.py",
     "mqttlite/net/loop_driver.py",

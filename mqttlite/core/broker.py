@@ -195,7 +195,7 @@ class Broker:
         try:
             data = framer.join(chunk)
             at = self._packet_loop.walk(connection, data)
-            if at < len(data):
+            if at < len(data) and connection.state != CLOSED:
                 if connection.deferred:
                     framer.put(data[at:])
                 else:

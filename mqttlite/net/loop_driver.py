@@ -15,14 +15,13 @@ from typing import Final, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
-from mqttlite.core.connection import CONNECTED
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Question
 from mqttlite.core.reasons import HoldReason
+from mqttlite.net.deferred_links import DeferredLinks
 from mqttlite.net.link import LinkDriver, LinkPort, about
 
 WRITES_PER_ITERATION: Final = 256
@@ -109,12 +108,7 @@ class LoopDriver(LinkDriver):
         """The same after that commit, until an iteration has room for them."""
         self._late: list[Outbox] = []
         """Outboxes that wait for the next commit."""
-        self._deferred: dict[int, LinkPort] = {}
-        """Links with packets that are not handled yet, by number."""
-        self._connecting: dict[int, LinkPort] = {}
-        """The same of clients that are not accepted yet: thousands that connect at once do not stand before the others
-        in one queue with them."""
-        self._connected_are_first = True
+        self._deferred: Final = DeferredLinks(broker, self.links, self._loop.time)
         self._bytes_meanwhile = 0
         self._waiting_for_commit: list[LinkPort] = []
         """Links that are held because a commit takes too long."""
@@ -137,11 +131,11 @@ class LoopDriver(LinkDriver):
         self._bytes_left = BYTES_PER_ITERATION
         effects = self.broker.effects
         if effects.deferred:
-            self._defer_links(effects)
-        if self._deferred or self._connecting:
-            self._go_on()
+            self._deferred.add(effects)
+        if len(self._deferred):
+            self._deferred.go_on()
         self._woken = False
-        if self._deferred or self._connecting:
+        if len(self._deferred):
             self.wake()
         effects.work = 0
         if self._committed:
@@ -174,7 +168,8 @@ class LoopDriver(LinkDriver):
         if committing and (self._bytes_meanwhile > self.stall_bytes or gathered > self.stall_changes):
             self._stall()
         if effects.deferred:
-            self._defer_links(effects)
+            self._deferred.add(effects)
+            self.wake()
         if effects.connected:
             connected, effects.connected = effects.connected, []
             for number in connected:
@@ -294,52 +289,6 @@ class LoopDriver(LinkDriver):
         if not link.gone and not link.connection.hold_reasons & HoldReason.UNWRITTEN:
             link.hold(HoldReason.UNWRITTEN)
             self._waiting_for_writes.append((link, self._written + len(self._unwritten)))
-
-    # ------------------------------------------------------------------ links that sent much
-
-    def _defer_links(self, effects: Effects) -> None:
-        """Go on with links that sent more than one iteration may handle when the loop has read all others."""
-        self.wake()
-        for number in effects.deferred:
-            link = self.links.get(number)
-            if link is not None:
-                link.rest()
-                waiting = self._deferred if link.connection.state == CONNECTED else self._connecting
-                waiting[number] = link
-        effects.deferred.clear()
-
-    def _go_on(self) -> None:
-        """Go on with clients while the budget lasts: those that are connected and those that are not in turn.
-
-        One of them may use up the budget, so these are also the first in turn. What the loop read before them leaves
-        them their least share, and they leave all of the next budget to what the loop reads then.
-        """
-        deferred, self._deferred = self._deferred, {}
-        connecting, self._connecting = self._connecting, {}
-        effects = self.broker.effects
-        effects.work = min(effects.work, ITERATION_WORK - LEAST_SHARE)
-        waiting, others = (deferred, connecting) if self._connected_are_first else (connecting, deferred)
-        self._connected_are_first = not self._connected_are_first
-        while (waiting or others) and effects.work < ITERATION_WORK:
-            if waiting:
-                self._go_on_with(waiting.pop(next(iter(waiting))))
-            waiting, others = others, waiting
-        self._deferred = {**deferred, **self._deferred}  # who waits already is the first next time
-        self._connecting = {**connecting, **self._connecting}
-
-    def _go_on_with(self, link: LinkPort) -> None:
-        if link.connection.hold_reasons & ~(HoldReason.DEFERRED | HoldReason.LOCAL):
-            return  # it goes on when it is released
-        try:
-            link.go_on()
-        except Exception:  # whatever is wrong with this client, the others go on
-            _log.exception("%s: what it sent could not be handled", link.address, extra=about(link))
-            self.broker.close(link.connection, self._loop.time(), "what it sent could not be handled")
-            link.abort()
-            if link.gone:
-                link.go_on()  # which ends it
-        if not link.connection.deferred:
-            link.release(HoldReason.DEFERRED)
 
     # ------------------------------------------------------------------ waiting for it
 

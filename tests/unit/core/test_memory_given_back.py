@@ -7,7 +7,7 @@ from mqttlite.core.memory import MESSAGE_BYTES
 from mqttlite.core.outbox import Outbox
 from mqttlite.wire.constants import PUBACK, V5
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Ack, Publish, Subscribe, SubscriptionRequest, Will
+from mqttlite.wire.packets import Ack, Disconnect, Publish, Subscribe, SubscriptionRequest, Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
 
@@ -154,4 +154,11 @@ def test_what_is_retained_below_many_prefixes() -> None:
         world.publish(f"a/{number % 20}/{number}", "" if number % 2 else "other", 1, retain=True)
     world.advance(100)
     world.connect("c", V5).subscribe("a/#")
+    world.end()
+
+
+def test_what_follows_the_packet_that_ends_a_connection() -> None:
+    world = World()
+    client = world.connect("c")
+    world.broker.feed(client.connection, encode(Disconnect(), V5) + b"\x30", world.now)
     world.end()

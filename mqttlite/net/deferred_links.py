@@ -1,0 +1,80 @@
+"""Links whose clients sent more than one iteration of the loop may handle: they go on in turn when it has read all.
+
+Invariant: a link with packets that are not handled yet is here once, unless it waits for something else first.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.connection import CONNECTED
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
+from mqttlite.core.reasons import HoldReason
+from mqttlite.net.link import LinkPort, about
+
+_log = logging.getLogger("mqttlite.net")
+
+
+@final
+class DeferredLinks:
+    """`links` is the loop driver's table, by the number of the connection."""
+
+    __slots__ = ("_broker", "_clock", "_connected", "_connected_are_first", "_connecting", "_links")
+
+    def __init__(self, broker: Broker, links: dict[int, LinkPort], clock: Callable[[], float]) -> None:
+        self._broker: Final = broker
+        self._links: Final = links
+        self._clock: Final = clock
+        self._connected: dict[int, LinkPort] = {}
+        self._connecting: dict[int, LinkPort] = {}
+        """Those of clients that are not accepted yet: thousands that connect at once do not stand before the others in
+        one queue with them."""
+        self._connected_are_first = True
+
+    def __len__(self) -> int:
+        return len(self._connected) + len(self._connecting)
+
+    def add(self, effects: Effects) -> None:
+        """Take over the deferred links of the effects."""
+        for number in effects.deferred:
+            link = self._links.get(number)
+            if link is not None:
+                link.rest()
+                waiting = self._connected if link.connection.state == CONNECTED else self._connecting
+                waiting[number] = link
+        effects.deferred.clear()
+
+    def go_on(self) -> None:
+        """Go on with clients while the budget lasts: those that are connected and those that are not in turn.
+
+        One of them may use up the budget, so these are also the first in turn. What the loop read before them leaves
+        them their least share, and they leave all of the next budget to what the loop reads then.
+        """
+        connected, self._connected = self._connected, {}
+        connecting, self._connecting = self._connecting, {}
+        effects = self._broker.effects
+        effects.work = min(effects.work, ITERATION_WORK - LEAST_SHARE)
+        waiting, others = (connected, connecting) if self._connected_are_first else (connecting, connected)
+        self._connected_are_first = not self._connected_are_first
+        while (waiting or others) and effects.work < ITERATION_WORK:
+            if waiting:
+                self._go_on_with(waiting.pop(next(iter(waiting))))
+            waiting, others = others, waiting
+        self._connected = {**connected, **self._connected}  # a link that waits already is the first next time
+        self._connecting = {**connecting, **self._connecting}
+
+    def _go_on_with(self, link: LinkPort) -> None:
+        if link.connection.hold_reasons & ~(HoldReason.DEFERRED | HoldReason.LOCAL):
+            return  # it goes on when it is released
+        try:
+            link.go_on()
+        except Exception:  # whatever is wrong with this client, the others go on
+            _log.exception("%s: what it sent could not be handled", link.address, extra=about(link))
+            self._broker.close(link.connection, self._clock(), "what it sent could not be handled")
+            link.abort()
+            if link.gone:
+                link.go_on()  # which ends it
+        if not link.connection.deferred:
+            link.release(HoldReason.DEFERRED)
