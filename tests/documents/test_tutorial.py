@@ -1,4 +1,4 @@
-"""The commands of README.md and of the tutorial, run as they stand there, beside a broker."""
+"""The commands of README.md, of the first page and of the tutorial, run as they stand there, beside a broker."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from mqttlite import Broker
 from tests.documents.test_commands import command_lines
 from tests.support.documents import ROOT, blocks
 
-PAGES = ("README.md", "docs/tutorial/first-steps.md")
+PAGES = ("README.md", "docs/index.md", "docs/tutorial/first-steps.md")
 PROGRAM = ".venv/bin/mqttlite"
 TIMEOUT_S = 60.0
 PRINTED = re.compile(r"The subscriber prints `([^`]+)`")
