@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,6 @@ from tests.support.device import until
 from tests.support.inside import core_of, loop_driver_of
 
 asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "embed.md"
 
 
 def connection_of(broker: Broker, subscription: LocalSubscription) -> Connection:
@@ -360,22 +358,3 @@ async def test_an_acknowledgement_that_this_iteration_has_no_budget_for_is_handl
 async def test_a_broker_that_does_not_run_takes_no_subscription() -> None:
     with pytest.raises(RuntimeError, match="does not run"):
         Broker(port=0).subscribe("t")
-
-
-def examples() -> list[tuple[str, str]]:
-    """Each program of the guide, and what it prints."""
-    blocks = GUIDE.read_text().split("```")[1::2]
-    programs = [block.removeprefix("python\n") for block in blocks if block.startswith("python\n")]
-    outputs = [block.removeprefix("output\n") for block in blocks if block.startswith("output\n")]
-    return list(zip(programs, outputs, strict=True))
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_the_programs_of_the_guide_print_what_it_says(number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    program, output = examples()[number]
-    exec(compile(program, f"{GUIDE}:{number}", "exec"), {"__name__": "__main__"})
-    assert capsys.readouterr().out == output
-
-
-def test_every_program_of_the_guide_is_run() -> None:
-    assert len(examples()) == 4

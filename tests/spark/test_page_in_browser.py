@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,13 +16,11 @@ from spark_analytics.frames import INFORMATION, NOTABLE, PROBLEM, Finding
 from spark_analytics.page.charts import figure
 from spark_analytics.page.html import FOLDED, Cell, Content, Head, Section, page
 from spark_analytics.tables import Chart
-from tests.interop.support import tool
+from tests.support.axe import axe_core, violations
 from tests.support.browser import Page, showing
 
 pytestmark = pytest.mark.slow
 
-JS: Final = Path(__file__).parent / "js"
-INSTALL_S: Final = 300.0
 HOSTILE: Final = "</script><b>x</b>/#client=%"
 
 ROWS: Final = 25
@@ -31,15 +28,7 @@ ROWS: Final = 25
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """axe-core as one script, installed where it is not."""
-    npm = tool("npm", package="npm")
-    script = JS / "node_modules/axe-core/axe.min.js"
-    if not script.exists() or script.stat().st_mtime < (JS / "package-lock.json").stat().st_mtime:
-        command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        done = subprocess.run(command, cwd=JS, capture_output=True, text=True, timeout=INSTALL_S, check=False)
-        assert done.returncode == 0, done.stderr
-        script.touch()
-    return script.read_text(encoding="utf-8")
+    return axe_core()
 
 
 def times(number: int) -> str:
@@ -115,13 +104,11 @@ async def settled(shown: Page, script: str = "0") -> None:
 
 
 async def test_the_page_is_accessible_in_both_of_its_views(report: Path, axe: str, tmp_path: Path) -> None:
-    judge = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.map(
-        one => `${one.id}: ${one.nodes.map(node => node.html.slice(0, 100)).join(", ")}`))"""
     async with showing(report.as_uri(), tmp_path / "profile") as shown:
         await shown.find(f"{axe};0")
-        whole = await shown.find(judge)
+        whole = await violations(shown)
         await settled(shown, "location.hash = 'client=client-01'")
-        one = await shown.find(judge)
+        one = await violations(shown)
     assert (whole, one) == ([], [])
     assert shown.errors == []
     assert shown.requests == [report.as_uri()]

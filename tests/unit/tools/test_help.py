@@ -17,6 +17,8 @@ TOOLS = Path(__file__).resolve().parents[3] / "tools"
         (["test", "-h"], "Runs every test: "),
         (["check", "--help"], "Runs every test: "),
         (["run", "--help"], "Runs the broker here"),
+        (["docs", "--help"], "Builds the documentation's site"),
+        (["docs", "-h"], "Builds the documentation's site"),
         (["native", "--help"], "Runs the tests on the compiled build"),
         (["mutate", "--help"], "Mutation testing"),
         (["conformance", "--help"], "Plays every row"),

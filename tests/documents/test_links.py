@@ -1,0 +1,19 @@
+"""Links between the documents, as GitHub shows them. That the site has every page is for Sphinx to say (tools/docs)."""
+
+from mqttlite.cli.main import COMMANDS
+from tests.support.documents import ROOT, anchors, links
+
+
+def test_every_link_leads_somewhere() -> None:
+    broken = []
+    for page, target in links():
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def test_every_command_is_on_the_page_of_commands() -> None:
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    assert [line.split()[-1] for line in text.splitlines() if ":prog:" in line] == list(COMMANDS)
