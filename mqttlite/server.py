@@ -69,7 +69,7 @@ class Broker:
     ) -> None:
         if host is not None or port is not None:
             if config is not None:
-                raise ConfigError("Broker takes either a config, or a host and a port")
+                raise ConfigError("Broker takes a config, or a host and a port, not both")
             listener = ListenerOptions(host="127.0.0.1" if host is None else host, port=1883 if port is None else port)
             config = Config(listeners=(listener,))
         self.config: Final = Config() if config is None else config

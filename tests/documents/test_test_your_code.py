@@ -22,7 +22,10 @@ def test_the_suite_on_the_page_passes(tmp_path: Path) -> None:
         assert re.fullmatch(r"(conftest|test_\w+)\.py", name), f"the first line of each block names its file: {name}"
         (tmp_path / name).write_text(text, encoding="utf-8")
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"),
+            *("-o", "asyncio_default_fixture_loop_scope=function", "--rootdir", tmp_path, tmp_path),
+        ],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

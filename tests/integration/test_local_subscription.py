@@ -369,7 +369,7 @@ def examples() -> list[tuple[str, str]]:
     return list(zip(programs, outputs, strict=True))
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(7))
 def test_the_programs_of_the_guide_print_what_it_says(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     program, output = examples()[number]
     exec(compile(program, f"{GUIDE}:{number}", "exec"), {"__name__": "__main__"})
@@ -377,4 +377,4 @@ def test_the_programs_of_the_guide_print_what_it_says(number: int, capsys: pytes
 
 
 def test_every_program_of_the_guide_is_run() -> None:
-    assert len(examples()) == 4
+    assert len(examples()) == 7
