@@ -16,7 +16,7 @@ from mqttlite import event_hub
 from mqttlite.admin import Admin
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.authentication import Verdict
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, Question
@@ -70,7 +70,14 @@ class Assembly:
     `auth_chain` is for listeners without a password file; `not_ready` says in a sentence why no clients may connect.
     """
 
-    def __init__(self, config: Config, store: Store, auth_chain: AuthChain, not_ready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        auth_chain: AuthChain,
+        authorizer: Authorizer | None,
+        not_ready: Callable[[], str],
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._config: Final = config
         self._loop: Final = loop
@@ -81,7 +88,7 @@ class Assembly:
         if not limits.max_memory_bytes:
             limits = replace(limits, max_memory_bytes=usable_memory() // 2)
         self.core: Final = Core(limits, f"mqttlite-{self.broker_id}-", {**config.share_policies}, f"{self.broker_id}-")
-        self.core.authorize(DefaultRules(frozenset(config.sys.publishers)))
+        self.core.authorize(DefaultRules(frozenset(config.sys.publishers), authorizer))
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
         self.loop_driver: Final = LoopDriver(

@@ -1,7 +1,7 @@
-"""What happens to clients, told once to everyone who registered: log, metrics, `$SYS`, presence, telemetry, programs.
+"""Passes events of clients to the registered listeners: log, metrics, `$SYS`, presence, telemetry, programs.
 
-A listener is a subclass of `Listener` that overrides the methods it wants; the others cost nothing. What a listener
-does with an event is not known here. Invariant: an exception in one listener is logged and hurts no other.
+A listener is a subclass of `Listener` that overrides the methods it wants; the others cost nothing. Invariant: an
+exception in one listener is logged and does not affect the others.
 """
 
 import logging
@@ -12,8 +12,10 @@ from mqttlite.core.connection import Connection
 from mqttlite.core.tracer import NO_SAMPLES, NOT_TRACED
 
 STORE_FAILING: Final = "store_failing"
+"""The alarm while commits to the store fail and are retried."""
+
 MEMORY_SHORT: Final = "memory_short"
-"""The alarm while commits fail and are tried again."""
+"""The alarm while more than seven eighths of `limits.max_memory_bytes` are used."""
 
 _log = logging.getLogger("mqttlite")
 
@@ -40,7 +42,10 @@ class Link(Protocol):
 
 
 class Listener:
-    """Hears what happens, on the event loop: a method neither blocks nor awaits."""
+    """Gets the events of one broker, in its event loop: override what you want; a method must not block.
+
+    A connection number is `link.connection.number`, as in `connection_id` of the log and the telemetry.
+    """
 
     def on_connected(self, link: Link) -> None:
         """A client was accepted."""
@@ -60,16 +65,19 @@ class Listener:
     def on_dropped(
         self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str
     ) -> None:
-        """Messages were dropped for a receiver, or had none (None). `topic` is empty where it is not known."""
+        """`messages` messages were dropped for a receiver, a client identifier; None if there was no receiver.
+
+        `reason` is a drop reason, `topic` is empty if it is not known, and `trace` is 0 unless the message is traced.
+        """
 
     def on_blocked(self, connection: int) -> None:
-        """A client's socket takes no more bytes."""
+        """The socket of a client takes no more bytes."""
 
     def on_unblocked(self, connection: int, duration_s: float, waiting_bytes: int) -> None:
-        """A client's socket takes bytes again."""
+        """The socket of a client takes bytes again; `waiting_bytes` waited for it at the end."""
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
-        """The condition of that name began, or (not `active`) ended; `detail` is part of a sentence."""
+        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`) began, or ended if not `active`."""
 
 
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")

@@ -15,6 +15,7 @@ from mqttlite.admin import Admin
 from mqttlite.assembly import Assembly, tls_context
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import conflicts
+from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions
@@ -50,8 +51,9 @@ class Broker:
 
     `config` has all options; `host` and `port` are a short way to one listener without TLS. On listeners without a
     password file the broker asks `authenticator` about every CONNECT, and `method_authenticator` about those with an
-    authentication method; without any of the three it accepts every client. `store` keeps sessions and retained
-    messages; by default they live as long as this object.
+    authentication method; without any of the three it accepts every client. `authorizer` decides who may publish and
+    subscribe; without it every client may, except publish below `$SYS`. `store` keeps sessions and retained messages;
+    by default they live as long as this object. Raises `ConfigError` for a config that contradicts itself.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Broker:
         port: int | None = None,
         authenticator: Authenticator | None = None,
         method_authenticator: MethodAuthenticator | None = None,
+        authorizer: Authorizer | None = None,
         store: Store | None = None,
     ) -> None:
         if host is not None or port is not None:
@@ -73,17 +76,18 @@ class Broker:
         if problems := [str(each) for each in conflicts(self.config)]:
             raise ConfigError(*problems)
         self.broker_id: str = ""
-        """Names one run, from `start` to `stop`: telemetry rows of another run have another."""
+        """Identifies one run, from `start` to `stop`; a second `start` makes a new one."""
         self.listeners: list[Listener] = []
         self.event_listeners: Final[list[event_hub.Listener]] = []
-        """Told what happens to clients, beside the broker's own; add yours before `start`."""
+        """The program's listeners to events; add them before `start`."""
         self._auth_chain: Final = AuthChain(authenticator, method_authenticator)
+        self._authorizer: Final = authorizer
         self._store: Final[Store] = MemoryStore() if store is None else store
         self._assembly: Assembly
         self._core: Core
         self._loop_driver: LoopDriver
         self.monitor: Monitor | None = None
-        """Serves metrics, health and status where the config says so."""
+        """Serves metrics, health and status if the config has a section `metrics`."""
         self._subscriptions: Final = LocalSubscriptions()
         self._stop: asyncio.Task[None] | None = None
         self._thread: LoopThread | None = None
@@ -102,7 +106,7 @@ class Broker:
         await self.stop()
 
     def __enter__(self) -> Self:
-        """Run in a thread of its own, for tests and notebooks; `run` calls the broker from there."""
+        """Start the broker in a thread of its own, for tests and notebooks; `run` runs coroutines there."""
         self._thread = LoopThread("mqttlite")
         try:
             self._thread.run(self.start())
@@ -136,22 +140,25 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The real port of the first listener."""
+        """The real port of the first listener, once `start` has run; 0 for a Unix socket."""
         return self.listeners[0].port
 
     @property
     def admin(self) -> Admin:
-        """Lists and disconnects clients, ends sessions, removes retained messages; once `start` has run."""
+        """Lists and disconnects clients, ends sessions, purges queues, removes retained messages.
+
+        It exists once `start` has run, and belongs to that run.
+        """
         return self._assembly.admin
 
     @property
     def dataset(self) -> Dataset | None:
-        """Writes telemetry; None where the config does not ask for it, and while the broker does not run."""
+        """The telemetry writer; None without a section `telemetry`, and while the broker does not run."""
         return self._assembly.dataset if self._is_up else None
 
     @property
     def observer(self) -> Observer | None:
-        """Traces messages; None without a dataset and a delivery log, and while the broker does not run."""
+        """The tracer of messages; None without telemetry and delivery log, and while the broker does not run."""
         return self._assembly.observer if self._is_up else None
 
     @property
@@ -159,10 +166,16 @@ class Broker:
         return self._running or self._stop is not None
 
     async def start(self) -> None:
-        """Listen. Raises `ConfigError` for TLS files that cannot be used and `OSError` for an address that cannot."""
+        """Open the listeners. After `stop` it may be called again, with the sessions and retained messages kept.
+
+        Raises `ConfigError` for a file or folder that cannot be used, `OSError` for an address that cannot, and
+        `RuntimeError` if the broker runs already.
+        """
         if self._running or self._stop is not None:
             raise RuntimeError("the broker runs already")
-        self._assembly = assembly = Assembly(self.config, self._store, self._auth_chain, lambda: self._not_ready)
+        self._assembly = assembly = Assembly(
+            self.config, self._store, self._auth_chain, self._authorizer, lambda: self._not_ready
+        )
         self._core, self._loop_driver = assembly.core, assembly.loop_driver
         self.broker_id, self.listeners, self.monitor = assembly.broker_id, assembly.listeners, assembly.monitor
         self._running = True
@@ -176,9 +189,10 @@ class Broker:
         assembly.log_addresses()
 
     async def stop(self) -> None:
-        """Stop accepting, disconnect every client (0x8B), send what is under way, end. Within `stop_timeout_s`.
+        """Accept no more clients, send every client what it is owed and a DISCONNECT (0x8B), and end.
 
-        A second call waits for the first; cancelling a call does not cut the stop short.
+        Clients that are not done within `stop_timeout_s` are cut off. A second call waits for the first; cancelling a
+        call does not cut the stop short; without a `start` it does nothing.
         """
         if self._stop is None:
             if not self._running:
@@ -189,10 +203,10 @@ class Broker:
         await asyncio.shield(self._stop)
 
     async def reload(self) -> None:
-        """Read the password files and TLS files again and log what came of it.
+        """Read the password files and TLS files again, and log the result for each.
 
-        A file that cannot be used is logged as an error, and the former content stays in use. Certificates are for
-        handshakes that begin from now on; connections stay as they are.
+        For a file that cannot be used it logs an error and keeps the former content. New certificates are used for
+        handshakes that begin from now on; open connections stay as they are.
         """
         for passwords in self._assembly.passwords:
             await passwords.reload()
@@ -203,16 +217,16 @@ class Broker:
             try:
                 context = await asyncio.to_thread(tls_context, number, options)
             except ConfigError as error:
-                _log.error("%s: the certificates stay as they were: %s", listener.name, error)
+                _log.error("%s: the former certificates stay in use: %s", listener.name, error)
                 continue
             assert context is not None, "a listener with TLS options"
             listener.use_context(context)
             if self.monitor is not None:
                 self.monitor.on_certificate(number, options.tls.cert_file)
-            _log.info("%s: read again for new connections: %s", listener.name, files)
+            _log.info("%s: reloaded for new connections: %s", listener.name, files)
 
     async def log_status(self) -> None:
-        """Log in one line how much the broker holds; the sessions are counted in slices between other work."""
+        """Log one line with the numbers of connections, sessions, subscriptions, retained and queued messages."""
         snapshot = await self._assembly.snapshots.take()
         _log.info(
             "status: %d connections, %d sessions, %d subscriptions, %d retained messages, %d queued messages",
@@ -224,18 +238,19 @@ class Broker:
         )
 
     async def drain(self) -> None:
-        """Lame duck: take no new clients, send those that are here away, a few at a time, then stop.
+        """Accept no more clients, disconnect the connected ones a few at a time, then stop.
 
-        `lame_duck` in the config says within what time, and to which server 5.0 clients are sent (0x9C; else 0x8B).
+        `lame_duck` in the config has the time for it, and the server to which 5.0 clients are referred (0x9C; without
+        one, 0x8B).
         """
         if not self._running:
             return
-        self._not_ready = "the broker sends its clients away, and stops then"
+        self._not_ready = "the broker disconnects its clients before it stops"
         options = self.config.lame_duck
         loop = asyncio.get_running_loop()
         for listener in self.listeners:
             await listener.stop_accepting()
-        _log.info("sending %d clients away within %g s", len(self._core.connections), options.deadline_s)
+        _log.info("disconnecting %d clients within %g s", len(self._core.connections), options.deadline_s)
         deadline = loop.time() + options.deadline_s
         while self._core.connections and self._running and loop.time() < deadline:
             steps_left = max(1, round((deadline - loop.time()) / _DRAIN_STEP_S))
@@ -254,7 +269,8 @@ class Broker:
                 async with asyncio.timeout(self.config.stop_timeout_s):
                     await self._shut_down()
             except TimeoutError:
-                _log.warning("not all clients left within %g s: they are cut off", self.config.stop_timeout_s)
+                timeout_s = self.config.stop_timeout_s
+                _log.warning("closing the connections of clients that did not leave within %g s", timeout_s)
             for listener in self.listeners:
                 listener.abort()
             try:
@@ -286,7 +302,7 @@ class Broker:
             await asyncio.wait(questions)
 
     async def serve_forever(self) -> None:
-        """Wait until cancelled."""
+        """Wait until the calling task is cancelled; the broker does not stop by itself."""
         await asyncio.get_running_loop().create_future()
 
     async def publish(
@@ -298,11 +314,12 @@ class Broker:
         retain: bool = False,
         properties: Properties = NONE,
     ) -> int:
-        """Publish from inside the program; returns once it is with its receivers' sessions.
+        """Publish from inside the program; returns when the message is in the session of every receiver.
 
-        The result is a 5.0 reason code: 0, 0x10 where nobody subscribes, 0x97 where a subscriber's queue is full.
-        Raises `TopicNameInvalid` for a topic that is none, `ValueError` for a QoS that is none and for properties that
-        a message may not have.
+        The result is an MQTT 5.0 reason code: 0 (success), 0x10 (no subscribers) or 0x97 (the queue of a receiver is
+        full, or the message could not be retained). Raises `TopicNameInvalid` for an invalid topic, `ValueError` for
+        an invalid QoS, a payload over `limits.max_packet_bytes` or properties that a PUBLISH cannot have, and
+        `RuntimeError` if the broker does not run.
         """
         if not self._running:
             raise RuntimeError("the broker does not run")
@@ -310,7 +327,7 @@ class Broker:
             raise ValueError(f"QoS is {qos}: it may be 0, 1 or 2")
         name = topic.encode()
         if len(name) > 65_535 or b"\0" in name:
-            raise TopicNameInvalid("a topic name has 65535 bytes at most, and U+0000 is not among them [MQTT-4.7.3-2]")
+            raise TopicNameInvalid("a topic name has at most 65535 bytes, and no U+0000 [MQTT-4.7.3-2]")
         raw = payload.encode() if isinstance(payload, str) else bytes(memoryview(payload))
         if len(raw) > self.config.limits.max_packet_bytes:
             raise ValueError(f"payload of {len(raw)} bytes, at most {self.config.limits.max_packet_bytes} are accepted")
@@ -333,12 +350,13 @@ class Broker:
     def subscribe(
         self, topic_filter: str, callback: Callback | None = None, *, qos: int = 0, receive_maximum: int = 100
     ) -> LocalSubscription:
-        """Subscribe from inside the program: iterate over the result, or let it call back for each message.
+        """Subscribe from inside the program: iterate over the result, or give a callback for each message.
 
-        `receive_maximum` is how many messages of QoS 1 and 2 may be unacknowledged; see docs/howto/embed.md. Raises
-        `TopicFilterInvalid` for a filter that is none, `ValueError` for a QoS or a maximum that is none,
-        `SubscribeRefused` for a filter that the authorizer or a limit refuses, `ConnectionRefusedError` when there are
-        too many sessions, and `RuntimeError` if the broker does not run.
+        At most `receive_maximum` messages of QoS 1 and 2 are unacknowledged at a time; docs/howto/embed.md says when
+        the broker acknowledges them. Raises `TopicFilterInvalid` for an invalid filter, `ValueError` for an invalid
+        QoS or maximum, `SubscribeRefused` for a filter that the authorizer or a limit refuses,
+        `ConnectionRefusedError` when there are `limits.max_sessions` sessions, and `RuntimeError` if the broker does
+        not run.
         """
         if not self._running:
             raise RuntimeError("the broker does not run")
@@ -347,7 +365,7 @@ class Broker:
 
 
 def _check_properties(properties: Properties) -> None:
-    """Raises `ValueError` for those that a message may not have, or that its receivers could not be sent."""
+    """Raises `ValueError` for properties that a PUBLISH cannot have, and for those that only the broker sets."""
     if properties.topic_alias is not None or properties.subscription_identifiers:
-        raise ValueError("a topic alias and subscription identifiers are for the broker to give, to each receiver")
+        raise ValueError("topic_alias and subscription_identifiers are set by the broker, for each receiver")
     encode_properties(properties, PUBLISH)

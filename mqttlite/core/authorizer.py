@@ -1,7 +1,7 @@
-"""The port for permissions, and the rules that hold without any: clients do not publish below `$SYS`.
+"""The port for permissions, and the rules that always hold: clients do not publish below `$SYS`.
 
-A client has a *role*, a small number for all identities with the same permissions. The router keeps the verdict for a
-role on the route of a topic, so that a known topic costs one look-up, and one that is open to all costs none.
+A client has a *role*, a number for all identities with the same permissions. The route of a topic keeps the verdict for
+each role, so a known topic costs one look-up, and a topic that is open to all costs none.
 """
 
 from typing import Final, Protocol, final
@@ -13,43 +13,54 @@ ANALYST: Final = 1
 
 
 class Authorizer(Protocol):
-    """Says who may do what. A new set of rules is set with `Broker.authorize`, which forgets all verdicts."""
+    """Decides who may publish and subscribe. The core calls it inside the event loop: it must not block or raise.
+
+    `Broker.authorize` replaces it and drops all verdicts that routes keep.
+    """
 
     def role_of(self, client_id: str, username: str | None) -> int:
-        """The role of a client that connects."""
+        """The role of a client that connects: any whole number from 0 on. `username` is the authenticated identity."""
         ...
 
     def is_open(self, topic: bytes) -> bool:
-        """Whether every client may publish to a topic; asked once for each route."""
+        """Whether every client may publish to a topic. Asked once for each route."""
         ...
 
     def may_publish(self, role: int, topic: bytes) -> bool:
-        """Whether a role may publish to a topic that is not open; asked once for each route and role."""
+        """Whether a role may publish to a topic that is not open. Asked once for each route and role."""
         ...
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
-        """Whether a role may subscribe to a topic filter; asked for each SUBSCRIBE."""
+        """Whether a role may subscribe to a topic filter. Asked for each filter of each SUBSCRIBE.
+
+        The filter of a shared subscription comes whole, with `$share/<share name>/`.
+        """
         ...
 
 
 @final
 class DefaultRules:
-    """Everybody may do everything, but below `$SYS` only the broker publishes.
+    """Below `$SYS` only the broker publishes, and `authorizer` decides the rest; without it everything is allowed.
 
-    Clients and users of the names in `analysts` may publish below `$SYS/analytics`.
+    Clients and users whose names are in `analysts` may also publish below `$SYS/analytics`. A role is twice the role
+    that `authorizer` gives, plus `ANALYST` for these clients.
     """
 
-    def __init__(self, analysts: frozenset[str] = frozenset()) -> None:
+    def __init__(self, analysts: frozenset[str] = frozenset(), authorizer: Authorizer | None = None) -> None:
         self._analysts: Final = analysts
+        self._authorizer: Final = authorizer
 
     def role_of(self, client_id: str, username: str | None) -> int:
-        return ANALYST if username in self._analysts or client_id in self._analysts else ANYBODY
+        role = ANYBODY if self._authorizer is None else 2 * self._authorizer.role_of(client_id, username)
+        return role + (ANALYST if username in self._analysts or client_id in self._analysts else ANYBODY)
 
     def is_open(self, topic: bytes) -> bool:
-        return not is_own(topic)
+        return not is_own(topic) and (self._authorizer is None or self._authorizer.is_open(topic))
 
     def may_publish(self, role: int, topic: bytes) -> bool:
-        return role == ANALYST and is_analytics(topic)
+        if is_own(topic):
+            return role % 2 == ANALYST and is_analytics(topic)
+        return self._authorizer is None or self._authorizer.may_publish(role // 2, topic)
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
-        return True
+        return self._authorizer is None or self._authorizer.may_subscribe(role // 2, topic_filter)

@@ -1,6 +1,6 @@
-"""The question "who is this, and may they come in?", and the shape of whatever answers it.
+"""The ports for authentication: what the broker asks about a client that connects, and what may answer.
 
-Passwords, tokens and directories are answers and live elsewhere. Invariant: a password never shows in a repr.
+The password file is one implementation and lives elsewhere. Invariant: a password never shows in a repr.
 """
 
 from dataclasses import dataclass, field
@@ -11,14 +11,17 @@ from mqttlite.core.authentication import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """All that a CONNECT and its line say about the one who sent it."""
+    """What a CONNECT and its connection say about the client."""
 
     client_id: str
     username: str | None
     password: bytes | None = field(repr=False)
-    identity: str | None  # the common name of a verified client certificate
+    identity: str | None
+    """The common name of a verified client certificate."""
     peer: str
+    """`address:port`; of a Unix socket, `unix` or its path."""
     listener: str
+    """The name of the listener."""
 
     def about(self) -> dict[str, dict[str, object]]:
         """What a line of the log is about, as its `extra`."""
@@ -33,33 +36,37 @@ class Credentials:
 
 
 class TooBusy(Exception):
-    """Too many clients wait for an answer. The gate refuses with Server busy (0x89, in 3.1.1 return code 3)."""
+    """Too many clients wait for an answer: the broker refuses it with 0x89 (Server busy; 3.1.1: return code 3)."""
 
 
 class Authenticator(Protocol):
-    """Answers for every CONNECT without an authentication method; an exception counts as a refusal."""
+    """Asked about every CONNECT without an authentication method, in the broker's event loop."""
 
     async def authenticate(self, credentials: Credentials) -> bool:
-        """Whether these credentials are good."""
+        """Whether the client may connect. False refuses it with 0x86 (Bad User Name or Password; 3.1.1: return code 4).
+
+        `TooBusy` refuses it with 0x89, and any other exception with 0x88 (Server unavailable); both are return code 3
+        in 3.1.1. The broker cancels the call when the connection ends, at the latest after `connect_timeout_s`.
+        """
         ...
 
 
 class MethodAuthenticator(Protocol):
-    """Answers for clients that choose an authentication method of MQTT 5.0 (§4.12)."""
+    """Asked about clients that name an authentication method of MQTT 5.0 (§4.12)."""
 
     @property
     def methods(self) -> frozenset[str]:
-        """The names that a CONNECT may give."""
+        """The names of the methods that a CONNECT may use."""
         ...
 
     def begin(self, method: str, credentials: Credentials) -> "MethodExchange":
-        """A client begins, at CONNECT or again later. An exception counts as a refusal."""
+        """Begin the exchange of one client, at CONNECT or when it re-authenticates. An exception refuses it (0x88)."""
         ...
 
 
 class MethodExchange(Protocol):
-    """One client's exchange, from its first data to a verdict that is not to go on."""
+    """The exchange of one client, up to a verdict other than 0x18 (Continue authentication)."""
 
     async def step(self, data: bytes | None) -> Verdict:
-        """What to say to the client's data. An exception counts as a refusal."""
+        """The verdict on the client's Authentication Data. An exception refuses the client (0x88)."""
         ...

@@ -23,7 +23,21 @@ MODULES: Final[dict[str, Callable[[], argparse.ArgumentParser]]] = {
     "spark_analytics": analytics_parser,
 }
 FOREIGN: Final = frozenset(
-    ("apt-get", "cd", "curl", "docker", "git", "pip", "pwgen", "spark-submit", "sudo", "systemctl", "tail")
+    (
+        "apt-get",
+        "cd",
+        "cibuildwheel",
+        "curl",
+        "docker",
+        "git",
+        "pip",
+        "promtool",
+        "pwgen",
+        "spark-submit",
+        "sudo",
+        "systemctl",
+        "tail",
+    )
 )
 """Programs of others, whose options are not ours to check."""
 
@@ -73,7 +87,7 @@ def check(words: list[str]) -> None:
         assert (ROOT / path).is_file(), f"there is no {path}"
         target = TOOLS.get(name)
         if isinstance(target, list):
-            check_click(main, [*target, *words[1:]])
+            check_click(main, [*target, *words[2 if words[1:2] == ["--native"] else 1 :]])
         elif target is not None:
             check_click(target, words[1:])
     elif name.startswith("python") and words[1] == "-m":

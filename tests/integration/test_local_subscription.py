@@ -324,8 +324,7 @@ class Guarded:
 
 @pytest.mark.parametrize("topic_filter", ["secret/#", "secret/" + "x" * INLINE_FILTERS_BYTES])
 async def test_a_filter_that_the_authorizer_refuses_raises(rig: Rig, topic_filter: str) -> None:
-    broker = await rig.broker()
-    core_of(broker).authorize(Guarded())
+    broker = await rig.broker(authorizer=Guarded())
     with pytest.raises(SubscribeRefused, match=r"not authorized \(0x87\)") as caught:
         broker.subscribe(topic_filter, lambda message: None)
     assert caught.value.refused == {topic_filter: 0x87}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mqttlite.core.authorizer import DefaultRules
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack
 from tests.support.core_driver import Client, World
@@ -79,3 +80,31 @@ def test_the_program_may_publish_everywhere() -> None:
     world.broker.authorize(Owners())
     world.connect("alice").subscribe("private/a")
     assert world.publish("private/a", "x") == 0
+
+
+def test_the_rules_for_sys_hold_beside_an_authorizer() -> None:
+    world = World()
+    world.broker.authorize(DefaultRules(frozenset({"analyst"}), Owners()))
+    alice, analyst = world.connect("alice"), world.connect("analyst")
+    assert publish(alice, "private/a", "x") == 0x10
+    assert publish(alice, "$SYS/broker/uptime", "x") == 0x87
+    assert publish(alice, "$SYS/analytics/a", "x") == 0x87
+    assert publish(analyst, "$SYS/analytics/a", "x") == 0x10
+    assert publish(analyst, "$SYS/broker/uptime", "x") == 0x87
+    assert publish(analyst, "private/a", "x") == 0x87
+    assert publish(analyst, "public/a", "x") == 0x10
+    assert list(alice.subscribe("private/a")) == [0]
+    assert list(analyst.subscribe("private/a")) == [0x87]
+
+
+class NoShares(Owners):
+    """Nobody may use shared subscriptions."""
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        return not topic_filter.startswith(b"$share/")
+
+
+def test_an_authorizer_sees_the_whole_filter_of_a_shared_subscription() -> None:
+    world = World()
+    world.broker.authorize(NoShares())
+    assert list(world.connect("bob").subscribe("$share/g/a", "a")) == [0x87, 0]
