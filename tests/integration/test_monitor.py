@@ -339,7 +339,7 @@ async def test_a_broker_that_is_to_be_replaced_is_not_ready(rig: Rig) -> None:
     drain = asyncio.create_task(broker.drain())
     await asyncio.sleep(0)
     code, _, text = await get(broker, "/readyz")
-    assert (code, text) == (503, "Not ready: the broker sends its clients away, and stops then.\n")
+    assert (code, text) == (503, "Not ready: the broker disconnects its clients before it stops.\n")
     await device.close()
     await broker.stop()
     await drain

@@ -55,6 +55,6 @@ async def test_a_broken_file_is_refused_with_its_path_and_the_former_stays_in_us
     (tmp_path / name).write_text("nothing of use")
     await broker.reload()
     (error,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert error.startswith("tls-0: the certificates stay as they were: listeners[0].tls.")
+    assert error.startswith("tls-0: the former certificates stay in use: listeners[0].tls.")
     assert str(tmp_path / name) in error
     await rig.device(broker.port, "device", tls=client(certs))

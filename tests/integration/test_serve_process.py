@@ -147,7 +147,7 @@ async def test_sighup_reads_files_again_and_says_what_needs_a_restart(certs: Pat
         (tmp_path / "server.crt").write_text("no certificate")
         users.write_text("no user")
         served.process.send_signal(signal.SIGHUP)
-        await served.says("tls-0: the certificates stay as they were: listeners[1].tls.cert_file: ")
+        await served.says("tls-0: the former certificates stay in use: listeners[1].tls.cert_file: ")
         await device.ping()
         newcomer = await Device.dial(served.port)
         await newcomer.connect("newcomer", username="ann")
