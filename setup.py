@@ -21,6 +21,11 @@ COMPILED_ADAPTERS = (
     "mqttlite/net/link.py",
     "mqttlite/net/local_link.py",
     "mqttlite/net/loop_driver.py",
+    "mqttlite/store/sqlite/mirror.py",
+    "mqttlite/store/sqlite/reader.py",
+    "mqttlite/store/sqlite/records.py",
+    "mqttlite/store/sqlite/runs.py",
+    "mqttlite/store/sqlite/writer.py",
 )
 
 BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}

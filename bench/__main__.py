@@ -13,7 +13,21 @@ from typing import Final
 if not __package__:  # run as a folder, `python path/to/bench`, which works from anywhere
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import brokers, build, cases, entrants, machine, measure, native, page, profile, report, results, scale
+from bench import (
+    brokers,
+    build,
+    cases,
+    entrants,
+    keepers,
+    machine,
+    measure,
+    native,
+    page,
+    profile,
+    report,
+    results,
+    scale,
+)
 from bench.guard import command as guard
 
 EPILOG: Final = """\
@@ -46,7 +60,11 @@ def _group(options: argparse.Namespace) -> int:
     chosen = cases.select(options.group, options.cases, options.skip)
 
     def specs(home: Path) -> list[brokers.Spec]:
+        if options.group == cases.DURABLE:
+            return keepers.keepers(home, compiled, _say)
         return [entrants.installed(home), *entrants.peers(home)]
+
+    compiled = _compiled() if chosen and options.group == cases.DURABLE else None
 
     kept, out = _measure(options, chosen, specs, options.group or "all")
     if kept is None:
@@ -59,11 +77,7 @@ def _group(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     """Measure every build of ours beside every peer that is there, and write the page."""
     chosen = cases.compared(options.cases, options.skip)
-    try:
-        compiled = native.tree()
-    except build.BuildError as error:
-        _say(f"bench: {error}")
-        compiled = None
+    compiled = _compiled()
 
     def specs(home: Path) -> list[brokers.Spec]:
         return [*entrants.ours(home, compiled, _say), *entrants.peers(home)]
@@ -83,6 +97,15 @@ def _compare(options: argparse.Namespace) -> int:
         page.write(kept.machines, kept.results, kept.growths, path)
         print(f"Written to {path}")
     return 1 if any(result.error for result in kept.results) else 0
+
+
+def _compiled() -> Path | None:
+    """The folder of the compiled build; nothing where it cannot be made, which is said."""
+    try:
+        return native.tree()
+    except build.BuildError as error:
+        _say(f"bench: {error}")
+        return None
 
 
 def _measure(
@@ -184,7 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of the broker, beside others.")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for group in (*cases.GROUPS, None):
-        told = "all cases" if group is None else ", ".join(case.name for case in cases.select(group))
+        told = "all groups but durable" if group is None else ", ".join(case.name for case in cases.select(group))
         command = commands.add_parser(
             group or "all",
             parents=[_measuring_options()],

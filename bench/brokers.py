@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -43,6 +44,8 @@ class Spec:
     folder: Path | None = None
     """Where the command runs; the current folder if None."""
     environment: Mapping[str, str] | None = None
+    data: Path | None = None
+    """The folder of what it keeps on disk."""
 
 
 def parse(text: str) -> Spec:
@@ -105,6 +108,15 @@ class Contender(Protocol):
     def stop(self) -> None:
         """End, if it is ours to end; `ready` starts it afresh."""
 
+    def forget(self) -> None:
+        """Lose what it keeps on disk; only when it is stopped."""
+
+    def disk_bytes(self) -> int | None:
+        """What it keeps on disk; None if that is not known."""
+
+    def restart(self) -> tuple[str, ...]:
+        """Stop and start, without a wait for the start; tell the load generator when that was."""
+
 
 class Raw:
     """No broker: the load generator's own child, which passes bytes on; the limit that TCP sets."""
@@ -126,6 +138,14 @@ class Raw:
 
     def stop(self) -> None: ...
 
+    def forget(self) -> None: ...
+
+    def disk_bytes(self) -> int | None:
+        return None
+
+    def restart(self) -> tuple[str, ...]:
+        return ()
+
 
 class Broker:
     """A broker behind a port; if its spec has a command, one that we start, hold and stop."""
@@ -142,10 +162,11 @@ class Broker:
         return ("--host", self.spec.host, "--port", str(port), *(("--pid", pids) if pids else ()))
 
     def pids(self) -> tuple[int, ...]:
-        return machine.serving(self.spec.port)
+        listening = machine.serving(self.spec.port)
+        return listening or ((self._process.pid,) if self._process is not None and self._runs() else ())
 
     def carries(self, case: Case) -> bool:
-        return self.spec.tls_port is not None or not case.tls
+        return (self.spec.tls_port is not None or not case.tls) and (self.spec.data is not None or not case.before)
 
     def ready(self) -> None:
         if self.spec.command and not self._runs():
@@ -167,6 +188,23 @@ class Broker:
             self._process.wait()
         self._process = None
 
+    def forget(self) -> None:
+        if self.spec.data is not None:
+            shutil.rmtree(self.spec.data, ignore_errors=True)
+
+    def disk_bytes(self) -> int | None:
+        if self.spec.data is None:
+            return None
+        return sum(path.stat().st_size for path in self.spec.data.rglob("*") if path.is_file())
+
+    def restart(self) -> tuple[str, ...]:
+        if not self.spec.command:
+            raise BrokerError(f"{self.name} was not started here, and cannot be started again")
+        self.stop()
+        began = time.monotonic_ns()
+        self._launch()
+        return ("--since", str(began))
+
     def version(self) -> str:
         """What the broker says it is; what was asked for, if it cannot be asked."""
         if not self.spec.version_command:
@@ -182,7 +220,9 @@ class Broker:
         said = (done.stdout or done.stderr).strip().splitlines() or ["unknown version"]
         return said[0 if done.stdout else -1]
 
-    def _start(self) -> None:
+    def _launch(self) -> subprocess.Popen[bytes]:
+        if self.spec.data is not None:
+            self.spec.data.mkdir(parents=True, exist_ok=True)
         with self._complaints.open("wb") as complaints:
             try:
                 self._process = subprocess.Popen(
@@ -196,11 +236,15 @@ class Broker:
                 )
             except OSError as error:
                 raise BrokerError(f"{self.name}: {error}") from error
+        return self._process
+
+    def _start(self) -> None:
+        process = self._launch()
         end = time.monotonic() + START_LIMIT_S
         while time.monotonic() < end:
             listens = self._listens()
             if not self._runs():
-                raise BrokerError(f"{self.name} ended at once (exit {self._process.returncode}): {self._last_words()}")
+                raise BrokerError(f"{self.name} ended at once (exit {process.returncode}): {self._last_words()}")
             if listens:
                 return
             time.sleep(0.05)

@@ -35,10 +35,17 @@ class Case:
     """More figures that belong in its table."""
     fresh: bool = False
     """Its memory figures need a broker without a past."""
+    before: tuple[str, ...] = ()
+    """A load that is put on the broker before; then it is started again, and its start is part of the case."""
     raw: bool = False
     """TCP without a broker can carry it: QoS 0, and no topic to be matched."""
     compared: bool = False
     """It is one of those that `compare` measures and docs/reference/performance.md shows."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether it belongs to the brokers that keep on disk what they acknowledge."""
+        return self.group == DURABLE
 
     @property
     def tls(self) -> bool:
@@ -49,6 +56,10 @@ class Case:
         """The load generator's arguments."""
         return (*self.arguments, *(self.short if quick else ()), *extra)
 
+    def load_before(self, *, quick: bool) -> tuple[str, ...]:
+        """The same for the load before."""
+        return (*self.before, *(self.short if quick else ()))
+
 
 BRIEFLY: Final = ("--secs", "0.3", "--drain", "1")
 FEW: Final = ("--conns", "500", "--hold", "0.1")
@@ -57,6 +68,7 @@ FLOODED: Final = "flooded: no bound but TCP"
 MIXES: Final = "mixes"
 CONNECTIONS: Final = "connections"
 SECURE: Final = "over TLS"
+DURABLE: Final = "durable"
 
 
 def _case(name: str, title: str, table: str, load: str) -> Case:
@@ -180,6 +192,43 @@ def _secure() -> Iterator[Case]:
         yield replace(case, figure="connects_per_s", also=("failed", "resumed"), compared=True)
 
 
+def _durable() -> Iterator[Case]:
+    short = ("--secs", "0.3", "--warm", "0.1", "--pubs", "10")
+    for publishers in (1, 1000):
+        for window in (1, 50, 500):
+            told = "one publisher" if publishers == 1 else f"{publishers} publishers"
+            title = f"{told}, {window} under way for each"
+            load = f"--mode durable --size 200 --pubs {publishers} --window {window} --warm 1 --secs 3"
+            load += " --drain 60 --idle 60"
+            case = _case(f"durable-{publishers}x{window}", title, "messages that wait for an offline session", load)
+            also = ("disk_bytes_per_message", "cpu_per_message_us")
+            yield replace(case, short=short if publishers > 1 else short[:-2], also=also, fresh=True)
+    filled = "--mode durable --size 200 --pubs 10 --window 500 --secs 800 --count 1000000 --drain 100 --idle 60"
+    restart = Case(
+        "restart-1M",
+        "a million messages wait for one session",
+        DURABLE,
+        "restart",
+        ("--mode", "restart", "--count", "1000000"),
+        ("--count", "10000"),
+        before=tuple(filled.split()),
+        figure="restart_ms",
+        better=Better.LOWER,
+        also=("first_ms", "drain_per_s", "filled_per_s", "disk_bytes_per_message", "rss_started_kb"),
+        fresh=True,
+    )
+    yield restart
+    yield replace(
+        restart,
+        name="restart-100k-sessions",
+        title="100 000 sessions with a subscription each",
+        arguments=("--mode", "restart"),
+        before=("--mode", "sessions", "--conns", "100000", "--setup-limit", "800"),
+        short=("--conns", "500"),
+        also=("filled_per_s", "disk_bytes_per_message", "rss_started_kb"),
+    )
+
+
 CASES: Final = {
     case.name: case
     for case in (
@@ -191,17 +240,18 @@ CASES: Final = {
         *_others(),
         *_connects(),
         *_secure(),
+        *_durable(),
     )
 }
 GROUPS: Final = tuple(dict.fromkeys(case.group for case in CASES.values()))
 
 
 def select(group: str | None, wanted: Sequence[str] = (), unwanted: Sequence[str] = ()) -> list[Case]:
-    """The cases of a group (all, if None) whose names hold any wanted part and no unwanted one."""
+    """The cases of a group whose names hold any wanted part and no unwanted one; of all but `durable`, if None."""
     return [
         case
         for case in CASES.values()
-        if (group is None or case.group == group)
+        if (not case.durable if group is None else case.group == group)
         and (not wanted or any(part in case.name for part in wanted))
         and not any(part in case.name for part in unwanted)
     ]

@@ -1,14 +1,15 @@
 """Who is measured unless told otherwise: the builds of our broker, and the brokers of others that are installed.
 
 Each of ours is a line in OURS, each of the others one in PEERS. All get a TLS listener beside the plain one, with
-certificates of an authority that is made for the occasion.
+certificates of an authority that is made for the occasion. Those of the group `durable` are in `bench.keepers`.
+Invariant: what a broker of ours keeps is in the temporary folder of the measurement.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -54,8 +55,9 @@ def installed(home: Path) -> Spec:
     return serving("mqttlite", home, environment)
 
 
-def serving(name: str, home: Path, environment: Mapping[str, str]) -> Spec:
-    """`mqttlite serve` with its defaults, on two free ports."""
+def serving(name: str, home: Path, environment: Mapping[str, str], more: Sequence[str] = ()) -> Spec:
+    """`mqttlite serve` with its defaults, on two free ports and with a data directory of its own."""
+    data = None if "--no-persistence" in more else home / f"{name}.data"
     certificate, key = authority(home)
     port, tls_port = free_port(), free_port()
     python = (sys.executable, "-P", "-m", "mqttlite")
@@ -64,17 +66,18 @@ def serving(name: str, home: Path, environment: Mapping[str, str]) -> Spec:
         name,
         LOOPBACK,
         port,
-        (*python, "serve", *listeners, "--log-level", "warning"),
+        (*python, "serve", *listeners, "--log-level", "warning", *(("--data-dir", str(data)) if data else ()), *more),
         tls_port=tls_port,
         version_command=(*python, "--version"),
         folder=home,  # an empty one: neither a source tree nor a configuration file is picked up by chance
         environment=environment,
+        data=data,
     )
 
 
 def mosquitto(home: Path) -> Spec | None:
     """With its own defaults; anonymous, on loopback, keeping nothing."""
-    found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+    found = find_mosquitto()
     if found is None:
         return None
     certificate, key = authority(home)
@@ -94,6 +97,11 @@ def mosquitto(home: Path) -> Spec | None:
         version_command=(found, "-h"),
         folder=home,
     )
+
+
+def find_mosquitto() -> str | None:
+    """Debian's is where only root looks."""
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
 def amqtt(home: Path) -> Spec | None:

@@ -8,7 +8,7 @@ in cores: other programs, and what the hypervisor stole); a run with more than `
 import resource
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,8 +19,11 @@ from bench.brokers import BrokerError, Contender
 from bench.cases import Case
 from bench.machine import busy_seconds, cpu_seconds, settle
 
-RUN_LIMIT_S: Final = 120.0
+RUN_LIMIT_S: Final = 150.0
 """The longest case, a fan-in sweep with a backlog to clear at each step, needs half of it."""
+
+RESTART_LIMIT_S: Final = 900.0
+"""A million messages are stored in some minutes, and then taken in one."""
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
@@ -88,10 +91,22 @@ def _attempt(plan: Plan, case: Case, contender: Contender, number: int) -> Resul
     arguments = case.load(plan.extra, quick=plan.quick)
     if case.fresh:
         contender.stop()
+        contender.forget()
+    more: dict[str, float] = {}
     try:
         contender.ready()
         settle(plan.quiet, plan.wait_s)
-        figures, drained, error = _run([str(plan.loadgen), *arguments, *contender.arguments(case)], contender.pids())
+        limit_s = RUN_LIMIT_S
+        if case.before:
+            more, since = _restarted(plan, case, contender)
+            arguments = (*arguments, *since)
+            limit_s = RESTART_LIMIT_S
+        command = [str(plan.loadgen), *arguments, *contender.arguments(case)]
+        figures, drained, error = _run(command, contender.pids(), limit_s)
+        if case.durable and not case.before and error is None:
+            contender.stop()
+            more = _on_disk(contender, figures)
+        figures |= more
     except BrokerError as trouble:
         figures, drained, error = {}, "all", str(trouble)
     if drained != "all" or error is not None:
@@ -100,10 +115,30 @@ def _attempt(plan: Plan, case: Case, contender: Contender, number: int) -> Resul
     return Result(contender.name, case.name, number, now, " ".join(arguments), figures, drained, error)
 
 
-def _run(command: Sequence[str], pids: Sequence[int]) -> tuple[dict[str, float], str, str | None]:
+def _restarted(plan: Plan, case: Case, contender: Contender) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Put the load before on it, and start it again: the figures of that, and what the load generator is to know."""
+    command = [str(plan.loadgen), *case.load_before(quick=plan.quick), *contender.arguments(case)]
+    figures, _, error = _generate(command, RESTART_LIMIT_S)
+    if error is not None:
+        raise BrokerError(f"before the restart: {error}")
+    if figures.get("lost", 0):
+        raise BrokerError(f"before the restart: {figures['lost']:.0f} messages were not acknowledged")
+    contender.stop()
+    more = _on_disk(contender, figures)
+    more["filled_per_s"] = figures.get("recv_per_s", figures.get("sessions_per_s", 0.0))
+    return more, contender.restart()
+
+
+def _on_disk(contender: Contender, figures: Mapping[str, float]) -> dict[str, float]:
+    """What it keeps on disk for each thing stored, when it is stopped."""
+    size = contender.disk_bytes()
+    return {} if size is None else {"disk_bytes_per_message": size / max(1.0, figures.get("stored", 0.0))}
+
+
+def _run(command: Sequence[str], pids: Sequence[int], limit_s: float) -> tuple[dict[str, float], str, str | None]:
     """One run of the load generator: its figures with ours, how it drained, and what went wrong."""
     began, busy, cpu, own = time.monotonic(), busy_seconds(), cpu_seconds(pids), _children_seconds()
-    figures, drained, error = _generate(command)
+    figures, drained, error = _generate(command, limit_s)
     wall = time.monotonic() - began
     other = busy_seconds() - busy - (cpu_seconds(pids) - cpu) - (_children_seconds() - own)
     figures["other_cpu"] = round(max(other, 0) / wall, 3)
@@ -111,11 +146,11 @@ def _run(command: Sequence[str], pids: Sequence[int]) -> tuple[dict[str, float],
     return figures, drained, error
 
 
-def _generate(command: Sequence[str]) -> tuple[dict[str, float], str, str | None]:
+def _generate(command: Sequence[str], limit_s: float) -> tuple[dict[str, float], str, str | None]:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT_S)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired:
-        return {}, "limit", f"took longer than {RUN_LIMIT_S:.0f} s"
+        return {}, "limit", f"took longer than {limit_s:.0f} s"
     return read(done.stdout, f"no result, exit {done.returncode}: {done.stderr[-200:].strip()}")
 
 

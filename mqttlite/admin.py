@@ -1,4 +1,5 @@
-"""What an operator does with clients, sessions and retained messages: list, look at, disconnect, end, purge, remove.
+"""What an operator does with clients, sessions, retained and delayed messages: list, look at, disconnect, end, purge,
+remove, cancel.
 
 HTTP and commands are made on top of it. Invariant: a call holds up the loop for one slice of its work at a time, and
 its answer has a bounded size; a page's cursor is a name, so that nothing is kept here between two calls.
@@ -6,13 +7,14 @@ its answer has a bounded size; a page's cursor is a name, so that nothing is kep
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.message import Message
+from mqttlite.core.message import Delivery, Message
 from mqttlite.core.session import Session
 from mqttlite.event_hub import Link
 from mqttlite.topics.names import check_filter
@@ -32,6 +34,9 @@ MAX_SUBSCRIPTIONS: Final = 1_000
 
 MAX_REMOVED: Final = 10_000
 """Retained messages that one call removes: some seconds beside other work."""
+
+MAX_PEEK_BYTES: Final = 1_048_576
+"""Topics and payloads that one look at a queue copies: about a millisecond."""
 
 MAX_PURGED: Final = 100_000
 """Queued messages that one call drops: about a second beside other work."""
@@ -63,6 +68,8 @@ class ClientEntry:
     subscriptions: int
     queued: int
     inflight: int
+    session_ends_at: datetime | None = None
+    """When the session of an offline client expires; None: never, or not while it is connected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +95,46 @@ class ClientDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedMessage:
+    """A message that waits for a client and was never sent to it."""
+
+    sequence: int
+    """Its number in the session; it stays the same while the message waits."""
+    topic: str
+    qos: int
+    retain: bool
+    payload: bytes
+    """Its beginning, where the answer has no room for more."""
+    payload_bytes: int
+    """Of all of it."""
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePeek:
+    """The first messages of a queue, in the order in which they will be sent."""
+
+    messages: list[QueuedMessage]
+    waiting: int
+    """How many there are in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetainedEntry:
     """A retained message, without its payload."""
 
     topic: str
+    qos: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayedEntry:
+    """A message that was published to `$delayed/…` and is not published to its topic yet, without its payload."""
+
+    number: int
+    topic: str
+    due_at: datetime
     qos: int
     payload_bytes: int
 
@@ -106,7 +149,7 @@ class Removal:
 
 class Admin:
     """`links` are the open connections, `run` carries out what the core wants done, `now` gives the broker's seconds
-    and `wall` the UTC time of one of them."""
+    `wall` the UTC time of one of them, and `read` what waits for a client in the store alone, from a sequence on."""
 
     def __init__(
         self,
@@ -115,25 +158,36 @@ class Admin:
         run: Callable[[], None],
         now: Callable[[], float],
         wall: Callable[[float], datetime],
+        read: Callable[[str, int, int], Awaitable[list[Delivery | None]]],
     ) -> None:
         self._core: Final = core
         self._links: Final = links
         self._run: Final = run
         self._now: Final = now
         self._wall: Final = wall
+        self._read: Final = read
 
     # ------------------------------------------------------------------ clients
 
-    async def clients(self, cursor: str = "", limit: int = 100, contains: str = "") -> Page[ClientEntry]:
-        """Clients with a session, connected or not, from the cursor on: `limit` of them, `MAX_PAGE` at most.
+    async def clients(
+        self, cursor: str = "", limit: int = 100, contains: str = "", connected: bool | None = None
+    ) -> Page[ClientEntry]:
+        """Clients with a session, from the cursor on: `limit` of them, `MAX_PAGE` at most.
 
-        With `contains` only those that have it in their identifier.
+        With `contains` only those that have it in their identifier, with `connected` only those that are, or are not.
 
         Sorts all identifiers after the cursor, slice by slice: some 50 ms for 100,000 sessions.
         """
         sessions = self._core.sessions.values()
         slices = (sessions[start : start + SLICE] for start in range(0, len(sessions), SLICE))
-        identifiers = ([each.client_id for each in some if contains in each.client_id] for some in slices)
+        identifiers = (
+            [
+                each.client_id
+                for each in some
+                if contains in each.client_id and (connected is None or connected is (each.outbox is not None))
+            ]
+            for some in slices
+        )
         names, next_cursor = await _lowest(identifiers, cursor, limit)
         found = [session for session in map(self._core.sessions.get, names) if session is not None]
         return Page([self._entry(session) for session in found], next_cursor)
@@ -181,6 +235,44 @@ class Admin:
         self._run()
         return ended
 
+    async def peek_queue(self, client_id: str, limit: int = 10) -> QueuePeek | None:
+        """The first messages that wait for a client and were never sent: `limit` of them, `MAX_PAGE` at most.
+
+        Their topics and payloads have `MAX_PEEK_BYTES` together at most. None: the client has no session.
+        """
+        session = self._core.sessions.get(client_id)
+        if session is None:
+            return None
+        queue = session.queue
+        room = MAX_PEEK_BYTES
+        found: list[QueuedMessage] = []
+        limit = max(1, min(limit, MAX_PAGE))
+        first = queue.first
+        waiting: list[Delivery | None] = list(islice(queue.deliveries, limit))
+        if len(waiting) < limit and queue.stored:
+            next_stored = first + len(waiting)
+            waiting += await self._read(client_id, next_stored, min(limit - len(waiting), queue.stored))
+        for sequence, delivery in enumerate(waiting, first):
+            if delivery is None:  # lost, or gone meanwhile
+                continue
+            message = delivery.message
+            room -= len(message.topic)
+            if room <= 0:
+                break
+            found.append(
+                QueuedMessage(
+                    sequence=sequence,
+                    topic=message.topic.decode(),
+                    qos=delivery.qos,
+                    retain=delivery.retain,
+                    payload=message.payload[:room],
+                    payload_bytes=len(message.payload),
+                    expires_at=self._wall(message.expires_at) if message.expires_at else None,
+                )
+            )
+            room -= len(message.payload)
+        return QueuePeek(messages=found, waiting=len(queue))
+
     async def purge_queue(self, client_id: str, *, dry_run: bool) -> Removal | None:
         """Drop the messages that wait for a client and were never sent, `MAX_PURGED` at most; a dry run only counts.
 
@@ -190,7 +282,7 @@ class Admin:
         session = self._core.sessions.get(client_id)
         if session is None:
             return None
-        waiting = len(session.queue.deliveries)
+        waiting = len(session.queue)
         if dry_run:
             return Removal(min(waiting, MAX_PURGED), waiting <= MAX_PURGED)
         wanted, purged = min(waiting, MAX_PURGED), 0
@@ -201,7 +293,7 @@ class Admin:
                 break
             purged += messages
             await asyncio.sleep(0)
-        return Removal(purged, not len(session.queue.deliveries))
+        return Removal(purged, not len(session.queue))
 
     def _entry(self, session: Session) -> ClientEntry:
         link = self._link_of(session)
@@ -218,6 +310,7 @@ class Admin:
             subscriptions=len(session.subscriptions),
             queued=session.queued,
             inflight=len(session.inflight) + len(session.released),
+            session_ends_at=None if session.expiry is None else self._wall(session.expiry.at),
         )
 
     def _link_of(self, session: Session) -> Link | None:
@@ -263,6 +356,33 @@ class Admin:
                 break
             await asyncio.sleep(0)
         return Removal(removed, not len(search))
+
+    # ------------------------------------------------------------------ delayed messages
+
+    def delayed(self, cursor: str = "", limit: int = 100) -> Page[DelayedEntry]:
+        """The delayed messages in the order of their numbers, from the cursor on: `limit` of them, `MAX_PAGE` at most.
+
+        Raises `ValueError` for a cursor that is no number.
+        """
+        limit = max(1, min(limit, MAX_PAGE))
+        found = self._core.delayed.page(int(cursor or 0), limit + 1)
+        entries = [
+            DelayedEntry(
+                number=each.number,
+                topic=each.message.topic.decode(),
+                due_at=self._wall(each.at),
+                qos=each.message.qos,
+                payload_bytes=len(each.message.payload),
+            )
+            for each in found[:limit]
+        ]
+        return Page(entries, str(found[limit].number) if len(found) > limit else "")
+
+    def cancel_delayed(self, number: int) -> bool:
+        """Drop a delayed message, which counts with the reason `purged`. False: there is none, or it is due."""
+        cancelled = self._core.cancel_delayed(number, self._now())
+        self._run()
+        return cancelled
 
 
 def _checked(topic_filter: str) -> bytes:

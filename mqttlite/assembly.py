@@ -10,16 +10,17 @@ import secrets
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from mqttlite import event_hub
 from mqttlite.admin import Admin
+from mqttlite.admin_socket import AdminSocket
 from mqttlite.config import Config, ConfigError, ListenerOptions
-from mqttlite.core.authentication import Verdict
 from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
-from mqttlite.core.question import Authenticate, Question
+from mqttlite.core.question import Authenticate, LoadPage, Question
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, CoreTracer, EventHub, NoMessages
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
@@ -29,6 +30,7 @@ from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.proxy_protocol import Proxies
+from mqttlite.net.queue_reader import QueueReader
 from mqttlite.net.tls import ServerContext
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.auth_questions import AuthQuestions
@@ -36,6 +38,7 @@ from mqttlite.security.identity import identity_of
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.security.tls import TlsConfigError, server_context
+from mqttlite.telemetry.alarms import Alarms
 from mqttlite.telemetry.connection_log import ConnectionLog
 from mqttlite.telemetry.counters import ConnectionCounters
 from mqttlite.telemetry.dataset import Dataset
@@ -87,7 +90,14 @@ class Assembly:
         limits = config.limits
         if not limits.max_memory_bytes:
             limits = replace(limits, max_memory_bytes=usable_memory() // 2)
-        self.core: Final = Core(limits, f"mqttlite-{self.broker_id}-", {**config.share_policies}, f"{self.broker_id}-")
+        self.core: Final = Core(
+            limits,
+            f"mqttlite-{self.broker_id}-",
+            {**config.share_policies},
+            f"{self.broker_id}-",
+            pages=store.pages,
+            retained_expiry_s={key.encode(): seconds for key, seconds in config.retained_expiry_s.items()},
+        )
         self.core.authorize(DefaultRules(frozenset(config.sys.publishers), authorizer))
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
@@ -101,6 +111,7 @@ class Assembly:
         )
         self._frame_queue: Final = FrameQueue(self.core.effects, self.loop_driver.wake)
         self.questions: Final = AuthQuestions(self._answer)
+        self._queue_reader: Final = QueueReader(timed_store, self.loop_driver, self._answer)
         self.passwords: Final[list[PasswordAuthenticator]] = []
         self._auth_chains: Final[dict[Listener, AuthChain]] = {}
         self.listeners: Final = [
@@ -110,7 +121,10 @@ class Assembly:
         self.snapshots: Final = Snapshots(
             self.core, lambda: list(self.loop_driver.links.values()), self.counters, loop.time
         )
-        self.admin: Final = Admin(self.core, self.loop_driver.links, self.loop_driver.run, loop.time, self._wall.at)
+        self.admin: Final = Admin(
+            self.core, self.loop_driver.links, self.loop_driver.run, loop.time, self._wall.at, self._queue_reader.page
+        )
+        self._admin_socket: Final = AdminSocket(config.data_dir, self.admin) if config.data_dir else None
         self._publish_queue: Final = PublishQueue(self.core, self.loop_driver.wake, loop.time)
         self.monitor: Final = (
             None
@@ -133,6 +147,7 @@ class Assembly:
 
     async def open(self, listeners: Iterable[event_hub.Listener]) -> None:
         """Open files and sockets; tell `listeners` what happens, too. Raises `ConfigError` and `CannotListen`."""
+        await self._open_admin_socket()
         self._open_dataset()
         self.observer = self._observer()
         for listener in (*self._event_listeners(), *listeners):
@@ -151,16 +166,28 @@ class Assembly:
         if self.monitor is not None:
             for address in self.monitor.addresses:
                 _log.info("metrics, health and status are at http://%s", address)
+        if self._config.data_dir:
+            sessions = len(self.core.sessions)
+            _log.info("data directory: %s (%d sessions)", Path(self._config.data_dir).absolute(), sessions)
         for listener in self.listeners:
             kind = _TRANSPORT_NAMES[listener.transport]
             for address in listener.addresses:
                 _log.info("listening for MQTT over %s on %s (%s)", kind, address, listener.name)
+
+    async def close_admin_socket(self) -> None:
+        """Let nobody change anything any more."""
+        if self._admin_socket is not None:
+            await self._admin_socket.stop()
 
     async def stop_reports(self) -> None:
         """Publish nothing more of the broker's own: what would be published now is the broker's own end."""
         if self._sys_topics is not None:
             self._sys_topics.cancel()
             await asyncio.wait([self._sys_topics])
+
+    async def close_queues(self) -> None:
+        """Read nothing more of long queues."""
+        await self._queue_reader.stop()
 
     async def close_telemetry(self, within_s: float) -> None:
         """Write what is left of telemetry, once all connections are closed."""
@@ -179,6 +206,10 @@ class Assembly:
             await self.monitor.stop()
         await self.snapshots.stop()
 
+    async def _open_admin_socket(self) -> None:
+        if self._admin_socket is not None:
+            await self._admin_socket.start()
+
     # ------------------------------------------------------------------ listeners to events
 
     def _event_listeners(self) -> list[event_hub.Listener]:
@@ -190,6 +221,8 @@ class Assembly:
             found.append(self.observer)
         if self.dataset is not None:
             found.append(SessionRows(self.dataset, self.broker_id, self._wall, self._pseudonyms))
+        if self._config.sys.interval_s:
+            found.append(Alarms(self._publish_queue, lambda: self._wall.at(self._loop.time())))
         if self._config.sys.presence:
             found.append(Presence(self.core, self._publish_queue, self._wall.offset))
         return found
@@ -313,6 +346,9 @@ class Assembly:
             listener.note_connect(link)
 
     def _on_question(self, question: Question) -> None:
+        if isinstance(question, LoadPage):
+            self._queue_reader.read(question)
+            return
         assert isinstance(question, Authenticate)
         link = self.loop_driver.links[question.number]
         self._note_connect(link)
@@ -320,8 +356,8 @@ class Assembly:
             if listener.holds(link):  # else the link is gone
                 self.questions.ask(link, question, auth_chain)
 
-    def _answer(self, question_id: int, verdict: Verdict) -> None:
-        self.core.answer(question_id, verdict, self._loop.time())
+    def _answer(self, question_id: int, answer: object) -> None:
+        self.core.answer(question_id, answer, self._loop.time())
         self.loop_driver.wake()
 
 

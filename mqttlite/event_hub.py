@@ -12,7 +12,7 @@ from mqttlite.core.connection import Connection
 from mqttlite.core.tracer import NO_SAMPLES, NOT_TRACED
 
 STORE_FAILING: Final = "store_failing"
-"""The alarm while commits to the store fail and are retried."""
+"""The alarm while commits to the store fail and are retried, or one hangs."""
 
 MEMORY_SHORT: Final = "memory_short"
 """The alarm while more than seven eighths of `limits.max_memory_bytes` are used."""

@@ -47,7 +47,7 @@ class LocalSubscription:
         if len(name) > MAX_STRING_BYTES or b"\0" in name:
             raise TopicFilterInvalid("a topic filter has at most 65535 bytes, and no U+0000 [MQTT-4.7.3-2]")
         check_filter(name)
-        refusal = parse_filter(name).refusal
+        refusal = parse_filter(name).filter_refusal
         if refusal:
             raise TopicFilterInvalid(refusal)
         if qos not in (0, 1, 2):

@@ -17,8 +17,9 @@ import msgspec
 from mqttlite.admin import MAX_PAGE, Admin
 from mqttlite.build import is_compiled, version
 from mqttlite.config import Config
-from mqttlite.event_hub import STORE_FAILING
+from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING
 from mqttlite.event_hub import Listener as EventListener
+from mqttlite.net.endpoints import TcpEndpoint
 from mqttlite.net.http import JSON, HttpServer, Options, Request, Response, sentence
 from mqttlite.net.listeners import Listener
 from mqttlite.telemetry.answers import Answers
@@ -84,7 +85,7 @@ class Monitor(EventListener):
         self._metrics_text: tuple[Report, bytes] | None = None
         """The latest report as metrics."""
         self._host: Final = options.host
-        self._http: Final = HttpServer(options.host, options.port, self._answer)
+        self._http: Final = HttpServer(TcpEndpoint(options.host, options.port), self._answer)
         self._answers: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
             "/metrics": self._metrics,
             "/status": self._status,
@@ -248,6 +249,7 @@ class Monitor(EventListener):
             commits=self._store.histogram,
             commit_failures=self._store.failures,
             store_failing=STORE_FAILING in self._alarms,
+            memory_short=MEMORY_SHORT in self._alarms,
             rows_written={} if self.dataset is None else dict(self.dataset.written_rows),
             rows_dropped={} if self.dataset is None else self.dataset.dropped_rows,
             latency=self.latency(),

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Coroutine
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -26,6 +27,7 @@ from mqttlite.net.loop_thread import LoopThread
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Authenticator, MethodAuthenticator
 from mqttlite.store.memory import MemoryStore
+from mqttlite.store.sqlite.store import SqliteStore
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.observer import Observer
 from mqttlite.wire.constants import PUBLISH
@@ -53,7 +55,8 @@ class Broker:
     password file the broker asks `authenticator` about every CONNECT, and `method_authenticator` about those with an
     authentication method; without any of the three it accepts every client. `authorizer` decides who may publish and
     subscribe; without it every client may, except publish below `$SYS`. `store` keeps sessions and retained messages;
-    by default they live as long as this object. Raises `ConfigError` for a config that contradicts itself.
+    by default they are in the database of `config.data_dir`, or live as long as this object where that names none.
+    Raises `ConfigError` for a config that contradicts itself.
     """
 
     def __init__(
@@ -82,7 +85,9 @@ class Broker:
         """The program's listeners to events; add them before `start`."""
         self._auth_chain: Final = AuthChain(authenticator, method_authenticator)
         self._authorizer: Final = authorizer
-        self._store: Final[Store] = MemoryStore() if store is None else store
+        if store is not None and self.config.data_dir:
+            raise ConfigError("data_dir: the program gives the broker another store; one of both")
+        self._store: Store = MemoryStore() if store is None else store
         self._assembly: Assembly
         self._core: Core
         self._loop_driver: LoopDriver
@@ -168,14 +173,20 @@ class Broker:
     async def start(self) -> None:
         """Open the listeners. After `stop` it may be called again, with the sessions and retained messages kept.
 
-        Raises `ConfigError` for a file or folder that cannot be used, `OSError` for an address that cannot, and
+        Raises `ConfigError` for a file or folder that cannot be used, `OSError` for an address or data directory, and
         `RuntimeError` if the broker runs already.
         """
         if self._running or self._stop is not None:
             raise RuntimeError("the broker runs already")
-        self._assembly = assembly = Assembly(
-            self.config, self._store, self._auth_chain, self._authorizer, lambda: self._not_ready
-        )
+        if self.config.data_dir:
+            self._store = SqliteStore(Path(self.config.data_dir))
+        try:
+            self._assembly = assembly = Assembly(
+                self.config, self._store, self._auth_chain, self._authorizer, lambda: self._not_ready
+            )
+        except BaseException:
+            self._close_store()
+            raise
         self._core, self._loop_driver = assembly.core, assembly.loop_driver
         self.broker_id, self.listeners, self.monitor = assembly.broker_id, assembly.listeners, assembly.monitor
         self._running = True
@@ -187,6 +198,10 @@ class Broker:
             raise
         self._not_ready = ""
         assembly.log_addresses()
+
+    def _close_store(self) -> None:
+        if isinstance(self._store, SqliteStore) and self.config.data_dir:
+            self._store.close()
 
     async def stop(self) -> None:
         """Accept no more clients, send every client what it is owed and a DISCONNECT (0x8B), and end.
@@ -264,6 +279,7 @@ class Broker:
     async def _end(self) -> None:
         assembly = self._assembly
         try:
+            await assembly.close_admin_socket()
             await assembly.stop_reports()
             try:
                 async with asyncio.timeout(self.config.stop_timeout_s):
@@ -280,11 +296,13 @@ class Broker:
                         await listener.emptied()
             except TimeoutError:
                 _log.error("some connections could not be closed")
+            await assembly.close_queues()
             self._loop_driver.run()
             await self._loop_driver.stop()
             await assembly.close_telemetry(max(_DUMP_S, self.config.stop_timeout_s))
         finally:
             await assembly.close_monitor()
+            await asyncio.to_thread(self._close_store)
             self.monitor = None
             self._stop = None
 

@@ -30,9 +30,10 @@ BELOW: Final[dict[str, set[str]]] = {
     "config": ADAPTER_PACKAGES | set(GROUND),
     "build": set(),
     "admin": {*GROUND, "event_hub"},
+    "admin_socket": {*GROUND, "admin", "net"},
     "local_subscription": {"client", "net"} | set(GROUND),
     "monitor": ADAPTER_PACKAGES | set(GROUND) | {"admin", "build", "config", "event_hub"},
-    "assembly": ADAPTER_PACKAGES | set(GROUND) | {"admin", "config", "event_hub", "monitor"},
+    "assembly": ADAPTER_PACKAGES | set(GROUND) | {"admin", "admin_socket", "config", "event_hub", "monitor"},
     "server": ADAPTER_PACKAGES
     | set(GROUND)
     | {"admin", "assembly", "config", "event_hub", "local_subscription", "monitor"},

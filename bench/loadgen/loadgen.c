@@ -43,6 +43,13 @@
  *             holds them, and reports the broker's memory per connection.  --resume
  *             (with --tls) makes all of them resume the TLS session of one before.
  *   pingpong  one message at a time: stream with one pair and --lag 1.
+ *   durable   --pubs P publishers whose messages wait for one offline session; latencies
+ *             are from the write to the PUBACK.  --warm S seconds are not measured.  The
+ *             rate is that of the acknowledgements, until the last of them.
+ *   sessions  --conns N persistent sessions with a subscription each, which then go.
+ *   restart   waits until the broker answers a CONNECT; --since T, in nanoseconds of
+ *             CLOCK_MONOTONIC, says when its process began.  With --count N it then
+ *             receives as many messages as the session of `durable`.
  *   slow      fanout three times: with S-1 readers, with those and one that never
  *             reads, and without it again, for machines get slower and faster by
  *             themselves.  reader_ratio is the second rate over the mean of the others.
@@ -91,21 +98,21 @@ static struct {
     int size, batch_bytes, sndbuf;
     int spread;
     bool v5, raw, sweep, spin, tls, resume, props, mixed;
-    uint64_t count, lag;
-    double secs, drain, rate, hold, p99_limit_us, setup_limit, churn;
+    uint64_t count, lag, since;
+    double secs, drain, idle, rate, hold, p99_limit_us, setup_limit, churn, warm;
     int pids[64], npids;
 } opt = {
     .mode = "stream", .host = "127.0.0.1", .label = "", .port = 1883,
     .pubs = 1, .subs = 1, .window = 100, .conns = 1000, .concurrency = 100,
     .filters = 100000, .topics = 10000, .size = 16, .batch_bytes = 32768,
-    .sndbuf = 131072, .secs = 2, .drain = 5, .hold = 1, .p99_limit_us = 50000,
+    .sndbuf = 131072, .secs = 2, .drain = 5, .idle = 2, .hold = 1, .p99_limit_us = 50000,
     .setup_limit = 60,
 };
 
 /* -------------------------------------------------------------------- helpers */
 
 #define SEC 1000000000ull
-enum { STAMP_SIZE = 16, RECV_SIZE = 512 * 1024, MAX_EVENTS = 1024 };
+enum { STAMPS = 4096, STAMP_SIZE = 16, RECV_SIZE = 512 * 1024, MAX_EVENTS = 1024 };
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -219,10 +226,10 @@ static uint8_t *put_str(uint8_t *p, const char *s) {
     return p + n;
 }
 
-static size_t encode_connect(uint8_t *out, const char *client_id) {
+static size_t encode_connect(uint8_t *out, const char *client_id, bool clean) {
     uint8_t body[128], *p = put_str(body, "MQTT");
     *p++ = opt.v5 ? 5 : 4;
-    *p++ = 0x02;                       /* clean session */
+    *p++ = clean ? 0x02 : 0;
     p = put16(p, 300);                 /* keep alive */
     if (opt.v5) *p++ = 0;
     p = put_str(p, client_id);
@@ -272,6 +279,7 @@ struct conn {
     /* publishers only: */
     uint32_t number, seq, inflight;
     uint16_t next_id;
+    uint64_t *stamps;                   /* when each message was written, where its PUBACK is timed */
     struct packet *packets;             /* one packet, or a pool to draw from */
     uint32_t npackets;
     uint8_t *batch;                     /* packets laid end to end */
@@ -280,7 +288,7 @@ struct conn {
 
 static struct {                         /* what one measured phase counts */
     uint64_t sent, received, stale, dup, reordered, disconnects, rss_peak_kb;
-    uint64_t start, last_tx, last_rx, last_stamp, fan, churned;
+    uint64_t start, last_tx, last_rx, last_stamp, fan, churned, before;
     double own_cpu, broker_cpu, phase;
     const char *drained;
     struct hist lat, last;
@@ -485,7 +493,12 @@ static uint8_t *parse(struct conn *c, uint8_t *p, uint8_t *end, uint64_t now) {
         case 3: take_publish(c, p[0], body, body + len, now); break;
         case 5: queue_ack(c, 0x62, body); break;                /* PUBREC -> PUBREL */
         case 6: queue_ack(c, 0x70, body); break;                /* PUBREL -> PUBCOMP */
-        case 4: case 7: if (c->inflight) c->inflight--; break;  /* PUBACK, PUBCOMP */
+        case 4:                         /* PUBACK */
+            if (c->stamps) {
+                hist_add(&st.lat, now - c->stamps[body[1] | (body[0] & ((STAMPS >> 8) - 1)) << 8]);
+                st.received++;
+            }                           /* fall through */
+        case 7: if (c->inflight) c->inflight--; break;  /* PUBCOMP */
         case 9: case 11: churn_waits = false; st.churned++; break;
         default: break;
         }
@@ -535,6 +548,7 @@ static inline void add_message(struct conn *c, uint64_t stamp) {
         if (++c->next_id == 0) c->next_id = 1;
         put16(p + k->id_off, c->next_id);
         c->inflight++;
+        if (c->stamps) c->stamps[c->next_id & (STAMPS - 1)] = stamp;
     }
     memcpy(p + k->stamp_off, &stamp, 8);
     memcpy(p + k->stamp_off + 12, &c->seq, 4);
@@ -609,20 +623,24 @@ static void send_all(struct conn *c, const uint8_t *p, size_t n) {
     }
 }
 
-static struct conn *open_conn(void) {
-    struct conn *c = &conns[nconns];
-    char id[32];
+static struct conn *open_as(const char *id, bool clean) {
+    struct conn *c = &conns[nconns++];
     uint8_t buf[2048];
-    snprintf(id, sizeof id, "lg%dx%d", (int)getpid(), nconns++);
     c->fd = dial(true);
     if (opt.tls) {
         tls_wrap(c, opt.resume);
         if (tls_handshake(c) != 1) die("set-up: TLS handshake failed");
     }
-    send_all(c, buf, encode_connect(buf, id));
+    send_all(c, buf, encode_connect(buf, id, clean));
     expect(c, 2, buf, sizeof buf);
     if (buf[1]) die("set-up: CONNECT refused with code %d", buf[1]);
     return c;
+}
+
+static struct conn *open_conn(void) {
+    char id[32];
+    snprintf(id, sizeof id, "lg%dx%d", (int)getpid(), nconns);
+    return open_as(id, true);
 }
 
 /* Subscribes to n filters, up to 100 in each SUBSCRIBE. */
@@ -686,24 +704,31 @@ static void alloc_conns(int n) {
 }
 
 /* The end of set-up: from here on everything is non-blocking and in the epoll. */
-static void arm_all(void) {
+static void arm_now(void) {
     for (int i = 0; i < nconns; i++) {
         struct conn *c = &conns[i];
-        if (c->deaf) continue;
+        if (c->deaf || c->dead) continue;
         fcntl(c->fd, F_SETFL, O_NONBLOCK);
         struct epoll_event e = { .events = EPOLLIN, .data.ptr = c };
         epoll_ctl(ep, EPOLL_CTL_ADD, c->fd, &e);
     }
+}
+
+static void arm_all(void) {
+    arm_now();
     usleep(100000);                     /* let the broker finish its own set-up work */
 }
 
-static void close_all(void) {
+static void say_goodbye(struct conn *c) {
     static const uint8_t disconnect[2] = { 0xE0, 0 };
-    for (int i = 0; i < nconns; i++)
-        if (!conns[i].dead) {
-            if (io_send(&conns[i], disconnect, 2, MSG_DONTWAIT) < 0) { /* it is closed anyhow */ }
-            close(conns[i].fd);
-        }
+    if (c->dead) return;
+    if (io_send(c, disconnect, 2, MSG_DONTWAIT) < 0) { /* it is closed anyhow */ }
+    close(c->fd);
+    c->dead = true;
+}
+
+static void close_all(void) {
+    for (int i = 0; i < nconns; i++) say_goodbye(&conns[i]);
 }
 
 /* ------------------------------------------------------------------- the loop */
@@ -761,7 +786,7 @@ static int64_t churn(uint64_t now) {
 
 /*
  * One measured phase: publishes for secs seconds (or count messages), then drains
- * until all of `fan` deliveries per message are in, or nothing came for two
+ * until all of `fan` deliveries per message are in, or nothing came for --idle
  * seconds ("idle": they are lost), or the drain limit ("limit": still coming).
  */
 static void run(struct conn *p, int npubs, int fan, double rate, double secs, double drain) {
@@ -773,9 +798,19 @@ static void run(struct conn *p, int npubs, int fan, double rate, double secs, do
     if (rate > 0 && (double)limit > rate * secs) limit = (uint64_t)(rate * secs);
     double own = own_cpu_secs(), broker = broker_cpu_secs();
     uint64_t now = st.start = st.last_tx = st.last_rx = now_ns(), stop = 0;
-    bool sending = true;
+    bool sending = true, cold = opt.warm > 0;
     st.drained = "all";
     for (;;) {
+        if (cold && now - st.start >= (uint64_t)(opt.warm * 1e9)) {    /* what was under way stays */
+            cold = false;
+            st.before = st.received;
+            st.sent -= st.received;
+            st.received = 0;
+            memset(&st.lat, 0, sizeof st.lat);
+            own = own_cpu_secs();
+            broker = broker_cpu_secs();
+            st.start = now;
+        }
         bool more = false;
         int64_t wait = (int64_t)1e8;
         if (sending) {
@@ -792,7 +827,7 @@ static void run(struct conn *p, int npubs, int fan, double rate, double secs, do
                     more |= pump(&p[i], most);
                 }
             }
-            if (st.sent >= limit || now - st.start >= (rate > 0 ? ns + ns / 4 : ns)) {
+            if (st.sent >= limit || (!cold && now - st.start >= (rate > 0 ? ns + ns / 4 : ns))) {
                 sending = false;
                 stop = now;
             }
@@ -800,7 +835,7 @@ static void run(struct conn *p, int npubs, int fan, double rate, double secs, do
             for (int i = 0; i < npubs; i++) if (p[i].batch_len && !p[i].want_out) flush(&p[i]);
             if (st.received >= st.sent * (uint64_t)fan) break;
             uint64_t last = st.last_rx > stop ? st.last_rx : stop;
-            if (now - last > 2 * SEC && now > last) { st.drained = "idle"; break; }
+            if (now - last > (uint64_t)(opt.idle * 1e9) && now > last) { st.drained = "idle"; break; }
             if (now - stop > drain_ns) { st.drained = "limit"; break; }
         }
         if (churner && sending) {
@@ -1013,7 +1048,7 @@ static bool introduce(struct conn *c) {
     if (opt.tls && !c->tls) tls_wrap(c, opt.resume);
     if (c->tls && tls_handshake(c) != 1) return errno == EAGAIN;
     snprintf(id, sizeof id, "lg%dx%u", (int)getpid(), c->number);
-    size_t len = encode_connect(buf, id);
+    size_t len = encode_connect(buf, id, true);
     c->introduced = true;
     return io_send(c, buf, len, 0) == (ssize_t)len;
 }
@@ -1077,6 +1112,105 @@ static void mode_connect(void) {
            hist_us(&st.lat, .5), hist_us(&st.lat, .99), (double)st.lat.max / 1e3, el, own, broker,
            (unsigned long long)before, (unsigned long long)after,
            ready ? ((double)after - (double)before) * 1024 / ready : 0);
+    fflush(stdout);
+}
+
+static const char *const OFFLINE = "offline";
+
+static void mode_durable(void) {
+    char extra[96];
+    alloc_conns(opt.pubs + 1);
+    struct conn *offline = open_as(OFFLINE, false);
+    subscribe_one(offline, "durable/#", 0);
+    say_goodbye(offline);
+    open_publishers(opt.pubs, "durable/%d/data");
+    for (int i = 0; i < opt.pubs; i++) publishers[i].stamps = xalloc(STAMPS * sizeof *publishers->stamps);
+    arm_all();
+    run(publishers, opt.pubs, 1, 0, opt.secs, opt.drain);
+    snprintf(extra, sizeof extra, ",\"stored\":%llu,\"cpu_per_message_us\":%.2f",
+             (unsigned long long)(st.before + st.sent), st.received ? st.broker_cpu * 1e6 / (double)st.received : 0);
+    report(1, extra);
+}
+
+static void mode_sessions(void) {
+    char id[32], filter[48];
+    uint8_t buf[128];
+    alloc_conns(opt.concurrency);
+    uint64_t start = now_ns();
+    for (int made = 0; made < opt.conns; ) {
+        int n = opt.conns - made < opt.concurrency ? opt.conns - made : opt.concurrency;
+        for (int i = 0; i < n; i++) {
+            snprintf(id, sizeof id, "kept%d", made + i);
+            memset(&conns[i], 0, sizeof *conns);
+            conns[i].fd = dial(true);
+            send_all(&conns[i], buf, encode_connect(buf, id, false));
+        }
+        for (int i = 0; i < n; i++) {
+            expect(&conns[i], 2, buf, sizeof buf);
+            if (buf[1]) die("set-up: CONNECT refused with code %d", buf[1]);
+        }
+        for (int i = 0; i < n; i++) {
+            snprintf(filter, sizeof filter, "kept/%d/#", made + i);
+            uint8_t *p = put_str(put16(buf + 2, 1), filter);
+            *p++ = 1;
+            buf[0] = 0x82;
+            buf[1] = (uint8_t)(p - buf - 2);
+            send_all(&conns[i], buf, (size_t)(p - buf));
+        }
+        for (int i = 0; i < n; i++, made++) {
+            expect(&conns[i], 9, buf, sizeof buf);
+            if (buf[2] >= 0x80) die("set-up: SUBSCRIBE refused with code %d", buf[2]);
+            say_goodbye(&conns[i]);
+        }
+    }
+    double el = (double)(now_ns() - start) / 1e9;
+    printf("{\"mode\":\"sessions\",\"stored\":%d,\"elapsed_s\":%.3f,\"sessions_per_s\":%.0f}\n", opt.conns, el, opt.conns / el);
+    fflush(stdout);
+}
+
+/* Whether the broker answers a CONNECT now. */
+static bool answers(void) {
+    uint8_t buf[128];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct timeval tv = { .tv_sec = 1 };
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)opt.port) };
+    inet_pton(AF_INET, opt.host, &a.sin_addr);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+    size_t n = encode_connect(buf, "probe", true);
+    bool yes = !connect(fd, (struct sockaddr *)&a, sizeof a) && send(fd, buf, n, MSG_NOSIGNAL) == (ssize_t)n
+            && recv(fd, buf, 4, MSG_WAITALL) == 4 && buf[0] == 0x20 && !buf[3];
+    close(fd);
+    return yes;
+}
+
+static void mode_restart(void) {
+    double first = 0, drain = 0;
+    alloc_conns(1);
+    while (!answers()) {
+        if (now_ns() > setup_deadline) die("no answer to a CONNECT within --setup-limit");
+        usleep(1000);
+    }
+    uint64_t up = now_ns(), began, kb = broker_rss_kb();
+    double cpu = broker_cpu_secs();
+    if (opt.count) {
+        began = now_ns();
+        open_as(OFFLINE, false);
+        arm_now();
+        for (uint64_t end = began + 10 * SEC; st.received < opt.count && !conns->dead && now_ns() < end; ) {
+            uint64_t before = st.received;
+            wait_events((int64_t)1e8);
+            if (st.received != before) end = st.last_rx + 10 * SEC;
+            if (!before && st.received) first = (double)(st.last_rx - began) / 1e6;
+            st.rss_peak_kb = broker_rss_kb();
+        }
+        drain = st.received ? (double)(st.last_rx - began) / 1e9 : 0;
+    }
+    printf("{\"mode\":\"restart\",\"restart_ms\":%.1f,\"rss_started_kb\":%llu,\"rss_after_kb\":%llu,\"sent\":%llu,\"received\":%llu,"
+           "\"lost\":%lld,\"dup\":%llu,\"first_ms\":%.1f,\"drain_per_s\":%.0f,\"phase_s\":%.3f,\"broker_cpu_s\":%.3f,\"loadgen_cpu_s\":%.3f}\n",
+           (double)(up - opt.since) / 1e6, (unsigned long long)kb, (unsigned long long)broker_rss_kb(),
+           (unsigned long long)opt.count, (unsigned long long)st.received, (long long)(opt.count - st.received),
+           (unsigned long long)st.dup, first, drain > 0 ? (double)st.received / drain : 0, drain,
+           broker_cpu_secs() - cpu, own_cpu_secs());
     fflush(stdout);
 }
 
@@ -1208,6 +1342,7 @@ static void start_raw(void) {
 static const struct { const char *name; void (*go)(void); } modes[] = {
     { "fleet", mode_fleet }, { "stream", mode_stream }, { "fanout", mode_fanout }, { "fanin", mode_fanin }, { "wild", mode_wild },
     { "connect", mode_connect }, { "pingpong", mode_stream }, { "slow", mode_slow },
+    { "durable", mode_durable }, { "sessions", mode_sessions }, { "restart", mode_restart },
 };
 
 static void parse_pids(char *list) {
@@ -1216,7 +1351,7 @@ static void parse_pids(char *list) {
 
 static void parse_options(int argc, char **argv) {
     enum { HOST = 256, PORT, MODE, LABEL, PUBS, SUBS, QOS, SIZE, COUNT, SECS, DRAIN, RATE, LAG, WINDOW, BATCH, SNDBUF,
-           V5, RAW, SWEEP, SPIN, PID, CONNS, CONC, HOLD, FILTERS, TOPICS, P99, SETUP, TLS_, RESUME, PROPS, MIXED, SPREAD, CHURN };
+           V5, RAW, SWEEP, SPIN, PID, CONNS, CONC, HOLD, FILTERS, TOPICS, P99, SETUP, TLS_, RESUME, PROPS, MIXED, SPREAD, CHURN, WARM, SINCE, IDLE };
     static const struct option names[] = {
         { "host", 1, 0, HOST }, { "port", 1, 0, PORT }, { "mode", 1, 0, MODE }, { "label", 1, 0, LABEL },
         { "pubs", 1, 0, PUBS }, { "subs", 1, 0, SUBS }, { "qos", 1, 0, QOS }, { "size", 1, 0, SIZE },
@@ -1226,7 +1361,8 @@ static void parse_options(int argc, char **argv) {
         { "conns", 1, 0, CONNS }, { "concurrency", 1, 0, CONC }, { "hold", 1, 0, HOLD }, { "filters", 1, 0, FILTERS },
         { "topics", 1, 0, TOPICS }, { "p99-limit", 1, 0, P99 }, { "setup-limit", 1, 0, SETUP },
         { "tls", 0, 0, TLS_ }, { "resume", 0, 0, RESUME }, { "props", 0, 0, PROPS }, { "mixed", 0, 0, MIXED },
-        { "spread", 1, 0, SPREAD }, { "churn", 1, 0, CHURN }, { 0, 0, 0, 0 },
+        { "spread", 1, 0, SPREAD }, { "churn", 1, 0, CHURN },
+        { "warm", 1, 0, WARM }, { "since", 1, 0, SINCE }, { "idle", 1, 0, IDLE }, { 0, 0, 0, 0 },
     };
     for (int o; (o = getopt_long(argc, argv, "", names, NULL)) != -1; )
         switch (o) {
@@ -1264,6 +1400,9 @@ static void parse_options(int argc, char **argv) {
         case MIXED: opt.mixed = true; break;
         case SPREAD: opt.spread = atoi(optarg); break;
         case CHURN: opt.churn = atof(optarg); break;
+        case IDLE: opt.idle = atof(optarg); break;
+        case WARM: opt.warm = atof(optarg); break;
+        case SINCE: opt.since = strtoull(optarg, NULL, 10); break;
         default: die("unknown option; the head of loadgen.c lists them");
         }
     if (opt.size < STAMP_SIZE || opt.size > RECV_SIZE / 2) die("--size must be between 16 and 262144");
@@ -1276,6 +1415,13 @@ static void parse_options(int argc, char **argv) {
     if (opt.spread < 0 || opt.spread > 100000) die("--spread is 0 to 100000");
     if (!strcmp(opt.mode, "fleet") && opt.subs < 3) die("fleet needs --subs of 3 or more");
     if (!strcmp(opt.mode, "fleet")) opt.window = 1;
+    if (!strcmp(opt.mode, "durable")) {
+        opt.qos = 1;
+        if (opt.window > STAMPS / 2) die("durable takes a --window up to %d", STAMPS / 2);
+    }
+    if (opt.warm > 0 && strcmp(opt.mode, "durable")) die("--warm is for durable");
+    if (opt.v5 && (!strcmp(opt.mode, "durable") || !strcmp(opt.mode, "sessions") || !strcmp(opt.mode, "restart")))
+        die("%s speaks 3.1.1", opt.mode);
     if (!strcmp(opt.mode, "pingpong")) { opt.pubs = 1; opt.lag = 1; }
 }
 

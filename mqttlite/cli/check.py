@@ -78,6 +78,8 @@ def _served(config: Config) -> Iterator[str]:
         passwords, anonymous = config.passwords_of(listener)
         who = "everybody" if passwords is None else f"users of {passwords}{' and anonymous clients' * anonymous}"
         yield f"{_TRANSPORTS[listener.transport()]} on {where}, for {who} ({name})"
+    if config.data_dir:
+        yield f"sessions, queued and retained messages kept in {config.data_dir}"
     if config.metrics is not None:
         yield f"metrics, health and status on port {config.metrics.port} of {in_words(config.metrics.host)}"
     if config.telemetry is not None:

@@ -23,6 +23,12 @@ COMMANDS: Final[Mapping[str, str]] = {
     "top": "Show what a broker does, live.",
     "health": "Say whether a broker is well.",
     "why": "Say what became of a message.",
+    "sessions": "List, show or end sessions.",
+    "queue": "Look at the messages that wait for a client, or drop them.",
+    "retained": "List or remove retained messages.",
+    "delayed": "List or cancel delayed messages.",
+    "backup": "Copy what a broker keeps on disk to a file.",
+    "restore": "Put a backup into a data directory.",
 }
 
 

@@ -4,6 +4,7 @@ Flags for listeners replace the listeners of the file; the others change one opt
 wrong with the flags is said at once, in their names.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import click
 import msgspec
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.config.data_dir import default_data_dir
 from mqttlite.config.file import Reading
 from mqttlite.config.shape import Problem
 from mqttlite.net.http import Options as MetricsOptions
@@ -52,6 +54,12 @@ _OPTIONS: Final = (
         "--require-client-cert", is_flag=True, help="Let nobody in over TLS without a certificate of --cafile."
     ),
     click.option("--password-file", metavar="FILE", help="Let in who is in this file; see 'mqttlite passwd'."),
+    click.option(
+        "--data-dir",
+        metavar="DIR",
+        help="Keep sessions, queued and retained messages in this folder.  [default: the user's folder for such data]",
+    ),
+    click.option("--no-persistence", is_flag=True, help="Keep them in memory: a restart loses them."),
     click.option("--telemetry", metavar="DIR", help="Write telemetry into this folder."),
     click.option(
         "--metrics-port",
@@ -85,6 +93,8 @@ class Flags:
     key: str | None = None
     require_client_cert: bool = False
     password_file: str | None = None
+    data_dir: str | None = None
+    no_persistence: bool = False
     telemetry: str | None = None
     metrics_port: int | None = None
 
@@ -103,9 +113,18 @@ class Flags:
             raise ConfigError(str(error)) from None
         if self.password_file is not None:
             changes["password_file"] = self.password_file
+        changes["data_dir"] = self._data_dir(config)
         if self.metrics_port is not None:
             changes["metrics"] = _replaced(config.metrics, MetricsOptions, port=self.metrics_port)
         return msgspec.structs.replace(config, **changes)
+
+    def _data_dir(self, config: Config) -> str:
+        """Where `mqttlite serve` keeps what outlives it; empty where nothing does."""
+        if self.no_persistence:
+            return ""
+        if self.data_dir is not None:
+            return self.data_dir
+        return str(default_data_dir(os.environ)) if config.data_dir is None else config.data_dir
 
     def named(self, problems: Iterable[Problem], reading: Reading | None) -> Iterator[str]:
         """Problems in sentences: with a flag in place of each option that one sets, or with the option's line."""
@@ -120,6 +139,10 @@ class Flags:
                 yield reading.located(Problem(problem.path, text))
 
     def _problems(self) -> Iterator[str]:
+        if self.no_persistence and self.data_dir is not None:
+            yield "--data-dir and --no-persistence contradict each other"
+        if self.data_dir == "":
+            yield "--data-dir names no folder; --no-persistence keeps everything in memory"
         if self.tls_port is None and self.wss_port is None:
             if self.cafile or self.cert or self.key or self.require_client_cert:
                 yield (

@@ -144,7 +144,8 @@ def _convert(raw: Mapping[str, Any]) -> tuple[Config | None, list[Problem]]:
             config = msgspec.convert(_with_defaults(usable), Config)
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `$")
-            problem = _refusal(usable, message, where.rstrip("`").lstrip("."))
+            section = where.rstrip("`").lstrip(".").partition("[...]")[0]  # which stands for a name of the operator's
+            problem = _refusal(usable, message, section)
             is_known = problem.path and any(each.path.startswith(problem.path) for each in problems)
             if not is_known and not message.startswith("Object missing required field"):  # which `shape` has reported
                 problems.append(problem)

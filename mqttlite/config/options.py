@@ -5,13 +5,14 @@ No package reads this module; `assembly` hands each its part. What contradicts i
 """
 
 import math
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final, Literal
 
 import msgspec
 
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
@@ -19,6 +20,9 @@ from mqttlite.security.tls import TlsOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.topics.names import check_filter
+from mqttlite.wire.constants import NEVER_EXPIRES
+from mqttlite.wire.errors import TopicFilterInvalid
 
 
 class ConfigError(ValueError):
@@ -151,6 +155,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     limits: Limits = Limits()
     share_policies: dict[str, Literal["round_robin", "least_inflight", "hash_topic", "hash_key"]] = {}
     """How a shared subscription's group chooses, by the group's name; `"*"` for those not named."""
+    retained_expiry_s: dict[str, int] = {}
+    """How long retained messages are kept at most, by topic filter: the most specific that matches counts. 0: as long
+    as they say."""
     telemetry: TelemetryOptions | None = None
     """Absent: no telemetry is written."""
     delivery_log: DeliveryLogOptions | None = None
@@ -163,6 +170,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Users and their passwords, as `mqttlite passwd` writes them. Absent: who comes in is not asked."""
     allow_anonymous: bool = False
     """Whether clients without user name and password may come in all the same."""
+    data_dir: str | None = None
+    """The folder of what outlives the process: sessions, queued and retained messages. Empty: nothing does. Absent:
+    `mqttlite serve` takes the user's folder for such data, and a `Broker` in a program keeps everything in memory."""
     lame_duck: LameDuckOptions = LameDuckOptions()
     stop_timeout_s: float = 5.0
     """How long a stop may take to send clients their last bytes."""
@@ -172,6 +182,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("listeners is empty: one at least; without the key it is MQTT on 127.0.0.1:1883")
         if not 0 <= self.stop_timeout_s < math.inf:
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
+        wrong = [*_wrong_expiries(self.retained_expiry_s)]
+        if wrong:
+            raise ValueError(f"retained_expiry_s has {'; '.join(wrong)}")
 
     def listener_names(self) -> tuple[str, ...]:
         """The title of each listener; where the title of an unnamed one is taken, a number follows: `tcp-1883-2`."""
@@ -196,3 +209,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether a listener asks nobody for a password."""
         path, allow_anonymous = self.passwords_of(listener)
         return path is None or allow_anonymous
+
+
+def _wrong_expiries(seconds: dict[str, int]) -> Iterator[str]:
+    """What is wrong with `retained_expiry_s`."""
+    if len(seconds) > MAX_RETAINED_EXPIRIES:
+        yield f"{len(seconds)} filters: {MAX_RETAINED_EXPIRIES} at most"
+    for topic_filter, expiry_s in seconds.items():
+        try:
+            check_filter(topic_filter.encode())
+        except TopicFilterInvalid as error:
+            yield str(error)
+        if not 0 <= expiry_s < NEVER_EXPIRES:
+            yield f"{topic_filter!r} = {expiry_s}: it may be 1 to {NEVER_EXPIRES - 1} seconds, or 0 for no limit"

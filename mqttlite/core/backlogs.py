@@ -7,21 +7,21 @@ Invariant: a connection with a backlog that may move is in `Effects.backlogged` 
 from typing import Final, final
 
 from mqttlite.core.connection import Connection
+from mqttlite.core.due_messages import DueMessages
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import FILL_BYTES, FILL_BYTES_PER_WORK_UNIT, ITERATION_BYTES, ITERATION_WORK
 from mqttlite.core.outbox import Outbox
-from mqttlite.core.wills import Wills
 
 
 @final
 class Backlogs:
     """`connections` is the broker's table, by number."""
 
-    __slots__ = ("_connections", "_effects", "_wills")
+    __slots__ = ("_connections", "_due_messages", "_effects")
 
-    def __init__(self, connections: dict[int, Connection], wills: Wills, effects: Effects) -> None:
+    def __init__(self, connections: dict[int, Connection], due_messages: DueMessages, effects: Effects) -> None:
         self._connections: Final = connections
-        self._wills: Final = wills
+        self._due_messages: Final = due_messages
         self._effects: Final = effects
 
     def fill(self) -> None:
@@ -59,7 +59,7 @@ class Backlogs:
                 outbox.backlogged = True
                 effects.backlogged.append(outbox.number)
             return
-        self._wills.on_unblocked(connection.number)
+        self._due_messages.on_unblocked(connection.number)
         duration_s = effects.now - connection.blocked_at
         connection.backpressure_s += duration_s
         if effects.tracer is not None:

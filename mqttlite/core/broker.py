@@ -16,7 +16,9 @@ from mqttlite.core.closing import Closing
 from mqttlite.core.connecting import Connecting
 from mqttlite.core.connection import CLOSED, NOTHING, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.delayed_messages import DelayedMessages
 from mqttlite.core.drops import Drops
+from mqttlite.core.due_messages import DueMessages
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
 from mqttlite.core.jobs import Jobs
@@ -34,8 +36,10 @@ from mqttlite.core.message import Message
 from mqttlite.core.packet_handler import PacketHandler
 from mqttlite.core.packet_loop import PacketLoop
 from mqttlite.core.questions import Questions
+from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.restore import restore
+from mqttlite.core.retained_expiry import RetainedExpiry
 from mqttlite.core.retained_store import RetainedStore
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
@@ -46,7 +50,6 @@ from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.core.traffic import Traffic
-from mqttlite.core.wills import Wills
 from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.errors import PeerError, QuotaExceeded
 from mqttlite.wire.properties import NONE, Properties
@@ -55,7 +58,9 @@ from mqttlite.wire.reason_codes import ReasonCode
 
 @final
 class Broker:
-    """All state of one broker. Not thread-safe: one loop owns it. Assigned client ids begin with `client_id_prefix`."""
+    """All state of one broker. Not thread-safe: one loop owns it. Assigned client ids begin with `client_id_prefix`;
+    `pages` says that the store reads queues by pages (`LoadPage`), so that of long ones it has the most part alone;
+    `retained_expiry_s` says by topic filter how long retained messages are kept at most."""
 
     def __init__(
         self,
@@ -63,6 +68,8 @@ class Broker:
         client_id_prefix: str = "auto-",
         share_policies: dict[str, str] | None = None,
         message_id_prefix: str = "",
+        pages: bool = False,
+        retained_expiry_s: dict[bytes, int] | None = None,
     ) -> None:
         effects = Effects(limits.max_memory_bytes)
         sessions: dict[str, Session] = {}
@@ -81,14 +88,28 @@ class Broker:
         self._deadlines: Final = deadlines
         rules = DefaultRules()
         self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, rules, effects)
-        self.router: Final = Router(self._routes, RetainedStore(effects, limits), Drops(effects), effects, jobs)
-        self._wills: Final = Wills(self._routes, self.router, deadlines, jobs, effects)
-        self._backlogs: Final = Backlogs(connections, self._wills, effects)
+        expiry = RetainedExpiry(retained_expiry_s) if retained_expiry_s else None
+        retained = RetainedStore(effects, limits, expiry)
+        self.router: Final = Router(self._routes, retained, Drops(effects), effects, jobs)
+        self._due_messages: Final = DueMessages(deadlines, jobs, effects)
+        self.delayed: Final = DelayedMessages(
+            sessions, self._routes, self.router, self._due_messages, deadlines, effects, limits
+        )
+        self.router.delays = self.delayed
+        self._backlogs: Final = Backlogs(connections, self._due_messages, effects)
         self.sessions: Final = Sessions(
-            sessions, self._routes, self.router, self._wills, deadlines, jobs, effects, limits
+            sessions,
+            self._routes,
+            self.router,
+            self._due_messages,
+            deadlines,
+            jobs,
+            effects,
+            limits,
+            QueuePages(self.questions, self._routes) if pages else None,
         )
         self._closing: Final = Closing(
-            connections, online, self.sessions, self._wills, self.questions, deadlines, jobs, effects, limits
+            connections, online, self.sessions, self._due_messages, self.questions, deadlines, jobs, effects, limits
         )
         self._connecting: Final = Connecting(
             connections,
@@ -113,7 +134,7 @@ class Broker:
 
     def restore(self, batches: Iterable[list[Change]], now: float) -> None:
         """Begin with what a store kept, as `Store.load` gives it. Call it before the first input."""
-        restore(batches, self.sessions, self.router, now)
+        restore(batches, self.sessions, self.router, self.delayed, now)
         if self.effects.tracer is not None:
             self._routes.observe(self._routes.traffic)
 
@@ -289,7 +310,7 @@ class Broker:
         if begins:
             connection.blocked_at = now
             connection.backpressure_count += 1
-            self._wills.on_blocked(connection.number)
+            self._due_messages.on_blocked(connection.number)
             if self.effects.tracer is not None:
                 self.effects.tracer.on_blocked(connection.number)
 
@@ -337,13 +358,18 @@ class Broker:
         session = self.sessions.get(client_id)
         return 0 if session is None else session.purge(most)
 
+    def cancel_delayed(self, number: int, now: float) -> bool:
+        """Drop a delayed message; False where there is none of that number, or it is due."""
+        self.effects.now = now
+        return self.delayed.cancel(number)
+
     def shut_down(self, now: float) -> None:
         """Close every connection with 0x8B and finish all jobs; sessions and retained messages stay."""
         self.effects.now = now
         for connection in list(self.connections.values()):
             detail = "the server shuts down"
             self._closing.end(connection, CloseReason.SERVER_SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN, detail)
-        self._wills.release()
+        self._due_messages.release()
         self.jobs.finish()
         self.effects.overflowed.clear()
 

@@ -90,7 +90,7 @@ def payload_is_valid(capabilities: Capabilities, payload: bytes, properties: Pro
 
 def refuse_subscription(capabilities: Capabilities, parsed: ParsedTopic, identifier: int) -> int:
     """The reason code for a subscription that the listener does not offer; 0 for one that it does."""
-    if parsed.refusal:
+    if parsed.filter_refusal:
         return _TOPIC_FILTER_INVALID
     if parsed.namespace == SHARED and not capabilities.shared_subscriptions_available:
         return _SHARED_NOT_SUPPORTED

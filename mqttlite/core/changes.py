@@ -1,7 +1,7 @@
 """What the core asks a store to make durable: a list of these, in order, is one commit.
 
-Only what must outlive the process is here: sessions with an expiry, and retained messages. Times are in the broker's
-seconds; a store that outlives the clock translates them.
+Only what must outlive the process is here: sessions with an expiry, retained and delayed messages. Times are in the
+broker's seconds; a store that outlives the clock translates them.
 """
 
 from typing import Final, final
@@ -100,6 +100,20 @@ class Enqueue:
 
 
 @final
+class Stored:
+    """Messages that wait for a session and stay in the store until they are read, page by page: only `Store.load` says
+    this. `size_bytes` is what they count in the limits of the queue."""
+
+    __slots__ = ("client_id", "count", "first", "size_bytes")
+
+    def __init__(self, client_id: str, first: int, count: int, size_bytes: int) -> None:
+        self.client_id: Final = client_id
+        self.first: Final = first
+        self.count: Final = count
+        self.size_bytes: Final = size_bytes
+
+
+@final
 class Sent:
     """The first message that waits is sent. Those that were sent keep the order of these changes."""
 
@@ -184,6 +198,32 @@ class RemoveRetained:
         self.topic: Final = topic
 
 
+@final
+class SaveDelayed:
+    """A message is to be published at that time, by a client (empty: by no client).
+
+    Numbers rise from one such message to the next; of those that are due at one time the lower is the first.
+    """
+
+    __slots__ = ("client_id", "due_at", "message", "number")
+
+    def __init__(self, number: int, message: Message, due_at: float, client_id: str) -> None:
+        self.number: Final = number
+        self.message: Final = message
+        self.due_at: Final = due_at
+        self.client_id: Final = client_id
+
+
+@final
+class RemoveDelayed:
+    """That message was published, or dropped. The same commit holds what it became."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number: Final = number
+
+
 Change = (
     SaveSession
     | EndSession
@@ -192,6 +232,7 @@ Change = (
     | SaveWill
     | RemoveWill
     | Enqueue
+    | Stored
     | Sent
     | Settled
     | SaveReleased
@@ -200,4 +241,6 @@ Change = (
     | RemoveReceived
     | SaveRetained
     | RemoveRetained
+    | SaveDelayed
+    | RemoveDelayed
 )

@@ -10,6 +10,7 @@ from typing import Final, final
 from mqttlite.core import connect
 from mqttlite.core.connection import CLOSED, CONNECTED, ITS_END, NOTHING, Connection
 from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.due_messages import DueMessages
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, Jobs
 from mqttlite.core.limits import CLOSE_WORK, ITERATION_WORK, Limits
@@ -17,7 +18,6 @@ from mqttlite.core.questions import Questions
 from mqttlite.core.reasons import CloseReason, close_reason_of
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
-from mqttlite.core.wills import Wills
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError, ProtocolError
@@ -33,6 +33,7 @@ class Closing:
     __slots__ = (
         "_connections",
         "_deadlines",
+        "_due_messages",
         "_effects",
         "_jobs",
         "_limits",
@@ -40,7 +41,6 @@ class Closing:
         "_online",
         "_questions",
         "_sessions",
-        "_wills",
         "server_reference",
     )
 
@@ -49,7 +49,7 @@ class Closing:
         connections: dict[int, Connection],
         online: dict[str, Connection],
         sessions: Sessions,
-        wills: Wills,
+        due_messages: DueMessages,
         questions: Questions,
         deadlines: Deadlines,
         jobs: Jobs,
@@ -59,7 +59,7 @@ class Closing:
         self._connections: Final = connections
         self._online: Final = online
         self._sessions: Final = sessions
-        self._wills: Final = wills
+        self._due_messages: Final = due_messages
         self._questions: Final = questions
         self._deadlines: Final = deadlines
         self._jobs: Final = jobs
@@ -152,7 +152,7 @@ class Closing:
                 outbox.unblock()  # nothing more follows: the messages that wait may leave before DISCONNECT
             else:
                 outbox.give_up()
-            self._wills.on_unblocked(connection.number)
+            self._due_messages.on_unblocked(connection.number)
         by_client = reason == CloseReason.CLIENT_DISCONNECTED_WITH_WILL
         if was_connected and connection.version == V5 and code >= 0x80 and not by_client:  # [MQTT-4.13.2-1]
             outbox.answer(self._disconnect_frame(connection, code, detail))

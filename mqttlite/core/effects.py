@@ -9,6 +9,7 @@ from typing import final
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import CROWD
 from mqttlite.core.memory import MemoryAccount
+from mqttlite.core.message import Message
 from mqttlite.core.outbox import Outbox, OutboxEffects
 from mqttlite.core.question import Question
 from mqttlite.core.tracer import NO_SAMPLES
@@ -19,7 +20,9 @@ class Effects(OutboxEffects):
     """What came up since the loop driver last looked. Connections are named by their numbers."""
 
     __slots__ = (
+        "_charged",
         "backlogged",
+        "changed_bytes",
         "changes",
         "closed",
         "connected",
@@ -40,6 +43,9 @@ class Effects(OutboxEffects):
         """How many messages pass until one is traced, whatever its topic."""
         self.changes: list[Change] = []
         """The driver commits them before it writes those dirty outboxes that say `awaits_commit`."""
+        self.changed_bytes: int = 0
+        """About what the messages in them take in memory; the driver sets it to 0 when it takes them."""
+        self._charged: Message | None = None
         self.crowds: list[tuple[int, int]] = []
         """Where in `dirty` the outboxes are that one message for many made dirty."""
         self.questions: list[Question] = []
@@ -84,6 +90,12 @@ class Effects(OutboxEffects):
         self.changes.append(change)
         if outbox is not None:
             outbox.awaits_commit = True
+
+    def charge_change(self, message: Message) -> None:
+        """A recorded change has that message. The same for many sessions, one behind the other, counts once."""
+        if message is not self._charged:
+            self._charged = message
+            self.changed_bytes += message.memory_bytes
 
     @property
     def is_empty(self) -> bool:

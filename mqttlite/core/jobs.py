@@ -1,4 +1,4 @@
-"""Work that may be large, in parts: a fan-out, many wills, a packet with many filters, the end of a big session.
+"""Work that may be large, in parts: a fan-out, many due messages, a packet with many filters, the end of a big session.
 
 The core charges what it does to `Effects.work`, about in microseconds of the pure build. A job stops when an iteration
 of the loop has used up `ITERATION_WORK`, and continues in the next one, after the loop has read every link.

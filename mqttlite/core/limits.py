@@ -55,6 +55,11 @@ class Limits:
     """Retained messages; one more is delivered, not retained, and acknowledged with 0x97."""
     max_retained_bytes: int = 256 * 1_048_576
     """The same in bytes of memory. A message takes about 500 bytes beside its payload and twice its topic."""
+    max_delayed_messages: int = 100_000
+    """Messages published to `$delayed/…` that are not due yet: any client may delay some for weeks. One more is refused
+    with 0x97."""
+    max_delayed_bytes: int = 64 * 1_048_576
+    """The same in bytes of memory. A message takes about 700 bytes beside its topic and payload."""
     max_memory_bytes: int = 0
     """What everything may take that waits or is kept for clients. When seven eighths are used, the clients that read
     least lose their QoS 0 messages; when all is used, new messages to queues and new sessions, subscriptions and
@@ -98,6 +103,8 @@ _LEAST: Final[dict[str, int]] = {
     "max_sessions": 1,
     "max_retained_messages": 0,
     "max_retained_bytes": 0,
+    "max_delayed_messages": 0,
+    "max_delayed_bytes": 0,
     "max_memory_bytes": 0,
     "max_route_cache_bytes": 0,
     "server_keep_alive_s": 0,
@@ -116,6 +123,18 @@ _MOST: Final[dict[str, int]] = {
 
 FILL_BYTES: Final = 262_144
 """What one session sends from its queue in one pass, so that a long backlog leaves room for the others."""
+
+KEPT_MESSAGES: Final = 250
+KEPT_BYTES: Final = 262_144
+"""What a long queue keeps in memory while its client is away or slow, if the store has the rest: enough to send at once
+when the client is back, and so little that thousands of sessions may be long."""
+
+PAGE_MESSAGES: Final = 4_000
+"""How many messages are read from the store at a time when the client takes them; half of that is left when the next
+page is asked for, which takes some milliseconds."""
+
+MAX_PAGES_AT_ONCE: Final = 8
+"""Pages that are read at a time, of all sessions: each takes some megabytes until its client has it."""
 
 LONG_PACKET_BYTES: Final = 1_000
 """A packet of which more than that is still to come keeps its connection alive by its pieces: on a slow line it may
@@ -148,12 +167,15 @@ CLOSE_WORK: Final = 16
 SCANNED_PER_WORK_UNIT: Final = 16
 """Subscriptions of an ended session to look at for those that are shared; each of these costs a unit."""
 
-WILL_WORK: Final = 16
-"""What a will costs beside its route and its receivers."""
+DUE_WORK: Final = 16
+"""What a will, or a delayed message that is due, costs beside its route and its receivers."""
 
-WILL_PATIENCE_S: Final = 0.1
-"""How long wills wait for links that become blocked while the wills of many clients are published: they do not overrun
-a client that reads, and a client that has stopped reading does not hold them back."""
+DUE_PATIENCE_S: Final = 0.1
+"""How long they wait for links that become blocked while many of them are published: they do not overrun a client that
+reads, and a client that has stopped reading does not hold them back."""
+
+DELAY_WORK: Final = 8
+"""What it costs to delay a message: QoS 0 messages for that come thousands in a chunk."""
 
 FILL_BYTES_PER_WORK_UNIT: Final = 128
 """How much of its queue a session sends for one unit of work."""
@@ -221,6 +243,10 @@ if one of them is an emoji: 65,535 bytes would take 262 kB. The standard asks fo
 
 MAX_AUTHENTICATION_STEPS: Final = 8
 """Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
+
+MAX_RETAINED_EXPIRIES: Final = 100
+"""Topic filters in `retained_expiry_s`: a retained message is compared with one after the other, up to a microsecond
+each."""
 
 MAX_OWN_RETAINED: Final = 1_000
 """Retained messages of the broker's own, which do not count as anybody's: it has a hundred to say, others may add."""

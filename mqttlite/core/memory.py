@@ -48,6 +48,9 @@ RETAINED_BYTES: Final = 160
 BUCKET_BYTES: Final = 280
 """What a retained message takes in the tables beside its topic twice, and what a prefix of topics takes."""
 
+DELAYED_BYTES: Final = 400
+"""What a delayed message takes beside the message: its deadline, and its entries in the tables of broker and store."""
+
 
 class Holdable:
     """What several sessions may hold at a time: what it takes in memory, and how many hold it now."""

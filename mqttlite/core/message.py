@@ -130,7 +130,11 @@ class Message(Holdable):
 
     def untraced(self) -> "Message":
         """The same message, which nobody follows."""
-        return Message(self.topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
+        return self.for_topic(self.topic)
+
+    def for_topic(self, topic: bytes) -> "Message":
+        """The same message to another topic, which nobody follows."""
+        return Message(topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
 
 
 def _properties_memory(properties: Properties, raw: RawProperties | None) -> int:
@@ -142,6 +146,11 @@ def _properties_memory(properties: Properties, raw: RawProperties | None) -> int
 class Origin(Protocol):
     """Learns what became of a delivery that it handed to a session."""
 
+    @property
+    def name(self) -> bytes:
+        """What a store calls it; empty for one that is not known any more after a restart."""
+        ...
+
     def settled(self, delivery: "Delivery", reason_code: int) -> None:
         """The receiver acknowledged it: with a reason code from 0x80 on it refused the message."""
         ...
@@ -149,6 +158,22 @@ class Origin(Protocol):
     def returned(self, delivery: "Delivery") -> bool:
         """The session ended before the receiver acknowledged it; whether another receiver gets it now."""
         ...
+
+
+@final
+class StoredOrigin:
+    """The name of an origin, as a store gives it: `Routes.with_origin` finds whose it is."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: bytes) -> None:
+        self.name: Final = name
+
+    def settled(self, delivery: "Delivery", reason_code: int) -> None:
+        raise AssertionError("a message is sent with the origin that it was found for")
+
+    def returned(self, delivery: "Delivery") -> bool:
+        raise AssertionError("a message is handed on by the origin that it was found for")
 
 
 @final

@@ -12,6 +12,7 @@ from mqttlite.core import connect
 from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.connection import A_FAN_OUT, CLOSED, NOTHING, Connection
+from mqttlite.core.delayed_messages import DELAYS_FULL
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
 from mqttlite.core.limits import BATCH_MESSAGES, MAX_RAW_PROPERTIES_BYTES, Limits
@@ -22,8 +23,7 @@ from mqttlite.core.route import Route
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.tally import Tally
-from mqttlite.topics.namespaces import parse_name
+from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
 from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -275,11 +275,11 @@ class PacketHandler:
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
         receipt = Receipt(connection, session, message.qos, Ids(packet_id), before)
-        if route.is_reserved:
-            receipt.refusal = parse_name(message.topic).refusal
         if valid:
             fan_out = self._router.publish(message, route, session)
             receipt.trace = message.trace
+            if not route.is_open:
+                receipt.refusal = _refusal(route, fan_out.tally)
             self._settle(receipt, fan_out)
         else:
             self._router.drops.add(SCHEMA_INVALID, 1, message.topic)
@@ -351,3 +351,10 @@ class PacketHandler:
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
+
+
+def _refusal(route: Route, tally: Tally) -> str | None:
+    """Why the broker does not take a message that was published now, where that takes a sentence."""
+    if route.delayed is not None and tally.code == QUOTA_EXCEEDED:
+        return DELAYS_FULL
+    return route.refusal or None

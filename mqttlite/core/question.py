@@ -31,3 +31,17 @@ class Authenticate:
         self.method: str = ""
         self.data: bytes | None = None
         self.begins: bool = True
+
+
+@final
+class LoadPage:
+    """What waits for a session from the sequence `first` on? The answer is a list of at most `count` deliveries that
+    follow one another, with None for each that is lost. All changes up to now are committed first."""
+
+    __slots__ = ("client_id", "count", "first", "id")
+
+    def __init__(self, client_id: str, first: int, count: int) -> None:
+        self.id: int = 0
+        self.client_id: Final = client_id
+        self.first: Final = first
+        self.count: Final = count

@@ -36,9 +36,10 @@ class Questions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def ask(self, question: Question, asker: Asker) -> None:
-        """Give a question its id and send it out. Raises `ServerBusy` when too many are open."""
-        if len(self._open) >= self._most:
+    def ask(self, question: Question, asker: Asker, urgent: bool = False) -> None:
+        """Give a question its id and send it out. Raises `ServerBusy` when too many are open, unless it is `urgent`:
+        such an asker has a limit of its own."""
+        if len(self._open) >= self._most and not urgent:
             raise ServerBusy(f"{self._most} questions wait for their answers, which is the limit")
         self._last_id += 1
         question.id = self._last_id

@@ -76,6 +76,7 @@ SCHEMA_INVALID: Final = "schema_invalid"
 SESSION_EXPIRED: Final = "session_expired"
 NACKED: Final = "nacked"
 PURGED: Final = "purged"
+STORE_DAMAGED: Final = "store_damaged"
 
 
 def count(drops: dict[str, int], reason: str, messages: int) -> None:

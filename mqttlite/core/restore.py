@@ -5,25 +5,32 @@ from collections.abc import Iterable
 from mqttlite.core.changes import (
     Change,
     Enqueue,
+    SaveDelayed,
     SaveReceived,
     SaveReleased,
     SaveRetained,
     SaveSession,
     SaveSubscription,
     SaveWill,
+    Stored,
 )
+from mqttlite.core.delayed_messages import DelayedMessages
 from mqttlite.core.router import Router
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 
 
-def restore(batches: Iterable[list[Change]], sessions: Sessions, router: Router, now: float) -> None:
+def restore(
+    batches: Iterable[list[Change]], sessions: Sessions, router: Router, delayed: DelayedMessages, now: float
+) -> None:
     """Make the state that `Store.load` describes. A session that was connected to the end expires from `now` on."""
     for changes in batches:
         for change in changes:
             if isinstance(change, Enqueue):
-                session = _session(sessions, change.client_id)
-                session.restore_message(change.sequence, change.delivery, change.packet_id)
+                sessions.restore_message(_session(sessions, change.client_id), change)
+            elif isinstance(change, Stored):
+                queue = _session(sessions, change.client_id).queue
+                queue.restore_stored(change.first, change.count, change.size_bytes)
             elif isinstance(change, SaveRetained):
                 router.retained.restore(change.message)
             elif isinstance(change, SaveSession):
@@ -32,6 +39,8 @@ def restore(batches: Iterable[list[Change]], sessions: Sessions, router: Router,
                 sessions.restore_subscription(change.subscription)
             elif isinstance(change, SaveWill):
                 sessions.restore_will(change)
+            elif isinstance(change, SaveDelayed):
+                delayed.restore(change)
             elif isinstance(change, SaveReleased):
                 _session(sessions, change.client_id).released.add(change.packet_id)
             elif isinstance(change, SaveReceived):

@@ -18,6 +18,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.memory import BUCKET_BYTES, RETAINED_BYTES
 from mqttlite.core.message import Message
+from mqttlite.core.retained_expiry import RetainedExpiry
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.topics.names import is_own
 from mqttlite.topics.retained import RetainedMessages, Search
@@ -25,12 +26,14 @@ from mqttlite.topics.retained import RetainedMessages, Search
 
 @final
 class RetainedStore:
-    __slots__ = ("_buckets", "_bytes", "_effects", "_limits", "_memory", "_messages", "_next_sweep", "_own")
+    __slots__ = ("_buckets", "_bytes", "_effects", "_expiry", "_limits", "_memory", "_messages", "_next_sweep", "_own")
 
-    def __init__(self, effects: Effects, limits: Limits) -> None:
+    def __init__(self, effects: Effects, limits: Limits, expiry: RetainedExpiry | None = None) -> None:
         self._effects: Final = effects
         self._memory: Final = effects.memory
         self._limits: Final = limits
+        self._expiry: Final = expiry
+        """None: messages are kept as long as they say."""
         self._messages: Final[RetainedMessages[Message]] = RetainedMessages()
         self._own: Final[RetainedMessages[Message]] = RetainedMessages()
         self._bytes = 0
@@ -68,6 +71,8 @@ class RetainedStore:
                 return False
             self._own.put(message.topic, message)
             return True
+        if self._expiry is not None:
+            message = self._expiry.limited(message, self._effects.now)
         if not self._has_room(message, size):
             if self._effects.now >= self._next_sweep:
                 self._next_sweep = self._effects.now + RETAINED_SWEEP_S

@@ -14,6 +14,7 @@ from mqttlite.core.source import Source
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, Tally
 from mqttlite.core.traffic import TopicTraffic
+from mqttlite.topics.namespaces import ParsedTopic
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import publish_parts, put_topic_alias
 from mqttlite.wire.properties import NONE
@@ -151,13 +152,14 @@ class Route:
     """What `Routes` knows of a topic."""
 
     __slots__ = (
+        "delayed",
         "direct3",
         "direct5",
         "is_open",
-        "is_reserved",
         "observed",
         "others",
         "receivers",
+        "refusal",
         "sinks",
         "size",
         "special",
@@ -165,21 +167,28 @@ class Route:
     )
 
     def __init__(
-        self, receivers: list[Receiver], sinks: list[Sink], is_open: bool = True, is_reserved: bool = False
+        self,
+        receivers: list[Receiver],
+        sinks: list[Sink],
+        is_open: bool = True,
+        refusal: str = "",
+        delayed: ParsedTopic | None = None,
     ) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.observed: Observed | None = None
         """None: its messages are neither counted nor traced."""
         self.is_open: Final = is_open
         """Whether every client may publish here."""
-        self.is_reserved: Final = is_reserved
-        """Whether the topic is of a namespace that the broker does not serve: nobody may publish here."""
+        self.refusal: Final = refusal
+        """Why the broker does not serve the topic, as a sentence: nobody may publish here. Empty where it does."""
+        self.delayed: Final = delayed
+        """The parts of a `$delayed` topic, whose messages are for nobody until they are due. It is not open."""
         self.direct3: list[Outbox] = NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
         self.direct5: list[Outbox] = NO_OUTBOXES
         """Connected 5.0 clients without subscription identifiers, topic aliases or a Maximum Packet Size."""
-        self.special: bool = len(sinks) > 0
-        """Whether there are receivers beside those two groups."""
+        self.special: bool = len(sinks) > 0 or delayed is not None
+        """Whether there are receivers beside those two groups, or the messages are delayed."""
         self.others: list[Receiver] = _NO_RECEIVERS
         """The sessions that are in neither group: each needs a look of its own."""
         self.sinks: Final = sinks

@@ -1,20 +1,20 @@
-"""What happens to a published message: it is authorised, traced, retained if it says so, and fanned out.
+"""What happens to a published message: it is authorised, traced, retained if it says so, and fanned out; or delayed.
 
 `forward` is the hot path: QoS 0 messages of one topic, forwarded as the bytes in which they came. Everything else is
 a `Message` or a `PublishBatch` with a `FanOut`. Invariant: each receiver that a route names gets the message, or it is
 counted as dropped with the reason.
 """
 
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
 from mqttlite.core.jobs import Jobs
-from mqttlite.core.limits import CROWD, OUTBOXES_PER_WORK_UNIT
+from mqttlite.core.limits import CROWD, DELAY_WORK, OUTBOXES_PER_WORK_UNIT
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties, reframed
 from mqttlite.core.message_tracing import MessageTracing
-from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED
+from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QUEUE_FULL
 from mqttlite.core.retained_store import RetainedStore
 from mqttlite.core.route import Receiver, Route
 from mqttlite.core.routes import Routes
@@ -22,15 +22,24 @@ from mqttlite.core.sink import Sink
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.subscription import NO_SINKS
 from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
+from mqttlite.topics.namespaces import ParsedTopic
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.properties import NONE
 
 _NO_RECEIVERS: Final[list[Receiver]] = []
 
 
+class Delays(Protocol):
+    """Keeps messages until they are due."""
+
+    def put(self, message: Message, delay_s: int, source: Source) -> bool:
+        """Publish a message to its topic after so many seconds; False where there is no room for it."""
+        ...
+
+
 @final
 class Router:
-    __slots__ = ("_effects", "_jobs", "_routes", "_tracing", "drops", "retained")
+    __slots__ = ("_effects", "_jobs", "_routes", "_tracing", "delays", "drops", "retained")
 
     def __init__(
         self,
@@ -46,6 +55,8 @@ class Router:
         self._tracing: Final = MessageTracing(routes, effects)
         self.retained: Final = retained
         self.drops: Final = drops
+        self.delays: Delays | None = None
+        """Set once, before the first message: it publishes through this router."""
 
     def forward(
         self,
@@ -78,7 +89,10 @@ class Router:
                 if messages == 0:
                     return None
         if not allowed:
-            self.drops.add(_why_refused(route), messages, topic)
+            if route.delayed is not None:
+                self._delay_packets(route.delayed, data, start, end, size, head, source, raw)
+            else:
+                self.drops.add(_why_refused(route), messages, topic)
             return None
         piece = data[start:end]
         if version == V5:
@@ -117,15 +131,17 @@ class Router:
             self.drops.add(NO_SUBSCRIBERS, messages, topic)
         return None
 
-    def publish(self, message: Message, route: Route, source: Source, at_once: bool = False) -> FanOut:
+    def publish(
+        self, message: Message, route: Route, source: Source, at_once: bool = False, is_allowed: bool = False
+    ) -> FanOut:
         """Retain and distribute a message.
 
         The code of the tally is that of PUBACK, and final once the fan-out is done: 0, 0x10 where nobody subscribes,
         0x87 where the client may not publish, 0x97 where a queue or the room for retained messages is full. With
-        `at_once` it is done when this returns, whatever it costs.
+        `at_once` it is done when this returns, whatever it costs. With `is_allowed` the authorizer was asked before.
         """
         tally = Tally()
-        allowed = route.is_open or self._may_publish(route, message.topic, source)
+        allowed = route.is_open or is_allowed or self._may_publish(route, message.topic, source)
         observed = route.observed
         if observed is not None and not message.trace:  # else it was counted with those it came with
             traces = self._tracing.begin(
@@ -134,9 +150,12 @@ class Router:
             if traces:
                 message.trace = traces[0]
         if not allowed:
-            self.drops.add(_why_refused(route), 1, message.topic, message.trace)
-            # A 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2].
-            tally.code = TOPIC_NAME_INVALID if route.is_reserved else NOT_AUTHORIZED_CODE
+            if route.delayed is not None:
+                self._delay(route.delayed, message, source, tally)
+            else:
+                self.drops.add(_why_refused(route), 1, message.topic, message.trace)
+                # A 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2].
+                tally.code = TOPIC_NAME_INVALID if route.refusal else NOT_AUTHORIZED_CODE
             return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
         if message.retain and not self.retained.put(message):  # [MQTT-3.3.1-8]
             tally.code = QUOTA_EXCEEDED
@@ -172,7 +191,7 @@ class Router:
 
     def _may_publish(self, route: Route, topic: bytes, source: Source) -> bool:
         """The verdict of the authorizer, which the route keeps."""
-        if route.is_reserved:
+        if route.refusal or route.delayed is not None:
             return False
         if source.kind != CLIENT:
             return True
@@ -181,6 +200,59 @@ class Router:
             verdict = self._routes.authorizer.may_publish(source.role, topic)
             route.allow(source.role, verdict)
         return verdict
+
+    def _delay(self, parsed: ParsedTopic, message: Message, source: Source, tally: Tally) -> None:
+        """Keep a message to a `$delayed` topic until it is due."""
+        topic = parsed.rest
+        if not self._may_delay(topic, source):
+            self.drops.add(NOT_AUTHORIZED, 1, topic)
+            tally.code = NOT_AUTHORIZED_CODE
+            return
+        tally.reached = 1  # for it is no message that nobody gets
+        if self._put(message.for_topic(topic), parsed.delay_s, source):
+            tally.queued = 1
+        else:
+            self.drops.add(QUEUE_FULL, 1, topic)
+            tally.drop(QUEUE_FULL)
+            tally.code = QUOTA_EXCEEDED
+
+    def _delay_packets(
+        self,
+        parsed: ParsedTopic,
+        data: bytes,
+        start: int,
+        end: int,
+        size: int,
+        head: int,
+        source: Source,
+        raw: RawProperties,
+    ) -> None:
+        """The same for the packets of `forward`, which become messages."""
+        topic = parsed.rest
+        if not self._may_delay(topic, source):
+            self.drops.add(NOT_AUTHORIZED, (end - start) // size, topic)
+            return
+        delay_s, expires_at = parsed.delay_s, raw.expires_at(self._effects.now)
+        refused = 0
+        for at in range(start, end, size):
+            message = Message(topic, data[at + head : at + size], 0, False, NONE, expires_at, raw)
+            refused += not self._put(message, delay_s, source)
+        if refused:
+            self.drops.add(QUEUE_FULL, refused, topic)
+
+    def _may_delay(self, topic: bytes, source: Source) -> bool:
+        """Whether a publisher may publish to the topic behind the seconds.
+
+        That is asked when the message comes, and not when it is due: its acknowledgement is a promise.
+        """
+        route = self._routes.find(topic)
+        return route.is_open or self._may_publish(route, topic, source)
+
+    def _put(self, message: Message, delay_s: int, source: Source) -> bool:
+        delays = self.delays
+        assert delays is not None
+        self._effects.work += DELAY_WORK
+        return delays.put(message, delay_s, source)
 
     def _publish_traced(
         self,
@@ -205,4 +277,4 @@ class Router:
 
 def _why_refused(route: Route) -> str:
     """Why messages are dropped that may not be published. To a namespace that is not served nobody can subscribe."""
-    return NO_SUBSCRIBERS if route.is_reserved else NOT_AUTHORIZED
+    return NO_SUBSCRIBERS if route.refusal else NOT_AUTHORIZED

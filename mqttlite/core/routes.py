@@ -17,6 +17,7 @@ from mqttlite.core.limits import (
     STEPS_PER_WORK_UNIT,
     TOPICS_COMPARED,
 )
+from mqttlite.core.message import Delivery, StoredOrigin
 from mqttlite.core.route import Observed, Receiver, Route
 from mqttlite.core.session import Session
 from mqttlite.core.shared_subscription import ROUND_ROBIN, SharedSubscription
@@ -25,7 +26,7 @@ from mqttlite.core.subscription import Binding, RoutePlan, SinkBinding, Subscrip
 from mqttlite.core.traffic import Traffic
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own, matches
-from mqttlite.topics.namespaces import parse_name
+from mqttlite.topics.namespaces import DELAYED, parse_name
 from mqttlite.topics.tree import SubscriptionTree
 
 _TOPIC_BYTES: Final = 200
@@ -145,16 +146,27 @@ class Routes:
         """The route of a topic. Raises `TopicNameInvalid` for a name that breaks the rules.
 
         Those of `$SYS` topics are not cached: there are as many as clients come and go, and each has few messages.
+        Nor are those of `$delayed` topics: there may be one for each message.
         """
         cached = self.cache.get(topic)
         if cached is not None:
             return cached
         if topic not in self.cache:
             check_name(topic)
-        if topic.startswith(b"$") and parse_name(topic).refusal:
-            route = Route([], [], is_open=False, is_reserved=True)
-        else:
-            route = self.make(topic)
+        if topic.startswith(b"$"):
+            return self._find_special(topic)
+        route = self.make(topic)
+        self._remember(topic, route)
+        return route
+
+    def _find_special(self, topic: bytes) -> Route:
+        """The route of a valid topic that begins with `$`."""
+        parsed = parse_name(topic)
+        refusal = parsed.name_refusal
+        if parsed.namespace == DELAYED:
+            self._effects.work += ROUTE_WORK
+            return Route([], [], is_open=False, refusal=refusal, delayed=None if refusal else parsed)
+        route = Route([], [], is_open=False, refusal=refusal) if refusal else self.make(topic)
         if not is_own(topic):
             self._remember(topic, route)
         return route
@@ -256,6 +268,14 @@ class Routes:
     def share(self, name: bytes) -> SharedSubscription | None:
         """The shared subscription of that name, `$share/group/filter`, while it has members."""
         return self._shares.get(name)
+
+    def with_origin(self, delivery: Delivery) -> Delivery:
+        """A delivery from a store: with the shared subscription that it came by, if it still has members."""
+        origin = delivery.origin
+        if not isinstance(origin, StoredOrigin):
+            return delivery
+        share = self._shares.get(origin.name)
+        return Delivery(delivery.message, delivery.qos, delivery.retain, delivery.identifiers, share)
 
     def forget_session(self, session: Session) -> None:
         """The session came or went: its outbox in the cached routes is no longer the right one."""

@@ -8,27 +8,30 @@ came, but for retained ones, and what was sent before on another connection leav
 
 from typing import Final, final
 
-from mqttlite.core.changes import Enqueue, Sent, Settled
+from mqttlite.core.changes import Enqueue, Sent
 from mqttlite.core.effects import Effects
 from mqttlite.core.inflight import Unacknowledged, is_watched
 from mqttlite.core.limits import (
-    DISCONNECT,
-    DROP_OLDEST,
     FILL_BYTES,
     ITERATION_BYTES,
     LOOKING_BYTES,
     SENDING_BYTES,
     Limits,
 )
-from mqttlite.core.memory import ENTRY_BYTES
-from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.message import Delivery, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.publish_parts import with_alias, with_packet_id
-from mqttlite.core.reasons import EXPIRED, PACKET_TOO_LARGE, PURGED, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED, count
+from mqttlite.core.queue_pages import QueuePages
+from mqttlite.core.reasons import (
+    EXPIRED,
+    PACKET_TOO_LARGE,
+    PURGED,
+    QOS0_OFFLINE,
+)
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
-from mqttlite.core.session_record import NO_REPLAYS, SessionRecord
+from mqttlite.core.session_backlog import SessionBacklog
+from mqttlite.core.session_record import NO_REPLAYS
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
-from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.encode import encode_ack
 
@@ -40,30 +43,22 @@ _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 
 
 @final
-class Session(SessionRecord):
-    __slots__ = (
-        "_effects",
-        "_limits",
-        "alone",
-        "is_over",
-        "outbox",
-        "queue_high_water",
-        "watchers",
-    )
+class Session(SessionBacklog):
+    __slots__ = ("alone", "watchers")
 
-    def __init__(self, client_id: str, expiry_interval: int, effects: Effects, limits: Limits) -> None:
-        super().__init__(client_id, expiry_interval, effects.memory, limits.max_inflight_bytes)
-        self._effects: Final = effects
-        self._limits: Final = limits
-        self.outbox: Outbox | None = None
-        """Where to send; None while the client is away."""
+    def __init__(
+        self,
+        client_id: str,
+        expiry_interval: int,
+        effects: Effects,
+        limits: Limits,
+        pages: QueuePages | None = None,
+    ) -> None:
+        super().__init__(client_id, expiry_interval, effects, limits, pages)
         self.alone: list[Outbox] = NO_OUTBOXES
         """A list with only that, once a route needs it; routes share it and do not change it."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
-        self.is_over: bool = False
-        """Whether it ended. A message may be under way to it all the same, and is dropped."""
-        self.queue_high_water: int = 0
 
     # ------------------------------------------------------------------ the connection comes and goes
 
@@ -92,6 +87,8 @@ class Session(SessionRecord):
         """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
         self.outbox = None
         self.alone = NO_OUTBOXES
+        if self._pages is not None and self.durable:
+            self.queue.forget_page()
         watched = self.window.inflight.watched
         came_back = self.window.close()
         if watched:
@@ -102,40 +99,18 @@ class Session(SessionRecord):
             if lost:
                 self.drop(QOS0_OFFLINE, lost, b"")
 
-    def take_waiting(self) -> Delivery | None:
-        """The session is over: take out its oldest message that was not acknowledged; None when there is none left."""
-        window = self.window
-        for packet_id in window.resend:
-            return window.pop_resend(packet_id).delivery
-        return self.queue.pop() if self.queue.deliveries else None
-
     def purge(self, most: int) -> int:
         """Drop up to so many of the messages that were never sent, the oldest first; how many.
 
         Their publishers have an acknowledgement, so each is counted. What was sent and is not acknowledged stays.
         """
         purged = 0
-        while self.queue.deliveries and purged < most:
-            sequence = self.queue.first
-            message = self.queue.pop().message
-            self._discard(sequence)
-            self.drop(PURGED, 1, message.topic, message.trace)
+        while len(self.queue) and purged < most:
+            self._drop_first(PURGED)
             purged += 1
         if purged and self.outbox is not None and not self._waiting():
             self._tell_watchers()
         return purged
-
-    def forget_retained(self) -> None:
-        """The session is over: what waits of retained messages is let go of."""
-        self._replays = NO_REPLAYS
-
-    def restore_message(self, sequence: int, delivery: Delivery, packet_id: int) -> None:
-        """Put back a message from a store; one with a packet identifier was sent before."""
-        if packet_id:
-            self.window.restore(packet_id, delivery, sequence)
-            self.queue.restore_sent(sequence)
-        else:
-            self.queue.restore(sequence, delivery)
 
     # ------------------------------------------------------------------ messages to the client
 
@@ -152,6 +127,7 @@ class Session(SessionRecord):
             or window.quota <= 0
             or window.inflight.size_bytes > self._limits.max_inflight_bytes
             or self.queue.deliveries
+            or self.queue.stored
             or window.resend
             or self._replays
             or (self._memory.used > self._memory.half and self._memory.room_for(self.held_bytes) <= 0)
@@ -179,19 +155,6 @@ class Session(SessionRecord):
         outbox.send(run.frames(outbox.version, qos, first_id, count))
         self._note_sent(outbox, qos, count)
         return count
-
-    def has_room(self, delivery: Delivery) -> bool:
-        """Whether `deliver` would take a message without dropping another."""
-        outbox = self.outbox
-        waits = outbox is None or self._must_wait(outbox)
-        return not waits or self._fits(ENTRY_BYTES + delivery.message.memory_bytes)
-
-    def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
-        """Messages for the client are dropped: count them, and tell the tracer."""
-        count(self.drops, reason, messages)
-        tracer = self._effects.tracer
-        if tracer is not None:
-            tracer.on_dropped(trace, self.client_id, topic, reason, messages, detail)
 
     def deliver_qos0(self, delivery: Delivery) -> int:
         """Send a QoS 0 message, or count why not; `SENT` or `DROPPED`."""
@@ -242,6 +205,8 @@ class Session(SessionRecord):
         if room <= 0 and not outbox.backlogged and (self._replays or (waiting and window.is_open)):
             outbox.backlogged = True
             effects.backlogged.append(outbox.number)
+        if self.queue.stored:
+            self._want_page()
         if self.watchers and not waiting and not self._replays:
             self._tell_watchers()
 
@@ -251,15 +216,6 @@ class Session(SessionRecord):
         for improved in self.watchers.values():
             improved.append(self)
         self.watchers = _NO_WATCHERS
-
-    def _must_wait(self, outbox: Outbox) -> bool:
-        """Whether a message cannot be sent now."""
-        window = self.window
-        if outbox.blocked or not window.is_open or self.queue.deliveries or window.resend:
-            return True
-        if self._memory.room_for(self.held_bytes) <= 0:
-            return True
-        return len(self._replays) > 0
 
     def _send(self, outbox: Outbox, delivery: Delivery, sequence: int, was_queued: bool) -> None:
         """Give a message its packet identifier and send it, unless the client takes no packets so large."""
@@ -273,6 +229,7 @@ class Session(SessionRecord):
                 self._effects.record(Sent(self.client_id, sequence, packet_id), outbox)
             else:
                 self._effects.record(Enqueue(self.client_id, sequence, delivery, packet_id), outbox)
+                self._effects.charge_change(delivery.message)
         self.window.inflight.add(packet_id, delivery, sequence)
         self._write(outbox, delivery, packet_id, False)
 
@@ -313,11 +270,6 @@ class Session(SessionRecord):
         self._send(outbox, delivery, sequence, True)
         delivery.forget_parts()
         return message.size() + _PUBLISH_BYTES
-
-    def _discard(self, sequence: int) -> None:
-        """A message is done with that the client never acknowledges."""
-        if self.durable:
-            self._effects.record(Settled(self.client_id, sequence))
 
     def _replay(self, outbox: Outbox, room: int) -> int:
         """Send retained messages as far as that many bytes and the window allow; what is left of the bytes."""
@@ -366,49 +318,6 @@ class Session(SessionRecord):
         if self._waiting() or self._replays:
             self.fill()
 
-    def _enqueue(self, delivery: Delivery) -> bool:
-        if self.is_over:
-            self.drop(SESSION_EXPIRED, 1, delivery.message.topic, delivery.message.trace)
-            return False
-        limits = self._limits
-        size = ENTRY_BYTES + delivery.message.memory_bytes
-        if limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:
-            while self.queue.deliveries and not self._fits(size):
-                self._drop_for_want_of_room(self.queue.deliveries[0].message)
-                self._discard(self.queue.first)
-                self.queue.pop()
-        if not self._fits(size):
-            self._drop_for_want_of_room(delivery.message)
-            if limits.on_overflow == DISCONNECT and self.outbox is not None:
-                self._effects.overflowed.append(self.outbox.number)
-            return False
-        sequence = self.queue.append(delivery)
-        if self.durable:
-            self._effects.record(Enqueue(self.client_id, sequence, delivery))
-        waiting = self._waiting()
-        if waiting > self.queue_high_water:
-            self.queue_high_water = waiting
-        if delivery.message.trace:
-            self._tell_queued(delivery.message)
-        return True
-
-    def _fits(self, size: int) -> bool:
-        limits = self._limits
-        if self._waiting() >= limits.max_queued_messages:
-            return False
-        return self.queued_bytes + size <= limits.max_queued_bytes and size <= self._memory.room_for(self.held_bytes)
-
-    def _tell_queued(self, message: Message) -> None:
-        """If the message is traced: it waits."""
-        tracer = self._effects.tracer
-        if tracer is not None and message.trace:
-            why = WINDOW_FULL
-            if self.outbox is None:
-                why = OFFLINE
-            elif self.outbox.blocked:
-                why = BACKPRESSURE
-            tracer.on_queued(message.trace, self.client_id, why, self._waiting(), self._limits.max_queued_messages)
-
     def _is_too_large(self, outbox: Outbox, delivery: Delivery) -> bool:
         """Whether the client takes no packet of that size [MQTT-3.1.2-25]; the outbox counts it then."""
         head, tail = delivery.parts(outbox.version, self._effects.now)
@@ -421,15 +330,3 @@ class Session(SessionRecord):
             detail = f"{size}/{outbox.max_packet_bytes} bytes"
             tracer.on_dropped(message.trace, self.client_id, message.topic, PACKET_TOO_LARGE, 1, detail)
         return True
-
-    def _drop_for_want_of_room(self, message: Message) -> None:
-        detail = ""
-        if self._effects.tracer is not None:
-            limits = self._limits
-            waiting = self._waiting()
-            detail = f"{waiting}/{limits.max_queued_messages}"
-            if waiting < limits.max_queued_messages:
-                detail = f"{self.queued_bytes}/{limits.max_queued_bytes} bytes"
-                if self._memory.room_for(self.held_bytes) < limits.max_queued_bytes - self.queued_bytes:
-                    detail = self._memory.detail()
-        self.drop(QUEUE_FULL, 1, message.topic, message.trace, detail)

@@ -10,8 +10,11 @@ from typing import Final, final
 
 from mqttlite.core.changes import EndSession
 from mqttlite.core.effects import Effects
-from mqttlite.core.jobs import Job, has_budget
+from mqttlite.core.jobs import Job, Jobs, has_budget
+from mqttlite.core.limits import PAGE_MESSAGES
 from mqttlite.core.message import Delivery
+from mqttlite.core.question import LoadPage
+from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import SESSION_EXPIRED, count
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
@@ -27,10 +30,28 @@ _REDISPATCH_WORK: Final = 16
 
 @final
 class SessionEnd(Job):
-    __slots__ = ("_effects", "_is_out_of_the_tree", "_lost", "_router", "_routes", "_session", "_stored")
+    __slots__ = (
+        "_effects",
+        "_is_out_of_the_tree",
+        "_is_reading",
+        "_jobs",
+        "_lost",
+        "_pages",
+        "_router",
+        "_routes",
+        "_session",
+        "_stored",
+    )
 
     def __init__(
-        self, session: Session, routes: Routes, router: Router, effects: Effects, stored: dict[str, Session]
+        self,
+        session: Session,
+        routes: Routes,
+        router: Router,
+        effects: Effects,
+        stored: dict[str, Session],
+        jobs: Jobs,
+        pages: QueuePages | None,
     ) -> None:
         self._session: Final = session
         self._routes: Final = routes
@@ -38,6 +59,10 @@ class SessionEnd(Job):
         self._effects: Final = effects
         self._stored: Final = stored
         """By client, the sessions that have ended and that the store still has."""
+        self._jobs: Final = jobs
+        self._pages: Final = pages
+        """Reads what is in the store alone, where a message of a shared subscription may have another taker."""
+        self._is_reading = False
         self._is_out_of_the_tree = False
         self._lost = session.retained_waiting
         session.forget_retained()
@@ -45,6 +70,8 @@ class SessionEnd(Job):
     def step(self) -> bool:
         if not self._remove_subscriptions() or not self._empty_queue():
             return False
+        if self._is_reading:
+            return True  # a job again when the page is here
         client_id = self._session.client_id
         if self._stored.get(client_id) is self._session:
             del self._stored[client_id]
@@ -73,8 +100,26 @@ class SessionEnd(Job):
             if not has_budget(self._effects):
                 return False
             delivery = self._session.take_waiting()
+        is_stored = self._stored.get(self._session.client_id) is self._session  # else the client has begun another
+        if self._pages is not None and self._session.queue.stored and is_stored:
+            self._is_reading = True
+            self._pages.want(self)
+            return True
+        self._lost += self._session.queue.stored
         self._tell_lost()
         return True
+
+    def next_page(self) -> LoadPage | None:
+        """As `PageReader`."""
+        queue = self._session.queue
+        return LoadPage(self._session.client_id, queue.first, min(queue.stored, PAGE_MESSAGES))
+
+    def take_page(self, first: int, page: list[Delivery | None]) -> None:
+        """As `PageReader`."""
+        self._is_reading = False
+        if self._stored.get(self._session.client_id) is self._session:
+            self._session.add_page(first, page)
+        self._jobs.queue(self)
 
     def _let_go(self, delivery: Delivery) -> None:
         """A message may go back to where it came from; one of QoS 2 goes to nobody else [MQTT-4.8.2-5]."""

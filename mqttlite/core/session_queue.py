@@ -2,12 +2,14 @@
 
 Each has a *sequence*: a number that counts up over the life of the session and names the message in the store.
 Invariant: the sequences here are consecutive, and messages leave only from the front. So the queue holds the first
-number, and for each message a reference of eight bytes; the message is shared by all its receivers.
+number, and for each message a reference of eight bytes; the message is shared by all its receivers. Of a long queue
+only the first messages are here, the others *stored*: they are in the store alone, and come back page by page.
 """
 
 from collections import deque
 from typing import Final, final
 
+from mqttlite.core.limits import KEPT_BYTES, KEPT_MESSAGES, PAGE_MESSAGES
 from mqttlite.core.memory import ENTRY_BYTES, MemoryAccount
 from mqttlite.core.message import Delivery
 
@@ -17,25 +19,63 @@ _EMPTY: Final[deque[Delivery]] = deque()
 
 @final
 class SessionQueue:
-    __slots__ = ("_ahead", "_memory", "deliveries", "first", "size_bytes")
+    __slots__ = ("_ahead", "_memory", "deliveries", "first", "size_bytes", "stored", "stored_bytes")
 
     def __init__(self, memory: MemoryAccount) -> None:
         self._memory: Final = memory
         self.deliveries: deque[Delivery] = _EMPTY
-        """What waits; look, change nothing."""
+        """What waits here, the first of all; look, change nothing."""
         self.first: int = 0
         """The sequence of the first message, or of the next to come when none waits."""
         self._ahead = 0
         self.size_bytes: int = 0
-        """What that takes in memory, as if no other session held it."""
+        """What `deliveries` takes in memory, as if no other session held it."""
+        self.stored: int = 0
+        """How many messages wait in the store alone, behind those here."""
+        self.stored_bytes: int = 0
+        """What those would take here."""
+
+    def __len__(self) -> int:
+        return len(self.deliveries) + self.stored
+
+    @property
+    def end(self) -> int:
+        """The sequence of the next message to come."""
+        return self.first + len(self.deliveries) + self.stored
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the next message is one for the store alone, if there is such a store."""
+        return (
+            self.stored > 0
+            or len(self.deliveries) >= KEPT_MESSAGES
+            or self.size_bytes >= KEPT_BYTES
+            or self._memory.used > self._memory.half
+        )
+
+    @property
+    def wants_page(self) -> bool:
+        """Whether so few messages are left here that the next ones should be read."""
+        return self.stored > 0 and len(self.deliveries) <= PAGE_MESSAGES // 2
 
     def append(self, delivery: Delivery) -> int:
-        """Put a message last; its sequence."""
+        """Put a message last; its sequence. None is stored."""
         if self.deliveries is _EMPTY:
             self.deliveries = deque()
         self.deliveries.append(delivery)
         self.size_bytes += self._memory.hold(delivery.message, ENTRY_BYTES)
         return self.first + len(self.deliveries) - 1
+
+    def append_stored(self, size_bytes: int) -> int:
+        """A message that is in the store is the last; its sequence."""
+        self.stored += 1
+        self.stored_bytes += size_bytes
+        return self.end - 1
+
+    def take_page(self, delivery: Delivery) -> None:
+        """The first of the stored messages is here again."""
+        self._leave_store()
+        self.append(delivery)
 
     def pop(self) -> Delivery:
         """Take out the first message, whose sequence was `first`."""
@@ -43,6 +83,19 @@ class SessionQueue:
         self.size_bytes -= self._memory.let_go(delivery.message, ENTRY_BYTES)
         self.first += 1
         return delivery
+
+    def skip(self) -> None:
+        """The first message is not here but stored, and is given up."""
+        self._leave_store()
+        self.first += 1
+
+    def forget_page(self) -> None:
+        """The client is away: keep here what a long queue keeps; the rest is stored."""
+        while len(self.deliveries) > KEPT_MESSAGES:
+            size = self._memory.let_go(self.deliveries.pop().message, ENTRY_BYTES)
+            self.size_bytes -= size
+            self.stored += 1
+            self.stored_bytes += size
 
     def pass_by(self) -> int:
         """The sequence of a message that is sent at once, because none waits."""
@@ -61,9 +114,20 @@ class SessionQueue:
         assert sequence == self.first + len(self.deliveries), "sequences in a queue are consecutive"
         self.append(delivery)
 
+    def restore_stored(self, first: int, count: int, size_bytes: int) -> None:
+        """Messages wait in the store, and none here."""
+        self.first = max(self.first, first)
+        self.stored = count
+        self.stored_bytes = size_bytes
+
     def restore_sent(self, sequence: int) -> None:
         """A message of that sequence was sent by an earlier broker: the next has another."""
         if sequence < 0:
             self._ahead = min(self._ahead, sequence)
         else:
             self.first = self.first if self.deliveries else max(self.first, sequence + 1)
+
+    def _leave_store(self) -> None:
+        """One stored message less. What each counts is not known: they count alike."""
+        self.stored_bytes -= self.stored_bytes // self.stored
+        self.stored -= 1

@@ -27,6 +27,7 @@ class SessionRecord(Source):
         "_replays",
         "base_bytes",
         "drops",
+        "ends_with_connection",
         "expiry",
         "expiry_interval",
         "queue",
@@ -44,6 +45,8 @@ class SessionRecord(Source):
         self._memory: Final = memory
         self.expiry_interval: int = expiry_interval
         """Seconds that the session outlives its connection; 0: not at all."""
+        self.ends_with_connection: bool = False
+        """Whether it is in the store only because some of its messages are nowhere else."""
         self.username: str | None = None
         self.version: int = V5
         """Who its client was when it last connected, and with which version of the protocol."""
@@ -101,8 +104,8 @@ class SessionRecord(Source):
 
     @property
     def queued_bytes(self) -> int:
-        """What waits takes in memory, but for retained messages on their way."""
-        return self.queue.size_bytes + self.window.resend_bytes
+        """What waits takes in memory, or would where it is in the store; but for retained messages on their way."""
+        return self.queue.size_bytes + self.queue.stored_bytes + self.window.resend_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -159,7 +162,7 @@ class SessionRecord(Source):
 
     def _waiting(self) -> int:
         """QoS 1 and 2 messages that wait, but for retained ones."""
-        return len(self.queue.deliveries) + len(self.window.resend)
+        return len(self.queue.deliveries) + self.queue.stored + len(self.window.resend)
 
     def _charge(self, size: int) -> None:
         self.base_bytes += size

@@ -5,19 +5,21 @@ Invariant: a session without a connection has an expiry deadline, or never expir
 
 from typing import Final, final
 
-from mqttlite.core.changes import EndSession, RemoveWill, SaveSession, SaveWill
+from mqttlite.core.changes import EndSession, Enqueue, RemoveWill, SaveSession, SaveWill
 from mqttlite.core.deadlines import Deadline, Deadlines
+from mqttlite.core.due_messages import DueMessages
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
+from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import count
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.session_end import SessionEnd
 from mqttlite.core.subscription import Subscription
-from mqttlite.core.wills import Wills
+from mqttlite.core.wills import DueWill
 from mqttlite.wire.constants import NEVER_EXPIRES, V5
 from mqttlite.wire.errors import QuotaExceeded
 from mqttlite.wire.packets import Will
@@ -29,13 +31,14 @@ class Sessions:
     __slots__ = (
         "_by_client_id",
         "_deadlines",
+        "_due_messages",
         "_effects",
         "_jobs",
         "_limits",
+        "_pages",
         "_router",
         "_routes",
         "_stored",
-        "_wills",
         "expired",
     )
 
@@ -44,22 +47,24 @@ class Sessions:
         by_client_id: dict[str, Session],
         routes: Routes,
         publisher: Router,
-        wills: Wills,
+        due_messages: DueMessages,
         deadlines: Deadlines,
         jobs: Jobs,
         effects: Effects,
         limits: Limits,
+        pages: QueuePages | None = None,
     ) -> None:
         self._by_client_id: Final = by_client_id
         self._routes: Final = routes
         self._router: Final = publisher
-        self._wills: Final = wills
+        self._due_messages: Final = due_messages
         self._stored: Final[dict[str, Session]] = {}
         """By client, the sessions that have ended and that the store still has."""
         self._deadlines: Final = deadlines
         self._jobs: Final = jobs
         self._effects: Final = effects
         self._limits: Final = limits
+        self._pages: Final = pages
         self.expired: int = 0
         """Sessions whose expiry interval went by while their client was away."""
 
@@ -105,7 +110,13 @@ class Sessions:
         was_durable = session.durable
         session.expiry_interval = expiry_interval
         session.identify(username, version)
-        if session.durable:
+        session.ends_with_connection = False
+        if was_durable and not session.durable and session.queue.stored:
+            # What waits is in the store alone: it stays there as long as the connection, or until a crash ends both.
+            session.expiry_interval = 1
+            session.ends_with_connection = True
+            self._save(session, self._effects.now)
+        elif session.durable:
             self._save(session, 0.0)
         elif was_durable and present:
             self._effects.record(EndSession(client_id))
@@ -115,7 +126,9 @@ class Sessions:
         """A session of a client that has none. In the store it takes the place of one whose end is not done."""
         if self._stored.pop(client_id, None) is not None:
             self._effects.record(EndSession(client_id))
-        session = self._by_client_id[client_id] = Session(client_id, expiry_interval, self._effects, self._limits)
+        session = self._by_client_id[client_id] = Session(
+            client_id, expiry_interval, self._effects, self._limits, self._pages
+        )
         return session
 
     def leave(self, session: Session, publish_will: bool) -> None:
@@ -137,7 +150,7 @@ class Sessions:
                 self._effects.record(SaveWill(session.client_id, will, now + delay))
             else:
                 self._publish_will(session, will)
-        if not session.durable:
+        if not session.durable or session.ends_with_connection:
             self.end(session)
         elif session.expiry_interval < NEVER_EXPIRES:
             expires_at = now + session.expiry_interval
@@ -160,6 +173,10 @@ class Sessions:
         session.will_delay = WillDelay(self, saved.client_id)
         self._deadlines.arm(session.will_delay, saved.due_at)
 
+    def restore_message(self, session: Session, saved: Enqueue) -> None:
+        """Put back a message, with the shared subscription that it came by."""
+        session.restore_message(saved.sequence, self._routes.with_origin(saved.delivery), saved.packet_id)
+
     def restore_subscription(self, subscription: Subscription) -> None:
         self._by_client_id[subscription.client_id].add_subscription(subscription)
         self._routes.add(subscription, None)
@@ -181,6 +198,7 @@ class Sessions:
         [3.1.1 MQTT-3.1.2-7].
         """
         session.is_over = True
+        pages = self._pages if self._routes.groups_of(session) else None
         self._cancel_deadlines(session)
         del self._by_client_id[session.client_id]
         self._routes.end_session(session)
@@ -189,8 +207,9 @@ class Sessions:
         if session.durable:
             self._stored[session.client_id] = session
         will = session.take_will()
-        end = SessionEnd(session, self._routes, self._router, self._effects, self._stored)
-        if not self._jobs.start(end) and session.client_id in self._stored:
+        end = SessionEnd(session, self._routes, self._router, self._effects, self._stored, self._jobs, pages)
+        self._jobs.start(end)
+        if session.client_id in self._stored:  # what is left is done later
             now = self._effects.now
             self._effects.record(SaveSession(session.client_id, 1, now, session.username, session.version))
         if will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
@@ -239,7 +258,7 @@ class Sessions:
             )
         # [MQTT-3.1.2-14] [MQTT-3.1.2-15] [3.1.1 MQTT-3.1.2-9]
         message = Message(will.topic, will.payload, will.qos, will.retain, properties, expires_at)
-        self._wills.publish(message, session, was_saved)
+        self._due_messages.publish(DueWill(message, session, was_saved, self._routes, self._router, self._effects))
 
 
 @final

@@ -123,7 +123,7 @@ class Subscriptions:
             parts = parse_filter(request.topic_filter)
             code = refuse_subscription(capabilities, parts, identifier)
             code = code or self._refusal(session, request, parts)
-            outcome.reason = outcome.reason or parts.refusal
+            outcome.reason = outcome.reason or parts.filter_refusal
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
                 replay = self._subscribe(session, request, parts, identifier, outcome.waiting < RETAINED_WAITING)

@@ -29,6 +29,10 @@ class CannotListen(OSError):
     """An address cannot be listened on; the text says which, why, and what to do."""
 
 
+class AlreadyListening(CannotListen):
+    """Another program listens on that Unix socket."""
+
+
 class TcpEndpoint:
     """One port on every address of one host."""
 
@@ -125,7 +129,8 @@ class UnixEndpoint:
         except OSError as error:
             listening.close()
             self._remove()
-            raise CannotListen(f"cannot listen on {self._path} ({name}): {_explain(error, _FILE_WAYS_OUT)}") from None
+            kind = AlreadyListening if isinstance(error, AlreadyListening) else CannotListen
+            raise kind(f"cannot listen on {self._path} ({name}): {_explain(error, _FILE_WAYS_OUT)}") from None
 
     def _bind(self, listening: socket.socket) -> None:
         try:
@@ -136,7 +141,7 @@ class UnixEndpoint:
             if not stat.S_ISSOCK(os.lstat(self._path).st_mode):
                 raise CannotListen("there is a file which is no socket; choose another path, or remove it") from None
             if not _is_dead(self._path):
-                raise CannotListen("another program listens on it; stop that, or choose another path") from None
+                raise AlreadyListening("another program listens on it; stop that, or choose another path") from None
             os.unlink(self._path)  # left by a broker that was killed
             listening.bind(self._path)
 

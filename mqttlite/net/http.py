@@ -1,4 +1,4 @@
-"""A small HTTP server for operators and their programs: GET and HEAD, one request a connection.
+"""A small HTTP server for operators and their programs: one request a connection; GET and HEAD if nothing else is said.
 
 This module knows nothing of paths and answers. Invariant: a client that is slow, breaks the protocol or asks too often
 costs a bounded amount of memory and delays no other answer: there are at most `MAX_OPEN` connections, and a new one
@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import h11
 import msgspec
 
-from mqttlite.net.endpoints import TcpEndpoint
+from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import LINGER_S
 
 MAX_OPEN: Final = 32
@@ -58,6 +58,10 @@ class Request:
 
     path: str
     query: dict[str, str] = field(default_factory=dict)
+    segments: tuple[str, ...] = ()
+    """What stands between the slashes of the path; a percent-encoded slash in one of them is part of it."""
+    method: str = "GET"
+    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Response:
     status: int
     body: bytes
     content_type: str = TEXT
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def sentence(status: int, text: str) -> Response:
@@ -74,12 +79,32 @@ def sentence(status: int, text: str) -> Response:
     return Response(status, f"{text}\n".encode())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepts:
+    """Which requests a server takes, and how it words those that it does not."""
+
+    methods: tuple[str, ...] = ("GET", "HEAD")
+    head_bytes: int = HEAD_BYTES
+    body_bytes: int = 0
+    """How long a body may be; that of GET and HEAD is never read."""
+    error: Callable[[int, str], Response] = sentence
+
+
+READ_ONLY: Final = Accepts()
+
+
 class HttpServer:
     """`answer` is asked for each whole request; what it raises is logged, and answered with 500."""
 
-    def __init__(self, host: str, port: int, answer: Callable[[Request], Awaitable[Response]]) -> None:
-        self._endpoint: Final = TcpEndpoint(host, port)
+    def __init__(
+        self,
+        endpoint: TcpEndpoint | UnixEndpoint,
+        answer: Callable[[Request], Awaitable[Response]],
+        accepts: Accepts = READ_ONLY,
+    ) -> None:
+        self._endpoint: Final = endpoint
         self._answer: Final = answer
+        self._accepts: Final = accepts
         self._open: Final[dict[_Exchange, None]] = {}
 
     @property
@@ -118,7 +143,7 @@ class HttpServer:
             idle = next((exchange for exchange in self._open if exchange.answering is None), oldest)
             del self._open[idle]
             idle.abort()
-        exchange = _Exchange(self._answer, self._on_lost)
+        exchange = _Exchange(self._answer, self._accepts, self._on_lost)
         self._open[exchange] = None
         return exchange
 
@@ -130,15 +155,22 @@ class _Exchange(asyncio.Protocol):
     """One connection: a request, its answer, and the end."""
 
     def __init__(
-        self, answer: Callable[[Request], Awaitable[Response]], on_lost: "Callable[[_Exchange], None]"
+        self,
+        answer: Callable[[Request], Awaitable[Response]],
+        accepts: Accepts,
+        on_lost: "Callable[[_Exchange], None]",
     ) -> None:
         self._answer: Final = answer
+        self._accepts: Final = accepts
         self._on_lost: Final = on_lost
         self._loop: Final = asyncio.get_running_loop()
-        self._http: Final = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._http: Final = h11.Connection(h11.SERVER, max_incomplete_event_size=accepts.head_bytes)
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._heard_bytes = 0
+        self._head: h11.Request | None = None
+        """Of a request whose body is on its way."""
+        self._body = b""
         self._is_heard = False
         """Whether its request is there; what comes behind it is of no interest."""
         self._is_answered = False
@@ -158,18 +190,47 @@ class _Exchange(asyncio.Protocol):
         try:
             self._http.receive_data(data)
             self._heard_bytes += len(data)
-            event = self._http.next_event()
-            if event is h11.NEED_DATA:
-                return
-            self._is_heard = True
-            assert isinstance(event, h11.Request), "the first that a client sends"
-            if self._heard_bytes - len(self._http.trailing_data[0]) > HEAD_BYTES:  # of one piece, which h11 lets pass
-                self._respond(sentence(431, f"The request is longer than {HEAD_BYTES} bytes."))
-            else:
-                self._begin(event)
+            while not self._is_heard:
+                event = self._http.next_event()
+                if event is h11.NEED_DATA:
+                    self._ask_for_body()
+                    return
+                if isinstance(event, h11.Request):
+                    self._on_head(event)
+                elif isinstance(event, h11.Data):
+                    self._on_data(event.data)
+                else:
+                    assert self._head is not None, "what ends is a request with a body"
+                    self._begin(self._head)
         except h11.RemoteProtocolError as error:
-            self._is_heard = True
-            self._respond(sentence(error.error_status_hint, f"This is not a request that is served here: {error}."))
+            self._refuse(error.error_status_hint, f"This is not a request that is served here: {error}.")
+
+    def _on_head(self, head: h11.Request) -> None:
+        limit, methods = self._accepts.head_bytes, ", ".join(self._accepts.methods)
+        if self._heard_bytes - len(self._http.trailing_data[0]) > limit:  # of one piece, which h11 lets pass
+            self._refuse(431, f"The request is longer than {limit} bytes.")
+        elif head.method.decode("ascii") not in self._accepts.methods:
+            only = " and ".join(methods.rsplit(", ", 1))
+            self._refuse(405, f"Only {only} are served here.", (b"Allow", methods.encode()))
+        elif head.method in (b"GET", b"HEAD"):
+            self._begin(head)
+        else:
+            self._head = head
+
+    def _on_data(self, data: bytes) -> None:
+        self._body += data
+        if len(self._body) > self._accepts.body_bytes:
+            self._refuse(413, f"The body is longer than {self._accepts.body_bytes} bytes.")
+
+    def _ask_for_body(self) -> None:
+        """Answer `Expect: 100-continue`, as curl says before a longer body."""
+        if self._http.they_are_waiting_for_100_continue and self._transport is not None:
+            proceed = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            self._transport.write(self._http.send(proceed) or b"")
+
+    def _refuse(self, status: int, text: str, *headers: tuple[bytes, bytes]) -> None:
+        self._is_heard = True
+        self._respond(self._accepts.error(status, text), *headers)
 
     def eof_received(self) -> bool:
         """A client may close its half once it has asked; before and after there is nothing to wait for."""
@@ -193,16 +254,14 @@ class _Exchange(asyncio.Protocol):
             self._deadline.cancel()
         self._deadline = self._loop.call_later(seconds, self.abort)
 
-    def _begin(self, request: h11.Request) -> None:
+    def _begin(self, head: h11.Request) -> None:
+        self._is_heard = True
         self._expire_in(ANSWER_S)
-        self._wants_body = request.method != b"HEAD"
-        if request.method not in (b"GET", b"HEAD"):
-            self._respond(sentence(405, "Only GET and HEAD are served here."), (b"Allow", b"GET, HEAD"))
-            return
+        self._wants_body = head.method != b"HEAD"
         try:
-            asked = _parse(request.target.decode("ascii"))
+            asked = _parse(head.method.decode("ascii"), head.target.decode("ascii"), self._body)
         except ValueError:
-            self._respond(sentence(400, "The URL cannot be read."))
+            self._refuse(400, "The URL cannot be read.")
             return
         self.answering = self._loop.create_task(self._see_to(asked))
 
@@ -211,8 +270,8 @@ class _Exchange(asyncio.Protocol):
             response = await self._answer(request)
         except Exception:
             _log.exception("%s: the answer failed", request.path)
-            response = sentence(500, "The answer failed; the broker's log says why.")
-        self._respond(response)
+            response = self._accepts.error(500, "The answer failed; the broker's log says why.")
+        self._respond(response, *response.headers)
         self.answering = None
 
     def _respond(self, response: Response, *headers: tuple[bytes, bytes]) -> None:
@@ -244,8 +303,14 @@ class _Exchange(asyncio.Protocol):
             transport.abort()
 
 
-def _parse(target: str) -> Request:
-    """Raises `ValueError`."""
+def _parse(method: str, target: str, body: bytes) -> Request:
+    """Raises `ValueError`, also for what is no UTF-8."""
     parts = urlsplit(target)
-    found = parse_qs(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
-    return Request(unquote(parts.path), {name: values[0] for name, values in found.items()})
+    found = parse_qs(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
+    return Request(
+        unquote(parts.path, errors="strict"),
+        {name: values[0] for name, values in found.items()},
+        tuple(unquote(each, errors="strict") for each in parts.path.removeprefix("/").split("/")),
+        method,
+        body,
+    )

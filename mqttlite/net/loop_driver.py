@@ -39,8 +39,8 @@ NEW_BYTES: Final = BYTES_PER_ITERATION // 2
 """How much of that is for outboxes that became dirty in this iteration while others wait for their turn: a message for
 one client passes the copies of a message for thousands, and none of these waits for ever."""
 
-RETRY_COMMIT_S: Final = 1.0
-"""How long to wait before a failed commit is tried again: long enough not to hammer a full disk."""
+RETRY_COMMIT_S: Final = 0.25
+"""How long to wait before a failed commit is tried again: so soon goes everything on when the disk does."""
 
 STALL_BYTES: Final = 16 * 1_048_576
 STALL_CHANGES: Final = 10_000
@@ -101,6 +101,7 @@ class LoopDriver(LinkDriver):
         self._writes_left = WRITES_PER_ITERATION
         self._bytes_left = BYTES_PER_ITERATION
         self._uncommitted: list[Change] = []
+        self._uncommitted_bytes = 0
         self._committing: list[Change] = []
         self._commit: asyncio.Task[None] | None = None
         self._commits_begun = 0
@@ -156,6 +157,8 @@ class LoopDriver(LinkDriver):
         if effects.changes:
             self._uncommitted += effects.changes
             effects.changes.clear()
+            self._uncommitted_bytes += effects.changed_bytes
+            effects.changed_bytes = 0
         if self._commit is None:
             if self._uncommitted:
                 self._begin_commit()
@@ -167,8 +170,11 @@ class LoopDriver(LinkDriver):
         elif not self._unwritten:
             effects.pending_bytes = 0
         self._unwritten_bytes = effects.pending_bytes
-        gathered = len(self._uncommitted)
-        if committing and (self._bytes_meanwhile > self.stall_bytes or gathered > self.stall_changes):
+        if committing and (
+            self._bytes_meanwhile > self.stall_bytes
+            or self._uncommitted_bytes > self.stall_bytes
+            or len(self._uncommitted) > self.stall_changes
+        ):
             self._stall()
         if effects.deferred:
             self._deferred.add(effects)
@@ -382,6 +388,7 @@ class LoopDriver(LinkDriver):
         if self._stopped:
             return
         changes, self._uncommitted = self._uncommitted, []
+        self._uncommitted_bytes = 0
         failure: Exception | None = None
         under_way: Awaitable[None] | None = None
         try:

@@ -4,6 +4,7 @@ It keeps the latest state and no history, and of messages references: a message 
 have it. Invariant: `load` after `commit` gives what those changes amount to.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -13,11 +14,13 @@ from mqttlite.core.changes import (
     Change,
     EndSession,
     Enqueue,
+    RemoveDelayed,
     RemoveReceived,
     RemoveReleased,
     RemoveRetained,
     RemoveSubscription,
     RemoveWill,
+    SaveDelayed,
     SaveReceived,
     SaveReleased,
     SaveRetained,
@@ -26,8 +29,10 @@ from mqttlite.core.changes import (
     SaveWill,
     Sent,
     Settled,
+    Stored,
 )
-from mqttlite.core.message import Delivery, Message
+from mqttlite.core.memory import ENTRY_BYTES
+from mqttlite.core.message import Delivery, Message, StoredOrigin
 
 LOAD_BATCH: Final = 1_000
 """Changes that `load` gives at a time."""
@@ -45,15 +50,19 @@ class _Session:
         self.released: dict[int, SaveReleased] = {}
         self.received: dict[int, SaveReceived] = {}
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self, pages: bool) -> Iterator[Change]:
         """What would make it again."""
         yield self.saved
         if self.will is not None:
             yield self.will
         yield from self.subscriptions.values()
         yield from self.sent.values()
-        for sequence, delivery in enumerate(self.queue, self.first):
-            yield Enqueue(self.saved.client_id, sequence, delivery)
+        if pages:
+            size = sum(ENTRY_BYTES + each.message.memory_bytes for each in self.queue)
+            yield Stored(self.saved.client_id, self.first, len(self.queue), size)
+        else:
+            for sequence, delivery in enumerate(self.queue, self.first):
+                yield Enqueue(self.saved.client_id, sequence, delivery)
         yield from self.released.values()
         yield from self.received.values()
 
@@ -89,15 +98,20 @@ class _Copies:
     def of(self, change: Change) -> Change:
         if isinstance(change, SaveRetained):
             return SaveRetained(self._message(change.message))
+        if isinstance(change, SaveDelayed):
+            return SaveDelayed(change.number, self._message(change.message), change.due_at, change.client_id)
         if not isinstance(change, Enqueue):
             return change
-        former = change.delivery
+        return Enqueue(change.client_id, change.sequence, self.delivery(change.delivery), change.packet_id)
+
+    def delivery(self, former: Delivery) -> Delivery:
         delivery = self._deliveries.get(id(former))
         if delivery is None:
             message = self._message(former.message)
-            delivery = Delivery(message, former.qos, former.retain, former.identifiers)
+            origin = None if former.origin is None else StoredOrigin(former.origin.name)
+            delivery = Delivery(message, former.qos, former.retain, former.identifiers, origin)
             self._deliveries[id(former)] = delivery
-        return Enqueue(change.client_id, change.sequence, delivery, change.packet_id)
+        return delivery
 
     def _message(self, former: Message) -> Message:
         message = self._messages.get(id(former))
@@ -107,11 +121,14 @@ class _Copies:
 
 
 class MemoryStore:
-    """A `Store` in two dictionaries. Its size is bounded by the broker's own limits on what it may be asked to keep."""
+    """A `Store` in three dictionaries. Its size is bounded by the broker's own limits on what it is asked to keep."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pages: bool = False) -> None:
+        self.pages: Final = pages
+        """Whether it is read by pages, as a store on disk is: for tests."""
         self._sessions: dict[str, _Session] = {}
         self._retained: dict[bytes, SaveRetained] = {}
+        self._delayed: dict[int, SaveDelayed] = {}
 
     def commit(self, changes: list[Change]) -> None:
         for change in changes:
@@ -120,16 +137,34 @@ class MemoryStore:
     def load(self) -> Iterator[list[Change]]:
         """The messages are copies: those of the store belong to the broker that published them."""
         copies = _Copies()
-        sessions = chain.from_iterable(session.changes() for session in self._sessions.values())
-        everything = chain(self._retained.values(), sessions)
+        sessions = chain.from_iterable(session.changes(self.pages) for session in self._sessions.values())
+        everything = chain(self._retained.values(), self._delayed.values(), sessions)
         while batch := list(islice(everything, LOAD_BATCH)):
             yield [copies.of(change) for change in batch]
+
+    def page(self, client_id: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]":
+        """As of `Store`; the future is done."""
+        future: asyncio.Future[list[Delivery | None]] = asyncio.get_running_loop().create_future()
+        future.set_result(self.read(client_id, first, count))
+        return future
+
+    def read(self, client_id: str, first: int, count: int) -> list[Delivery | None]:
+        """The same at once."""
+        session = self._sessions[client_id]
+        start = first - session.first
+        copies = _Copies()
+        gone: list[Delivery | None] = [None] * min(count, -start)
+        return gone + [copies.delivery(each) for each in islice(session.queue, max(0, start), max(0, start + count))]
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, SaveRetained):
             self._retained[change.message.topic] = change
         elif isinstance(change, RemoveRetained):
             self._retained.pop(change.topic, None)
+        elif isinstance(change, SaveDelayed):
+            self._delayed[change.number] = change
+        elif isinstance(change, RemoveDelayed):
+            self._delayed.pop(change.number, None)
         elif isinstance(change, SaveSession):
             session = self._sessions.get(change.client_id)
             if session is None:
@@ -138,6 +173,8 @@ class MemoryStore:
                 session.saved = change
         elif isinstance(change, EndSession):
             self._sessions.pop(change.client_id, None)
+        elif isinstance(change, Stored):
+            raise TypeError("Stored says what a store has, and is nothing to commit")
         elif change.client_id in self._sessions:
             self._apply_to(self._sessions[change.client_id], change)
 

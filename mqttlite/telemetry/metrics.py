@@ -179,8 +179,10 @@ def _held(report: Report) -> Iterator[Metric]:
     )
     yield _gauge("mqttlite_retained_messages", "Retained messages.", _only(snapshot.retained))
     yield _gauge("mqttlite_retained_bytes", "What they take in memory.", _only(snapshot.retained_bytes))
+    yield _gauge("mqttlite_delayed_messages", "Delayed messages that are not due yet.", _only(snapshot.delayed))
+    yield _gauge("mqttlite_delayed_bytes", "What they take in memory.", _only(snapshot.delayed_bytes))
     yield _gauge("mqttlite_queued_messages", "Messages that wait in sessions' queues.", _only(snapshot.queued))
-    yield _gauge("mqttlite_queued_bytes", "What they take in memory.", _only(snapshot.queued_bytes))
+    yield _gauge("mqttlite_queued_bytes", "What they take in memory, or would.", _only(snapshot.queued_bytes))
     yield _gauge(
         "mqttlite_inflight_messages",
         "QoS 1 and 2 messages to clients that are not acknowledged to the end.",
@@ -194,6 +196,9 @@ def _held(report: Report) -> Iterator[Metric]:
     )
     yield _gauge(
         "mqttlite_memory_limit_bytes", "The limit of that (`max_memory_bytes`).", _only(snapshot.memory_limit_bytes)
+    )
+    yield _gauge(
+        "mqttlite_memory_short", "1 while more than seven eighths of that are used, else 0.", _only(report.memory_short)
     )
     yield _gauge(
         "mqttlite_connections_blocked", "Connections whose sockets take no bytes for now.", _only(snapshot.blocked)

@@ -53,6 +53,7 @@ class Report:
     commits: Histogram
     commit_failures: int
     store_failing: bool
+    memory_short: bool
     log_lines_dropped: int = 0
     rows_written: Mapping[str, int] = field(default_factory=dict)
     """By table of the telemetry dataset."""

@@ -126,6 +126,7 @@ def _gauges(snapshot: Snapshot) -> dict[str, int]:
         "clients/disconnected": offline,
         "clients/active": snapshot.online,
         "clients/connected": snapshot.online,
+        "messages/delayed": snapshot.delayed,
         "messages/inflight": snapshot.inflight,
         "messages/stored": stored,
         "store/messages/count": stored,

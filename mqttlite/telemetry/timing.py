@@ -10,11 +10,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from mqttlite.core.changes import Change
+from mqttlite.core.message import Delivery
 from mqttlite.core.ports import Store
 from mqttlite.telemetry.histograms import Histogram
 
 LAG_INTERVAL_S: Final = 0.1
 """How often the lag is measured: ten timers a second cost nothing, and find every stall that a person would notice."""
+
+HANGING_S: Final = 0.75
+"""A commit that takes longer counts as one that fails: a disk that hangs raises nothing, and those who watch hear of it
+within a second."""
 
 RECENT: Final = 600
 """Measurements that are kept one by one: those of the last minute."""
@@ -59,7 +64,8 @@ class LoopLag:
 class TimedStore:
     """A store, and how long each of its commits took; empty commits are not counted.
 
-    `on_failing` hears when commits begin to fail (true, and the error) and when one succeeds again (false).
+    `on_failing` hears when commits begin to fail or one hangs (true, and the error) and when one succeeds again
+    (false).
     """
 
     def __init__(self, store: Store, on_failing: Callable[[bool, str], None]) -> None:
@@ -68,7 +74,7 @@ class TimedStore:
         self.histogram: Final = Histogram()
         self.failures: int = 0
         self.failing: bool = False
-        """Whether the latest commit failed; the loop driver tries it again."""
+        """Whether the latest commit failed or hangs; the loop driver tries it again."""
 
     def commit(self, changes: list[Change]) -> Awaitable[None] | None:
         started = time.perf_counter()
@@ -83,15 +89,27 @@ class TimedStore:
             self._on_success(started)
         return None
 
+    @property
+    def pages(self) -> bool:
+        return self._store.pages
+
     def load(self) -> Iterator[list[Change]]:
         return self._store.load()
 
+    def page(self, client_id: str, first: int, count: int) -> Awaitable[list[Delivery | None]]:
+        return self._store.page(client_id, first, count)
+
     async def _finish(self, under_way: Awaitable[None], started: float) -> None:
+        hanging = asyncio.get_running_loop().call_later(
+            HANGING_S, self._begin_alarm, f"a commit takes over {HANGING_S} s"
+        )
         try:
             await under_way
         except Exception as error:
             self._on_failure(error)
             raise
+        finally:
+            hanging.cancel()
         self._on_success(started)
 
     def _on_success(self, started: float) -> None:
@@ -102,6 +120,9 @@ class TimedStore:
 
     def _on_failure(self, error: Exception) -> None:
         self.failures += 1
+        self._begin_alarm(str(error))
+
+    def _begin_alarm(self, detail: str) -> None:
         if not self.failing:
             self.failing = True
-            self._on_failing(True, str(error))
+            self._on_failing(True, detail)

@@ -44,6 +44,7 @@ REASONS: Final = {
     "duplicate": Rule("it had come before", ""),
     "nacked": Rule("the receiver refused it", ""),
     "purged": Rule("an administrator purged the receiver's queue", ""),
+    "store_damaged": Rule("the broker's database was damaged, and it could not be read", ""),
     "max_attempts": Rule("it was tried as often as it may be", ""),
     "takeover": Rule("another connection took the receiver's session over", ""),
 }

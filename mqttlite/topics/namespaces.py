@@ -4,12 +4,12 @@
 is written; the core knows what it does. SUBSCRIBE and UNSUBSCRIBE parse each filter when it comes in, and a
 `Subscription` keeps what the routes need of it.
 
-Invariant: a filter or name of a namespace that the broker does not serve has a `refusal`, and is never ordinary.
+Invariant: a filter or name that the broker does not serve has a refusal, and is never ordinary.
 """
 
 from typing import Final, final
 
-from mqttlite.topics.names import shown
+from mqttlite.topics.names import is_own, shown
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 ORDINARY: Final = 0
@@ -30,9 +30,15 @@ _NAMESPACES: Final[dict[bytes, int]] = {
 _NOT_SERVED: Final[dict[int, str]] = {
     QUEUE: "$queue/…: this broker has no queues yet",
     STREAM: "$stream/…: this broker has no streams yet",
-    DELAYED: "$delayed/…: this broker has no delayed messages yet",
     DEAD_LETTERS: "$dlq/…: this broker has no dead letters yet",
 }
+
+MAX_DELAY_S: Final = 4_294_967
+"""The longest delay of a message, some seven weeks: that of EMQX, whose clients know the namespace."""
+
+_MAX_DELAY_DIGITS: Final = len(str(MAX_DELAY_S))
+
+_NOT_TO_SUBSCRIBE: Final = "$delayed/…: no message comes on it; subscribe to the topic behind the seconds"
 
 
 @final
@@ -51,12 +57,30 @@ class ParsedTopic:
         self.rest: Final = rest
 
     @property
-    def refusal(self) -> str:
-        """Why the broker does not serve it, as one sentence for the client; empty where it does."""
+    def filter_refusal(self) -> str:
+        """Why nobody can subscribe to this filter, as one sentence for the client; empty where one can."""
         namespace = self.namespace
         if namespace == SHARED:
             namespace = parse_name(self.rest).namespace
-        return _NOT_SERVED.get(namespace, "")
+        return _NOT_TO_SUBSCRIBE if namespace == DELAYED else _NOT_SERVED.get(namespace, "")
+
+    @property
+    def name_refusal(self) -> str:
+        """Why nobody can publish to this name, as one sentence for the client; empty where one can."""
+        if self.namespace != DELAYED:
+            return _NOT_SERVED.get(self.namespace, "")
+        if not self.name.isdigit() or len(self.name) > _MAX_DELAY_DIGITS or int(self.name) > MAX_DELAY_S:
+            return f"$delayed/…: {shown(self.name)} is no whole number of seconds from 0 to {MAX_DELAY_S}"
+        if not self.rest:
+            return "$delayed/…: no topic follows the seconds"
+        if is_own(self.rest) or parse_name(self.rest).namespace != ORDINARY:
+            return f"$delayed/…: messages to {shown(self.rest)} cannot be delayed"
+        return ""
+
+    @property
+    def delay_s(self) -> int:
+        """The seconds of a `$delayed` name that has no refusal."""
+        return int(self.name)
 
 
 def parse_filter(topic_filter: bytes) -> ParsedTopic:
@@ -88,7 +112,7 @@ def parse_name(topic: bytes) -> ParsedTopic:
 
 
 def check_is_served(topic: bytes) -> None:
-    """Raises `TopicNameInvalid` for the name of a namespace that the broker does not serve."""
-    refusal = parse_name(topic).refusal
+    """Raises `TopicNameInvalid` for a name to which nobody can publish."""
+    refusal = parse_name(topic).name_refusal
     if refusal:
         raise TopicNameInvalid(refusal)

@@ -28,8 +28,12 @@ FOREIGN: Final = frozenset(
         "cd",
         "cibuildwheel",
         "curl",
+        "df",
         "docker",
+        "find",
         "git",
+        "mosquitto_pub",
+        "mosquitto_sub",
         "pip",
         "promtool",
         "pwgen",
@@ -37,6 +41,7 @@ FOREIGN: Final = frozenset(
         "sudo",
         "systemctl",
         "tail",
+        "wc",
     )
 )
 """Programs of others, whose options are not ours to check."""

@@ -11,8 +11,18 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mqttlite.net import http
-from mqttlite.net.endpoints import CannotListen
-from mqttlite.net.http import HEAD_BYTES, HEAD_S, MAX_OPEN, HttpServer, Request, Response, sentence
+from mqttlite.net.endpoints import CannotListen, TcpEndpoint
+from mqttlite.net.http import (
+    HEAD_BYTES,
+    HEAD_S,
+    MAX_OPEN,
+    READ_ONLY,
+    Accepts,
+    HttpServer,
+    Request,
+    Response,
+    sentence,
+)
 from tests.support.device import until
 
 ON_JUMPING_LOOP = pytest.mark.asyncio(loop_factories=["asyncio"])
@@ -43,8 +53,8 @@ class Desk:
 
 
 @asynccontextmanager
-async def serving(desk: Desk | None = None) -> AsyncIterator[HttpServer]:
-    server = HttpServer("127.0.0.1", 0, (desk or Desk()).answer)
+async def serving(desk: Desk | None = None, accepts: Accepts = READ_ONLY) -> AsyncIterator[HttpServer]:
+    server = HttpServer(TcpEndpoint("127.0.0.1", 0), (desk or Desk()).answer, accepts)
     await server.start("metrics")
     try:
         yield server
@@ -113,7 +123,7 @@ async def test_the_query_comes_decoded_and_the_first_of_each_counts() -> None:
     desk = Desk()
     async with serving(desk) as server:
         await ask(server, b"GET /why%3F?target=plant%2F7%2Ftemp&client=a+b&client=c&empty= HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert desk.asked == [Request("/why?", {"target": "plant/7/temp", "client": "a b", "empty": ""})]
+    assert desk.asked == [Request("/why?", {"target": "plant/7/temp", "client": "a b", "empty": ""}, ("why?",))]
 
 
 async def test_head_is_get_without_a_body() -> None:
@@ -151,6 +161,73 @@ async def test_what_is_no_request_gets_a_sentence(request_: bytes, status: int) 
         assert got == status
         assert body.endswith(b".\n")
     assert desk.asked == []
+
+
+CHANGES = Accepts(
+    methods=("GET", "POST", "DELETE"), body_bytes=10, error=lambda status, text: Response(status, text.encode(), "x/y")
+)
+
+
+async def test_a_slash_that_is_percent_encoded_is_part_of_its_segment() -> None:
+    desk = Desk()
+    async with serving(desk) as server:
+        await ask(server, b"GET /a/b%2Fc%20d/%C3%BC HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert [each.segments for each in desk.asked] == [("a", "b/c d", "\xfc")]
+        assert (await ask(server, b"GET /%FF HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 400
+        assert (await ask(server, b"GET /?a=%FF HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 400
+
+
+@pytest.mark.parametrize("size", [0, 9, 10, 11, 5_000])
+@pytest.mark.parametrize("framing", ["length", "chunked", "continue"])
+async def test_a_body_has_a_limit(size: int, framing: str) -> None:
+    desk = Desk()
+    body = b"b" * size
+    if framing == "chunked":
+        head, sent = b"Transfer-Encoding: chunked", (b"%x\r\n%s\r\n" % (size, body) if size else b"") + b"0\r\n\r\n"
+    else:
+        head, sent = b"Content-Length: %d" % size, body
+    if framing == "continue":
+        head += b"\r\nExpect: 100-continue"
+    async with serving(desk, CHANGES) as server, caller(server) as each:
+        each.send(b"POST /p HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n\r\n")
+        if framing == "continue" and size:
+            assert await each.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        for byte in sent[:20]:
+            each.send(bytes([byte]))
+            await asyncio.sleep(0)
+        each.send(sent[20:])
+        answer = await each.answer()
+    assert answer.startswith(b"HTTP/1.1 200 " if size <= 10 else b"HTTP/1.1 413 ")
+    assert answer.endswith(b"this is /p\n" if size <= 10 else b"The body is longer than 10 bytes.")
+    assert [(each.method, each.body) for each in desk.asked] == ([("POST", body)] if size <= 10 else [])
+
+
+@ON_JUMPING_LOOP
+async def test_a_body_that_does_not_come_is_waited_for_no_longer_than_a_request(jump: Callable[[float], None]) -> None:
+    async with serving(accepts=CHANGES) as server, caller(server) as each:
+        each.send(b"DELETE / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab")
+        await until(lambda: server.open == 1)
+        await asyncio.sleep(0.01)
+        jump(HEAD_S + 0.1)
+        await until(lambda: server.open == 0)
+        assert await each.answer() == b""
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"GET /fails HTTP/1.1\r\nHost: x\r\n\r\n", 500),
+    ],
+)
+async def test_a_server_words_its_errors_in_its_own_way(request_: bytes, status: int) -> None:
+    async with serving(accepts=CHANGES) as server:
+        got, head, _ = await ask(server, request_)
+        assert got == status
+        assert b"Content-Type: x/y" in head
+        assert (b"Allow: GET, POST, DELETE" in head) is (status == 405)
 
 
 async def test_an_answer_that_fails_is_500_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -244,15 +321,30 @@ async def test_a_stop_ends_what_is_under_way() -> None:
 async def test_a_port_in_use_is_said_with_a_way_out() -> None:
     async with serving() as server:
         with pytest.raises(CannotListen, match=rf"127\.0\.0\.1:{server.port} \(metrics\): the port is in use"):
-            await HttpServer("127.0.0.1", server.port, Desk().answer).start("metrics")
+            await HttpServer(TcpEndpoint("127.0.0.1", server.port), Desk().answer).start("metrics")
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whatever_comes_the_server_goes_on(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("accepts", [READ_ONLY, CHANGES], ids=["read", "change"])
+async def test_whatever_comes_the_server_goes_on(seed: int, accepts: Accepts, caplog: pytest.LogCaptureFixture) -> None:
     """Pieces of requests and noise, cut anywhere, closed in any way: no error in the log, and the next is answered."""
     rng = random.Random(seed)
-    pieces = [b"GET ", b"HEAD ", b"/", b"?a=1", b" HTTP/1.1", b"\r\n", b"Host: x", b": ", b"\r\n\r\n", b"\0", b"%zz"]
-    async with serving() as server:
+    pieces = [
+        b"GET ",
+        b"HEAD ",
+        b"POST ",
+        b"Content-Length: 3\r\n",
+        b"/",
+        b"?a=1",
+        b" HTTP/1.1",
+        b"\r\n",
+        b"Host: x",
+        b": ",
+        b"\r\n\r\n",
+        b"\0",
+        b"%zz",
+    ]
+    async with serving(accepts=accepts) as server:
         for _ in range(30):
             async with caller(server) as each:
                 for _ in range(rng.randrange(8)):

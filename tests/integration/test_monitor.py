@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -19,7 +20,7 @@ from mqttlite import monitor
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
-from mqttlite.core.memory import ENTRY_BYTES, MESSAGE_BYTES, RETAINED_BYTES
+from mqttlite.core.memory import DELAYED_BYTES, ENTRY_BYTES, MESSAGE_BYTES, RETAINED_BYTES
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import CannotListen
 from mqttlite.net.http import Options
@@ -189,7 +190,10 @@ async def test_what_sessions_hold_is_told(rig: Rig) -> None:
     for _ in range(3):
         await broker.publish("t", b"12345", qos=1)
     await broker.publish("kept", b"123456", retain=True)
+    await broker.publish("$delayed/60/t", b"later")
     expected = {
+        "mqttlite_delayed_messages": 1,
+        "mqttlite_delayed_bytes": DELAYED_BYTES + MESSAGE_BYTES + 6,
         "mqttlite_queued_messages": 3,
         "mqttlite_queued_bytes": 3 * (ENTRY_BYTES + MESSAGE_BYTES + 6),
         "mqttlite_retained_messages": 1,
@@ -299,7 +303,7 @@ class SickStore(MemoryStore):
 
 async def test_a_store_that_fails_is_not_ready_until_it_recovers(rig: Rig) -> None:
     store = SickStore()
-    broker = await rig.broker(config(), store=store)
+    broker = await rig.broker(msgspec.structs.replace(config(), sys=SysOptions()), store=store)
     loop_driver_of(broker).retry_commit_s = 0.01
     store.sick = True
     device = await rig.device(broker.port, "device")
@@ -312,8 +316,16 @@ async def test_a_store_that_fails_is_not_ready_until_it_recovers(rig: Rig) -> No
     )
     assert await value(broker, "mqttlite_ready") == 0
     assert await value(broker, "mqttlite_store_failing") == 1
+    watcher = await rig.device(broker.port, "watcher")
+    await watcher.subscribe("$SYS/broker/alarms/store")
+    topic, payload = await watcher.message()
+    alarm = json.loads(payload)
+    assert (topic, alarm["active"]) == ("$SYS/broker/alarms/store", True)
+    assert alarm["detail"] == "[Errno 28] No space left on device"
     store.sick = False
     await until(lambda: not of(broker)._alarms)
+    ended = json.loads((await watcher.message())[1])
+    assert (ended["active"], ended["detail"], ended["since"] > alarm["since"]) == (False, "", True)
     assert (await get(broker, "/readyz"))[0] == 200
     assert await value(broker, "mqttlite_store_commit_failures_total") >= 1
     assert await value(broker, "mqttlite_store_commit_duration_seconds_count") == 1

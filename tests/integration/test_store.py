@@ -1,6 +1,7 @@
 """One behaviour for every store: what was committed is what is loaded, as the shortest list of changes, in order."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,11 +9,13 @@ from mqttlite.core.changes import (
     Change,
     EndSession,
     Enqueue,
+    RemoveDelayed,
     RemoveReceived,
     RemoveReleased,
     RemoveRetained,
     RemoveSubscription,
     RemoveWill,
+    SaveDelayed,
     SaveReceived,
     SaveReleased,
     SaveRetained,
@@ -26,15 +29,20 @@ from mqttlite.core.message import Delivery, Message
 from mqttlite.core.ports import Store
 from mqttlite.core.subscription import Subscription
 from mqttlite.store.memory import LOAD_BATCH, MemoryStore
+from mqttlite.store.sqlite.store import SqliteStore
 from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Will
-from tests.support.stores import loaded
+from tests.support.stores import everything
 
 
-@pytest.fixture(params=[MemoryStore])
-def store(request: pytest.FixtureRequest) -> Store:
-    make: Callable[[], Store] = request.param
-    return make()
+@pytest.fixture(params=["memory", "memory, by pages", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "sqlite":
+        on_disk = SqliteStore(tmp_path)
+        yield on_disk
+        on_disk.close()
+    else:
+        yield MemoryStore(pages=request.param == "memory, by pages")
 
 
 async def commit(store: Store, *changes: Change) -> None:
@@ -63,6 +71,10 @@ def retained(topic: bytes, payload: bytes) -> SaveRetained:
     return SaveRetained(Message(topic, payload, retain=True))
 
 
+def delayed(number: int, payload: bytes = b"", due_at: float = 9.5, client_id: str = "") -> SaveDelayed:
+    return SaveDelayed(number, Message(b"t", payload, 1, True), due_at, client_id)
+
+
 def shown(changes: list[Change]) -> list[tuple[object, ...]]:
     """What a change says, in a form that can be compared."""
     rows: list[tuple[object, ...]] = []
@@ -71,7 +83,7 @@ def shown(changes: list[Change]) -> list[tuple[object, ...]]:
         if isinstance(change, SaveRetained):
             rows.append((kind, change.message.topic, change.message.payload))
         elif isinstance(change, SaveSession):
-            rows.append((kind, change.client_id, change.expiry_interval, change.expires_at))
+            rows.append((kind, change.client_id, change.expiry_interval, round(change.expires_at, 3)))
             rows.append((change.username, change.version))
         elif isinstance(change, SaveSubscription):
             rows.append((kind, change.client_id, change.subscription.topic_filter, change.subscription.qos))
@@ -79,7 +91,10 @@ def shown(changes: list[Change]) -> list[tuple[object, ...]]:
             payload = change.delivery.message.payload
             rows.append((kind, change.client_id, change.sequence, change.packet_id, payload))
         elif isinstance(change, SaveWill):
-            rows.append((kind, change.client_id, change.will, change.due_at))
+            rows.append((kind, change.client_id, change.will, round(change.due_at, 3)))
+        elif isinstance(change, SaveDelayed):
+            rows.append((kind, change.number, change.message.topic, change.message.payload, change.message.qos))
+            rows.append((change.message.retain, round(change.due_at, 3), change.client_id))
         else:
             assert isinstance(change, (SaveReleased, SaveReceived))
             rows.append((kind, change.client_id, change.packet_id))
@@ -87,12 +102,14 @@ def shown(changes: list[Change]) -> list[tuple[object, ...]]:
 
 
 async def test_an_empty_store_has_nothing_to_say(store: Store) -> None:
-    assert loaded(store) == []
+    assert await everything(store) == []
 
 
 async def test_what_was_committed_is_loaded_in_an_order_that_can_be_restored(store: Store) -> None:
     changes: list[Change] = [
         retained(b"r", b"1"),
+        delayed(3, b"by a", 1.5, "a"),
+        delayed(7),
         SaveSession("a", 60, 0.0, "somebody", V311),
         will(),
         subscription(b"x"),
@@ -107,50 +124,53 @@ async def test_what_was_committed_is_loaded_in_an_order_that_can_be_restored(sto
     ]
     await commit(store, *changes[:4])
     await commit(store, *changes[4:])
-    assert shown(loaded(store)) == shown(changes)
+    assert shown(await everything(store)) == shown(changes)
 
 
 async def test_what_is_saved_again_takes_the_place_of_what_was(store: Store) -> None:
     await commit(store, session(), subscription(b"x", 0), retained(b"r", b"1"), will(b"w"))
     again = [session("a", 60, 99.5), will(b"v", 1.0), subscription(b"x", 2)]
     await commit(store, *again, retained(b"r", b"2"))
-    assert shown(loaded(store)) == shown([retained(b"r", b"2"), *again])
+    assert shown(await everything(store)) == shown([retained(b"r", b"2"), *again])
 
 
 async def test_what_is_removed_is_gone(store: Store) -> None:
     await commit(store, session(), subscription(b"x"), will(), SaveReceived("a", 2), retained(b"r", b"1"))
+    await commit(store, delayed(1))
     removed = [RemoveSubscription("a", b"x"), RemoveWill("a"), RemoveReceived("a", 2), RemoveRetained(b"r")]
-    await commit(store, *removed)
-    assert shown(loaded(store)) == shown([session()])
+    await commit(store, *removed, RemoveDelayed(1))
+    assert shown(await everything(store)) == shown([session()])
 
 
 async def test_what_is_sent_comes_before_what_waits_and_in_the_order_in_which_it_was_sent(store: Store) -> None:
     waits = [message(at, b"%d" % at) for at in range(10, 14)]
     await commit(store, session(), *waits, Sent("a", 10, 500), message(-1, b"overtook", packet_id=2), Sent("a", 11, 1))
     sent = [message(10, b"10", packet_id=500), message(-1, b"overtook", packet_id=2), message(11, b"11", packet_id=1)]
-    assert shown(loaded(store)) == shown([session(), *sent, *waits[2:]])
+    assert shown(await everything(store)) == shown([session(), *sent, *waits[2:]])
 
 
 async def test_a_message_is_settled_wherever_it_is(store: Store) -> None:
     waits = [message(at) for at in range(4)]
     await commit(store, session(), *waits, Sent("a", 0, 1), Sent("a", 1, 2), Settled("a", 1), Settled("a", 2))
-    assert shown(loaded(store)) == shown([session(), message(0, packet_id=1), message(3)])
+    assert shown(await everything(store)) == shown([session(), message(0, packet_id=1), message(3)])
     await commit(store, Settled("a", 0), Settled("a", 3), Settled("a", 3), message(9))
-    assert shown(loaded(store)) == shown([session(), message(9)])
+    assert shown(await everything(store)) == shown([session(), message(9)])
 
 
 async def test_a_message_that_arrived_leaves_its_identifier_to_be_released(store: Store) -> None:
     await commit(store, session(), message(0), Sent("a", 0, 7), SaveReleased("a", 0, 7))
-    assert shown(loaded(store)) == shown([session(), SaveReleased("a", 0, 7)])
+    assert shown(await everything(store)) == shown([session(), SaveReleased("a", 0, 7)])
     await commit(store, RemoveReleased("a", 7))
-    assert shown(loaded(store)) == shown([session()])
+    assert shown(await everything(store)) == shown([session()])
 
 
 async def test_a_message_is_kept_once_however_many_sessions_have_it(store: Store) -> None:
     """A store in memory keeps the object, and any other gives one object back for all."""
     delivery = Delivery(Message(b"t", b"x", 1), 1, False)
     await commit(store, session("a"), session("b"), Enqueue("a", 0, delivery), Enqueue("b", 5, delivery))
-    first, second = [change for change in loaded(store) if isinstance(change, Enqueue)]
+    sent = [Sent("a", 0, 1), Sent("b", 5, 1)]
+    await commit(store, *sent)
+    first, second = [change for change in await everything(store) if isinstance(change, Enqueue)]
     assert first.delivery.message is second.delivery.message
 
 
@@ -159,19 +179,31 @@ async def test_a_session_that_ends_takes_all_that_is_its_own_along(store: Store)
     other = [session("b"), subscription(b"x", client_id="b"), message(1, client_id="b")]
     await commit(store, *mine, *other)
     await commit(store, EndSession("a"))
-    assert shown(loaded(store)) == shown([*other])
+    assert shown(await everything(store)) == shown([*other])
     await commit(store, session())
-    assert shown(loaded(store)) == shown([*other, session()])
+    assert shown(await everything(store)) == shown([*other, session()])
+
+
+async def test_delayed_messages_come_in_the_order_of_their_numbers(store: Store) -> None:
+    await commit(store, *[delayed(number, b"%d" % number, 20.0 - number) for number in range(9, 12)])
+    await commit(store, RemoveDelayed(10), RemoveDelayed(10), delayed(100, b"last", 0.5))
+    expected = [delayed(9, b"9", 11.0), delayed(11, b"11", 9.0), delayed(100, b"last", 0.5)]
+    assert shown(await everything(store)) == shown([*expected])
+
+
+async def test_a_delayed_message_outlives_the_session_of_its_publisher(store: Store) -> None:
+    await commit(store, session(), delayed(1, client_id="a"), EndSession("a"))
+    assert shown(await everything(store)) == shown([delayed(1, client_id="a")])
 
 
 async def test_changes_of_a_session_that_is_gone_are_harmless(store: Store) -> None:
     gone: list[Change] = [message(1), Settled("a", 1), subscription(b"x"), RemoveSubscription("a", b"x"), will()]
     await commit(store, EndSession("a"), *gone, RemoveRetained(b"r"))
-    assert loaded(store) == []
+    assert await everything(store) == []
 
 
 async def test_what_is_kept_is_loaded_in_parts(store: Store) -> None:
-    await commit(store, session(), *[message(at) for at in range(2 * LOAD_BATCH)])
+    await commit(store, *[session(f"{at}") for at in range(2 * LOAD_BATCH + 1)])
     batches = store.load()
     assert len(next(batches)) <= LOAD_BATCH
     assert sum(map(len, batches)) > LOAD_BATCH

@@ -106,8 +106,18 @@ async def test_events_say_who_comes_and_goes_and_why(rig: Rig) -> None:
     assert (json.loads(payload)["reason"], json.loads(payload)["reason_code"]) == ("client_disconnected_with_will", 4)
 
 
+async def test_alarms_are_retained_from_the_start_on(rig: Rig) -> None:
+    broker = await broker_with(rig)
+    watcher = await rig.device(broker.port, "watcher")
+    await watcher.subscribe("$SYS/broker/alarms/memory")
+    publish = await watcher.expect(Publish)
+    assert publish.retain
+    assert json.loads(publish.payload)["active"] is False
+
+
 @pytest.mark.parametrize(
-    ("options", "silent"), [({"presence": False}, "passes/connected"), ({"interval_s": 0}, "uptime")]
+    ("options", "silent"),
+    [({"presence": False}, "passes/connected"), ({"interval_s": 0}, "uptime"), ({"interval_s": 0}, "alarms/store")],
 )
 async def test_each_half_can_be_left_out(rig: Rig, options: dict[str, object], silent: str) -> None:
     broker = await broker_with(rig, **options)

@@ -13,6 +13,7 @@ import yaml
 
 from mqttlite.cli.main import main
 from mqttlite.config import load_config
+from mqttlite.config.data_dir import default_data_dir
 from tests.test_architecture import ROOT
 
 FOLDER = ROOT / "packaging" / "docker"
@@ -85,3 +86,10 @@ def test_the_compose_file_mounts_what_the_image_uses() -> None:
     mounts = dict(volume.split(":")[:2] for volume in service()["volumes"])
     assert (FOLDER / "mqttlite.toml").samefile(FOLDER / next(iter(mounts)))
     assert list(mounts.values()) == ["/etc/mqttlite/mqttlite.toml", last("WORKDIR")]
+
+
+def test_the_data_directory_is_in_the_volume() -> None:
+    (folder,) = re.findall(r"\bSTATE_DIRECTORY=(\S+)", last("ENV"))
+    assert default_data_dir({"STATE_DIRECTORY": folder}) == Path(last("VOLUME"))
+    assert last("VOLUME") == last("WORKDIR")
+    assert load_config(str(FOLDER / "mqttlite.toml")).data_dir is None, "the image says where it is"

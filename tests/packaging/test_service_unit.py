@@ -54,6 +54,8 @@ def test_the_configuration_of_the_service_can_be_used() -> None:
     assert config.metrics is not None
     assert config.telemetry is not None
     assert not Path(config.telemetry.directory).is_absolute(), "the unit's StateDirectory is the only one to write to"
+    assert config.data_dir is None, "it is the unit's StateDirectory"
+    assert options()["WorkingDirectory"] == f"/var/lib/{options()['StateDirectory']}"
 
 
 @pytest.mark.slow
@@ -74,6 +76,7 @@ def test_the_broker_tells_systemd_that_it_is_ready_reloads_and_stops(tmp_path: P
                 **os.environ,
                 "NOTIFY_SOCKET": str(tmp_path / "notify"),
                 "WATCHDOG_USEC": "30000000",
+                "STATE_DIRECTORY": str(state),  # as systemd for StateDirectory=
                 "PYTHONPATH": str(ROOT),
             },
             stderr=subprocess.DEVNULL,
@@ -93,3 +96,4 @@ def test_the_broker_tells_systemd_that_it_is_ready_reloads_and_stops(tmp_path: P
             process.kill()
             process.wait()
     assert (state / "telemetry").is_dir()
+    assert (state / "mqttlite.db").is_file()

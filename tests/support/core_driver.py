@@ -14,8 +14,7 @@ from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
 from mqttlite.core.outbox import Outbox
-from mqttlite.core.ports import Store
-from mqttlite.core.question import Authenticate
+from mqttlite.core.question import Authenticate, LoadPage
 from mqttlite.core.session import Session
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
@@ -47,13 +46,21 @@ class World:
     def __init__(
         self,
         limits: Limits | None = None,
-        store: Store | None = None,
+        store: MemoryStore | None = None,
         now: float = START,
         share_policies: dict[str, str] | None = None,
+        retained_expiry_s: dict[bytes, int] | None = None,
     ) -> None:
         self.now = now
-        self.broker = Broker(limits or Limits(), share_policies=share_policies)
-        self.store: Store = store or MemoryStore()
+        self.store: MemoryStore = store or MemoryStore()
+        self.broker = Broker(
+            limits or Limits(),
+            share_policies=share_policies,
+            pages=self.store.pages,
+            retained_expiry_s=retained_expiry_s,
+        )
+        self.late_pages: list[LoadPage] | None = None
+        """Where there is a list, pages wait in it instead of being read at once."""
         self.changes: list[Change] = []
         """All changes so far, for tests to look at."""
         self.questions: list[Authenticate] = []
@@ -61,6 +68,7 @@ class World:
         """The latest question of each connection."""
         self.clients: dict[int, Client] = {}
         self._answers: list[tuple[Client, bytes]] = []
+        self._pages: list[LoadPage] = []
         self.broker.restore(self.store.load(), now)
 
     def open(
@@ -117,7 +125,11 @@ class World:
         """Do all that is in the turn, as the shell does after each pass of its loop."""
         effects = self.broker.effects
         self._run()
-        while effects.backlogged or len(self.broker.jobs) or effects.deferred or self._answers:
+        while effects.backlogged or len(self.broker.jobs) or effects.deferred or self._pages or self._answers:
+            pages, self._pages = self._pages, []
+            for page in pages:
+                found = self.store.read(page.client_id, page.first, page.count)
+                self.broker.answer(page.id, found, self.now)
             if effects.backlogged or len(self.broker.jobs):
                 self.broker.tick(self.now)
                 self._run()
@@ -152,6 +164,7 @@ class World:
             self.changes += effects.changes
             self.store.commit(list(effects.changes))
             effects.changes.clear()
+            effects.changed_bytes = 0
         dirty, effects.dirty = effects.dirty, []
         end_iteration(effects)
         assert len({outbox.number for outbox in dirty}) == len(dirty), "an outbox is dirty once"
@@ -159,11 +172,14 @@ class World:
             outbox.awaits_commit = False
             self._hand_over(self.clients[outbox.number], outbox)
         effects.connected.clear()
-        for question in effects.questions:
+        questions, effects.questions = effects.questions, []
+        for question in questions:
+            if isinstance(question, LoadPage):
+                (self._pages if self.late_pages is None else self.late_pages).append(question)
+                continue
             assert isinstance(question, Authenticate)
             self.questions.append(question)
             self.asked[question.number] = question.id
-        effects.questions.clear()
         for number in effects.closed:
             client = self.clients.pop(number)
             assert not client.closed, "a connection is closed once"
@@ -174,6 +190,12 @@ class World:
         for client in self.clients.values():
             outbox = client.connection.outbox
             assert outbox.blocked or not outbox.chunks, "what waits for a link that takes bytes is in the turn"
+
+    def read_late_pages(self) -> None:
+        """Read the pages that wait."""
+        self._pages += self.late_pages or []
+        self.late_pages = None
+        self.settle()
 
     def _hand_over(self, client: "Client", outbox: Outbox) -> None:
         answers = client.take(outbox.take())

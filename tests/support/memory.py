@@ -8,13 +8,15 @@ from mqttlite.topics.retained import EMPTY_ENTRIES
 
 
 def end_everything(broker: Broker, now: float) -> None:
-    """End all connections, sessions and retained messages, and forget what the broker keeps to be quick."""
+    """End all connections, sessions, retained and delayed messages, and forget what the broker keeps to be quick."""
     for connection in list(broker.connections.values()):
         broker.close(connection, now)
     broker.shut_down(now)  # which finishes all jobs
     for session in broker.sessions.values():
         broker.end_session(session.client_id, now)
     broker.shut_down(now)
+    for delayed in broker.delayed.page(0, 1_000_000):
+        broker.cancel_delayed(delayed.number, now)
     retained = broker.router.retained
     for message in retained.search(b"#").take(1_000_000):
         retained.remove(message.topic)

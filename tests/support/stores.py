@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mqttlite.core.changes import Change
+from mqttlite.core.changes import Change, Enqueue, Stored
 from mqttlite.core.ports import Store
 from mqttlite.store.memory import MemoryStore
 
@@ -10,6 +10,23 @@ from mqttlite.store.memory import MemoryStore
 def loaded(store: Store) -> list[Change]:
     """All that a store kept."""
     return [change for batch in store.load() for change in batch]
+
+
+async def everything(store: Store) -> list[Change]:
+    """All that a store kept, with what is read by pages."""
+    changes: list[Change] = []
+    for change in loaded(store):
+        if not isinstance(change, Stored):
+            changes.append(change)
+            continue
+        first, end = change.first, change.first + change.count
+        while first < end:
+            page = await store.page(change.client_id, first, end - first)
+            for sequence, delivery in enumerate(page, first):
+                assert delivery is not None
+                changes.append(Enqueue(change.client_id, sequence, delivery))
+            first += len(page)
+    return changes
 
 
 class SlowStore(MemoryStore):

@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 import pytest
 
 from mqttlite import admin
-from mqttlite.admin import Admin, Removal
-from mqttlite.core.limits import Limits
+from mqttlite.admin import Admin, Page, Removal
+from mqttlite.core.limits import KEPT_MESSAGES, Limits
 from mqttlite.core.reasons import CloseReason
+from mqttlite.store.memory import MemoryStore
+from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.packets import Disconnect
 from tests.support.core_driver import Client, World
@@ -18,11 +20,16 @@ from tests.unit.telemetry.watched import Link
 class Administered(World):
     """A world with an admin, whose links are those of open connections."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        super().__init__(limits)
+    def __init__(self, limits: Limits | None = None, store: MemoryStore | None = None) -> None:
+        super().__init__(limits, store)
         self.links: dict[int, Link] = {}
         self.admin = Admin(
-            self.broker, self.links, self.settle, lambda: self.now, lambda at: datetime.fromtimestamp(at, UTC)
+            self.broker,
+            self.links,
+            self.settle,
+            lambda: self.now,
+            lambda at: datetime.fromtimestamp(at, UTC),
+            self.store.page,
         )
 
     def join(self, client_id: str, **options: object) -> Client:
@@ -64,6 +71,15 @@ async def test_each_client_is_on_one_page_in_the_order_of_the_names(
         world.join(name)
     expected = ["a", "b", "c", "d"]
     assert await names(world, limit) == [expected[start : start + limit] for start in range(0, 4, limit)]
+
+
+async def test_a_look_at_a_queue_sees_what_is_in_the_store_alone() -> None:
+    world = Administered(store=MemoryStore(pages=True))
+    waiting_for(world, *(str(at) for at in range(KEPT_MESSAGES + 5)))
+    found = await world.admin.peek_queue("c", KEPT_MESSAGES + 2)
+    assert found is not None
+    assert found.waiting == KEPT_MESSAGES + 5
+    assert [(each.sequence, int(each.payload)) for each in found.messages] == [(at, at) for at in range(252)]
 
 
 @pytest.mark.parametrize(("limit", "length"), [(0, 1), (-5, 1), (1, 1), (3, 3), (4, 3)])
@@ -217,6 +233,92 @@ async def test_clients_are_found_by_a_part_of_their_names(world: Administered) -
     assert ([each.client_id for each in page.entries], page.cursor) == (["sensor-1"], "sensor-2")
 
 
+@pytest.mark.parametrize(("connected", "expected"), [(True, ["here"]), (False, ["away"]), (None, ["away", "here"])])
+async def test_clients_that_are_connected_or_offline_are_found(
+    world: Administered, connected: bool | None, expected: list[str]
+) -> None:
+    world.join("here")
+    world.join("away", expiry=100).lose()
+    page = await world.admin.clients(connected=connected)
+    assert [each.client_id for each in page.entries] == expected
+
+
+async def test_an_offline_session_says_when_it_ends(world: Administered) -> None:
+    away = world.join("away", expiry=100)
+    world.join("forever", expiry=NEVER_EXPIRES).lose()
+    [entry] = (await world.admin.clients(contains="away")).entries
+    assert entry.session_ends_at is None, "not while it is connected"
+    away.lose()
+    ends = {each.client_id: each.session_ends_at for each in (await world.admin.clients()).entries}
+    assert ends == {"away": datetime.fromtimestamp(world.now + 100, UTC), "forever": None}
+
+
+# ── queues ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def waiting_for(world: Administered, *payloads: str) -> None:
+    client = world.join("c", expiry=100)
+    client.subscribe("t", qos=1)
+    client.lose()
+    for payload in payloads:
+        world.publish("t", payload, 1)
+
+
+async def test_a_look_at_a_queue_shows_its_first_messages_and_changes_nothing(world: Administered) -> None:
+    waiting_for(world, "a", "b", "c")
+    for _ in range(2):
+        found = await world.admin.peek_queue("c", limit=2)
+        assert found is not None
+        assert found.waiting == 3
+        assert [(each.sequence, each.topic, each.qos, each.payload) for each in found.messages] == [
+            (0, "t", 1, b"a"),
+            (1, "t", 1, b"b"),
+        ]
+    assert await world.admin.peek_queue("nobody") is None
+
+
+async def test_sequences_stay_when_messages_before_them_are_gone(world: Administered) -> None:
+    waiting_for(world, "a", "b", "c")
+    world.broker.purge("c", 1, world.now)
+    found = await world.admin.peek_queue("c")
+    assert found is not None
+    assert [(each.sequence, each.payload) for each in found.messages] == [(1, b"b"), (2, b"c")]
+
+
+async def test_a_look_at_a_queue_says_when_a_message_expires(world: Administered) -> None:
+    waiting_for(world, "a")
+    world.publish("t", "b", 1, message_expiry_interval=10)
+    found = await world.admin.peek_queue("c")
+    assert found is not None
+    assert [each.expires_at for each in found.messages] == [None, datetime.fromtimestamp(world.now + 10, UTC)]
+
+
+@pytest.mark.parametrize(("limit", "length"), [(-1, 1), (0, 1), (2, 2), (3, 3), (4, 3)])
+async def test_a_look_at_a_queue_has_a_limit_of_messages(
+    world: Administered, limit: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "MAX_PAGE", 3)
+    waiting_for(world, *"abcde")
+    found = await world.admin.peek_queue("c", limit)
+    assert found is not None
+    assert (len(found.messages), found.waiting) == (length, 5)
+
+
+@pytest.mark.parametrize(
+    ("room", "payloads"),
+    [(1, []), (2, [b"a"]), (11, [b"aaaaaaaaaa"]), (12, [b"aaaaaaaaaa"]), (13, [b"aaaaaaaaaa", b"b"])],
+)
+async def test_a_look_at_a_queue_has_a_limit_of_bytes(
+    world: Administered, room: int, payloads: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "MAX_PEEK_BYTES", room)
+    waiting_for(world, "a" * 10, "b")
+    found = await world.admin.peek_queue("c")
+    assert found is not None
+    assert [each.payload for each in found.messages] == payloads
+    assert [each.payload_bytes for each in found.messages] == [10, 1][: len(payloads)]
+
+
 # ── retained messages ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -264,3 +366,36 @@ async def test_a_filter_that_is_none_is_an_error(world: Administered, topic_filt
         await world.admin.retained(topic_filter)
     with pytest.raises(TopicFilterInvalid):
         await world.admin.remove_retained(topic_filter, dry_run=True)
+
+
+# ── delayed messages ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_delayed_messages_are_listed_by_their_numbers_and_page(
+    world: Administered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "MAX_PAGE", 2)
+    for seconds in (30, 20, 10):
+        world.publish(f"$delayed/{seconds}/a/{seconds}", "xyz", seconds // 10 - 1)
+    first = world.admin.delayed()
+    assert [(each.number, each.topic, each.qos, each.payload_bytes) for each in first.entries] == [
+        (1, "a/30", 2, 3),
+        (2, "a/20", 1, 3),
+    ]
+    assert first.entries[0].due_at == datetime.fromtimestamp(world.now + 30, UTC)
+    second = world.admin.delayed(first.cursor, 0)
+    assert ([each.topic for each in second.entries], second.cursor) == (["a/10"], "")
+    assert world.admin.delayed("4") == Page([], "")
+    with pytest.raises(ValueError, match="x"):
+        world.admin.delayed("x")
+
+
+def test_a_delayed_message_is_cancelled_once(world: Administered) -> None:
+    reader = world.join("reader")
+    reader.subscribe("a")
+    world.publish("$delayed/30/a", "x", 1)
+    assert world.admin.cancel_delayed(1)
+    assert not world.admin.cancel_delayed(1)
+    world.advance(60)
+    assert reader.messages() == []
+    assert world.broker.router.drops.by_reason == {"purged": 1}

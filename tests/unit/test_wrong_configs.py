@@ -93,7 +93,18 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
     ("[[listeners]]\n[listeners.capabilities]\nmaximum_qos = 3", [(3, "maximum_qos is 3: it may be 0, 1 or 2")]),
     ("[[listeners]]\npath = 's'\nmode = 660", [(3, "mode is 660 (0o1224): it may be 0o000 to 0o777")]),
     ("listeners = []", [(1, "listeners is empty: one at least")]),
+    ("\n[retained_expiry_s]\n'a/b.c/#' = 'x'", [(3, "retained_expiry_s.a/b.c/# must be a whole number, not the text")]),
+    ("[retained_expiry_s]\n'#' = -1", [(1, "retained_expiry_s has '#' = -1: it may be 1 to 4294967294 seconds, or 0")]),
+    ("x = 1\nretained_expiry_s = { '#' = 4294967295 }", [(1, "x is unknown"), (2, "4294967295: it may be 1 to")]),
+    (
+        f"retained_expiry_s = {{ {', '.join(f'a{n} = 1' for n in range(101))} }}",
+        [(1, "retained_expiry_s has 101 filters: 100 at most")],
+    ),
     # ── forms
+    (
+        "retained_expiry_s = { 'a/#/b' = 1, '+x' = 1 }",
+        [(1, "'#' in 'a/#/b' is not a whole last level [MQTT-4.7.1-1]; '+' in '+x' is not a whole level")],
+    ),
     ("[delivery_log]\ntopics = ['a/#/b']", [(2, "delivery_log.topics[0]: '#' in 'a/#/b' is not a whole last level")]),
     ("[[listeners]]\nwebsocket = { path = 'mqtt' }", [(2, "listeners[0].websocket.path is 'mqtt': it begins with /")]),
     ("[[listeners]]\nwebsocket = { origins = ['a.example'] }", [(2, "origins has 'a.example': an origin is like")]),
@@ -265,12 +276,15 @@ def test_a_check_says_what_a_broker_would_do_and_changes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "broker.toml"
-    file.write_text("[[listeners]]\nhost = ''\nport = 0\n[telemetry]\ndirectory = 'rows'\n[metrics]\nport = 0")
+    file.write_text(
+        "data_dir = 'kept'\n[[listeners]]\nhost = ''\nport = 0\n[telemetry]\ndirectory = 'rows'\n[metrics]\nport = 0"
+    )
     result = CliRunner().invoke(main, ["serve", "-c", "broker.toml", "--check"])
     assert result.exit_code == 0
     assert result.stdout == (
         "broker.toml is right. A broker would serve:\n"
         "  MQTT over TCP on port 0 of every address of this machine, for its host is empty, for everybody (tcp-0)\n"
+        "  sessions, queued and retained messages kept in kept\n"
         "  metrics, health and status on port 0 of 127.0.0.1\n"
         "  telemetry into rows\n"
     )

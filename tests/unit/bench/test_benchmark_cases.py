@@ -6,13 +6,20 @@ from bench.cases import CASES, GROUPS, compared, names, select
 
 
 def test_the_groups_are_the_modes_of_the_load_generator() -> None:
-    assert GROUPS == ("fleet", "stream", "fanout", "fanin", "wild", "pingpong", "slow", "connect")
+    assert GROUPS == ("fleet", "stream", "fanout", "fanin", "wild", "pingpong", "slow", "connect", "durable")
 
 
 def test_every_case_belongs_to_one_group() -> None:
     grouped = [case.name for group in GROUPS for case in select(group)]
     assert sorted(grouped) == sorted(CASES)
-    assert select(None) == list(CASES.values())
+    assert select(None) == [case for case in CASES.values() if not case.durable]
+
+
+def test_a_quick_restart_stores_what_it_takes() -> None:
+    case = CASES["restart-1M"]
+    assert case.load_before(quick=True)[-2:] == case.load((), quick=True)[-2:] == ("--count", "10000")
+    assert "1000000" in case.load_before(quick=False)
+    assert all(case.fresh for case in select("durable"))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_unbounded_qos_0_is_called_a_flood() -> None:
 
 def test_what_is_compared_is_every_kind_of_work_and_no_flood() -> None:
     chosen = compared()
-    assert {case.table for case in chosen} == {case.table for case in CASES.values()} - {"flooded: no bound but TCP"}
+    assert {case.table for case in chosen} == {case.table for case in select(None)} - {"flooded: no bound but TCP"}
     assert [case.name for case in compared(wanted=("pingpong", "flood"))] == ["pingpong"]
 
 

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,31 @@ def test_a_broker_is_started_held_and_stopped_and_known_by_its_port(tmp_path: Pa
         broker.stop()
     assert broker.pids() == ()
     broker.stop()  # a second time is harmless
+
+
+def test_a_broker_loses_what_it_keeps_only_when_it_is_told_to(tmp_path: Path) -> None:
+    port, data = free_port(), tmp_path / "data"
+    broker = Broker(Spec("b", "127.0.0.1", port, (sys.executable, "-c", LISTENS, str(port)), data=data), tmp_path)
+    broker.ready()
+    try:
+        (data / "kept").write_bytes(b"x" * 10)
+        before = broker.pids()
+        option, since = broker.restart()
+        assert (option, int(since) > 0) == ("--since", True)
+        assert broker.pids() != before
+        assert broker.disk_bytes() == 10
+    finally:
+        broker.stop()
+    broker.forget()
+    assert broker.disk_bytes() == 0
+
+
+def test_only_a_broker_that_keeps_something_is_started_again(tmp_path: Path) -> None:
+    spec = Spec("m", "127.0.0.1", 1883)
+    assert not Broker(spec, tmp_path).carries(CASES["restart-1M"])
+    assert Broker(replace(spec, data=tmp_path), tmp_path).carries(CASES["restart-1M"])
+    with pytest.raises(BrokerError, match="m was not started here"):
+        Broker(spec, tmp_path).restart()
 
 
 def test_a_broker_that_runs_already_is_neither_started_nor_stopped(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import entrants, native
+from bench import entrants, keepers, native
 from bench.__main__ import main
 from bench.results import load
+from mqttlite.config import load_config
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -87,6 +88,43 @@ def test_the_compiled_build_is_made_again_when_the_source_changes_and_only_then(
     assert (second / "mqttlite" / "code.py").read_text() == "new = True\n"
     assert made == [first, second]
     assert not first.exists()
+
+
+def test_what_a_broker_of_ours_keeps_is_in_the_temporary_folder(home: Path) -> None:
+    spec = entrants.serving("mine", home, {})
+    assert spec.data == home / "mine.data"
+    assert spec.command[spec.command.index("--data-dir") + 1] == str(spec.data)
+
+
+def test_the_durable_group_names_those_that_are_absent(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keepers, "nats", lambda home: None)
+    monkeypatch.setattr(keepers, "find_mosquitto", lambda: None)
+    told: list[str] = []
+    memory = keepers.keepers(home, None, told.append)[-1]
+    assert told == [
+        "mqttlite: there is no compiled build",
+        "mosquitto: it is not installed",
+        "nats: it is not installed",
+    ]
+    assert (memory.name, memory.data) == ("mqttlite-memory", None)
+    assert "--data-dir" not in memory.command
+
+
+def test_the_durable_group_has_queues_without_a_limit(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    install("mosquitto", tmp_path)
+    program = install("nats-server", tmp_path)
+    pure, *_, mosquitto, nats = keepers.keepers(home, home, pytest.fail)
+    assert pure.command[-2:] == ("--config", str(home / "queues.toml"))
+    assert load_config(str(home / "queues.toml")).limits.max_queued_messages == 10_000_000
+    assert "max_queued_messages 0" in (home / "mosquitto-durable.conf").read_text()
+    assert f"persistence_location {mosquitto.data}/" in (home / "mosquitto-durable.conf").read_text()
+    assert nats.command == (str(program), "-c", str(home / "nats.conf"))
+    assert f'store_dir: "{nats.data}", sync_interval: always' in (home / "nats.conf").read_text()
 
 
 @pytest.mark.slow

@@ -39,6 +39,16 @@ class Recorded:
     def stop(self) -> None:
         self._diary.append(f"{self.name} stopped")
 
+    def forget(self) -> None:
+        self._diary.append(f"{self.name} forgot")
+
+    def disk_bytes(self) -> int | None:
+        return 900
+
+    def restart(self) -> tuple[str, ...]:
+        self._diary.append(f"{self.name} started again")
+        return ("--since", "5")
+
 
 @pytest.fixture
 def diary() -> list[str]:
@@ -87,7 +97,30 @@ def test_tcp_without_a_broker_is_spared_what_it_cannot_carry(tmp_path: Path, dia
 
 def test_a_memory_case_gets_a_broker_without_a_past(tmp_path: Path, diary: list[str]) -> None:
     list(measure.measure(plan(loadgen(tmp_path, '{"failed": 0}'), "connect-5000"), [Recorded("a", diary)]))
-    assert diary == ["a stopped", "a ready", "a held"]
+    assert diary == ["a stopped", "a forgot", "a ready", "a held"]
+
+
+def test_what_is_on_disk_is_counted_when_the_broker_has_stopped(tmp_path: Path, diary: list[str]) -> None:
+    generator = loadgen(tmp_path, '{"recv_per_s": 7, "stored": 3}')
+    (result,) = measure.measure(plan(generator, "durable-1x1"), [Recorded("a", diary)])
+    assert result.figures["disk_bytes_per_message"] == 300
+    assert diary == ["a stopped", "a forgot", "a ready", "a stopped", "a held"]
+
+
+def test_a_restart_follows_the_load_before_and_is_told_when_it_began(tmp_path: Path, diary: list[str]) -> None:
+    generator = loadgen(tmp_path, '{"recv_per_s": 7, "stored": 3, "restart_ms": 1}')
+    (result,) = measure.measure(plan(generator, "restart-1M"), [Recorded("a", diary)])
+    assert result.arguments == "--mode restart --count 1000000 --since 5"
+    assert (result.figures["filled_per_s"], result.figures["disk_bytes_per_message"]) == (7, 300)
+    assert diary == ["a stopped", "a forgot", "a ready", "a stopped", "a started again", "a held"]
+
+
+@pytest.mark.parametrize(
+    ("output", "why"), [('{"error": "refused"}', "refused"), ('{"lost": 2}', "2 messages were not acknowledged")]
+)
+def test_a_load_before_that_fails_fails_the_case(tmp_path: Path, diary: list[str], output: str, why: str) -> None:
+    (result,) = measure.measure(plan(loadgen(tmp_path, output), "restart-1M"), [Recorded("a", diary)])
+    assert result.error == f"before the restart: {why}"
 
 
 def test_a_broker_with_work_left_is_stopped(tmp_path: Path, diary: list[str]) -> None:

@@ -26,6 +26,8 @@ LEAST = {
     "max_sessions": 1,
     "max_retained_messages": 0,
     "max_retained_bytes": 0,
+    "max_delayed_messages": 0,
+    "max_delayed_bytes": 0,
     "max_route_cache_bytes": 0,
     "server_keep_alive_s": 0,
     "max_session_expiry_s": 0,

@@ -159,6 +159,16 @@ def connect_partly(world: World) -> Callable[[], None]:
     return run
 
 
+def delay_many(world: World) -> Callable[[], None]:
+    publisher = world.connect("p")
+
+    def run() -> None:
+        for number in range(3_000):
+            publisher.publish(f"$delayed/{number}/topic", f"{number:05}" * 10, qos=1)
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("load", "least", "most"),
     [
@@ -169,6 +179,7 @@ def connect_partly(world: World) -> Callable[[], None]:
         (block_small, 0.85, 1.15),
         (send_unacknowledged, 0.9, 1.15),
         (keep_topics, 0.9, 1.4),
+        (delay_many, 0.85, 1.15),
         (subscribe_often, 0.7, 1.4),
         (connect_partly, 0.85, 1.1),
     ],

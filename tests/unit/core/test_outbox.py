@@ -9,6 +9,7 @@ from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, OVERFLOW_
 from mqttlite.core.memory import CHUNK_BYTES, FRAME_BYTES, PLACE_BYTES
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE
+from tests.support.core_driver import World
 
 PIECE_BYTES = PLACE_BYTES + FRAME_BYTES
 """What a piece of QoS 0 messages takes that waits, beside its bytes."""
@@ -415,3 +416,17 @@ def test_every_message_is_sent_or_counted_and_no_more_is_kept_than_allowed(
     sent_bytes += outbox.take().count(b"!")
     assert sent_bytes == answers, "an answer is never dropped"
     assert (memory.used, memory.droppable, outbox.held_bytes) == (0, 0, 0)
+
+
+def test_a_link_that_says_twice_that_it_takes_bytes_is_in_the_backlog_once() -> None:
+    world = World()
+    reader = world.connect("reader")
+    reader.subscribe("t")
+    reader.block()
+    for _ in range(3):
+        world.publish("t", "x" * 200_000)
+    for _ in range(2):
+        world.broker.unblock(reader.connection, world.now)
+    assert world.broker.effects.backlogged == [reader.connection.number]
+    world.settle()
+    assert len(reader.payloads()) == 3

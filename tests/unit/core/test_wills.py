@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.limits import ITERATION_BYTES, ITERATION_WORK, WILL_PATIENCE_S, Limits
+from mqttlite.core.limits import DUE_PATIENCE_S, ITERATION_BYTES, ITERATION_WORK, Limits
 from mqttlite.wire.packets import Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
@@ -125,7 +125,7 @@ def test_wills_wait_for_a_link_that_the_wills_before_have_blocked() -> None:
     reader.subscribe("w")
     other.subscribe("w")
     held(world, reader)
-    assert world.broker.due_at() == world.now + WILL_PATIENCE_S, "nothing spins meanwhile"
+    assert world.broker.due_at() == world.now + DUE_PATIENCE_S, "nothing spins meanwhile"
     world.broker.block(other.connection, world.now)
     world.broker.unblock(reader.connection, world.now)
     assert len(world.broker.jobs) == 0
@@ -136,7 +136,7 @@ def test_wills_wait_for_a_link_that_the_wills_before_have_blocked() -> None:
     assert numbers(reader) == numbers(other) == list(range(100))
 
 
-@pytest.mark.parametrize(("wait_s", "more"), [(0.9 * WILL_PATIENCE_S, False), (WILL_PATIENCE_S, True)])
+@pytest.mark.parametrize(("wait_s", "more"), [(0.9 * DUE_PATIENCE_S, False), (DUE_PATIENCE_S, True)])
 def test_wills_wait_only_so_long_for_a_client_that_does_not_read(wait_s: float, more: bool) -> None:
     world = World(Limits(max_outbox_bytes=500_000))
     frozen, reader = world.connect("frozen"), world.connect("reader")
@@ -147,7 +147,7 @@ def test_wills_wait_only_so_long_for_a_client_that_does_not_read(wait_s: float, 
     assert 0 < len(before) < 100
     world.advance(wait_s)
     assert numbers(reader) == (list(range(len(before), 100)) if more else [])
-    world.advance(WILL_PATIENCE_S)
+    world.advance(DUE_PATIENCE_S)
     frozen.unblock()
     assert len(numbers(frozen)) < 100
 

@@ -133,10 +133,12 @@ def test_what_is_kept_is_counted() -> None:
     reported.world.publish("a", "sent", qos=1)
     reported.world.publish("a", "sent", qos=2)
     reported.world.publish("r", "1", retain=True)
+    reported.world.publish("$delayed/60/a", "later")
     kept = RETAINED_BYTES + 2 + MESSAGE_BYTES + 2
     said = reported.report()
     assert numbers(said, "subscriptions/count", "shared_subscriptions/count", "messages/inflight") == [1, 1, 2]
     assert numbers(said, "store/messages/count", "messages/stored", "store/messages/bytes") == [1, 1, kept]
+    assert said["messages/delayed"] == "1"
     reported.close(client)
     kept += 2 * (INFLIGHT_BYTES + MESSAGE_BYTES + 5)
     said = reported.report()

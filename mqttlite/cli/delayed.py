@@ -1,0 +1,75 @@
+"""`mqttlite delayed`: the messages that a running broker publishes later: list them, or cancel some.
+
+What is asked is in `ask_admin`. Invariant: a message that is not there keeps no other from being cancelled.
+"""
+
+import sys
+
+import click
+
+from mqttlite.cli.ask_admin import (
+    EPILOG,
+    AdminClient,
+    NotFound,
+    counted,
+    limit_option,
+    note,
+    note_more,
+    options,
+    print_json,
+    print_table,
+    time_of,
+)
+
+_HEADER = ("NUMBER", "DUE", "QOS", "BYTES", "TOPIC")
+
+
+@click.group(context_settings={"help_option_names": ["--help"]})
+def command() -> None:
+    """List or cancel the messages that were published to $delayed/..., and that a running broker publishes later.
+
+    It asks the broker's admin socket, which is in its data directory.
+    """
+
+
+@command.command("ls", epilog=EPILOG)
+@limit_option(100)
+@options
+def list_delayed(limit: int, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """List delayed messages by number, with the time when they are due.
+
+    On a terminal it is a table; elsewhere each message is a line, and tabs are between its columns.
+    """
+    found = AdminClient(data_dir, timeout_s).page("delayed", limit=limit)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["number"], time_of(each["due_at"]), each["qos"], each["payload_bytes"], each["topic"])
+        for each in found["entries"]
+    ]
+    print_table(_HEADER, rows)
+    note_more(found, limit)
+
+
+@command.command("cancel", epilog=EPILOG)
+@click.argument("numbers", metavar="NUMBER...", nargs=-1, required=True, type=click.IntRange(0))
+@options
+def cancel(numbers: tuple[int, ...], as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """Drop delayed messages by the numbers that ls shows; each counts as dropped, with the reason purged."""
+    client = AdminClient(data_dir, timeout_s)
+    cancelled: list[int] = []
+    missing: list[int] = []
+    for number in dict.fromkeys(numbers):
+        try:
+            client.ask("DELETE", "delayed", str(number))
+            cancelled.append(number)
+        except NotFound as error:
+            missing.append(number)
+            note(f"Error: {error.message}")
+    if as_json:
+        print_json({"cancelled": cancelled, "not_found": missing})
+    else:
+        click.echo(f"{counted(len(cancelled), 'message')} cancelled.")
+    if missing:
+        sys.exit(NotFound.exit_code)

@@ -1,0 +1,125 @@
+"""`mqttlite sessions`: the sessions of a running broker: list them, look at one, end some.
+
+What is asked is in `ask_admin`. Invariant: a session that is not there keeps no other from being ended.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from mqttlite.cli.ask_admin import (
+    EPILOG,
+    AdminClient,
+    NotFound,
+    counted,
+    limit_option,
+    note,
+    note_more,
+    options,
+    print_json,
+    print_table,
+    time_of,
+)
+from mqttlite.cli.top_words import printable
+
+_HEADER: Final = ("CLIENT", "STATE", "SUBSCRIPTIONS", "QUEUED", "UNACKNOWLEDGED", "ENDS")
+
+
+@click.group(context_settings={"help_option_names": ["--help"]})
+def command() -> None:
+    """List, show or end the sessions of a running broker, also those of offline clients.
+
+    It asks the broker's admin socket, which is in its data directory.
+    """
+
+
+@command.command("ls", epilog=EPILOG)
+@click.option("--contains", metavar="TEXT", help="Only clients whose identifier contains this.")
+@click.option("--connected/--offline", "connected", default=None, help="Only clients that are connected, or are not.")
+@limit_option(100)
+@options
+def list_sessions(
+    contains: str | None, connected: bool | None, limit: int, as_json: bool, data_dir: str | None, timeout_s: float
+) -> None:
+    """List sessions by client identifier, with what waits for them and when they end.
+
+    On a terminal it is a table; elsewhere each session is a line, and tabs are between its columns.
+    """
+    client = AdminClient(data_dir, timeout_s)
+    found = client.page("sessions", limit=limit, contains=contains, connected=connected)
+    if as_json:
+        print_json(found)
+        return
+    print_table(_HEADER, [_row(each) for each in found["entries"]])
+    note_more(found, limit)
+
+
+@command.command("show", epilog=EPILOG)
+@click.argument("client_id", metavar="CLIENT_ID")
+@options
+def show(client_id: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """Show one session: its connection, queue, drops and subscriptions."""
+    found = AdminClient(data_dir, timeout_s).ask("GET", "sessions", client_id)
+    if as_json:
+        print_json(found)
+        return
+    for name, value in _details(found):
+        click.echo(f"{name}\t{printable(value, sys.maxsize)}".expandtabs(18))
+
+
+@command.command("rm", epilog=EPILOG)
+@click.argument("client_ids", metavar="CLIENT_ID...", nargs=-1, required=True)
+@options
+def remove(client_ids: tuple[str, ...], as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """End sessions: the broker closes the connection, and forgets subscriptions and queued messages."""
+    client = AdminClient(data_dir, timeout_s)
+    ended: list[str] = []
+    missing: list[str] = []
+    for client_id in dict.fromkeys(client_ids):
+        try:
+            client.ask("DELETE", "sessions", client_id)
+            ended.append(client_id)
+        except NotFound as error:
+            missing.append(client_id)
+            note(f"Error: {error.message}")
+    if as_json:
+        print_json({"ended": ended, "not_found": missing})
+    else:
+        click.echo(f"{counted(len(ended), 'session')} ended.")
+    if missing:
+        sys.exit(NotFound.exit_code)
+
+
+def _row(entry: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        entry["client_id"],
+        "connected" if entry["connected"] else "offline",
+        entry["subscriptions"],
+        entry["queued"],
+        entry["inflight"],
+        time_of(entry["session_ends_at"]),
+    )
+
+
+def _details(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    entry = found["entry"]
+    yield "client", entry["client_id"]
+    yield "state", "connected" if entry["connected"] else "offline"
+    if entry["connected"]:
+        yield "from", f"{entry['peer']} on {entry['listener']}"
+        yield "since", time_of(entry["connected_at"])
+        yield "protocol", f"MQTT {entry['protocol_version']}, {found['tls_version'] or 'no TLS'}"
+        yield "user", entry["username"] or "-"
+    expiry = found["session_expiry_s"]
+    yield "expiry interval", "never expires" if expiry is None else f"{expiry} s"
+    yield "ends", time_of(entry["session_ends_at"])
+    yield "queued", f"{counted(entry['queued'], 'message')}, {found['queued_bytes']} bytes"
+    yield "unacknowledged", counted(entry["inflight"], "message")
+    for reason, messages in sorted(found["drops"].items()):
+        yield "dropped", f"{counted(messages, 'message')}: {reason}"
+    for topic_filter, qos in found["topic_filters"].items():
+        yield "subscription", f"{topic_filter} (QoS {qos})"
+    if entry["subscriptions"] > len(found["topic_filters"]):
+        yield "subscription", f"… and {entry['subscriptions'] - len(found['topic_filters'])} more"

@@ -1,0 +1,51 @@
+"""How long retained messages are kept at most, by topic, where the operator says so.
+
+Only the retained copy of a message gets that Message Expiry Interval, in place of none or a longer one: those who
+subscribe already get the message as it came. Invariant: of the filters that match a topic, the most specific counts.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.message import Message
+from mqttlite.topics.names import matches
+from mqttlite.wire.properties import Properties
+
+
+@final
+class RetainedExpiry:
+    """Seconds by topic filter; 0 limits nothing. There are `MAX_RETAINED_EXPIRIES` at most."""
+
+    __slots__ = ("_filters",)
+
+    def __init__(self, seconds: dict[bytes, int]) -> None:
+        ordered = sorted(seconds, key=_specificity)
+        self._filters: Final[list[tuple[bytes, int]]] = [(each, seconds[each]) for each in ordered]
+
+    def limited(self, message: Message, now: float) -> Message:
+        """The message, or a copy that expires as soon as it may."""
+        for topic_filter, seconds in self._filters:
+            if matches(topic_filter, message.topic):
+                if seconds == 0 or 0.0 < message.expires_at <= now + seconds:
+                    return message
+                return _expiring(message, seconds, now)
+        return message
+
+
+def _specificity(topic_filter: bytes) -> tuple[int, list[int]]:
+    """Sorts the most specific first: more levels before `#`, then a name before a wildcard, from the left."""
+    levels = topic_filter.split(b"/")
+    wildcards = [2 if level == b"#" else 1 if level == b"+" else 0 for level in levels]
+    return -sum(1 for level in levels if level != b"#"), wildcards
+
+
+def _expiring(message: Message, interval_s: int, now: float) -> Message:
+    came = message.properties
+    properties = Properties(
+        payload_format_indicator=came.payload_format_indicator,
+        message_expiry_interval=interval_s,
+        content_type=came.content_type,
+        response_topic=came.response_topic,
+        correlation_data=came.correlation_data,
+        user_properties=came.user_properties,
+    )
+    return Message(message.topic, message.payload, message.qos, message.retain, properties, now + interval_s)

@@ -1,0 +1,215 @@
+"""What waits for a session's client: which messages find room, which of them are in the store alone, which are dropped.
+
+Invariant: messages wait in the order in which they came, and each that is dropped is counted, with a reason.
+"""
+
+from typing import Final
+
+from mqttlite.core.changes import Enqueue, Settled
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, KEPT_MESSAGES, PAGE_MESSAGES, Limits
+from mqttlite.core.memory import ENTRY_BYTES
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.outbox import Outbox
+from mqttlite.core.question import LoadPage
+from mqttlite.core.queue_pages import QueuePages
+from mqttlite.core.reasons import QUEUE_FULL, SESSION_EXPIRED, STORE_DAMAGED, count
+from mqttlite.core.session_record import NO_REPLAYS, SessionRecord
+from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
+
+
+class SessionBacklog(SessionRecord):
+    __slots__ = ("_effects", "_is_loading", "_limits", "_pages", "is_over", "outbox", "queue_high_water")
+
+    def __init__(
+        self,
+        client_id: str,
+        expiry_interval: int,
+        effects: Effects,
+        limits: Limits,
+        pages: QueuePages | None,
+    ) -> None:
+        super().__init__(client_id, expiry_interval, effects.memory, limits.max_inflight_bytes)
+        self._effects: Final = effects
+        self._limits: Final = limits
+        self._pages: Final = pages
+        """Reads what is stored alone; None where nothing is."""
+        self._is_loading = False
+        self.outbox: Outbox | None = None
+        """Where to send; None while the client is away."""
+        self.is_over: bool = False
+        """Whether it ended. A message may be under way to it all the same, and is dropped."""
+        self.queue_high_water: int = 0
+
+    def fill(self) -> None:
+        """Send what waits, as far as window and link allow; a long backlog in several iterations."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ room
+
+    def has_room(self, delivery: Delivery) -> bool:
+        """Whether `deliver` would take a message without dropping another."""
+        outbox = self.outbox
+        waits = outbox is None or self._must_wait(outbox)
+        return not waits or self._fits(ENTRY_BYTES + delivery.message.memory_bytes)
+
+    def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
+        """Messages for the client are dropped: count them, and tell the tracer."""
+        count(self.drops, reason, messages)
+        tracer = self._effects.tracer
+        if tracer is not None:
+            tracer.on_dropped(trace, self.client_id, topic, reason, messages, detail)
+
+    def _enqueue(self, delivery: Delivery) -> bool:
+        if self.is_over:
+            self.drop(SESSION_EXPIRED, 1, delivery.message.topic, delivery.message.trace)
+            return False
+        limits = self._limits
+        size = ENTRY_BYTES + delivery.message.memory_bytes
+        if limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:
+            while len(self.queue) and not self._fits(size):
+                if self.queue.deliveries:
+                    self._drop_for_want_of_room(self.queue.deliveries[0].message)
+                    self._discard(self.queue.first)
+                    self.queue.pop()
+                else:
+                    self._drop_first(QUEUE_FULL)
+        if not self._fits(size):
+            self._drop_for_want_of_room(delivery.message)
+            if limits.on_overflow == DISCONNECT and self.outbox is not None:
+                self._effects.overflowed.append(self.outbox.number)
+            return False
+        if self._stores():
+            sequence = self.queue.append_stored(size)
+            if self.outbox is not None:
+                self._want_page()
+        else:
+            sequence = self.queue.append(delivery)
+        if self.durable:
+            self._effects.record(Enqueue(self.client_id, sequence, delivery))
+            self._effects.charge_change(delivery.message)
+        waiting = self._waiting()
+        if waiting > self.queue_high_water:
+            self.queue_high_water = waiting
+        if delivery.message.trace:
+            self._tell_queued(delivery.message)
+        return True
+
+    def _fits(self, size: int) -> bool:
+        limits = self._limits
+        if self._waiting() >= limits.max_queued_messages:
+            return False
+        if self.queued_bytes + size > limits.max_queued_bytes:
+            return False
+        return size <= self._memory.room_for(self.held_bytes) or self._stores()
+
+    def _stores(self) -> bool:
+        """Whether the next message that waits is in the store alone."""
+        return self._pages is not None and self.expiry_interval > 0 and self.queue.is_long
+
+    def _must_wait(self, outbox: Outbox) -> bool:
+        """Whether a message cannot be sent now."""
+        window = self.window
+        if outbox.blocked or not window.is_open or len(self.queue) or window.resend:
+            return True
+        if self._memory.room_for(self.held_bytes) <= 0:
+            return True
+        return len(self._replays) > 0
+
+    def _discard(self, sequence: int) -> None:
+        """A message is done with that the client never acknowledges."""
+        if self.durable:
+            self._effects.record(Settled(self.client_id, sequence))
+
+    def _drop_first(self, reason: str) -> None:
+        """Drop the first message that waits, here or in the store."""
+        queue = self.queue
+        self._discard(queue.first)
+        if queue.deliveries:
+            message = queue.pop().message
+            self.drop(reason, 1, message.topic, message.trace)
+        else:
+            queue.skip()
+            self.drop(reason, 1, b"")
+
+    def _drop_for_want_of_room(self, message: Message) -> None:
+        detail = ""
+        if self._effects.tracer is not None:
+            limits = self._limits
+            waiting = self._waiting()
+            detail = f"{waiting}/{limits.max_queued_messages}"
+            if waiting < limits.max_queued_messages:
+                detail = f"{self.queued_bytes}/{limits.max_queued_bytes} bytes"
+                if self._memory.room_for(self.held_bytes) < limits.max_queued_bytes - self.queued_bytes:
+                    detail = self._memory.detail()
+        self.drop(QUEUE_FULL, 1, message.topic, message.trace, detail)
+
+    def _tell_queued(self, message: Message) -> None:
+        """If the message is traced: it waits."""
+        tracer = self._effects.tracer
+        if tracer is not None and message.trace:
+            why = WINDOW_FULL
+            if self.outbox is None:
+                why = OFFLINE
+            elif self.outbox.blocked:
+                why = BACKPRESSURE
+            tracer.on_queued(message.trace, self.client_id, why, self._waiting(), self._limits.max_queued_messages)
+
+    # ------------------------------------------------------------------ pages
+
+    def next_page(self) -> LoadPage | None:
+        """As `PageReader`: nothing once the client is away, or the session over."""
+        queue = self.queue
+        if self.is_over or self.outbox is None or not queue.wants_page:
+            self._is_loading = False
+            return None
+        memory = self._effects.memory
+        most = PAGE_MESSAGES if memory.used <= memory.half else KEPT_MESSAGES
+        return LoadPage(self.client_id, queue.first + len(queue.deliveries), min(queue.stored, most))
+
+    def take_page(self, first: int, page: list[Delivery | None]) -> None:
+        """As `PageReader`: send what the window allows."""
+        self._is_loading = False
+        if not self.is_over and self.outbox is not None:
+            self.add_page(first, page)
+            self.fill()
+
+    def add_page(self, first: int, page: list[Delivery | None]) -> None:
+        """Messages are here again. What was dropped meanwhile is passed over; what is lost is dropped."""
+        queue = self.queue
+        for sequence, delivery in enumerate(page, first):
+            if not queue.stored or sequence != queue.first + len(queue.deliveries):
+                continue
+            if delivery is not None:
+                queue.take_page(delivery)
+            elif not queue.deliveries:
+                self._drop_first(STORE_DAMAGED)
+            else:
+                break  # the next page begins with what is lost
+
+    def _want_page(self) -> None:
+        if not self._is_loading and self.queue.wants_page:
+            assert self._pages is not None, "who stores messages reads them"
+            self._is_loading = True
+            self._pages.want(self)
+
+    # ------------------------------------------------------------------ a restart, and the end
+
+    def restore_message(self, sequence: int, delivery: Delivery, packet_id: int) -> None:
+        """Put back a message from a store; one with a packet identifier was sent before."""
+        if packet_id:
+            self.window.restore(packet_id, delivery, sequence)
+            self.queue.restore_sent(sequence)
+        else:
+            self.queue.restore(sequence, delivery)
+
+    def take_waiting(self) -> Delivery | None:
+        """The session is over: take out its oldest message that was not acknowledged; None when there is none left."""
+        window = self.window
+        for packet_id in window.resend:
+            return window.pop_resend(packet_id).delivery
+        return self.queue.pop() if self.queue.deliveries else None
+
+    def forget_retained(self) -> None:
+        """The session is over: what waits of retained messages is let go of."""
+        self._replays = NO_REPLAYS

@@ -1,0 +1,60 @@
+"""Answers the core's questions for pages of long queues: waits for the commit of what it asks for, and reads the store.
+
+Invariant: a question is answered, however often the store fails, unless the broker stops.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from mqttlite.core.message import Delivery
+from mqttlite.core.ports import Store
+from mqttlite.core.question import LoadPage
+from mqttlite.net.loop_driver import LoopDriver
+
+RETRY_S: Final = 0.25
+"""How long to wait before a store that failed is read again."""
+
+_log = logging.getLogger("mqttlite.store")
+
+
+class QueueReader:
+    """`answer` gets the id of a question and its page. The core asks for `MAX_PAGES_AT_ONCE` pages at a time."""
+
+    def __init__(self, store: Store, loop_driver: LoopDriver, answer: Callable[[int, object], None]) -> None:
+        self._store: Final = store
+        self._loop_driver: Final = loop_driver
+        self._answer: Final = answer
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+
+    def read(self, question: LoadPage) -> None:
+        """Answer a question by and by."""
+        task = asyncio.get_running_loop().create_task(self._read(question))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Answer nothing more."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def page(self, client_id: str, first: int, count: int) -> list[Delivery | None]:
+        """The same for whoever wants to look. Raises what the store raises."""
+        await self._loop_driver.settled()
+        return await self._store.page(client_id, first, count)
+
+    async def _read(self, question: LoadPage) -> None:
+        attempts = 0
+        while True:
+            try:
+                page = await self.page(question.client_id, question.first, question.count)
+                break
+            except Exception as error:  # whatever a store raises, the messages must not be lost
+                attempts += 1
+                if attempts & (attempts - 1) == 0:
+                    _log.error("what waits for %s cannot be read (attempt %d): %s", question.client_id, attempts, error)
+                await asyncio.sleep(RETRY_S)
+        self._answer(question.id, page)

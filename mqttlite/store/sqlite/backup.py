@@ -1,0 +1,128 @@
+"""Copies the database of a data directory to a file, and back.
+
+A backup is one read transaction of a connection of its own, in another process than the broker's: it has every commit
+that was done when it began, and the broker goes on meanwhile. Until it ends, the broker's journal grows by what the
+broker writes. Invariant: a copy gets its name when it is whole and on disk, and no file that exists is overwritten.
+"""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mqttlite.store.sqlite import files
+
+BUSY_MS: Final = 10_000
+"""How long to wait for a broker that opens the database or recovers its journal at this moment."""
+
+INTERRUPT_STEPS: Final = 100_000
+"""Steps of SQLite, about a millisecond, between two looks at signals: so Ctrl-C ends a long copy."""
+
+
+class Contents(NamedTuple):
+    """What a copy has."""
+
+    sessions: int
+    queued: int
+    retained: int
+    delayed: int
+    size_bytes: int
+
+
+def back_up(directory: Path, path: Path) -> Contents:
+    """Copy the database of a data directory to a new file. Raises `StoreError`."""
+    database = directory / files.DATABASE
+    if not database.is_file():
+        raise files.StoreError(f"{directory} has no database: name the broker's data directory with --data-dir")
+    if os.path.lexists(path):
+        raise files.StoreError(f"{path} exists already: name another file")
+    return _copy(database, path)
+
+
+def restore(path: Path, directory: Path) -> Contents:
+    """Make a backup the database of a data directory that has none. Raises `StoreError`."""
+    if not path.is_file():
+        raise files.StoreError(f"{path}: there is no such file")
+    files.make_directory(directory)
+    lock = files.Lock(directory, "stop that broker first")
+    try:
+        for suffix in ("", "-wal", "-journal"):  # a journal alone would be taken for that of the new database
+            present = directory / (files.DATABASE + suffix)
+            if os.path.lexists(present):
+                raise files.StoreError(
+                    f"{present} exists already, and is not overwritten: restore into another folder, or move "
+                    f"{files.DATABASE} and {files.DATABASE}-wal to another folder first"
+                )
+        files.remove(directory / (files.DATABASE + ".new"))  # only whoever has the lock makes one
+        return _copy(path, directory / files.DATABASE)
+    finally:
+        lock.release()
+
+
+def _copy(source: Path, target: Path) -> Contents:
+    """Copy a database as of now to a file that does not exist."""
+    unfinished = target.with_name(target.name + ".new")
+    try:
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # messages are nobody else's
+    except FileExistsError:
+        raise files.StoreError(
+            f"{unfinished} exists already: another backup is being written, or one was cut off; remove it, or name "
+            "another file"
+        ) from None
+    except OSError as error:
+        raise files.StoreError(f"{unfinished} cannot be written: {error.strerror or error}") from None
+    try:
+        with _opened(source) as connection:
+            try:
+                connection.execute("VACUUM INTO ?", (str(unfinished),))
+            except sqlite3.Error as error:
+                raise files.StoreError(f"{source} cannot be copied to {unfinished}: {error}") from None
+        with _opened(unfinished) as connection:
+            contents = _contents(connection, unfinished)
+        files.put_in_place(unfinished, target)
+    except OSError as error:
+        files.remove(unfinished)
+        if isinstance(error, files.StoreError):
+            raise
+        raise files.StoreError(f"{target} cannot be written: {error.strerror or error}") from None
+    except BaseException:
+        files.remove(unfinished)
+        raise
+    return contents
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A database of ours, for reading. Raises `StoreError`."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    except sqlite3.Error as error:
+        raise files.StoreError(f"{path} cannot be opened: {error}") from None
+    try:
+        connection.set_progress_handler(lambda: 0, INTERRUPT_STEPS)
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        try:
+            files.check(connection, path, "name a file that 'mqttlite backup' made")
+        except sqlite3.Error as error:
+            raise files.StoreError(f"{path} cannot be read: {error}") from None
+        yield connection
+    finally:
+        connection.close()
+
+
+def _contents(connection: sqlite3.Connection, path: Path) -> Contents:
+    """Look through a whole copy, and count what it has."""
+    try:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise files.StoreError(f"{path} is not whole: {verdict}")
+        sessions, queued, retained, delayed = connection.execute(
+            "SELECT (SELECT count(*) FROM sessions), "
+            "(SELECT ifnull(sum(count), 0) FROM queue WHERE session IN (SELECT id FROM sessions)), "
+            "(SELECT count(*) FROM retained), (SELECT count(*) FROM delayed)"
+        ).fetchone()
+    except sqlite3.Error as error:
+        raise files.StoreError(f"{path} cannot be read: {error}") from None
+    return Contents(sessions, queued, retained, delayed, path.stat().st_size)

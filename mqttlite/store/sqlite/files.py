@@ -1,0 +1,258 @@
+"""The files of a data directory: its lock, the database, and how that is made, opened and put aside.
+
+A new database is made under another name and renamed when it is whole, so that there is never half a one. Invariant:
+while a broker has the lock, its connection is the only one that writes or checkpoints (SQLite before 3.51.3 can corrupt
+a database with two); backups read.
+"""
+
+import contextlib
+import os
+import sqlite3
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Final
+
+from mqttlite.store.sqlite.schema import APPLICATION_ID, INDEXES, SCHEMA_VERSION, TABLES
+
+DATABASE: Final = "mqttlite.db"
+LOCK: Final = "mqttlite.lock"
+
+JOURNAL_BYTES: Final = 64 * 1_048_576
+"""A journal (WAL) that grew longer is cut to that when it begins anew."""
+
+CACHE_KIB: Final = 16_384
+"""Pages of the database that SQLite keeps in memory."""
+
+SALVAGED: Final = ".salvaged"
+"""Behind the name of a database that takes the place of a damaged one."""
+
+TAKEN: Final = "give this broker another with --data-dir, or --no-persistence"
+"""What to do where a broker is to start and another has the data directory."""
+
+FOREIGN: Final = "choose another folder with --data-dir"
+"""What to do where the database of a data directory is not ours."""
+
+_DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+class StoreError(OSError):
+    """A data directory cannot be used as it is; the sentence says what to do."""
+
+
+class NewerSchema(StoreError):
+    """A newer version of mqttlite wrote the database."""
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether SQLite says that the file is no whole database."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, sqlite3.DatabaseError) and code is not None and code & 0xFF in _DAMAGE
+
+
+def make_directory(directory: Path) -> None:
+    """Make the data directory if it is missing, for its owner alone, and on disk. Raises `StoreError`."""
+    try:
+        missing = [each for each in (directory, *directory.parents) if not each.exists()]
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for each in missing:
+            sync(each.parent)
+    except OSError as error:
+        raise StoreError(f"the data directory {directory} cannot be made: {error.strerror or error}") from None
+
+
+class Lock:
+    """Held by the one broker that uses a data directory; the system lets go of it when the process ends."""
+
+    def __init__(self, directory: Path, remedy: str = TAKEN) -> None:
+        """Raises `StoreError` if another has it; `remedy` says what to do then."""
+        path = directory / LOCK
+        try:
+            self._file: Final[IO[str]] = open(path, "a+", encoding="ascii")  # noqa: SIM115 held until `release`
+        except OSError as error:
+            raise StoreError(f"{path} cannot be opened: {error.strerror or error}") from None
+        try:
+            _lock(self._file)
+        except OSError:
+            self._file.seek(0)
+            owner = self._file.read().strip()
+            self._file.close()
+            raise StoreError(
+                f"the data directory {directory} is in use{f' by process {owner}' if owner else ''}: {remedy}"
+            ) from None
+        self._file.truncate(0)
+        self._file.write(f"{os.getpid()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let another broker use the directory."""
+        self._file.close()
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: IO[str]) -> None:
+        file.seek(1_000_000)  # beyond what is read: a locked byte cannot be
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock(file: IO[str]) -> None:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def create(path: Path) -> None:
+    """Make an empty database. What an earlier attempt left is made anew, the journal of a lost database kept aside."""
+    unfinished = path.with_name(path.name + ".new")
+    remove(unfinished)
+    if path.with_name(path.name + "-wal").exists():
+        _put_aside(path, datetime.now(UTC))
+    connection = sqlite3.connect(unfinished, isolation_level=None)
+    try:
+        make_tables(connection)
+    finally:
+        connection.close()
+    put_in_place(unfinished, path)
+
+
+def make_tables(connection: sqlite3.Connection) -> None:
+    """Make all tables in an empty database."""
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("BEGIN")
+    for sql in (*TABLES.values(), *INDEXES):
+        connection.execute(sql)
+    connection.execute("INSERT INTO commits VALUES (1, 0)")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def put_in_place(finished: Path, path: Path) -> None:
+    """Give a whole database its name, on disk."""
+    sync(finished)
+    finished.rename(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have the system write a file or folder to the disk."""
+    if sys.platform == "win32" and path.is_dir():
+        return  # which cannot be opened there
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_again(path: Path) -> None:
+    """Write what a file holds to the disk once more, if the file is there.
+
+    After a failed sync the system may take pages for written that are not: they can be read, and no later sync writes
+    them. A checkpoint must not rely on such a journal.
+    """
+    with contextlib.suppress(FileNotFoundError), open(path, "r+b", buffering=0) as file:
+        while data := file.read(1_048_576):
+            file.seek(-len(data), os.SEEK_CUR)
+            file.write(data)  # if it writes less, the rest is read again
+        os.fsync(file.fileno())
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the database for writing. Raises `StoreError`, and `sqlite3.Error` for one that is damaged or missing."""
+    write_again(path.with_name(path.name + "-wal"))
+    uri = f"{path.absolute().as_uri()}?mode=rw"  # else SQLite makes an empty one where there is none
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=64)
+    connection.text_factory = lenient
+    try:
+        check(connection, path)
+        for pragma in (
+            "synchronous = FULL",
+            "fullfsync = 1",
+            "wal_autocheckpoint = 0",
+            f"journal_size_limit = {JOURNAL_BYTES}",
+            f"cache_size = -{CACHE_KIB}",
+            "temp_store = MEMORY",
+            "busy_timeout = 1000",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise StoreError(f"{path}: its file system cannot have a journal (WAL); choose another with --data-dir")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def lenient(text: bytes) -> str:
+    """A text that may be damaged: then it does not match its checksum."""
+    return text.decode(errors="replace")
+
+
+def check(connection: sqlite3.Connection, path: Path, remedy: str = FOREIGN) -> None:
+    """Raises `StoreError` for a database of another program or of a newer version, `DatabaseError` if tables are
+    missing or others than they were."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION_ID and (tables or application):
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'commits'").fetchone() or not version:
+            raise StoreError(f"{path} is the database of another program: {remedy}")
+        version = SCHEMA_VERSION  # ours, with a damaged mark
+    if version > SCHEMA_VERSION:
+        raise NewerSchema(
+            f"{path} was written by a newer version of mqttlite (schema {version}; this one knows {SCHEMA_VERSION}): "
+            "run that version, or restore a backup of this one into another folder"
+        )
+    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+    if not found.issuperset((*TABLES.values(), *INDEXES)):
+        error = sqlite3.DatabaseError("tables are missing")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+
+def remove(path: Path) -> None:
+    """Remove a database and its journal, if they are there."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).unlink()
+
+
+def replace(path: Path, finished: Path) -> Path:
+    """Keep a damaged database aside, and put what was salvaged in its place; where it is kept.
+
+    The salvaged database first gets a name of its own: from then on `finish_replacing` completes what was begun, also
+    after the power failed. Before that, the damaged one is where it was.
+    """
+    put_in_place(finished, path.with_name(path.name + SALVAGED))
+    aside = finish_replacing(path)
+    assert aside is not None, "there is a salvaged database"
+    return aside
+
+
+def finish_replacing(path: Path) -> Path | None:
+    """Complete what `replace` began; where the damaged database is kept, or None if nothing was begun."""
+    salvaged = path.with_name(path.name + SALVAGED)
+    try:
+        made_at = datetime.fromtimestamp(salvaged.stat().st_mtime, UTC)  # the same in each attempt
+    except FileNotFoundError:
+        return None
+    aside = _put_aside(path, made_at)
+    salvaged.rename(path)
+    sync(path.parent)
+    return aside
+
+
+def _put_aside(path: Path, at: datetime) -> Path:
+    """Rename a database and its journal, as far as they are there, so that they are kept; its new path."""
+    aside = path.with_name(f"{path.name}.damaged-{at.strftime('%Y%m%dT%H%M%S%f')}")
+    for suffix in ("", "-wal"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    with contextlib.suppress(FileNotFoundError):
+        path.with_name(path.name + "-shm").unlink()
+    sync(path.parent)
+    return aside

@@ -1,0 +1,177 @@
+"""What the writer knows of one session without asking the database: where its queue begins and ends, what was sent.
+
+A mirror is made of the database when a session is first touched, and thrown away when a commit fails. Invariant: after
+a commit it says what the database says.
+"""
+
+import sqlite3
+import zlib
+from bisect import bisect_left
+from typing import Final
+
+import msgspec
+
+from mqttlite.core.changes import Enqueue
+from mqttlite.store.sqlite.records import Damaged
+
+LOWEST: Final = -(1 << 62)
+"""Below all sequences."""
+
+
+class Row:
+    """A row of `queue` that holds messages that were sent."""
+
+    __slots__ = ("chunk", "end", "first")
+
+    def __init__(self, first: int, end: int, chunk: int) -> None:
+        self.first: Final = first
+        self.end: Final = end
+        self.chunk: Final = chunk
+
+
+class SessionMirror:
+    __slots__ = (
+        "_state",
+        "changed",
+        "client_id",
+        "head",
+        "mirrored",
+        "new",
+        "number",
+        "received",
+        "released",
+        "rows",
+        "sent",
+        "stored_end",
+        "tail",
+        "total",
+        "touched",
+    )
+
+    def __init__(self, client_id: str, number: int) -> None:
+        self.client_id: Final = client_id
+        self.number: Final = number
+        self.head = 0
+        """The sequence of the first message that waits."""
+        self.tail = 0
+        """The sequence behind the last."""
+        self.total = 0
+        """What all messages of the session that were ever queued count together."""
+        self.sent: dict[int, int] = {}
+        """By sequence, the packet identifiers of what is sent and not acknowledged, in the order of sending."""
+        self.released: dict[int, None] = {}
+        self.received: dict[int, None] = {}
+        self.rows: list[Row] = []
+        """Those with messages that were sent, as far as `mirrored`."""
+        self.mirrored = LOWEST
+        """The sequence up to which all rows are in `rows`."""
+        self.stored_end = LOWEST
+        """The sequence behind the last row."""
+        self.new: dict[int, Enqueue] = {}
+        """What the commit under way adds, by sequence."""
+        self.changed = False
+        """Whether it changes the state."""
+        self.touched = False
+        self._state = ""
+
+    def enqueue(self, change: Enqueue) -> None:
+        sequence = change.sequence
+        self.new[sequence] = change
+        if change.packet_id:
+            self.sent[sequence] = change.packet_id
+            self.changed = True
+            if sequence >= 0:
+                self.head = self.tail = sequence + 1
+            return
+        if self.head == self.tail:
+            self.head = sequence
+        self.tail = sequence + 1
+
+    def send(self, sequence: int, packet_id: int) -> None:
+        self.sent[sequence] = packet_id
+        self.head = sequence + 1
+        self.changed = True
+
+    def settle(self, sequence: int) -> None:
+        if self.sent.pop(sequence, None) is None:
+            if sequence != self.head or self.head == self.tail:
+                return
+            self.head += 1
+        self.new.pop(sequence, None)
+        self.changed = True
+
+    def state(self) -> tuple[int, int, str, int] | None:
+        """The row of `state`; None where it is as it was."""
+        self.changed = False
+        runs: list[list[int]] = []
+        for sequence, packet_id in self.sent.items():
+            if runs:
+                last = runs[-1]
+                if sequence == last[0] + last[2] and packet_id == last[1] + last[2]:
+                    last[2] += 1
+                    continue
+            runs.append([sequence, packet_id, 1])
+        data = msgspec.json.encode([runs, list(self.released), list(self.received)]).decode()
+        key = f"{self.number} {self.head} {data}"
+        if key == self._state:
+            return None
+        self._state = key
+        return self.number, self.head, data, zlib.crc32(key.encode())
+
+    def load_state(self, head: object, data: object, crc: object) -> None:
+        """What `state` made. Raises `Damaged`."""
+        key = f"{self.number} {head} {data}"
+        if not isinstance(head, int) or not isinstance(data, str) or zlib.crc32(key.encode()) != crc:
+            raise Damaged("the state of a session does not match its checksum")
+        self._state = key
+        self.head = self.tail = head
+        runs, released, received = msgspec.json.decode(data)
+        for sequence, packet_id, count in runs:
+            for at in range(count):
+                self.sent[sequence + at] = packet_id + at
+        self.released = dict.fromkeys(released)
+        self.received = dict.fromkeys(received)
+
+    def load_tail(self, end: int, total: int) -> None:
+        """The last row ends there, with that total."""
+        self.stored_end = end
+        self.total = total
+        self.tail = max(self.tail, end)
+
+    def add_row(self, first: int, end: int, chunk: int) -> None:
+        """The commit under way writes a row."""
+        if first < 0:
+            self.rows.append(Row(first, end, chunk))
+            return
+        if first < self.head and self.mirrored >= self.stored_end:
+            self.rows.append(Row(first, end, chunk))
+            self.mirrored = end
+        self.stored_end = end
+        self.tail = max(self.tail, end)
+
+    def take_settled(self, connection: sqlite3.Connection) -> list[Row]:
+        """Take out the rows of which no message is needed any more."""
+        if self.mirrored < self.head and self.mirrored < self.stored_end:
+            self._mirror(connection)
+        live = sorted(self.sent)
+        settled: list[Row] = []
+        kept: list[Row] = []
+        for row in self.rows:
+            is_live = row.end > self.head
+            if not is_live and live:
+                at = bisect_left(live, row.first)
+                is_live = at < len(live) and live[at] < row.end
+            (kept if is_live else settled).append(row)
+        self.rows = kept
+        return settled
+
+    def _mirror(self, connection: sqlite3.Connection) -> None:
+        found = connection.execute(
+            "SELECT json_group_array(json_array(first, count, chunk)) FROM "
+            "(SELECT first, count, chunk FROM queue WHERE session = ? AND first >= ? AND first < ? ORDER BY first)",
+            (self.number, self.mirrored, self.head),
+        ).fetchone()
+        self.mirrored = self.head
+        for first, count, chunk in msgspec.json.decode(found[0]):
+            self.rows.append(Row(first, first + count, chunk))
+            self.mirrored = max(self.mirrored, first + count)

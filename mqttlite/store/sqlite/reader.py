@@ -1,0 +1,275 @@
+"""Reads what the database holds: all but the queues when a broker starts, and pages of a queue later.
+
+Invariant: a message is given only if its row and its record match their checksums; what does not is told to `on_lost`,
+with a sentence.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from mqttlite.core.changes import (
+    Change,
+    Enqueue,
+    SaveDelayed,
+    SaveReceived,
+    SaveReleased,
+    SaveRetained,
+    SaveSubscription,
+    SaveWill,
+    Stored,
+)
+from mqttlite.core.message import Delivery, Message, StoredOrigin
+from mqttlite.store.sqlite.files import is_damage
+from mqttlite.store.sqlite.mirror import SessionMirror
+from mqttlite.store.sqlite.records import (
+    PREFIX_BYTES,
+    Damaged,
+    decode_delayed,
+    decode_message,
+    decode_session,
+    decode_subscription,
+    decode_will,
+    opened,
+    seed_of,
+    wall_offset,
+)
+from mqttlite.store.sqlite.runs import last_row, row_crc
+
+LOAD_BATCH: Final = 1_000
+"""Changes that `load` gives at a time."""
+
+PAGE_BYTES: Final = 4 * 1_048_576
+"""What a page holds at the most, as the limits of queues count it, and at least one message: some milliseconds."""
+
+_PAGE_SQL: Final = (
+    "SELECT json_group_array(json_array(0 + session, 0 + first, 0 + count, 0 + chunk, 0 + offset, 0 + size, "
+    "0 + shape, 0 + bytes, 0 + total, CAST(extra AS TEXT), 0 + crc, length(CAST(data AS BLOB)))), "
+    "group_concat(hex(data), '') FROM "
+    "(SELECT queue.*, substr(chunks.data, offset + 1, size) AS data FROM queue LEFT JOIN chunks ON chunks.id = chunk "
+    "WHERE session = :session AND first >= ifnull((SELECT max(first) FROM queue WHERE session = :session "
+    "AND first <= :first), :first) AND first < :end AND total - bytes <= :bytes + ifnull((SELECT total - bytes "
+    "FROM queue WHERE session = :session AND first + count > :first ORDER BY first LIMIT 1), 0) ORDER BY first)"
+)
+"""One row for a whole page: each row that is fetched costs Python's lock once. A damaged row may have a blob where a
+number was, which JSON cannot say: the sums make a number of it, and the checksum does not match."""
+
+Page = list[Delivery | None]
+
+
+class Reader:
+    """`on_lost` gets a sentence for each thing that cannot be read."""
+
+    def __init__(self, connection: sqlite3.Connection, on_lost: Callable[[str], None]) -> None:
+        self._connection: Final = connection
+        self._on_lost: Final = on_lost
+
+    # ------------------------------------------------------------------ pages
+
+    def page(self, client_id: str, first: int, count: int) -> Page:
+        """The messages of a session from a sequence on: up to `count`, fewer where they are long; None: it is lost."""
+        found = self._connection.execute("SELECT id FROM sessions WHERE client_id = ?", (client_id,)).fetchone()
+        if found is None:
+            return [None] * count
+        return self._messages(found[0], first, count, wall_offset(), {})
+
+    def _messages(
+        self, session: int, first: int, count: int, offset: float, known: dict[tuple[int, int], Message]
+    ) -> Page:
+        end = first + count
+        values = {"session": session, "first": first, "end": end, "bytes": PAGE_BYTES}
+        rows_json, data_hex = self._connection.execute(_PAGE_SQL, values).fetchone()
+        page: Page = []
+        data = bytes.fromhex(data_hex or "")
+        at = 0
+        last = first - 1
+        for row in msgspec.json.decode(rows_json):
+            last = row[1] if isinstance(row[1], int) else last
+            length = row[11] or 0
+            row_first, row_end = row[1], row[1] + row[2]
+            if row_crc(tuple(row[:9]), row[9]) != row[10] or row_end <= first + len(page):
+                at += length
+                continue
+            page += [None] * (row_first - first - len(page))  # a gap: rows that are lost
+            self._read_run(page, row, first, end, data[at : at + length], offset, known)
+            at += length
+            if len(page) >= count:
+                return page[:count]
+        following = self._connection.execute(
+            "SELECT min(first) FROM queue WHERE session = ? AND first > ? AND typeof(first) = 'integer'",
+            (session, last),
+        ).fetchone()[0]
+        if following is None or following >= end:
+            page += [None] * (count - len(page))
+        elif not page:  # all that was read is lost: at least one, for the next page is to be another
+            page = [None] * max(1, following - first)
+        return page
+
+    def _read_run(
+        self,
+        page: Page,
+        row: list[Any],
+        first: int,
+        end: int,
+        data: bytes,
+        offset: float,
+        known: dict[tuple[int, int], Message],
+    ) -> None:
+        """Add the messages of a row that are wanted."""
+        shape: int = row[6]
+        numbers, _, name = str(row[9]).partition(" ")
+        identifiers = tuple(map(int, numbers.split(","))) if numbers else ()
+        origin = StoredOrigin(bytes.fromhex(name)) if name else None
+        at = 0
+        for sequence in range(row[1], min(row[1] + row[2], end)):
+            if at + PREFIX_BYTES > len(data):
+                page.append(None)
+                continue
+            start, at = at, at + PREFIX_BYTES + int.from_bytes(data[at + 4 : at + 8], "little")
+            if sequence < first + len(page):
+                continue
+            try:
+                key = row[3], row[4] + start
+                message = known.get(key) or decode_message(opened(data, start, seed_of(*key)), offset)
+            except Damaged:
+                page.append(None)
+                continue
+            known[key] = message
+            page.append(Delivery(message, shape & 3, shape & 4 != 0, identifiers, origin))
+
+    # ------------------------------------------------------------------ everything else
+
+    def load(self) -> Iterator[list[Change]]:
+        """What `Store.load` gives."""
+        offset = wall_offset()
+        batch: list[Change] = []
+        for change in self._everything(offset):
+            batch.append(change)
+            if len(batch) >= LOAD_BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def _everything(self, offset: float) -> Iterator[Change]:
+        connection = self._connection
+        for topic, data in connection.execute("SELECT topic, data FROM retained ORDER BY topic"):
+            try:
+                message = decode_message(opened(data), offset)
+                if message.topic != topic:
+                    raise Damaged("it has another topic")
+                yield SaveRetained(message)
+            except Damaged as error:
+                self._on_lost(f"a retained message of {topic!r}: {error}")
+        for number, data in connection.execute("SELECT number, data FROM delayed ORDER BY number"):
+            try:
+                message, due_at, client_id = decode_delayed(data, number, offset)
+                yield SaveDelayed(number, message, due_at - offset, client_id)
+            except Damaged as error:
+                self._on_lost(f"a delayed message: {error}")
+        wills = _BySession(connection.execute("SELECT session, data FROM wills ORDER BY session"))
+        subscriptions = _BySession(
+            connection.execute(
+                "SELECT session, data FROM subscriptions WHERE typeof(session) = 'integer' "
+                "ORDER BY session, topic_filter"
+            )
+        )
+        states = _BySession(connection.execute("SELECT session, head, data, crc FROM state ORDER BY session"))
+        known: dict[tuple[int, int], Message] = {}
+        for number, client_id, data in connection.execute("SELECT id, client_id, data FROM sessions ORDER BY id"):
+            try:
+                saved = decode_session(data, number, offset)
+                if saved.client_id != client_id:
+                    raise Damaged("it has another client identifier")
+            except Damaged as error:
+                self._on_lost(f"the session of {client_id!r}, with all that is in it: {error}")
+                continue
+            yield saved
+            for _, data in wills.take(number):
+                try:
+                    will, due_at = decode_will(data, number)
+                    yield SaveWill(client_id, will, due_at - offset)
+                except Damaged as error:
+                    self._on_lost(f"the will of {client_id!r}: {error}")
+            for _, subscription in subscriptions.take(number):
+                try:
+                    decoded = decode_subscription(subscription)
+                    if decoded.client_id != client_id:
+                        raise Damaged("it has another client identifier")
+                    yield SaveSubscription(client_id, decoded)
+                except Damaged as error:
+                    self._on_lost(f"a subscription of {client_id!r}: {error}")
+            yield from self._session(client_id, number, states.take(number), offset, known)
+
+    def _session(
+        self,
+        client_id: str,
+        number: int,
+        states: list[tuple[Any, ...]],
+        offset: float,
+        known: dict[tuple[int, int], Message],
+    ) -> Iterator[Change]:
+        """What of a session's messages is sent, waits, or is otherwise in flight."""
+        mirror = SessionMirror(client_id, number)
+        for state in states:
+            try:
+                mirror.load_state(*state[1:])
+            except Damaged as error:
+                self._on_lost(f"what {client_id!r} had acknowledged: {error}; it gets again what is there")
+        for sequence, packet_id in mirror.sent.items():
+            delivery = None
+            try:
+                (delivery,) = self._messages(number, sequence, 1, offset, known)
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+            if delivery is None:
+                self._on_lost(f"a message that was sent to {client_id!r} and not acknowledged")
+            else:
+                yield Enqueue(client_id, sequence, delivery, packet_id)
+        last = last_row(self._connection, number)
+        if last is not None:
+            mirror.load_tail(*last)
+        yield from self._waiting(mirror)
+        for packet_id in mirror.released:
+            yield SaveReleased(client_id, 0, packet_id)
+        for packet_id in mirror.received:
+            yield SaveReceived(client_id, packet_id)
+
+    def _waiting(self, mirror: SessionMirror) -> Iterator[Change]:
+        first = mirror.head
+        size = 0
+        if mirror.tail > first:
+            found = self._connection.execute(
+                "SELECT first, count, bytes, total FROM queue WHERE session = ? AND first + count > ? "
+                "AND typeof(first) = 'integer' ORDER BY first LIMIT 1",
+                (mirror.number, first),
+            ).fetchone()
+            if found is not None:
+                first = max(first, found[0])
+                try:  # the first row may be sent in part: what is left of it counts by its share
+                    gone = found[2] * (first - found[0]) // found[1]
+                    size = max(0, mirror.total - found[3] + found[2] - gone)
+                except (TypeError, ZeroDivisionError):  # it is damaged
+                    size = 0
+        if mirror.tail > first or first > 0:
+            yield Stored(mirror.client_id, first, max(0, mirror.tail - first), size)
+
+
+class _BySession:
+    """Rows in the order of their sessions, of which each session takes its own."""
+
+    def __init__(self, rows: Iterator[tuple[Any, ...]]) -> None:
+        self._rows = rows
+        self._next = next(rows, None)
+
+    def take(self, session: int) -> list[tuple[Any, ...]]:
+        """The rows of a session. Those of sessions before it belong to nobody."""
+        taken = []
+        while self._next is not None and self._next[0] <= session:
+            if self._next[0] == session:
+                taken.append(self._next)
+            self._next = next(self._rows, None)
+        return taken

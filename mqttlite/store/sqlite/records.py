@@ -1,0 +1,185 @@
+"""How messages, wills, subscriptions and sessions are written as bytes, each with a checksum of its own.
+
+SQLite has no checksums: a flipped bit in a payload would go unnoticed. So each record holds the CRC-32 of what follows
+it, and a record that does not match is lost, never delivered. Times are written as seconds of the wall clock (Unix
+time). Invariant: what `decode_…` gives is what `encode_…` was given, or it raises `Damaged`.
+"""
+
+import struct
+import time
+import zlib
+from typing import Final
+
+from mqttlite.core.changes import SaveSession
+from mqttlite.core.message import Message, RawProperties
+from mqttlite.core.subscription import Subscription
+from mqttlite.wire.constants import PUBLISH
+from mqttlite.wire.packets import Will
+from mqttlite.wire.plain import NO_EXPIRY
+from mqttlite.wire.primitives import Cursor
+from mqttlite.wire.properties import NONE, WILL, decode_properties, encode_properties
+
+_PREFIX: Final = struct.Struct("<II")  # the checksum, and the length of what follows
+_MESSAGE: Final = struct.Struct("<BHI")  # flags, the lengths of topic and properties
+_EXPIRY: Final = struct.Struct("<dI")  # when it expires, and the interval that it came with
+_WILL: Final = struct.Struct("<BHIqd")  # …, the number of its session, and when it is due
+_DELAYED: Final = struct.Struct("<qdH")  # its number, when it is due, the length of its publisher's name
+_SUBSCRIPTION: Final = struct.Struct("<BI")
+_SESSION: Final = struct.Struct("<IdB")
+
+_QOS: Final = 3
+_RETAIN: Final = 4
+_NO_LOCAL: Final = 8
+_AS_PUBLISHED: Final = 16
+_EXPIRES: Final = 32
+_ANONYMOUS: Final = 64
+
+PREFIX_BYTES: Final = _PREFIX.size
+
+
+class Damaged(Exception):
+    """Bytes on disk are not those that were written."""
+
+
+def wall_offset() -> float:
+    """What the wall clock is ahead of the broker's seconds."""
+    return time.time() - time.monotonic()
+
+
+def sealed(body: bytes) -> bytes:
+    """A body behind its checksum and length."""
+    return _PREFIX.pack(zlib.crc32(body), len(body)) + body
+
+
+def opened(data: object, at: int = 0, seed: int = 0) -> bytes:
+    """The body of the record at that place. Raises `Damaged`."""
+    if not isinstance(data, bytes):
+        raise Damaged("a record is of another type")
+    start = at + PREFIX_BYTES
+    if start > len(data):
+        raise Damaged("a record is cut off")
+    checksum, length = _PREFIX.unpack_from(data, at)
+    body = data[start : start + length]
+    if not body or len(body) != length or zlib.crc32(body, seed) != checksum:  # the checksum of nothing is zero
+        raise Damaged("a record does not match its checksum")
+    return body
+
+
+def seed_of(chunk: int, offset: int) -> int:
+    """What the checksum of a record in a chunk begins with, so that it matches nowhere else."""
+    return (chunk * 0x9E37_79B1 + offset) & 0xFFFF_FFFF
+
+
+def encode_message(message: Message, offset: float, seed: int = 0) -> bytes:
+    """A message; `offset` is that of the wall clock."""
+    raw = message.raw
+    properties = raw.data if raw is not None else encode_properties(message.properties, PUBLISH)
+    topic = message.topic
+    flags = message.qos | _RETAIN if message.retain else message.qos
+    expiry = b""
+    if message.expires_at:
+        flags |= _EXPIRES
+        expiry = _EXPIRY.pack(message.expires_at + offset, message.expiry_s())
+    body = b"".join((_MESSAGE.pack(flags, len(topic), len(properties)), expiry, topic, properties, message.payload))
+    return _PREFIX.pack(zlib.crc32(body, seed), len(body)) + body
+
+
+def decode_message(body: bytes, offset: float) -> Message:
+    """The message of an opened record."""
+    flags, topic_bytes, properties_bytes = _MESSAGE.unpack_from(body)
+    at = _MESSAGE.size
+    expires_at, expiry_s = 0.0, NO_EXPIRY
+    if flags & _EXPIRES:
+        expires_at, expiry_s = _EXPIRY.unpack_from(body, at)
+        expires_at -= offset
+        at += _EXPIRY.size
+    topic = body[at : at + topic_bytes]
+    at += topic_bytes
+    properties = body[at : at + properties_bytes]
+    raw = None if properties == b"\0" else RawProperties(properties, expiry_s)
+    payload = body[at + properties_bytes :]
+    return Message(topic, payload, flags & _QOS, flags & _RETAIN != 0, NONE, expires_at, raw)
+
+
+def encode_will(will: Will, number: int, due_at: float) -> bytes:
+    """The will of the session with that number, due at that time of the wall clock."""
+    topic, properties = will.topic, encode_properties(will.properties, WILL)
+    flags = will.qos | (_RETAIN if will.retain else 0)
+    head = _WILL.pack(flags, len(topic), len(properties), number, due_at)
+    return sealed(head + topic + properties + will.payload)
+
+
+def decode_will(data: object, number: int) -> tuple[Will, float]:
+    """The will of a session, and when it is due. Raises `Damaged`, also for the will of another."""
+    body = opened(data)
+    flags, topic_bytes, properties_bytes, own, due_at = _WILL.unpack_from(body)
+    if own != number:
+        raise Damaged("it is the will of another")
+    at = _WILL.size + topic_bytes
+    properties = decode_properties(Cursor(body[at : at + properties_bytes]), WILL)
+    payload = body[at + properties_bytes :]
+    return Will(body[_WILL.size : at], payload, flags & _QOS, flags & _RETAIN != 0, properties), due_at
+
+
+def encode_delayed(number: int, message: Message, due_at: float, client_id: str, offset: float) -> bytes:
+    """A delayed message behind its number, when it is due by the wall clock, and its publisher."""
+    name = client_id.encode()
+    return sealed(_DELAYED.pack(number, due_at, len(name)) + name + encode_message(message, offset))
+
+
+def decode_delayed(data: object, number: int, offset: float) -> tuple[Message, float, str]:
+    """A message, when it is due by the wall clock, and its publisher. Raises `Damaged`, also for another's number."""
+    body = opened(data)
+    own, due_at, name_bytes = _DELAYED.unpack_from(body)
+    if own != number:
+        raise Damaged("a delayed message has the number of another")
+    end = _DELAYED.size + name_bytes
+    return decode_message(opened(body, end), offset), due_at, body[_DELAYED.size : end].decode()
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """A subscription, with its client."""
+    flags = subscription.qos
+    if subscription.no_local:
+        flags |= _NO_LOCAL
+    if subscription.retain_as_published:
+        flags |= _AS_PUBLISHED
+    names = subscription.topic_filter + b"\0" + subscription.client_id.encode()
+    return sealed(_SUBSCRIPTION.pack(flags, subscription.identifier) + names)
+
+
+def decode_subscription(data: object) -> Subscription:
+    """Raises `Damaged`."""
+    body = opened(data)
+    flags, identifier = _SUBSCRIPTION.unpack_from(body)
+    topic_filter, _, client_id = body[_SUBSCRIPTION.size :].partition(b"\0")
+    return Subscription(
+        client_id.decode(),
+        topic_filter,
+        flags & _QOS,
+        flags & _NO_LOCAL != 0,
+        flags & _AS_PUBLISHED != 0,
+        identifier,
+    )
+
+
+def encode_session(saved: SaveSession, number: int, offset: float) -> bytes:
+    """A session, with the number that it has in the store; its expiry by the wall clock, 0.0 for none."""
+    expires_at = saved.expires_at + offset if saved.expires_at else 0.0
+    flags = saved.version | (_ANONYMOUS if saved.username is None else 0)
+    names = f"{number}\0{saved.client_id}\0{saved.username or ''}".encode()
+    return sealed(_SESSION.pack(saved.expiry_interval, expires_at, flags) + names)
+
+
+def decode_session(data: object, number: int, offset: float) -> SaveSession:
+    """Raises `Damaged`, also for a record of another session."""
+    body = opened(data)
+    expiry_interval, expires_at, flags = _SESSION.unpack_from(body)
+    own, client_id, username = body[_SESSION.size :].decode().split("\0")
+    if int(own) != number:
+        raise Damaged("a session has the number of another")
+    version = flags & ~_ANONYMOUS
+    name = None if flags & _ANONYMOUS else username
+    # A session that was due long ago is due at a time before the broker's first second: it must not become 0.0.
+    due = min(-1e-9, expires_at - offset) if expires_at and expires_at <= offset else expires_at - offset
+    return SaveSession(client_id, expiry_interval, due if expires_at else 0.0, name, version)

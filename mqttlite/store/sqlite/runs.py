@@ -1,0 +1,171 @@
+"""Puts the messages of a commit into chunks, and makes the rows of `queue` that say who gets which of them.
+
+What several sessions get is in a chunk for all; what one session gets that reads is in another, for such messages go
+soon; and what waits for one session is in a chunk of its own: who is away for months keeps nothing of others on disk.
+Invariant: the messages of a row follow one another in its session and in its chunk.
+"""
+
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Final, final
+
+from mqttlite.core.memory import ENTRY_BYTES
+from mqttlite.core.message import Delivery, Message
+from mqttlite.store.sqlite.mirror import SessionMirror
+from mqttlite.store.sqlite.records import encode_message, seed_of
+
+CHUNK_BYTES: Final = 1_048_576
+"""A chunk that is longer is followed by another: whoever reads a message reads its chunk from there on."""
+
+_ROW: Final = struct.Struct("<9q")
+
+
+def row_crc(numbers: tuple[object, ...], extra: object) -> int:
+    """The checksum of a row of `queue`: session, first, count, chunk, offset, size, shape, bytes, total; extra. -1 for
+    what no row has."""
+    if not isinstance(extra, str):  # a damaged row may have anything in its columns
+        return -1
+    try:
+        return zlib.crc32(extra.encode(), zlib.crc32(_ROW.pack(*numbers)))
+    except struct.error:
+        return -1
+
+
+def last_row(connection: sqlite3.Connection, session: int) -> tuple[int, int] | None:
+    """The sequence behind the last row of a session that is whole, and its `total`."""
+    for row in connection.execute(
+        "SELECT session, first, count, chunk, offset, size, shape, bytes, total, extra, crc FROM queue "
+        "WHERE session = ? ORDER BY first DESC",
+        (session,),
+    ):
+        if row_crc(row[:9], row[9]) == row[10]:
+            return row[1] + row[2], row[8]
+    return None
+
+
+@final
+class Chunk:
+    """Records that are written one behind the other; number 0 is none yet."""
+
+    __slots__ = ("number", "records", "size")
+
+    def __init__(self, number: int) -> None:
+        self.number: Final = number
+        self.records: Final[list[bytes]] = []
+        self.size: int = 0
+
+
+_NO_CHUNK: Final = Chunk(0)
+
+
+@final
+class Runs:
+    """The chunks and rows of one commit; `offset` is that of the wall clock."""
+
+    __slots__ = ("_offset", "_passing", "_shared", "chunks", "next_chunk", "rows")
+
+    def __init__(self, next_chunk: int, offset: float) -> None:
+        self._offset: Final = offset
+        self._passing = _NO_CHUNK
+        self._shared = _NO_CHUNK
+        self.next_chunk: int = next_chunk
+        self.chunks: Final[list[Chunk]] = []
+        self.rows: Final[list[tuple[object, ...]]] = []
+
+    def add(self, mirrors: Iterable[SessionMirror]) -> None:
+        """Add what is new of these sessions."""
+        with_new = [mirror for mirror in mirrors if mirror.new]
+        holders: dict[int, int] = {}
+        if len(with_new) > 1:
+            for mirror in with_new:
+                for change in mirror.new.values():
+                    key = id(change.delivery.message)
+                    holders[key] = holders.get(key, 0) + 1
+        places: dict[int, tuple[Chunk, int, int]] = {}
+        for mirror in with_new:
+            self._add_session(mirror, holders, places)
+
+    def _add_session(
+        self, mirror: SessionMirror, holders: dict[int, int], places: dict[int, tuple[Chunk, int, int]]
+    ) -> None:
+        own = _NO_CHUNK
+        in_chunk = _NO_CHUNK
+        first = following = start = end = size = 0
+        like: Delivery | None = None
+        for sequence, change in mirror.new.items():
+            delivery = change.delivery
+            message = delivery.message
+            if holders and holders[id(message)] > 1:
+                place = places.get(id(message))
+                if place is None:
+                    chunk = self._shared = self._with_room(self._shared)
+                    place = places[id(message)] = self._put(chunk, message)
+                chunk, at, record_bytes = place
+            else:
+                if change.packet_id:
+                    chunk = self._passing = self._with_room(self._passing)
+                else:
+                    chunk = own = self._with_room(own)
+                chunk, at, record_bytes = self._put(chunk, message)
+            if (
+                like is None
+                or chunk is not in_chunk
+                or at != end
+                or sequence != following
+                or not _alike(delivery, like)
+            ):
+                if like is not None:
+                    self._add_row(mirror, first, following, in_chunk, start, end, like, size)
+                in_chunk, first, start, like, size = chunk, sequence, at, delivery, 0
+            following = sequence + 1
+            end = at + record_bytes
+            size += ENTRY_BYTES + message.memory_bytes
+        if like is not None:
+            self._add_row(mirror, first, following, in_chunk, start, end, like, size)
+
+    def _add_row(
+        self,
+        mirror: SessionMirror,
+        first: int,
+        following: int,
+        chunk: Chunk,
+        start: int,
+        end: int,
+        like: Delivery,
+        size: int,
+    ) -> None:
+        mirror.total += size
+        extra = ",".join([str(identifier) for identifier in like.identifiers])
+        if like.origin is not None:
+            extra += f" {like.origin.name.hex()}"
+        shape = like.qos | 4 if like.retain else like.qos
+        numbers = (mirror.number, first, following - first, chunk.number, start, end - start, shape)
+        crc = row_crc((*numbers, size, mirror.total), extra)
+        self.rows.append((*numbers, extra, size, mirror.total, crc))
+        mirror.add_row(first, following, chunk.number)
+
+    def _with_room(self, chunk: Chunk) -> Chunk:
+        if chunk.number and chunk.size < CHUNK_BYTES:
+            return chunk
+        chunk = Chunk(self.next_chunk)
+        self.next_chunk += 1
+        self.chunks.append(chunk)
+        return chunk
+
+    def _put(self, chunk: Chunk, message: Message) -> tuple[Chunk, int, int]:
+        at = chunk.size
+        record = encode_message(message, self._offset, seed_of(chunk.number, at))
+        chunk.records.append(record)
+        chunk.size = at + len(record)
+        return chunk, at, len(record)
+
+
+def _alike(delivery: Delivery, other: Delivery) -> bool:
+    return (
+        delivery.qos == other.qos
+        and delivery.retain == other.retain
+        and delivery.identifiers == other.identifiers
+        and delivery.origin is other.origin
+    )

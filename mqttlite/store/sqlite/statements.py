@@ -1,0 +1,70 @@
+"""Runs one statement for many rows: SQLite lets go of Python's lock once, not once for each row.
+
+The numbers and texts of all rows are one JSON text, their blobs one blob, of which the JSON says offsets and lengths.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+NUMBER: Final = "n"
+BLOB: Final = "b"
+
+
+class Inserter:
+    """Inserts rows into one table, in the place of those that have their keys."""
+
+    def __init__(self, table: str, columns: str) -> None:
+        values = []
+        at = 0
+        for column in columns:
+            if column == BLOB:
+                values.append(f"substr(?1, json_extract(value, '$[{at}]'), json_extract(value, '$[{at + 1}]'))")
+                at += 2
+            else:
+                values.append(f"json_extract(value, '$[{at}]')")
+                at += 1
+        self._columns: Final = columns
+        self._one: Final = f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(columns))})"
+        self._sql: Final = f"INSERT OR REPLACE INTO {table} SELECT {', '.join(values)} FROM json_each(?2)"
+
+    def run(self, connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> None:
+        """Insert the rows. Blobs are bytes, the other columns numbers or texts."""
+        if len(rows) == 1:
+            connection.execute(self._one, rows[0])
+            return
+        blobs: list[bytes] = []
+        at = 1
+        entries: Sequence[Sequence[object]] = rows
+        if BLOB in self._columns:
+            entries = []
+            for row in rows:
+                entry: list[object] = []
+                for value in row:
+                    if isinstance(value, bytes):
+                        entry += (at, len(value))
+                        blobs.append(value)
+                        at += len(value)
+                    else:
+                        entry.append(value)
+                entries.append(entry)
+        connection.execute(self._sql, (b"".join(blobs), msgspec.json.encode(entries).decode()))
+
+
+def delete(connection: sqlite3.Connection, table: str, key: str, values: Sequence[int]) -> None:
+    """Delete the rows of a table whose key is one of these numbers."""
+    if values:
+        sql = f"DELETE FROM {table} WHERE {key} IN (SELECT value FROM json_each(?))"
+        connection.execute(sql, (msgspec.json.encode(values).decode(),))
+
+
+def delete_pairs(connection: sqlite3.Connection, rows: Sequence[tuple[int, int]]) -> None:
+    """Delete the rows of `queue` with these sessions and first sequences."""
+    if rows:
+        connection.execute(
+            "DELETE FROM queue WHERE (session, first) IN "
+            "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))",
+            (msgspec.json.encode(rows).decode(),),
+        )

@@ -1,0 +1,231 @@
+"""`SqliteStore`: what outlives the process is in one SQLite database, and true there before anybody is told.
+
+All of the database's work is done on one thread, by one connection: commits in their order, pages of queues between
+them, checkpoints and what ended sessions left when nothing else is to do. Invariant: after an error the connection is
+given up, and the next attempt begins with what the disk has; a commit that turns out to be there is not made again.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from mqttlite.core.changes import Change
+from mqttlite.store.sqlite import files
+from mqttlite.store.sqlite.reader import Page, Reader
+from mqttlite.store.sqlite.salvage import salvage
+from mqttlite.store.sqlite.schema import TABLES
+from mqttlite.store.sqlite.worker import Worker
+from mqttlite.store.sqlite.writer import Writer
+
+IDLE_CHECKPOINT_BYTES: Final = 1_048_576
+"""What is written before a checkpoint is made when nothing else is to do."""
+
+CHECKPOINT_BYTES: Final = 8 * 1_048_576
+"""What is written before one is made whatever waits: it takes some ten milliseconds then."""
+
+CLOSE_S: Final = 10.0
+"""How long the end of a store waits for a disk that hangs. Nobody has an acknowledgement for what is lost then."""
+
+CHECKED_BYTES: Final = 256 * 1_048_576
+"""A database up to this size is looked at as a whole before it is loaded, which takes half a second."""
+
+LOST_LOGGED: Final = 20
+"""Things that were lost to name in the log one by one; the others are counted."""
+
+_log = logging.getLogger("mqttlite.store")
+
+
+class SqliteStore:
+    """A `Store` in a data directory. Raises `StoreError` for a directory that cannot be used or is in use.
+
+    Made, loaded and closed outside of its thread; between that only `commit` and `page` are called.
+    """
+
+    pages: Final = True
+
+    def __init__(self, directory: Path) -> None:
+        files.make_directory(directory)
+        self._path: Final = directory / files.DATABASE
+        self._lock: Final = files.Lock(directory)
+        self._connection: sqlite3.Connection | None = None
+        self._writer: Writer
+        self._reader: Reader
+        self._attempt = -1
+        """The number of a commit of which it is not known whether it succeeded; -1 if there is none."""
+        self._lost = 0
+        self._is_suspect = False
+        """Whether damage was found that opening the database may not find again."""
+        try:
+            files.finish_replacing(self._path)
+            if not self._path.exists():
+                files.create(self._path)
+            self._open()
+        except BaseException as error:
+            self._give_up()
+            self._lock.release()
+            if isinstance(error, sqlite3.Error):
+                raise files.StoreError(f"{self._path} cannot be opened: {error}") from None
+            raise
+        self._worker: Final = Worker("mqttlite-store", self._after, self._idle)
+
+    def commit(self, changes: list[Change]) -> "asyncio.Future[None]":
+        """Make the changes durable, all or none. The future raises `OSError` for a disk that fails."""
+        return self._worker.submit(lambda: self._commit(changes))
+
+    def page(self, client_id: str, first: int, count: int) -> "asyncio.Future[Page]":
+        """Up to `count` messages that wait for a session, from a sequence on; None for each that is lost."""
+        return self._worker.submit(lambda: self._page(client_id, first, count))
+
+    def load(self) -> Iterator[list[Change]]:
+        """What is kept, but for what waits in queues. What cannot be read is lost, and in the log.
+
+        All of the database is looked at first: damage that is found later may have spread.
+        """
+        self._check()
+        self._lost = 0
+        yield from self._reader.load()
+        if self._lost:
+            _log.error("%s: %d things could not be read and are lost", self._path, self._lost)
+
+    def close(self) -> None:
+        """End the thread and let go of the directory."""
+        if not self._worker.close(CLOSE_S):
+            _log.error("%s: the disk does not answer, and is waited for no longer", self._path)
+            return
+        self._give_up()
+        self._lock.release()
+
+    # ------------------------------------------------------------------ on the thread
+
+    def _commit(self, changes: list[Change]) -> None:
+        try:
+            if self._connection is None:
+                self._open()
+            if self._attempt == self._writer.commits:
+                self._attempt = -1
+                return  # it raised, and is there
+            self._attempt = self._writer.commits + 1
+            try:
+                self._writer.commit(changes)
+            except sqlite3.DatabaseError as error:
+                if not files.is_damage(error):
+                    raise
+                self._rebuild(str(error))
+                self._attempt = self._writer.commits + 1
+                self._writer.commit(changes)
+            self._attempt = -1
+        except BaseException as error:
+            self._give_up()
+            raise _explained(error) from None
+
+    def _page(self, client_id: str, first: int, count: int) -> Page:
+        try:
+            if self._connection is None:
+                self._open()
+            try:
+                return self._reader.page(client_id, first, count)
+            except sqlite3.DatabaseError as error:
+                if not files.is_damage(error):
+                    raise
+                self._rebuild(str(error))
+                return self._reader.page(client_id, first, count)
+        except BaseException as error:
+            self._give_up()
+            raise _explained(error) from None
+
+    def _after(self) -> None:
+        """Do what may wait no longer: a long journal is taken into the database, an ended session deleted."""
+        if self._connection is not None:
+            self._tidy(CHECKPOINT_BYTES)
+
+    def _idle(self) -> bool:
+        """Do what can wait; whether there is more of it."""
+        if self._connection is None:
+            return False
+        self._tidy(IDLE_CHECKPOINT_BYTES)
+        return self._connection is not None and self._writer.has_ended
+
+    def _tidy(self, least: int) -> None:
+        try:
+            if self._writer.has_ended:
+                self._writer.sweep()
+            self._checkpoint(least)
+        except Exception as error:  # the thread must not end: what failed is tried again later
+            _log.error("%s: it could not be tidied: %s", self._path, error)
+            self._give_up()
+            self._is_suspect = files.is_damage(error)
+
+    def _checkpoint(self, least: int) -> None:
+        if self._writer.written_bytes >= least and self._connection is not None:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._writer.written_bytes = 0
+
+    # ------------------------------------------------------------------ open and give up
+
+    def _open(self) -> None:
+        """Open the database, or what can be read of it. Everything in its journal is written anew: after an error the
+        system may say of pages that they are on disk which are not."""
+        files.finish_replacing(self._path)
+        try:
+            if self._is_suspect:
+                self._rebuild("it could not be tidied")
+                return
+            self._use(files.connect(self._path))
+        except sqlite3.DatabaseError as error:
+            if not files.is_damage(error):
+                raise
+            self._rebuild(str(error))
+
+    def _check(self) -> None:
+        """Rebuild a database of which not all pages are in their place.
+
+        Of a large one the chunks, which are most of it, are not looked at: damage there is found when they are read.
+        """
+        connection = self._connection
+        assert connection is not None, "it was opened and not used yet"
+        found = "ok"
+        is_large = self._path.stat().st_size > CHECKED_BYTES
+        try:
+            for table in [f"({table})" for table in TABLES if table != "chunks"] if is_large else [""]:
+                if found == "ok":
+                    (found,) = connection.execute(f"PRAGMA integrity_check{table}").fetchone()
+        except sqlite3.DatabaseError as error:
+            if not files.is_damage(error):
+                raise
+            found = str(error)
+        if found != "ok":
+            self._rebuild(found)
+
+    def _use(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._is_suspect = False
+        self._writer = Writer(connection)
+        self._reader = Reader(connection, self._on_lost)
+
+    def _rebuild(self, reason: str) -> None:
+        """Make a new database of what can be read of a damaged one, which is kept."""
+        self._give_up()
+        _log.error("%s is damaged: %s", self._path, reason)
+        for sentence in salvage(self._path):
+            _log.error("%s", sentence)
+        self._use(files.connect(self._path))
+
+    def _give_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _on_lost(self, what: str) -> None:
+        self._lost += 1
+        if self._lost <= LOST_LOGGED:
+            _log.error("%s: lost: %s", self._path, what)
+
+
+def _explained(error: BaseException) -> BaseException:
+    """An error of SQLite as an `OSError`, which says what the disk has."""
+    if isinstance(error, sqlite3.Error):
+        return OSError(f"the database cannot be written: {error}")
+    return error

@@ -1,0 +1,330 @@
+"""Makes one transaction of a list of changes. Runs on the store's thread.
+
+The changes are first applied to the mirrors of their sessions, which costs no SQL; then each table gets one statement
+for all rows. Invariant: after a failure `forget` is called, and the mirrors are made anew of the database.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable
+from typing import Final, assert_never
+
+import msgspec
+
+from mqttlite.core.changes import (
+    Change,
+    EndSession,
+    Enqueue,
+    RemoveDelayed,
+    RemoveReceived,
+    RemoveReleased,
+    RemoveRetained,
+    RemoveSubscription,
+    RemoveWill,
+    SaveDelayed,
+    SaveReceived,
+    SaveReleased,
+    SaveRetained,
+    SaveSession,
+    SaveSubscription,
+    SaveWill,
+    Sent,
+    Settled,
+    Stored,
+)
+from mqttlite.store.sqlite.mirror import SessionMirror
+from mqttlite.store.sqlite.records import (
+    Damaged,
+    encode_delayed,
+    encode_message,
+    encode_session,
+    encode_subscription,
+    encode_will,
+    wall_offset,
+)
+from mqttlite.store.sqlite.runs import Runs, last_row
+from mqttlite.store.sqlite.statements import BLOB, NUMBER, Inserter, delete, delete_pairs
+
+SWEEP_ROWS: Final = 200
+"""Rows of ended sessions that one pass deletes: some milliseconds, however much such a session had."""
+
+_SESSIONS: Final = Inserter("sessions", NUMBER + NUMBER + BLOB)
+_SUBSCRIPTIONS: Final = Inserter("subscriptions", NUMBER + BLOB + BLOB)
+_WILLS: Final = Inserter("wills", NUMBER + NUMBER + BLOB)
+_STATE: Final = Inserter("state", NUMBER * 4)
+_CHUNKS: Final = Inserter("chunks", NUMBER + BLOB)
+_QUEUE: Final = Inserter("queue", NUMBER * 11)
+_RETAINED: Final = Inserter("retained", BLOB + BLOB)
+_DELAYED: Final = Inserter("delayed", NUMBER + NUMBER + BLOB)
+_ENDED: Final = Inserter("ended", NUMBER)
+
+
+class Writer:
+    """One for each opening of the database; `connection` is in autocommit mode."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection: Final = connection
+        self._mirrors: dict[str, SessionMirror] = {}
+        """Bounded by the sessions that there are: `limits.max_sessions`."""
+        self._next_chunk, self._next_session, self.commits = connection.execute(
+            "SELECT ifnull((SELECT max(id) FROM chunks), 0) + 1, "
+            "max(ifnull((SELECT max(id) FROM sessions), 0), ifnull((SELECT max(session) FROM ended), 0)) + 1, "
+            "(SELECT number FROM commits)"
+        ).fetchone()
+        self.has_ended = connection.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
+        """Whether sessions have ended whose messages are still there."""
+        self.written_bytes = 0
+        """About how much was written since the last checkpoint."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._touched: list[SessionMirror] = []
+        self._saved: dict[int, tuple[object, ...]] = {}
+        self._gone: list[int] = []
+        self._subscriptions: dict[tuple[int, bytes], tuple[object, ...] | None] = {}
+        self._wills: dict[int, tuple[object, ...] | None] = {}
+        self._delayed: dict[int, tuple[object, ...] | None] = {}
+        self._retained: dict[bytes, tuple[bytes, bytes] | None] = {}
+        self._offset = wall_offset()
+
+    def commit(self, changes: Iterable[Change]) -> None:
+        """Make the changes durable, all or none. Raises `sqlite3.Error`; the writer is of no use after that."""
+        self._begin()
+        mirrors = self._mirrors
+        for change in changes:
+            if isinstance(change, Enqueue):  # most are
+                mirror = mirrors.get(change.client_id)
+                if mirror is not None and mirror.touched:
+                    mirror.enqueue(change)
+                    continue
+            self._apply(change)
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        self._write(connection)
+        self.commits += 1
+        connection.execute("UPDATE commits SET number = ?", (self.commits,))
+        connection.execute("COMMIT")
+
+    def sweep(self) -> None:
+        """Delete a part of what ended sessions left."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        found = connection.execute("SELECT session FROM ended LIMIT 1").fetchone()
+        if found is not None:
+            rows = connection.execute(
+                "SELECT first, chunk FROM queue WHERE session = ? LIMIT ?", (found[0], SWEEP_ROWS)
+            ).fetchall()
+            delete_pairs(connection, [(found[0], first) for first, _ in rows])
+            self._delete_chunks({chunk for _, chunk in rows})
+            if len(rows) < SWEEP_ROWS:
+                connection.execute("DELETE FROM ended WHERE session = ?", found)
+        self.has_ended = connection.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
+        connection.execute("COMMIT")
+        self.written_bytes += SWEEP_ROWS * 4_096
+
+    # ------------------------------------------------------------------ changes
+
+    def _apply(self, change: Change) -> None:
+        if isinstance(change, Enqueue):
+            mirror = self._mirror(change.client_id)
+            if mirror is not None:
+                mirror.enqueue(change)
+        elif isinstance(change, Settled):
+            mirror = self._mirror(change.client_id)
+            if mirror is not None:
+                mirror.settle(change.sequence)
+        elif isinstance(change, Sent):
+            mirror = self._mirror(change.client_id)
+            if mirror is not None:
+                mirror.send(change.sequence, change.packet_id)
+        elif isinstance(change, SaveRetained):
+            topic = change.message.topic
+            self._retained[topic] = (topic, encode_message(change.message, self._offset))
+        elif isinstance(change, RemoveRetained):
+            self._retained[change.topic] = None
+        elif isinstance(change, SaveDelayed):
+            due_at = change.due_at + self._offset
+            data = encode_delayed(change.number, change.message, due_at, change.client_id, self._offset)
+            self._delayed[change.number] = (change.number, due_at, data)
+        elif isinstance(change, RemoveDelayed):
+            self._delayed[change.number] = None
+        elif isinstance(change, SaveSession):
+            mirror = self._mirror(change.client_id) or self._new_session(change.client_id)
+            self._saved[mirror.number] = (
+                mirror.number,
+                mirror.client_id,
+                encode_session(change, mirror.number, self._offset),
+            )
+        elif isinstance(change, EndSession):
+            self._end(change.client_id)
+        elif isinstance(change, Stored):
+            raise TypeError("Stored says what a store has, and is nothing to commit")
+        else:
+            mirror = self._mirror(change.client_id)
+            if mirror is not None:
+                self._apply_to(mirror, change)
+
+    def _apply_to(
+        self,
+        mirror: SessionMirror,
+        change: SaveSubscription
+        | RemoveSubscription
+        | SaveWill
+        | RemoveWill
+        | SaveReleased
+        | RemoveReleased
+        | SaveReceived
+        | RemoveReceived,
+    ) -> None:
+        number = mirror.number
+        if isinstance(change, SaveReceived):
+            mirror.received[change.packet_id] = None
+            mirror.changed = True
+        elif isinstance(change, RemoveReceived):
+            mirror.received.pop(change.packet_id, None)
+            mirror.changed = True
+        elif isinstance(change, SaveReleased):
+            mirror.settle(change.sequence)
+            mirror.released[change.packet_id] = None
+            mirror.changed = True
+        elif isinstance(change, RemoveReleased):
+            mirror.released.pop(change.packet_id, None)
+            mirror.changed = True
+        elif isinstance(change, SaveSubscription):
+            topic_filter = change.subscription.topic_filter
+            self._subscriptions[number, topic_filter] = (
+                number,
+                topic_filter,
+                encode_subscription(change.subscription),
+            )
+        elif isinstance(change, RemoveSubscription):
+            self._subscriptions[number, change.topic_filter] = None
+        elif isinstance(change, SaveWill):
+            due_at = change.due_at + self._offset
+            self._wills[number] = (number, due_at, encode_will(change.will, number, due_at))
+        elif isinstance(change, RemoveWill):
+            self._wills[number] = None
+        else:
+            assert_never(change)
+
+    def _new_session(self, client_id: str) -> SessionMirror:
+        mirror = self._mirrors[client_id] = SessionMirror(client_id, self._next_session)
+        self._next_session += 1
+        mirror.touched = True
+        self._touched.append(mirror)
+        return mirror
+
+    def _mirror(self, client_id: str) -> SessionMirror | None:
+        """What is known of a session; None if there is none."""
+        mirror = self._mirrors.get(client_id) or self._load_mirror(client_id)
+        if mirror is not None and not mirror.touched:
+            mirror.touched = True
+            self._touched.append(mirror)
+        return mirror
+
+    def _load_mirror(self, client_id: str) -> SessionMirror | None:
+        connection = self._connection
+        found = connection.execute("SELECT id FROM sessions WHERE client_id = ?", (client_id,)).fetchone()
+        if found is None or found[0] in self._gone:
+            return None
+        mirror = self._mirrors[client_id] = SessionMirror(client_id, found[0])
+        state = connection.execute("SELECT head, data, crc FROM state WHERE session = ?", found).fetchone()
+        if state is not None:
+            with contextlib.suppress(Damaged):  # the reader told of it: the session gets again what is there
+                mirror.load_state(*state)
+        last = last_row(connection, mirror.number)
+        if last is not None:
+            mirror.load_tail(*last)
+            first = connection.execute(
+                "SELECT first FROM queue WHERE session = ? AND first + count > ? AND typeof(first) = 'integer' "
+                "ORDER BY first LIMIT 1",
+                (mirror.number, mirror.head),
+            ).fetchone()
+            if first is not None:
+                mirror.head = max(mirror.head, first[0])
+        return mirror
+
+    def _end(self, client_id: str) -> None:
+        mirror = self._mirror(client_id)
+        if mirror is None:
+            return
+        del self._mirrors[client_id]
+        number = mirror.number
+        mirror.new.clear()
+        mirror.changed = False
+        self._saved.pop(number, None)
+        self._gone.append(number)
+        self._wills.pop(number, None)
+        for key in [key for key in self._subscriptions if key[0] == number]:
+            del self._subscriptions[key]
+
+    # ------------------------------------------------------------------ rows
+
+    def _write(self, connection: sqlite3.Connection) -> None:
+        for table in ("wills", "state"):
+            delete(connection, table, "session", self._gone)
+        delete(connection, "subscriptions", "session", self._gone)
+        delete(connection, "sessions", "id", self._gone)
+        if self._gone:
+            _ENDED.run(connection, [(number,) for number in self._gone])
+            self.has_ended = True
+        if self._saved:
+            _SESSIONS.run(connection, list(self._saved.values()))
+        self._write_subscriptions(connection)
+        delete(connection, "wills", "session", [number for number, row in self._wills.items() if row is None])
+        if wills := [row for row in self._wills.values() if row is not None]:
+            _WILLS.run(connection, wills)
+        self._write_retained(connection)
+        delete(connection, "delayed", "number", [number for number, row in self._delayed.items() if row is None])
+        if delayed := [row for row in self._delayed.values() if row is not None]:
+            _DELAYED.run(connection, delayed)
+        self._write_messages(connection)
+
+    def _write_subscriptions(self, connection: sqlite3.Connection) -> None:
+        removed = [key for key, row in self._subscriptions.items() if row is None]
+        connection.executemany("DELETE FROM subscriptions WHERE session = ? AND topic_filter = ?", removed)
+        if saved := [row for row in self._subscriptions.values() if row is not None]:
+            _SUBSCRIPTIONS.run(connection, saved)
+
+    def _write_retained(self, connection: sqlite3.Connection) -> None:
+        removed = [(topic,) for topic, row in self._retained.items() if row is None]
+        connection.executemany("DELETE FROM retained WHERE topic = ?", removed)
+        if saved := [row for row in self._retained.values() if row is not None]:
+            _RETAINED.run(connection, saved)
+            self.written_bytes += sum(len(data) for _, data in saved)
+
+    def _write_messages(self, connection: sqlite3.Connection) -> None:
+        runs = Runs(self._next_chunk, self._offset)
+        runs.add(self._touched)
+        self._next_chunk = runs.next_chunk
+        if runs.rows:
+            _CHUNKS.run(connection, [(chunk.number, b"".join(chunk.records)) for chunk in runs.chunks])
+            _QUEUE.run(connection, runs.rows)
+            self.written_bytes += sum(chunk.size for chunk in runs.chunks) + 100 * len(runs.rows)
+        settled: list[tuple[int, int]] = []
+        chunks: set[int] = set()
+        states = []
+        for mirror in self._touched:
+            if mirror.changed:
+                for row in mirror.take_settled(connection):
+                    settled.append((mirror.number, row.first))
+                    chunks.add(row.chunk)
+                state = mirror.state()
+                if state is not None:
+                    states.append(state)
+            mirror.new.clear()
+            mirror.touched = False
+        if states:
+            _STATE.run(connection, states)
+        delete_pairs(connection, settled)
+        self._delete_chunks(chunks)
+        self.written_bytes += 16_384
+
+    def _delete_chunks(self, chunks: set[int]) -> None:
+        """Delete those of the chunks that no row names."""
+        if chunks:
+            self._connection.execute(
+                "DELETE FROM chunks WHERE id IN (SELECT value FROM json_each(?)) "
+                "AND NOT EXISTS (SELECT 1 FROM queue WHERE queue.chunk = chunks.id)",
+                (msgspec.json.encode(list(chunks)).decode(),),
+            )

@@ -1,0 +1,40 @@
+"""Alarms as retained messages below `$SYS/broker/alarms/`: whether each is active, since when, and why.
+
+Invariant: from the start on, each alarm has a retained message that says how it stands now.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, Listener
+from mqttlite.telemetry.publish_queue import PublishQueue
+
+TOPICS: Final = {
+    STORE_FAILING: b"$SYS/broker/alarms/store",
+    MEMORY_SHORT: b"$SYS/broker/alarms/memory",
+}
+
+
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """How an alarm stands: `since` is when it began or ended, or when the broker started."""
+
+    active: bool
+    since: datetime
+    detail: str
+
+
+class Alarms(Listener):
+    """`now` gives the UTC time. Each alarm is published as inactive when this is made, which is at the start."""
+
+    def __init__(self, queue: PublishQueue, now: Callable[[], datetime]) -> None:
+        self._queue: Final = queue
+        self._now: Final = now
+        for alarm in TOPICS:
+            self.on_alarm(alarm, False, "")
+
+    def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
+        state = Alarm(active=active, since=self._now(), detail=detail)
+        self._queue.put(TOPICS[alarm], msgspec.json.encode(state), retain=True)

@@ -1,0 +1,1 @@
+"""Disks that lose power, fail and are damaged, below the store, and a broker above it."""

@@ -1,0 +1,290 @@
+"""Backups of brokers that run, stopped or were killed, and what a broker has that begins with one."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqttlite import Broker, Client
+from mqttlite.cli.main import main
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.store.sqlite import backup, files
+from mqttlite.store.sqlite.backup import Contents, back_up, restore
+from mqttlite.store.sqlite.files import StoreError
+from mqttlite.store.sqlite.schema import SCHEMA_VERSION
+
+
+@asynccontextmanager
+async def serving(directory: Path) -> AsyncIterator[Broker]:
+    async with Broker(Config(data_dir=str(directory), listeners=(ListenerOptions(port=0),))) as broker:
+        yield broker
+
+
+def client(broker: Broker, client_id: str = "", clean_start: bool = True, session_s: int = 0) -> Client:
+    return Client(
+        "127.0.0.1", broker.port, client_id=client_id, clean_start=clean_start, session_expiry_interval=session_s
+    )
+
+
+async def subscribe_and_leave(broker: Broker) -> None:
+    """Begin a session that gets everything below `load`."""
+    async with client(broker, "reader", session_s=3_600) as reader:
+        await reader.subscribe("load/#", qos=1)
+
+
+async def received(broker: Broker, last: str) -> list[str]:
+    """What waits for that session, up to a message."""
+    found: list[str] = []
+    async with client(broker, "reader", clean_start=False, session_s=3_600) as reader, asyncio.timeout(20):
+        async for message in reader.messages:
+            found.append(bytes(message.payload).decode())
+            if found[-1] == last:
+                break
+    return found
+
+
+async def run(*arguments: object) -> tuple[int, str]:
+    """A command in a process of its own: its exit code and what it says."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mqttlite", *map(str, arguments)), stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await process.communicate()
+    return process.returncode or 0, said.decode()
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, arguments)])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A data directory with a retained message and a delayed one."""
+    directory = tmp_path / "data"
+
+    async def fill() -> None:
+        async with serving(directory) as broker, client(broker) as publisher:
+            await subscribe_and_leave(broker)
+            await publisher.publish("load/r", "kept", qos=1, retain=True)
+            await publisher.publish("$delayed/3600/later", "x", qos=1)
+
+    asyncio.run(fill())
+    return directory
+
+
+async def test_a_backup_under_load_has_all_that_was_acknowledged_before_it(tmp_path: Path) -> None:
+    acknowledged: list[str] = []
+    slowest_s = 0.0
+    async with serving(tmp_path / "one") as broker, client(broker) as writer:
+        await subscribe_and_leave(broker)
+
+        async def publish() -> None:
+            nonlocal slowest_s
+            for number in range(1_000_000):
+                began = time.monotonic()
+                await writer.publish("load", f"{number}", qos=1)
+                slowest_s = max(slowest_s, time.monotonic() - began)
+                acknowledged.append(f"{number}")
+
+        load = asyncio.create_task(publish())
+        while len(acknowledged) < 200:
+            await asyncio.sleep(0.01)
+        before = list(acknowledged)
+        code, said = await run("backup", tmp_path / "copy", "--data-dir", tmp_path / "one")
+        assert (code, "1 session, " in said) == (0, True), said
+        during = len(acknowledged)
+        load.cancel()
+        await asyncio.wait([load])
+    assert during > len(before), "the broker served meanwhile"
+    assert slowest_s < 2.0
+    code, said = await run("restore", tmp_path / "copy", "--data-dir", tmp_path / "two")
+    assert code == 0, said
+    async with serving(tmp_path / "two") as broker:
+        found = await received(broker, before[-1])
+    assert found == before, "without gaps, in order"
+
+
+async def test_a_backup_of_a_killed_broker_has_its_journal_and_leaves_it_there(tmp_path: Path) -> None:
+    async with serving(tmp_path / "one") as broker, client(broker) as writer:
+        await subscribe_and_leave(broker)
+        for number in range(5):
+            await writer.publish("load", f"{number}", qos=1)
+        shutil.copytree(tmp_path / "one", tmp_path / "dead", ignore=lambda _folder, names: {"admin.sock"} & {*names})
+    journal = tmp_path / "dead" / "mqttlite.db-wal"
+    written = journal.read_bytes()
+    assert written
+    back_up(tmp_path / "dead", tmp_path / "copy")
+    assert journal.read_bytes() == written
+    restore(tmp_path / "copy", tmp_path / "two")
+    for place in ("dead", "two"):
+        async with serving(tmp_path / place) as broker:
+            assert await received(broker, "4") == ["0", "1", "2", "3", "4"]
+
+
+def test_a_backup_of_a_stopped_broker_is_private_whole_and_says_what_it_has(directory: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    result = invoke("backup", copy, "--data-dir", directory)
+    assert result.exit_code == 0, result.output
+    size = f"{copy.stat().st_size:,}"
+    said = f"1 session, 1 queued message, 1 retained message and 1 delayed message ({size} bytes)."
+    assert result.stderr == f"{copy} has {said}\n"
+    assert result.stdout == ""
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.db", "data"]
+    two = tmp_path / "new" / "folder"
+    result = invoke("restore", copy, "--data-dir", two)
+    assert (result.exit_code, result.stderr) == (0, f"{two} has {said}\n")
+    assert sorted(path.name for path in two.iterdir()) == ["mqttlite.db", "mqttlite.lock"]
+    assert back_up(two, tmp_path / "again") == Contents(1, 1, 1, 1, copy.stat().st_size)
+
+
+def test_they_take_the_directory_that_serve_takes(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(directory))
+    assert invoke("backup", tmp_path / "copy").exit_code == 0
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "two"))
+    assert invoke("restore", tmp_path / "copy").exit_code == 0
+    assert invoke("backup", tmp_path / "copy2", "--data-dir", "").exit_code == 2
+
+
+def test_a_backup_overwrites_nothing(directory: Path, tmp_path: Path) -> None:
+    there, cut_off = tmp_path / "there", tmp_path / "x.new"
+    there.write_text("mine")
+    cut_off.write_text("mine")
+    result = invoke("backup", there, "--data-dir", directory)
+    assert (result.exit_code, "there exists already" in result.stderr) == (1, True)
+    result = invoke("backup", tmp_path / "x", "--data-dir", directory)
+    assert (result.exit_code, "another backup is being written, or one was cut off" in result.stderr) == (1, True)
+    assert (there.read_text(), cut_off.read_text()) == ("mine", "mine")
+
+
+def test_a_backup_that_cannot_be_made_is_a_sentence_and_leaves_nothing(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = invoke("backup", tmp_path / "copy", "--data-dir", tmp_path / "nowhere")
+    assert (result.exit_code, "nowhere has no database: name the broker's data" in result.stderr) == (1, True)
+    result = invoke("backup", tmp_path / "no" / "copy", "--data-dir", directory)
+    assert (result.exit_code, "cannot be written: No such file" in result.stderr) == (1, True)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "put_in_place", full)
+    result = invoke("backup", tmp_path / "copy", "--data-dir", directory)
+    assert (result.exit_code, "copy cannot be written: No space left on device" in result.stderr) == (1, True)
+    monkeypatch.setattr(files, "put_in_place", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    assert invoke("backup", tmp_path / "copy", "--data-dir", directory).exit_code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_copy_that_is_not_whole_is_no_backup(directory: Path, tmp_path: Path) -> None:
+    back_up(directory, tmp_path / "copy")
+    with (tmp_path / "copy").open("r+b") as file:
+        file.seek(2 * 4_096)
+        file.write(b"\xff" * 4_096)
+    result = invoke("restore", tmp_path / "copy", "--data-dir", tmp_path / "two")
+    assert (result.exit_code, "cannot be copied" in result.stderr) == (1, True), result.stderr
+    connection = sqlite3.connect(tmp_path / "copy")
+    with pytest.raises(StoreError, match=r"is not whole|cannot be read"):
+        backup._contents(connection, tmp_path / "copy")
+    connection.close()
+
+
+def test_what_a_look_through_the_copy_finds_is_said(directory: Path, tmp_path: Path) -> None:
+    back_up(directory, tmp_path / "copy")
+    connection = sqlite3.connect(tmp_path / "copy")
+    connection.execute("PRAGMA writable_schema = 1")
+    connection.execute(
+        "UPDATE sqlite_master SET sql = replace(sql, 'data BLOB NOT NULL', 'data BLOB NOT NULL CHECK (data IS NULL)') "
+        "WHERE name = 'sessions'"
+    )
+    connection.commit()
+    connection.close()
+    connection = sqlite3.connect(tmp_path / "copy")
+    with pytest.raises(StoreError, match="copy is not whole: CHECK constraint failed in sessions"):
+        backup._contents(connection, tmp_path / "copy")
+    connection.close()
+    with pytest.raises(StoreError, match="copy cannot be read: Cannot operate on a closed database"):
+        backup._contents(connection, tmp_path / "copy")
+
+
+def test_a_database_that_cannot_be_opened_is_a_sentence(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(backup.sqlite3, "connect", refuse)
+    with pytest.raises(StoreError, match=r"mqttlite\.db cannot be opened: unable to open"):
+        back_up(directory, tmp_path / "copy")
+
+
+async def test_nothing_is_restored_while_a_broker_runs(tmp_path: Path) -> None:
+    async with serving(tmp_path / "one"):
+        await asyncio.to_thread(back_up, tmp_path / "one", tmp_path / "copy")
+        code, said = await run("restore", tmp_path / "copy", "--data-dir", tmp_path / "one")
+        assert code == 1
+        assert f"is in use by process {os.getpid()}: stop that broker first" in said
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-journal"])
+def test_a_database_is_not_overwritten(directory: Path, tmp_path: Path, suffix: str) -> None:
+    back_up(directory, tmp_path / "copy")
+    present = tmp_path / "two" / f"mqttlite.db{suffix}"
+    present.parent.mkdir()
+    present.write_text("mine")
+    result = invoke("restore", tmp_path / "copy", "--data-dir", tmp_path / "two")
+    assert (result.exit_code, f"{present} exists already, and is not overwritten" in result.stderr) == (1, True)
+    assert present.read_text() == "mine"
+    present.unlink()
+    restore(tmp_path / "copy", tmp_path / "two")  # the lock is free again
+
+
+def made(path: Path, *statements: str) -> None:
+    connection = sqlite3.connect(path)
+    for sql in statements:
+        connection.execute(sql)
+    connection.close()
+
+
+def test_what_is_no_backup_is_refused(directory: Path, tmp_path: Path) -> None:
+    newer, other, empty, text = (tmp_path / name for name in ("newer", "other", "empty", "text"))
+    back_up(directory, newer)
+    made(newer, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    made(other, "CREATE TABLE t (x)")
+    empty.touch()
+    text.write_text("not a database " * 1_000)
+    for path, said in (
+        (newer, "was written by a newer version of mqttlite"),
+        (other, "is the database of another program"),
+        (empty, "empty cannot be read: tables are missing"),
+        (text, "cannot be read: file is not a database"),
+        (tmp_path / "none", "there is no such file"),
+        (tmp_path, "there is no such file"),
+    ):
+        result = invoke("restore", path, "--data-dir", tmp_path / "two")
+        assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
+        assert not (tmp_path / "two" / "mqttlite.db").exists()
+        assert not (tmp_path / "two" / "mqttlite.db.new").exists()
+
+
+def test_what_a_restore_that_was_cut_off_left_is_made_anew(directory: Path, tmp_path: Path) -> None:
+    back_up(directory, tmp_path / "copy")
+    left = tmp_path / "two" / "mqttlite.db.new"
+    left.parent.mkdir()
+    left.write_text("half")
+    restore(tmp_path / "copy", tmp_path / "two")
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("command", ["backup", "restore"])
+def test_the_help_lists_the_exit_codes(command: str) -> None:
+    assert "Exit codes: 0, done; 1, refused or failed" in " ".join(invoke(command, "--help").stdout.split())

@@ -1,0 +1,118 @@
+"""A database that an earlier version wrote is read. `tests/data` has one of each schema; none is ever made anew.
+
+`python -m tests.integration.test_old_stores` writes one of the present schema, for a version that changes it.
+"""
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mqttlite.core.changes import (
+    Change,
+    Enqueue,
+    SaveDelayed,
+    SaveReceived,
+    SaveReleased,
+    SaveRetained,
+    SaveSession,
+    SaveSubscription,
+    SaveWill,
+    Sent,
+)
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.subscription import Subscription
+from mqttlite.store.sqlite.files import DATABASE
+from mqttlite.store.sqlite.schema import SCHEMA_VERSION
+from mqttlite.store.sqlite.store import SqliteStore
+from mqttlite.wire.constants import NEVER_EXPIRES, V311
+from mqttlite.wire.packets import Will
+from mqttlite.wire.properties import Properties
+from tests.support.stores import everything
+
+DATA: Final = Path(__file__).parent.parent / "data"
+
+
+def kept() -> list[Change]:
+    """What each of the databases holds."""
+    properties = Properties(content_type="text/plain", user_properties=[("key", "value")])
+    messages = [
+        Delivery(Message(f"topic/{at}".encode(), b"payload %d" % at, 2, False, properties), 1 + at % 2, False, (7,))
+        for at in range(8)
+    ]
+    return [
+        SaveSession("device", NEVER_EXPIRES, 0.0, "user", V311),
+        SaveSubscription("device", Subscription("device", b"topic/+", 2, True, True, 7)),
+        SaveSubscription("device", Subscription("device", b"$share/group/jobs", 1)),
+        SaveWill("device", Will(b"gone", b"device", 1, True, properties), 60.0),
+        *(Enqueue("device", at, delivery) for at, delivery in enumerate(messages)),
+        *(Sent("device", at, at + 1) for at in range(3)),
+        SaveReleased("device", 2, 3),
+        SaveReceived("device", 9),
+        SaveRetained(Message(b"retained", b"value", 1, True)),
+        SaveDelayed(5, Message(b"later", b"delayed", 1), 100.0, "device"),
+    ]
+
+
+def told(changes: list[Change]) -> set[str]:
+    """What changes say, but for times, which depend on the clock."""
+    found = set()
+    for change in changes:
+        if isinstance(change, Enqueue):
+            message = change.delivery.message
+            detail = [
+                message.topic,
+                message.payload,
+                message.properties,
+                change.delivery.qos,
+                change.delivery.identifiers,
+            ]
+            found.add(f"{change.sequence} {change.packet_id} {detail}")
+        elif isinstance(change, SaveRetained | SaveDelayed):
+            found.add(f"{type(change).__name__} {change.message.topic!r} {change.message.payload!r}")
+        elif isinstance(change, SaveSession):
+            found.add(f"session {change.client_id} {change.expiry_interval} {change.username} {change.version}")
+        elif isinstance(change, SaveSubscription):
+            each = change.subscription
+            options = each.qos, each.no_local, each.retain_as_published, each.identifier
+            found.add(f"subscription {each.topic_filter!r} {options}")
+        elif isinstance(change, SaveWill):
+            found.add(f"will {change.will}")
+        elif isinstance(change, SaveReleased | SaveReceived):
+            found.add(f"{type(change).__name__} {change.packet_id}")
+    return found
+
+
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
+async def test_the_database_of_each_schema_is_read(version: int, tmp_path: Path) -> None:
+    shutil.copy(DATA / f"store-v{version}.db", tmp_path / DATABASE)
+    store = SqliteStore(tmp_path)
+    try:
+        found = told(await everything(store))
+    finally:
+        store.close()
+    memory = SqliteStore(tmp_path / "now")
+    try:
+        await memory.commit(kept())
+        assert found == told(await everything(memory))
+    finally:
+        memory.close()
+
+
+async def _write(path: Path) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        store = SqliteStore(Path(directory))
+        await store.commit(kept())
+        store.close()
+        shutil.copy(Path(directory) / DATABASE, path)
+
+
+if __name__ == "__main__":
+    written = DATA / f"store-v{SCHEMA_VERSION}.db"
+    if written.exists():
+        sys.exit(f"{written} exists: it is never made anew")
+    asyncio.run(_write(written))

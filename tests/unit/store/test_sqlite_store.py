@@ -1,0 +1,258 @@
+"""What a store on disk does when something is not as it should be, one thing at a time."""
+
+import asyncio
+import contextlib
+import logging
+import re
+import sqlite3
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mqttlite.core.changes import Change, Enqueue, SaveSession, SaveWill, Settled, Stored
+from mqttlite.core.message import Delivery, Message
+from mqttlite.store.sqlite import files
+from mqttlite.store.sqlite.records import Damaged, decode_will, encode_will, opened, sealed
+from mqttlite.store.sqlite.store import SqliteStore
+from mqttlite.store.sqlite.worker import Worker
+from mqttlite.wire.packets import Will
+from tests.support.stores import everything, loaded
+
+
+def message(sequence: int, payload: bytes = b"x", packet_id: int = 0) -> Enqueue:
+    return Enqueue("a", sequence, Delivery(Message(b"t", payload, 1), 1, False), packet_id)
+
+
+def payloads(changes: list[Change]) -> list[bytes]:
+    return [each.delivery.message.payload for each in changes if isinstance(each, Enqueue)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    made = SqliteStore(tmp_path)
+    yield made
+    made.close()
+
+
+@contextlib.contextmanager
+def database(directory: Path) -> Iterator[sqlite3.Connection]:
+    """The database, for another connection."""
+    with contextlib.closing(sqlite3.connect(directory / files.DATABASE, isolation_level=None)) as connection:
+        yield connection
+
+
+async def damaged(directory: Path, changes: list[Change], sql: str, *values: object) -> SqliteStore:
+    """A store with these changes whose database was changed by a statement."""
+    store = SqliteStore(directory)
+    await store.commit(changes)
+    store.close()
+    with database(directory) as connection:
+        connection.execute(sql, values)
+    return SqliteStore(directory)
+
+
+async def test_stored_is_nothing_to_commit_and_changes_nothing(store: SqliteStore) -> None:
+    with pytest.raises(TypeError, match="nothing to commit"):
+        await store.commit([SaveSession("a", 60, 0.0), Stored("a", 0, 1, 1)])
+    await store.commit([SaveSession("b", 60, 0.0)])
+    assert [getattr(change, "client_id", "") for change in await everything(store)] == ["b"]
+
+
+async def test_a_session_whose_state_is_damaged_gets_again_what_is_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes = [SaveSession("a", 60, 0.0), message(0, b"0"), message(1, b"1", 0)]
+    store = await damaged(tmp_path, [*changes, Settled("a", 0)], "UPDATE state SET crc = 1")
+    assert payloads(await everything(store)) == [b"1"]
+    await store.commit([message(2, b"2")])
+    store.close()
+    store = SqliteStore(tmp_path)
+    assert payloads(await everything(store)) == [b"1", b"2"]
+    store.close()
+    assert "it gets again what is there" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE queue SET extra = x'ff00', count = 7 WHERE first = 1",
+        "UPDATE queue SET size = x'00ff' WHERE first = 1",
+        "UPDATE queue SET bytes = 1e300 WHERE first = 1",
+        "UPDATE queue SET total = 'many' WHERE first = 1",
+        "UPDATE queue SET crc = NULL, count = 1 WHERE first = -1",
+        "UPDATE chunks SET data = zeroblob(length(data))",
+        "UPDATE chunks SET data = 'text'",
+    ],
+)
+async def test_a_damaged_row_is_lost_alone(tmp_path: Path, sql: str) -> None:
+    store = await damaged(tmp_path, [SaveSession("a", 60, 0.0), message(0, b"0")], "SELECT 1")
+    await store.commit([message(1, b"1")])
+    await store.commit([message(2, b"2")])
+    store.close()
+    with database(tmp_path) as connection:
+        connection.execute(sql)
+    store = SqliteStore(tmp_path)
+    loaded(store)
+    page = await store.page("a", 0, 3)
+    assert [each and each.message.payload for each in page] in (
+        [b"0", b"1", b"2"],
+        [b"0", None, b"2"],
+        [None, None, None],
+    )
+    store.close()
+
+
+async def test_a_table_that_became_unreadable_is_found_when_it_is_loaded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveSession("a", 60, 0.0), *[message(at, b"%d" % at * 3_000) for at in range(50)]])
+    store.close()
+    with database(tmp_path) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunks'").fetchone()
+    content = bytearray(content_of(tmp_path))
+    content[(root - 1) * 4_096 : root * 4_096] = b"\xff" * 4_096
+    (tmp_path / files.DATABASE).write_bytes(content)
+    store = SqliteStore(tmp_path)
+    assert [type(change) for change in loaded(store)] == [SaveSession]
+    store.close()
+    assert "lost: a part of chunks that cannot be read, 50 queued messages" in caplog.text
+
+
+def test_the_checksum_of_nothing_is_no_record() -> None:
+    for data in (bytes(8), bytes(20), sealed(b"")):
+        with pytest.raises(Damaged):
+            opened(data)
+    with pytest.raises(Damaged):
+        opened("text")
+    with pytest.raises(Damaged):
+        opened(None)
+
+
+def test_a_record_fits_no_other_place() -> None:
+    record = (zlib.crc32(b"body", 5)).to_bytes(4, "little") + (4).to_bytes(4, "little") + b"body"
+    assert opened(record, 0, 5) == b"body"
+    with pytest.raises(Damaged):
+        opened(record, 0, 6)
+
+
+def test_a_will_fits_no_other_session() -> None:
+    will = Will(b"t", b"gone")
+    assert decode_will(encode_will(will, 3, 9.5), 3) == (will, 9.5)
+    with pytest.raises(Damaged):
+        decode_will(encode_will(will, 3, 9.5), 4)
+
+
+async def test_a_will_is_due_when_it_was_whatever_its_column_says(tmp_path: Path) -> None:
+    changes: list[Change] = [SaveSession("a", 60, 0.0), SaveWill("a", Will(b"t", b"gone"), 77.0)]
+    store = await damaged(tmp_path, changes, "UPDATE wills SET due_at = 'never'")
+    (will,) = [change for change in loaded(store) if isinstance(change, SaveWill)]
+    assert round(will.due_at, 2) == 77.0
+    store.close()
+
+
+async def test_a_flipped_bit_in_a_client_identifier_costs_a_session_only_in_its_record(tmp_path: Path) -> None:
+    """It is also in a column and in an index; a salvage takes it from the record, which has a checksum."""
+    store = SqliteStore(tmp_path / "whole")
+    await store.commit([SaveSession("a", 60, 0.0), SaveSession("the-one", 60, 0.0), message(0)])
+    store.close()
+    content = content_of(tmp_path / "whole")
+    places = [found.start() for found in re.finditer(b"the-one", content)]
+    kept = []
+    for place in places:
+        flipped = bytearray(content)
+        flipped[place] ^= 1
+        kept.append(clients_in(tmp_path / f"{place}", bytes(flipped)))
+    assert sorted(map(len, kept)) == [1, 2, 2]
+    assert all(clients <= {"a", "the-one"} for clients in kept)
+
+
+def content_of(directory: Path) -> bytes:
+    return (directory / files.DATABASE).read_bytes()
+
+
+def clients_in(directory: Path, content: bytes) -> set[str]:
+    """The sessions of a store whose database that is."""
+    directory.mkdir()
+    (directory / files.DATABASE).write_bytes(content)
+    store = SqliteStore(directory)
+    clients = {change.client_id for change in loaded(store) if isinstance(change, SaveSession)}
+    store.close()
+    return clients
+
+
+async def test_a_session_that_is_tidied_after_damage_is_rebuilt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveSession("a", 60, 0.0)])
+    broken = sqlite3.DatabaseError("malformed")
+    broken.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    failures = [broken]
+
+    def fail(_least: int) -> None:
+        if failures:
+            raise failures.pop()
+
+    store._checkpoint = fail  # type: ignore[method-assign]
+    await store.commit([message(0, b"0")])
+    await store.commit([message(1, b"1")])
+    page = await store.page("a", 0, 2)
+    store.close()
+    assert [each and each.message.payload for each in page] == [b"0", b"1"]
+    assert "it could not be tidied" in caplog.text
+    assert "the damaged database is kept as" in caplog.text
+
+
+# ---------------------------------------------------------------------- the worker
+
+
+def worker(after: Callable[[], None] = lambda: None) -> Worker:
+    return Worker("test", after, lambda: False)
+
+
+async def test_a_job_s_result_and_error_reach_those_who_wait() -> None:
+    made = worker()
+    assert await made.submit(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        await made.submit(lambda: 1 // 0)
+    assert made.close(10.0)
+
+
+async def test_nobody_need_wait_for_a_job() -> None:
+    made = worker()
+    gate = threading.Event()
+    future = made.submit(gate.wait)
+    future.cancel()
+    gate.set()
+    assert await made.submit(lambda: 7) == 7
+    assert made.close(10.0)
+
+
+def test_a_job_ends_quietly_when_its_loop_is_closed() -> None:
+    made = worker()
+    gate = threading.Event()
+    done: list[int] = []
+
+    async def submit() -> None:
+        made.submit(gate.wait)
+        made.submit(lambda: done.append(1))
+
+    asyncio.run(submit())
+    gate.set()
+    assert made.close(10.0)
+    assert done == [1]
+
+
+async def test_a_disk_that_hangs_holds_the_end_up_no_longer_than_it_may() -> None:
+    is_free = threading.Event()
+    made = worker()
+    waiting = made.submit(is_free.wait)
+    assert not made.close(0.01)
+    is_free.set()
+    assert await waiting
+    assert made.close(10.0)

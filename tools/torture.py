@@ -1,0 +1,320 @@
+"""Kills a broker at random moments while clients publish and subscribe, and checks what the standard promises.
+
+The clients speak MQTT 3.1.1 by hand, keep their own state over connections as §4.4 demands, and know nothing of the
+broker. In the end each acknowledged message was delivered to each subscriber, QoS 2 exactly once, those of a publisher
+in their order, and each retained message is the last acknowledged one or a later one.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import random
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+WINDOW = 50
+"""Messages that a publisher has under way."""
+
+START_S = 30.0
+"""How long a broker may take to start after it was killed."""
+
+
+def _packet(first: int, body: bytes) -> bytes:
+    length, size = b"", len(body)
+    while True:
+        size, rest = divmod(size, 128)
+        length += bytes([rest | 128 if size else rest])
+        if not size:
+            return bytes([first]) + length + body
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">H", len(text)) + text.encode()
+
+
+def _publish(topic: str, payload: bytes, qos: int, packet_id: int, dup: bool = False, retain: bool = False) -> bytes:
+    number = struct.pack(">H", packet_id) if qos else b""
+    return _packet(0x30 | dup << 3 | qos << 1 | retain, _text(topic) + number + payload)
+
+
+class Link:
+    """A connection of a client whose session stays: clean session 0."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def open(cls, port: int, client_id: str) -> "Link":
+        link = cls(*await asyncio.open_connection("127.0.0.1", port))
+        link.writer.write(_packet(0x10, _text("MQTT") + b"\4\0\0\0" + _text(client_id)))
+        first, body = await link.read()
+        assert (first, body[1]) == (0x20, 0), f"CONNECT of {client_id} was refused: {body!r}"
+        return link
+
+    async def read(self) -> tuple[int, bytes]:
+        """The first byte and the body of the next packet."""
+        first = (await self._reader.readexactly(1))[0]
+        length = shift = 0
+        while True:
+            digit = (await self._reader.readexactly(1))[0]
+            length |= (digit & 127) << shift
+            shift += 7
+            if digit < 128:
+                return first, await self._reader.readexactly(length)
+
+
+@dataclass
+class Publisher:
+    """Publishes numbers: acknowledged at PUBACK or PUBREC, sent again with DUP until then."""
+
+    name: str
+    qos: int
+    retain: bool = False
+    next_number: int = 0
+    acknowledged: set[int] = field(default_factory=set)
+    under_way: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    """By packet identifier the number, and whether PUBREC came."""
+    _ids: Iterator[int] = field(default_factory=lambda: itertools.cycle(range(1, 65_536)))
+
+    async def run(self, port: int, is_over: Callable[[], bool]) -> None:
+        link = await Link.open(port, self.name)
+        for packet_id, (number, is_received) in self.under_way.items():
+            again = _packet(0x62, struct.pack(">H", packet_id))
+            link.writer.write(again if is_received else self._frame(number, packet_id, True))
+        while self.under_way or not is_over():
+            while len(self.under_way) < WINDOW and not is_over():
+                packet_id = next(each for each in self._ids if each not in self.under_way)
+                self.under_way[packet_id] = self.next_number, False
+                link.writer.write(self._frame(self.next_number, packet_id, False))
+                self.next_number += 1
+            first, body = await link.read()
+            (packet_id,) = struct.unpack(">H", body[:2])
+            number, _ = self.under_way[packet_id]
+            if first != 0x70:
+                self.acknowledged.add(number)
+            if first == 0x50:
+                self.under_way[packet_id] = number, True
+                link.writer.write(_packet(0x62, body[:2]))
+            else:
+                del self.under_way[packet_id]
+        link.writer.close()
+
+    def _frame(self, number: int, packet_id: int, dup: bool) -> bytes:
+        topic = f"{'kept' if self.retain else 'passing'}/{self.name}"
+        return _publish(topic, b"%d" % number, self.qos, packet_id, dup, self.retain)
+
+
+@dataclass
+class Subscriber:
+    """Takes what is published, and keeps identifiers of QoS 2 until they are released."""
+
+    name: str
+    qos: int
+    got: dict[str, list[int]] = field(default_factory=dict)
+    """By publisher the numbers in the order in which they came."""
+    received: set[int] = field(default_factory=set)
+
+    async def run(self, port: int, is_over: Callable[[], bool]) -> None:
+        link = await Link.open(port, self.name)
+        link.writer.write(_packet(0x82, b"\0\1" + _text("passing/#") + bytes([self.qos])))
+        is_subscribed = False
+        while not is_subscribed or not is_over():
+            try:
+                first, body = await asyncio.wait_for(link.read(), 0.2)
+            except TimeoutError:
+                continue
+            is_subscribed = is_subscribed or first == 0x90
+            self._take(first, body, link.writer)
+        link.writer.close()
+
+    def _take(self, first: int, body: bytes, writer: asyncio.StreamWriter) -> None:
+        if first >> 4 == 3:
+            length = int.from_bytes(body[:2], "big")
+            topic, at = body[2 : 2 + length].decode(), 2 + length
+            qos = first >> 1 & 3
+            packet_id = body[at : at + 2]
+            number = int.from_bytes(packet_id, "big")
+            if qos == 1 or number not in self.received:
+                self.got.setdefault(topic.partition("/")[2], []).append(int(body[at + 2 :]))
+            if qos == 2:
+                self.received.add(number)
+            writer.write(_packet(0x40 if qos == 1 else 0x50, packet_id))
+        elif first == 0x62:
+            self.received.discard(int.from_bytes(body[:2], "big"))
+            writer.write(_packet(0x70, body[:2]))
+
+
+@dataclass
+class Result:
+    """What was seen; the first three are to be 0."""
+
+    lost: int = 0
+    twice: int = 0
+    out_of_order: int = 0
+    acknowledged: int = 0
+    kills: int = 0
+    slowest_start_s: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.lost or self.twice or self.out_of_order) and self.acknowledged > 0
+
+
+class Torture:
+    """`serve` is the command of the broker, without its port and data directory."""
+
+    def __init__(self, serve: list[str], directory: Path, seed: int) -> None:
+        self._serve = serve
+        self._directory = directory
+        self._config = directory / "torture.toml"
+        self._config.write_text("[limits]\nmax_queued_messages = 10_000_000\nmax_queued_bytes = 10_000_000_000\n")
+        self._random = random.Random(seed)
+        self.publishers = [Publisher(f"p{at}-qos{qos}", qos) for qos in (1, 2) for at in range(2)]
+        self.publishers.append(Publisher("retained", 1, retain=True))
+        self.subscribers = [Subscriber(f"s-qos{qos}", qos) for qos in (1, 2)]
+        self.result = Result()
+
+    async def run(self, kills: int) -> Result:
+        """Kill the broker so often, then let everything arrive, and compare."""
+        for subscriber in self.subscribers:  # their sessions begin before the first message
+            await self._round(None, [subscriber], lambda: True, lambda: True)
+        for _ in range(kills):
+            clients = [*self.publishers, *(each for each in self.subscribers if self._random.random() < 0.7)]
+            await self._round(self._random.uniform(0.05, 0.8), clients, lambda: False, lambda: False)
+            self.result.kills += 1
+        quiet = _Quiet(self)
+        await self._round(None, [*self.publishers, *self.subscribers], lambda: True, quiet.is_over)
+        await self._compare()
+        return self.result
+
+    async def _round(
+        self,
+        kill_after_s: float | None,
+        clients: "list[Publisher | Subscriber]",
+        has_published: Callable[[], bool],
+        has_everything: Callable[[], bool],
+    ) -> None:
+        process, port = await self._start()
+        tasks = [
+            asyncio.create_task(client.run(port, has_published if isinstance(client, Publisher) else has_everything))
+            for client in clients
+        ]
+        try:
+            if kill_after_s is None:
+                await asyncio.gather(*tasks)
+            else:
+                await asyncio.sleep(kill_after_s)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+            for task in tasks:
+                with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                    await task
+
+    async def _start(self) -> tuple[asyncio.subprocess.Process, int]:
+        begun = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *(*self._serve, "--port", "0", "--data-dir", str(self._directory), "--log-format", "text"),
+            *("--config", str(self._config)),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stderr is not None
+        said = b""
+        async with asyncio.timeout(START_S):
+            async for line in process.stderr:
+                said += line
+                if b"listening for MQTT" in line:
+                    self.result.slowest_start_s = max(self.result.slowest_start_s, time.monotonic() - begun)
+                    return process, int(line.split(b" on ")[1].split()[0].rpartition(b":")[2])
+        raise AssertionError(f"the broker did not start:\n{said.decode()}")
+
+    async def _compare(self) -> None:
+        result = self.result
+        for publisher in self.publishers:
+            result.acknowledged += len(publisher.acknowledged)
+            if publisher.retain:
+                continue
+            for subscriber in self.subscribers:
+                got = subscriber.got.get(publisher.name, [])
+                result.lost += len(publisher.acknowledged - set(got))
+                first = list(dict.fromkeys(got))
+                result.out_of_order += sum(left > right for left, right in itertools.pairwise(first))
+                if publisher.qos == 2 and subscriber.qos == 2:
+                    result.twice += len(got) - len(first)
+        process, port = await self._start()
+        retained = self.publishers[-1]
+        link = await Link.open(port, "reader")
+        link.writer.write(_packet(0x82, b"\0\1" + _text("kept/#") + b"\0"))
+        found = -1
+        with contextlib.suppress(TimeoutError):
+            while True:
+                first, body = await asyncio.wait_for(link.read(), 1.0)
+                if first >> 4 == 3:
+                    found = int(body[2 + int.from_bytes(body[:2], "big") :])
+        result.lost += found < max(retained.acknowledged, default=-1)
+        link.writer.close()
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+
+class _Quiet:
+    """Over when everything acknowledged has come, or nothing has for ten seconds. It is asked after every packet."""
+
+    def __init__(self, torture: Torture) -> None:
+        self._torture = torture
+        self._count = -1
+        self._changed = self._looked = time.monotonic()
+
+    def is_over(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked < 0.5:
+            return False
+        self._looked = now
+        subscribers = self._torture.subscribers
+        count = sum(len(numbers) for each in subscribers for numbers in each.got.values())
+        if count != self._count:
+            self._count, self._changed = count, now
+            return False
+        return self._is_whole() or now - self._changed > 10
+
+    def _is_whole(self) -> bool:
+        publishers = self._torture.publishers
+        return not any(each.under_way for each in publishers) and all(
+            each.acknowledged <= set(subscriber.got.get(each.name, []))
+            for each in publishers
+            if not each.retain
+            for subscriber in self._torture.subscribers
+        )
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Kill a broker again and again, and look for lost messages.")
+    parser.add_argument("--kills", type=int, default=200, help="how often the broker is killed (200)")
+    parser.add_argument("--seed", type=int, default=1, help="of the moments at which it is (1)")
+    parser.add_argument("serve", nargs="*", help="the broker's command; by default mqttlite serve of this environment")
+    options = parser.parse_args()
+    serve = options.serve or [sys.executable, "-m", "mqttlite", "serve"]
+    directory = Path(tempfile.mkdtemp(prefix="mqttlite-torture-"))
+    result = asyncio.run(Torture(serve, directory, options.seed).run(options.kills))
+    print(
+        f"{result.kills} kills, {result.acknowledged} messages acknowledged: {result.lost} lost, "
+        f"{result.twice} of QoS 2 twice, {result.out_of_order} out of order; "
+        f"slowest start {result.slowest_start_s:.1f} s"
+    )
+    if not result.is_good:
+        sys.exit(f"the data directory is kept: {directory}")
+    shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()
