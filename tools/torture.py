@@ -16,7 +16,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,12 +53,19 @@ class Link:
         self.writer = writer
 
     @classmethod
-    async def open(cls, port: int, client_id: str) -> "Link":
+    @contextlib.asynccontextmanager
+    async def open(cls, port: int, client_id: str) -> "AsyncIterator[Link]":
+        """Connect, and close the connection in the end, also one that the broker cut."""
         link = cls(*await asyncio.open_connection("127.0.0.1", port))
-        link.writer.write(_packet(0x10, _text("MQTT") + b"\4\0\0\0" + _text(client_id)))
-        first, body = await link.read()
-        assert (first, body[1]) == (0x20, 0), f"CONNECT of {client_id} was refused: {body!r}"
-        return link
+        try:
+            link.writer.write(_packet(0x10, _text("MQTT") + b"\4\0\0\0" + _text(client_id)))
+            first, body = await link.read()
+            assert (first, body[1]) == (0x20, 0), f"CONNECT of {client_id} was refused: {body!r}"
+            yield link
+        finally:
+            link.writer.close()
+            with contextlib.suppress(OSError):
+                await link.writer.wait_closed()
 
     async def read(self) -> tuple[int, bytes]:
         """The first byte and the body of the next packet."""
@@ -86,7 +93,11 @@ class Publisher:
     _ids: Iterator[int] = field(default_factory=lambda: itertools.cycle(range(1, 65_536)))
 
     async def run(self, port: int, is_over: Callable[[], bool]) -> None:
-        link = await Link.open(port, self.name)
+        """Publish until it is over and everything is acknowledged."""
+        async with Link.open(port, self.name) as link:
+            await self._talk(link, is_over)
+
+    async def _talk(self, link: Link, is_over: Callable[[], bool]) -> None:
         for packet_id, (number, is_received) in self.under_way.items():
             again = _packet(0x62, struct.pack(">H", packet_id))
             link.writer.write(again if is_received else self._frame(number, packet_id, True))
@@ -106,7 +117,6 @@ class Publisher:
                 link.writer.write(_packet(0x62, body[:2]))
             else:
                 del self.under_way[packet_id]
-        link.writer.close()
 
     def _frame(self, number: int, packet_id: int, dup: bool) -> bytes:
         topic = f"{'kept' if self.retain else 'passing'}/{self.name}"
@@ -124,7 +134,11 @@ class Subscriber:
     received: set[int] = field(default_factory=set)
 
     async def run(self, port: int, is_over: Callable[[], bool]) -> None:
-        link = await Link.open(port, self.name)
+        """Subscribe, and take what comes until it is over."""
+        async with Link.open(port, self.name) as link:
+            await self._talk(link, is_over)
+
+    async def _talk(self, link: Link, is_over: Callable[[], bool]) -> None:
         link.writer.write(_packet(0x82, b"\0\1" + _text("passing/#") + bytes([self.qos])))
         is_subscribed = False
         while not is_subscribed or not is_over():
@@ -134,7 +148,6 @@ class Subscriber:
                 continue
             is_subscribed = is_subscribed or first == 0x90
             self._take(first, body, link.writer)
-        link.writer.close()
 
     def _take(self, first: int, body: bytes, writer: asyncio.StreamWriter) -> None:
         if first >> 4 == 3:
@@ -252,16 +265,15 @@ class Torture:
                     result.twice += len(got) - len(first)
         process, port = await self._start()
         retained = self.publishers[-1]
-        link = await Link.open(port, "reader")
-        link.writer.write(_packet(0x82, b"\0\1" + _text("kept/#") + b"\0"))
         found = -1
-        with contextlib.suppress(TimeoutError):
-            while True:
-                first, body = await asyncio.wait_for(link.read(), 1.0)
-                if first >> 4 == 3:
-                    found = int(body[2 + int.from_bytes(body[:2], "big") :])
+        async with Link.open(port, "reader") as link:
+            link.writer.write(_packet(0x82, b"\0\1" + _text("kept/#") + b"\0"))
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    first, body = await asyncio.wait_for(link.read(), 1.0)
+                    if first >> 4 == 3:
+                        found = int(body[2 + int.from_bytes(body[:2], "big") :])
         result.lost += found < max(retained.acknowledged, default=-1)
-        link.writer.close()
         process.send_signal(signal.SIGKILL)
         await process.wait()
 

@@ -38,6 +38,9 @@ FILES_AT_ONCE = 65_536
 clients come makes a process of several threads wait each time until no processor looks at the old table (RCU), some
 milliseconds in which the loop stands still, and a third of the time that the first 5000 clients take."""
 
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long the store's thread may hold Python's lock while the loop waits for it: 5 ms by default."""
+
 _LAST_STEPS_S: Final = 10.0
 """How long the steps of a stop that have no option of their own may take together, at the most."""
 
@@ -72,6 +75,8 @@ def command(config_path: str | None, check: bool, log_level: str, log_format: st
         source = None if config_path is None or file is None else _Source(config_path, file)
         _allow_many_files()
         _keep_memory()
+        if config.data_dir is not None:
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
         _run(Broker(config), source)
     except ConfigError as error:
         _fail(2, *error.problems)

@@ -167,6 +167,10 @@ class SessionBacklog(SessionRecord):
         most = PAGE_MESSAGES if memory.used <= memory.half else KEPT_MESSAGES
         return LoadPage(self.client_id, queue.first + len(queue.deliveries), min(queue.stored, most))
 
+    def _reset_high_water(self) -> None:
+        """A connection begins: what waits now is the most that waited during it."""
+        self.queue_high_water = self._waiting()
+
     def take_page(self, first: int, page: list[Delivery | None]) -> None:
         """As `PageReader`: send what the window allows."""
         self._is_loading = False

@@ -29,8 +29,8 @@ def test_the_broker_runs_on_asyncio_and_says_so(tmp_path: Path) -> None:
     try:
         assert process.stderr is not None
         assert process.stderr.readline().endswith(") on asyncio\n")
-        port = re.search(r"127\.0\.0\.1:(\d+)", process.stderr.readline())
-        assert port is not None
+        found = (re.search(r"127\.0\.0\.1:(\d+)", line) for line in process.stderr)
+        port = next(each for each in found if each is not None)
         command = [*mqttlite, "health", "--mqtt", f"mqtt://127.0.0.1:{port[1]}"]
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 0, done.stderr

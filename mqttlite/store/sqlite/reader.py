@@ -37,6 +37,7 @@ from mqttlite.store.sqlite.records import (
     wall_offset,
 )
 from mqttlite.store.sqlite.runs import last_row, row_crc
+from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 LOAD_BATCH: Final = 1_000
 """Changes that `load` gives at a time."""
@@ -124,6 +125,8 @@ class Reader:
         origin = StoredOrigin(bytes.fromhex(name)) if name else None
         at = 0
         for sequence in range(row[1], min(row[1] + row[2], end)):
+            if sequence % MESSAGES_BETWEEN_RESTS == 0:
+                rest()
             if at + PREFIX_BYTES > len(data):
                 page.append(None)
                 continue

@@ -15,6 +15,7 @@ from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.store.sqlite.mirror import SessionMirror
 from mqttlite.store.sqlite.records import encode_message, seed_of
+from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 CHUNK_BYTES: Final = 1_048_576
 """A chunk that is longer is followed by another: whoever reads a message reads its chunk from there on."""
@@ -94,7 +95,9 @@ class Runs:
         in_chunk = _NO_CHUNK
         first = following = start = end = size = 0
         like: Delivery | None = None
-        for sequence, change in mirror.new.items():
+        for at_message, (sequence, change) in enumerate(mirror.new.items()):
+            if at_message % MESSAGES_BETWEEN_RESTS == MESSAGES_BETWEEN_RESTS - 1:
+                rest()
             delivery = change.delivery
             message = delivery.message
             if holders and holders[id(message)] > 1:

@@ -7,6 +7,7 @@ an exception, unless its loop is closed.
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -17,6 +18,14 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 IDLE_S: Final = 0.02
 """How long no job comes before what can wait is done."""
+
+MESSAGES_BETWEEN_RESTS: Final = 256
+"""What a job does before it calls `rest`: some tenths of a millisecond."""
+
+
+def rest() -> None:
+    """Let another thread have Python's lock: compiled code does not give it away by itself."""
+    time.sleep(0)
 
 
 class Worker:

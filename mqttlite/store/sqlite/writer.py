@@ -44,6 +44,7 @@ from mqttlite.store.sqlite.records import (
 )
 from mqttlite.store.sqlite.runs import Runs, last_row
 from mqttlite.store.sqlite.statements import BLOB, NUMBER, Inserter, delete, delete_pairs
+from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 SWEEP_ROWS: Final = 200
 """Rows of ended sessions that one pass deletes: some milliseconds, however much such a session had."""
@@ -91,7 +92,9 @@ class Writer:
         """Make the changes durable, all or none. Raises `sqlite3.Error`; the writer is of no use after that."""
         self._begin()
         mirrors = self._mirrors
-        for change in changes:
+        for at, change in enumerate(changes):
+            if at % MESSAGES_BETWEEN_RESTS == 0:
+                rest()
             if isinstance(change, Enqueue):  # most are
                 mirror = mirrors.get(change.client_id)
                 if mirror is not None and mirror.touched:
