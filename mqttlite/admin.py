@@ -9,7 +9,7 @@ import asyncio
 import heapq
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -100,6 +100,10 @@ class QueuedMessage:
 
     sequence: int
     """Its number in the session; it stays the same while the message waits."""
+    message_id: int | None
+    """By which it is known. None: it was never kept, traced or named to its publisher."""
+    published_at: datetime | None
+    """When the broker took it, as far as its id says."""
     topic: str
     qos: int
     retain: bool
@@ -124,6 +128,9 @@ class RetainedEntry:
     """A retained message, without its payload."""
 
     topic: str
+    message_id: int | None
+    published_at: datetime | None
+    """These two as of `QueuedMessage`."""
     qos: int
     payload_bytes: int
 
@@ -133,6 +140,9 @@ class DelayedEntry:
     """A message that was published to `$delayed/…` and is not published to its topic yet, without its payload."""
 
     number: int
+    message_id: int | None
+    published_at: datetime | None
+    """These two as of `QueuedMessage`."""
     topic: str
     due_at: datetime
     qos: int
@@ -262,6 +272,8 @@ class Admin:
             found.append(
                 QueuedMessage(
                     sequence=sequence,
+                    message_id=message.number or None,
+                    published_at=_published_at(message),
                     topic=message.topic.decode(),
                     qos=delivery.qos,
                     retain=delivery.retain,
@@ -334,7 +346,14 @@ class Admin:
 
         names, next_cursor = await _lowest(slices(), cursor, limit)
         entries = [
-            RetainedEntry(topic=name, qos=found[name].qos, payload_bytes=len(found[name].payload)) for name in names
+            RetainedEntry(
+                topic=name,
+                message_id=found[name].number or None,
+                published_at=_published_at(found[name]),
+                qos=found[name].qos,
+                payload_bytes=len(found[name].payload),
+            )
+            for name in names
         ]
         return Page(entries, next_cursor)
 
@@ -369,6 +388,8 @@ class Admin:
         entries = [
             DelayedEntry(
                 number=each.number,
+                message_id=each.message.number or None,
+                published_at=_published_at(each.message),
                 topic=each.message.topic.decode(),
                 due_at=self._wall(each.at),
                 qos=each.message.qos,
@@ -400,3 +421,7 @@ async def _lowest(slices: Iterable[list[str]], cursor: str, limit: int) -> tuple
         lowest = heapq.nsmallest(limit + 1, [*lowest, *(name for name in names if name >= cursor)])
         await asyncio.sleep(0)
     return lowest[:limit], lowest[limit] if len(lowest) > limit else ""
+
+
+def _published_at(message: Message) -> datetime | None:
+    return datetime.fromtimestamp(message.number / 1e6, UTC) if message.number else None

@@ -94,9 +94,9 @@ class Assembly:
             limits,
             f"mqttlite-{self.broker_id}-",
             {**config.share_policies},
-            f"{self.broker_id}-",
             pages=store.pages,
             retained_expiry_s={key.encode(): seconds for key, seconds in config.retained_expiry_s.items()},
+            wall_ahead_us=self._wall.ahead_us,
         )
         self.core.authorize(DefaultRules(frozenset(config.sys.publishers), authorizer))
         self.core.restore(store.load(), loop.time())

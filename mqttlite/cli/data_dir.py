@@ -1,9 +1,13 @@
 """`--data-dir` of the commands that work with the files of a broker."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _chosen(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Path:
@@ -16,9 +20,11 @@ def _chosen(_context: click.Context, _parameter: click.Parameter, value: str | N
     return default_data_dir(os.environ)
 
 
-data_dir_option = click.option(
-    "--data-dir",
-    metavar="DIR",
-    callback=_chosen,
-    help="The data directory of the broker.  [default: as 'mqttlite serve']",
-)
+def data_dir_option(function: Command) -> Command:
+    """Adds `--data-dir` to a command."""
+    return click.option(
+        "--data-dir",
+        metavar="DIR",
+        callback=_chosen,
+        help="The data directory of the broker.  [default: as 'mqttlite serve']",
+    )(function)

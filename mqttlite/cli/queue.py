@@ -21,7 +21,7 @@ from mqttlite.cli.ask_admin import (
     time_of,
 )
 
-_HEADER: Final = ("SEQUENCE", "QOS", "BYTES", "EXPIRES", "TOPIC", "PAYLOAD")
+_HEADER: Final = ("SEQUENCE", "MESSAGE-ID", "PUBLISHED", "QOS", "BYTES", "EXPIRES", "TOPIC", "PAYLOAD")
 
 PREVIEW: Final = 60
 """Characters of a payload that a terminal shows."""
@@ -75,6 +75,8 @@ def purge(client_id: str, dry_run: bool, as_json: bool, data_dir: str | None, ti
 
 def _row(message: dict[str, Any]) -> Iterator[object]:
     yield message["sequence"]
+    yield message["message_id"]
+    yield time_of(message["published_at"])
     yield message["qos"]
     yield message["payload_bytes"]
     yield time_of(message["expires_at"])

@@ -15,6 +15,7 @@ from mqttlite.cli.ask_admin import (
     options,
     print_json,
     print_table,
+    time_of,
 )
 
 
@@ -39,8 +40,10 @@ def list_retained(topic_filter: str, limit: int, as_json: bool, data_dir: str | 
     if as_json:
         print_json(found)
         return
-    rows = [(each["topic"], each["qos"], each["payload_bytes"]) for each in found["entries"]]
-    print_table(("TOPIC", "QOS", "BYTES"), rows)
+    rows = [
+        (each["topic"], time_of(each["published_at"]), each["qos"], each["payload_bytes"]) for each in found["entries"]
+    ]
+    print_table(("TOPIC", "PUBLISHED", "QOS", "BYTES"), rows)
     note_more(found, limit)
 
 

@@ -60,18 +60,19 @@ from mqttlite.wire.reason_codes import ReasonCode
 class Broker:
     """All state of one broker. Not thread-safe: one loop owns it. Assigned client ids begin with `client_id_prefix`;
     `pages` says that the store reads queues by pages (`LoadPage`), so that of long ones it has the most part alone;
-    `retained_expiry_s` says by topic filter how long retained messages are kept at most."""
+    `retained_expiry_s` says by topic filter how long retained messages are kept at most; the wall clock is
+    `wall_ahead_us` microseconds ahead of the seconds that the broker is given."""
 
     def __init__(
         self,
         limits: Limits,
         client_id_prefix: str = "auto-",
         share_policies: dict[str, str] | None = None,
-        message_id_prefix: str = "",
         pages: bool = False,
         retained_expiry_s: dict[bytes, int] | None = None,
+        wall_ahead_us: int = 0,
     ) -> None:
-        effects = Effects(limits.max_memory_bytes)
+        effects = Effects(limits.max_memory_bytes, wall_ahead_us)
         sessions: dict[str, Session] = {}
         connections: dict[int, Connection] = {}
         online: dict[str, Connection] = {}
@@ -123,7 +124,7 @@ class Broker:
             client_id_prefix,
         )
         self._packet_loop: Final = PacketLoop(
-            PacketHandler(self._routes, self.router, effects, limits, message_id_prefix),
+            PacketHandler(self._routes, self.router, effects, limits),
             Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits),
             self._connecting,
             Admission(connections, self._connecting, self._closing, self.questions, deadlines, effects, limits),
@@ -134,7 +135,7 @@ class Broker:
 
     def restore(self, batches: Iterable[list[Change]], now: float) -> None:
         """Begin with what a store kept, as `Store.load` gives it. Call it before the first input."""
-        restore(batches, self.sessions, self.router, self.delayed, now)
+        restore(batches, self.sessions, self.router, self.delayed, self.effects.numbers, now)
         if self.effects.tracer is not None:
             self._routes.observe(self._routes.traffic)
 

@@ -100,6 +100,16 @@ class Enqueue:
 
 
 @final
+class LatestNumber:
+    """The highest number of a message that the store ever had: only `Store.load` says this."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number: Final = number
+
+
+@final
 class Stored:
     """Messages that wait for a session and stay in the store until they are read, page by page: only `Store.load` says
     this. `size_bytes` is what they count in the limits of the queue."""
@@ -232,6 +242,7 @@ Change = (
     | SaveWill
     | RemoveWill
     | Enqueue
+    | LatestNumber
     | Stored
     | Sent
     | Settled

@@ -86,6 +86,7 @@ class DelayedMessages:
             or size > self._effects.memory.room_for(self._bytes)
         ):
             return False
+        self._effects.identify(message)
         number = self._latest + 1
         due_at = self._effects.now + delay_s
         self._add(number, message, source.client_id, due_at)

@@ -4,12 +4,13 @@ The loop driver carries them out once for each iteration of the loop: it commits
 asks the questions and closes the links of the connections that ended.
 """
 
-from typing import final
+from typing import Final, final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import CROWD
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Message
+from mqttlite.core.message_numbers import MessageNumbers
 from mqttlite.core.outbox import Outbox, OutboxEffects
 from mqttlite.core.question import Question
 from mqttlite.core.tracer import NO_SAMPLES
@@ -28,6 +29,7 @@ class Effects(OutboxEffects):
         "connected",
         "crowds",
         "deferred",
+        "numbers",
         "pending_bytes",
         "questions",
         "until_sample",
@@ -37,8 +39,9 @@ class Effects(OutboxEffects):
     # Inherited; declared again because type checkers differ in what they infer from the assignments below.
     dirty: list[Outbox]
 
-    def __init__(self, max_memory_bytes: int = 0) -> None:
+    def __init__(self, max_memory_bytes: int = 0, wall_ahead_us: int = 0) -> None:
         super().__init__(MemoryAccount(max_memory_bytes))
+        self.numbers: Final = MessageNumbers(wall_ahead_us)
         self.until_sample: int = NO_SAMPLES
         """How many messages pass until one is traced, whatever its topic."""
         self.changes: list[Change] = []
@@ -90,6 +93,12 @@ class Effects(OutboxEffects):
         self.changes.append(change)
         if outbox is not None:
             outbox.awaits_commit = True
+
+    def identify(self, message: Message) -> int:
+        """The number of a message, which gets one now if it has none."""
+        if not message.number:
+            message.number = self.numbers.next(self.now)
+        return message.number
 
     def charge_change(self, message: Message) -> None:
         """A recorded change has that message. The same for many sessions, one behind the other, counts once."""

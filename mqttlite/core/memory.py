@@ -11,7 +11,7 @@ from mqttlite.wire.packets import Connect, Will
 
 NO_LIMIT: Final = 1 << 62
 
-MESSAGE_BYTES: Final = 290
+MESSAGE_BYTES: Final = 330
 """A message beside its topic and payload: its object, theirs, and the delivery that most receivers share."""
 
 BATCH_BYTES: Final = 220

@@ -72,6 +72,7 @@ class Message(Holdable):
         "_properties",
         "_size",
         "expires_at",
+        "number",
         "payload",
         "qos",
         "raw",
@@ -106,8 +107,10 @@ class Message(Holdable):
         self._size: Final = size if properties is NONE else size + max(0, properties.size() - UNCOUNTED_BYTES)
         self.superseded: bool = False
         """A retained message that another has replaced: who still waits for it need not get it."""
+        self.number: int = 0
+        """By which it is known (`MessageNumbers`), if it is kept, traced, or named to its publisher."""
         self.trace: int = NOT_TRACED
-        """The number that the tracer gave it, if it is traced."""
+        """The same if it is traced."""
 
     @property
     def properties(self) -> Properties:
@@ -134,7 +137,9 @@ class Message(Holdable):
 
     def for_topic(self, topic: bytes) -> "Message":
         """The same message to another topic, which nobody follows."""
-        return Message(topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
+        message = Message(topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
+        message.number = self.number
+        return message
 
 
 def _properties_memory(properties: Properties, raw: RawProperties | None) -> int:
@@ -316,7 +321,7 @@ class PublishBatch(Holdable):
         if delivery is None:
             message = Message(self.topic, self.payload(at), self.qos, False, NONE, self.expires_at, self.raw)
             if at < len(self.traces):
-                message.trace = self.traces[at]
+                message.trace = message.number = self.traces[at]
             delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
         return delivery
 

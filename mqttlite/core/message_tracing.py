@@ -32,10 +32,11 @@ class MessageTracing:
         payload_bytes: int,
         source: Source,
         allowed: bool,
+        number: int = 0,
     ) -> list[int]:
         """So many messages came in together, each with so many bytes of payload: count them.
 
-        Only messages that are `allowed` have receivers.
+        Only messages that are `allowed` have receivers. A single one may have a number already.
 
         Returns the traces of those that are followed, which are the first; no list of the caller's to change.
         """
@@ -57,7 +58,8 @@ class MessageTracing:
         client_id = source.client_id or None
         traces: list[int] = []
         for _ in range(traced):
-            trace = tracer.on_received(topic, qos, payload_bytes, client_id)
+            trace = number or self._effects.numbers.next(self._effects.now)
+            tracer.on_received(trace, topic, qos, payload_bytes, client_id)
             tracer.on_routed(trace, receivers)
             traces.append(trace)
         return traces

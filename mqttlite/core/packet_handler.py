@@ -68,14 +68,13 @@ class PacketHandler:
         publisher: Router,
         effects: Effects,
         limits: Limits,
-        message_id_prefix: str,
     ) -> None:
         self._routes: Final = routes
         self._router: Final = publisher
         self._effects: Final = effects
         self._acknowledgements: Final = Acknowledgements(effects)
         self._limits: Final = limits
-        self._receipts: Final = Receipts(self._acknowledgements, effects, message_id_prefix)
+        self._receipts: Final = Receipts(self._acknowledgements, effects)
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
         """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins.
@@ -274,10 +273,9 @@ class PacketHandler:
                 raise ReceiveMaximumExceeded(
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
-        receipt = Receipt(connection, session, message.qos, Ids(packet_id), before)
+        receipt = Receipt(connection, session, message.qos, Ids(packet_id), before, message)
         if valid:
             fan_out = self._router.publish(message, route, session)
-            receipt.trace = message.trace
             if not route.is_open:
                 receipt.refusal = _refusal(route, fan_out.tally)
             self._settle(receipt, fan_out)

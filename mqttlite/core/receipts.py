@@ -8,9 +8,9 @@ from typing import Final, final
 from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.connection import CLOSED, Connection
 from mqttlite.core.effects import Effects
+from mqttlite.core.message import Message
 from mqttlite.core.session import Session
 from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
-from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.wire.blocks import PUBACKS, PUBRECS, Ids, counted
 from mqttlite.wire.constants import PUBACK, PUBREC, V5
 from mqttlite.wire.encode import encode_ack
@@ -21,9 +21,17 @@ from mqttlite.wire.properties import Properties
 class Receipt:
     """Messages of QoS 1 or 2 that a client sent, and that are to be acknowledged to it."""
 
-    __slots__ = ("changes_before", "connection", "ids", "is_durable", "qos", "refusal", "session", "trace")
+    __slots__ = ("changes_before", "connection", "ids", "is_durable", "message", "qos", "refusal", "session")
 
-    def __init__(self, connection: Connection, session: Session, qos: int, ids: Ids, changes_before: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        session: Session,
+        qos: int,
+        ids: Ids,
+        changes_before: int,
+        message: Message | None = None,
+    ) -> None:
         self.connection: Final = connection
         self.session: Final = session
         self.qos: Final = qos
@@ -34,22 +42,19 @@ class Receipt:
         """Whether it waits in any case."""
         self.refusal: str | None = None
         """Why the broker does not serve the topic."""
-        self.trace: int = NOT_TRACED
-        """The trace of a message that came alone."""
+        self.message: Final = message
+        """The message, if it came alone."""
 
 
 @final
 class Receipts:
-    """Message ids, for clients that want to know what became of a message, begin with `message_id_prefix`."""
+    """One for each broker."""
 
-    __slots__ = ("_acknowledgements", "_effects", "_message_id_prefix", "_untraced")
+    __slots__ = ("_acknowledgements", "_effects")
 
-    def __init__(self, acknowledgements: Acknowledgements, effects: Effects, message_id_prefix: str) -> None:
+    def __init__(self, acknowledgements: Acknowledgements, effects: Effects) -> None:
         self._acknowledgements: Final = acknowledgements
         self._effects: Final = effects
-        self._message_id_prefix: Final = message_id_prefix
-        self._untraced = 0
-        """Messages without a trace that were named."""
 
     def acknowledge(self, receipt: Receipt, tally: Tally) -> None:
         """PUBACK or PUBREC for the messages of a receipt, with the codes of the tally."""
@@ -71,13 +76,14 @@ class Receipts:
         if connection.state == CLOSED:
             return
         tells = connection.peer.capabilities.tell_delivery
-        if ids.count == 1 and connection.version == V5 and (tells or receipt.refusal is not None):
+        message = receipt.message
+        if message is not None and connection.version == V5 and (tells or receipt.refusal is not None):
             answer = PUBACK if receipt.qos == 1 else PUBREC
-            outbox.send(self._detailed_ack(receipt, answer, code, tally if tells else None))
+            outbox.send(self._detailed_ack(receipt, message, answer, code, tally if tells else None))
         else:
             outbox.send(_acks_of_batch(receipt.qos, ids, code, rejected))
 
-    def _detailed_ack(self, receipt: Receipt, answer: int, code: int, tally: Tally | None) -> bytes:
+    def _detailed_ack(self, receipt: Receipt, message: Message, answer: int, code: int, tally: Tally | None) -> bytes:
         """An acknowledgement with a reason string, or with the outcomes for receivers as user properties, where the
         client wants to know and has room.
 
@@ -88,7 +94,7 @@ class Receipts:
         details: list[tuple[str, str]] = []
         if tally is not None:
             details = [
-                ("message-id", self._message_id_prefix + self._message_name(receipt.trace)),
+                ("message-id", str(self._effects.identify(message))),
                 ("delivered-to", str(tally.sent)),
                 ("queued-for", str(tally.queued)),
                 ("dropped-for", str(tally.dropped_for)),
@@ -99,13 +105,6 @@ class Receipts:
             if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
                 return frame
         return encode_ack(answer, packet_id, V5, code)
-
-    def _message_name(self, trace: int) -> str:
-        """The trace of a message, by which a tracer knows it; `u` and a number for a message that is not traced."""
-        if trace:
-            return str(trace)
-        self._untraced += 1
-        return f"u{self._untraced}"
 
 
 def _acks_of_batch(qos: int, ids: Ids, code: int, rejected: dict[int, None]) -> bytes:

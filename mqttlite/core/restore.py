@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from mqttlite.core.changes import (
     Change,
     Enqueue,
+    LatestNumber,
     SaveDelayed,
     SaveReceived,
     SaveReleased,
@@ -15,13 +16,19 @@ from mqttlite.core.changes import (
     Stored,
 )
 from mqttlite.core.delayed_messages import DelayedMessages
+from mqttlite.core.message_numbers import MessageNumbers
 from mqttlite.core.router import Router
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 
 
 def restore(
-    batches: Iterable[list[Change]], sessions: Sessions, router: Router, delayed: DelayedMessages, now: float
+    batches: Iterable[list[Change]],
+    sessions: Sessions,
+    router: Router,
+    delayed: DelayedMessages,
+    numbers: MessageNumbers,
+    now: float,
 ) -> None:
     """Make the state that `Store.load` describes. A session that was connected to the end expires from `now` on."""
     for changes in batches:
@@ -45,6 +52,8 @@ def restore(
                 _session(sessions, change.client_id).released.add(change.packet_id)
             elif isinstance(change, SaveReceived):
                 _session(sessions, change.client_id).received.add(change.packet_id)
+            elif isinstance(change, LatestNumber):
+                numbers.latest = max(numbers.latest, change.number)
             else:
                 raise TypeError(f"{type(change).__name__} says what goes, and so is nothing to restore")
 

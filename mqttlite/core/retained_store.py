@@ -79,6 +79,7 @@ class RetainedStore:
                 self._remove_expired()
             if not self._has_room(message, size):
                 return False
+        self._effects.identify(message)
         self._add(message, size)
         self._effects.changes.append(SaveRetained(message))
         return True

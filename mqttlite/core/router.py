@@ -145,10 +145,10 @@ class Router:
         observed = route.observed
         if observed is not None and not message.trace:  # else it was counted with those it came with
             traces = self._tracing.begin(
-                observed, route, message.topic, message.qos, 1, len(message.payload), source, allowed
+                observed, route, message.topic, message.qos, 1, len(message.payload), source, allowed, message.number
             )
             if traces:
-                message.trace = traces[0]
+                message.trace = message.number = traces[0]
         if not allowed:
             if route.delayed is not None:
                 self._delay(route.delayed, message, source, tally)
@@ -270,7 +270,7 @@ class Router:
         for trace in traces:
             expires_at = raw.expires_at(self._effects.now)
             message = Message(topic, data[start + head : start + size], 0, False, NONE, expires_at, raw)
-            message.trace = trace
+            message.trace = message.number = trace
             self.publish(message, route, source, at_once=True)  # the messages behind them must not overtake
             start += size
 

@@ -228,6 +228,7 @@ class Session(SessionBacklog):
             if was_queued:
                 self._effects.record(Sent(self.client_id, sequence, packet_id), outbox)
             else:
+                self._effects.identify(delivery.message)
                 self._effects.record(Enqueue(self.client_id, sequence, delivery, packet_id), outbox)
                 self._effects.charge_change(delivery.message)
         self.window.inflight.add(packet_id, delivery, sequence)

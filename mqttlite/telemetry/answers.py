@@ -128,9 +128,9 @@ class Answers:
         has_times = delivery.queued is not None or delivery.sent is not None
         slowest = "; the times are those of the slowest" if len(group.deliveries) > 1 and has_times else ""
         if len(group.messages) == 1:
-            return f"{head(delivery.message, self._log.id_of(delivery.message.trace), at)}: {words}{slowest}"
+            return f"{head(delivery.message, str(delivery.message.trace), at)}: {words}{slowest}"
         messages = list(group.messages)
-        ids = self._log.id_of(messages[0].trace), self._log.id_of(messages[-1].trace)
+        ids = str(messages[0].trace), str(messages[-1].trace)
         times = self._wall.at(messages[0].at), self._wall.at(messages[-1].at)
         return f"{head_of_many(messages[0], len(messages), ids, times)}: {words}{slowest}"
 
@@ -153,7 +153,7 @@ class Answers:
         names = list(dict.fromkeys(name for message in found for name in message.deliveries if name is not None))
         whom = _listed(names) or "nobody"
         if len(found) == 1:
-            return f"{self._log.id_of(found[0].trace)} was not for {client}: {why}. It was for {whom}."
+            return f"{found[0].trace!s} was not for {client}: {why}. It was for {whom}."
         return f"None of {len(found)} messages was for {client}: {why}. They were for {whom}."
 
     def _retained(self, target: str) -> list[str]:
@@ -229,7 +229,7 @@ class Answers:
         rule = REASONS.get(delivery.reason)
         waits = delivery.outcome == UNFINISHED and delivery.ended is None
         return {
-            "message_id": self._log.id_of(message.trace),
+            "message_id": str(message.trace),
             "at": self._wall.at(message.at).isoformat(),
             "topic": message.topic.decode(errors="replace"),
             "qos": message.qos,

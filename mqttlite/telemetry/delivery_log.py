@@ -7,7 +7,7 @@ outcomes and `max_bytes` at most; the oldest leave first.
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -20,11 +20,8 @@ from mqttlite.wire.errors import TopicFilterInvalid
 ENTRY_BYTES: Final = 900
 """What an outcome takes in memory beside the names in it, measured."""
 
-SHORT_ID: Final = 4
-"""Digits of the broker's id with which it names messages: enough to tell one run from the one before."""
-
-_MESSAGE_ID: Final = re.compile(r"([0-9a-f]{4,16})-(u?)([0-9]{1,19})")
-"""Of a sentence, of the dataset, or of an acknowledgement; with `u` that of a message that is not traced."""
+_MESSAGE_ID: Final = re.compile(r"[0-9]{16,17}")
+"""The microseconds since 1970 have 16 digits until the year 2286."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +51,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class DeliveryLog:
     """`clock` shows the broker's seconds."""
 
-    def __init__(self, options: Options, broker_id: str, wall: Wall, *, clock: Callable[[], float]) -> None:
+    def __init__(self, options: Options, wall: Wall, *, clock: Callable[[], float]) -> None:
         self.options: Final = options
         self.has_forgotten: bool = False
         """Whether entries have left it."""
@@ -62,7 +59,6 @@ class DeliveryLog:
         """The trace of the latest message."""
         self.followed: frozenset[bytes] = frozenset()
         """Filters that are traced for a while, beside those of the options."""
-        self._broker_id: Final = broker_id
         self._wall: Final = wall
         self._began: Final = clock()
         self._filters: Final = [topic_filter.encode() for topic_filter in options.topics]
@@ -103,11 +99,9 @@ class DeliveryLog:
 
     def find(self, target: str) -> tuple[list[Traced], str]:
         """The messages meant by an id, a topic or a filter, oldest first; where there are none, a sentence."""
-        named = _MESSAGE_ID.fullmatch(target)
-        if named is not None and not named[2]:
-            trace = int(named[3])
-            if self._broker_id.startswith(named[1]) and trace in self._by_trace:
-                return messages_of(each for each in self._deliveries if each.message.trace == trace), ""
+        trace = int(target) if is_message_id(target) else None
+        if trace is not None and trace in self._by_trace:
+            return messages_of(each for each in self._deliveries if each.message.trace == trace), ""
         topic = target.encode(errors="replace")
         try:
             check_filter(topic)
@@ -117,18 +111,13 @@ class DeliveryLog:
             found = messages_of(each for each in self._deliveries if matches(topic, each.message.topic))
         else:
             found = messages_of(self._by_topic.get(topic, ()))
-        if found or named is None:
+        if found or trace is None:
             return found, f"Nothing is known of any message on {target}."
-        return [], self._of_unknown_id(target, named[1], is_traced=not named[2], number=int(named[3]))
-
-    def _of_unknown_id(self, target: str, broker: str, *, is_traced: bool, number: int) -> str:
-        if not self._broker_id.startswith(broker):
-            return f"{target} is no message of this run: its messages begin with {self._broker_id[:SHORT_ID]}-."
-        if not is_traced:
-            return f"{target} is a message that was acknowledged and not traced, so nothing more is known of it."
-        if number > self.latest:
-            return f"There is no message {target}: the latest that was entered is {self.id_of(self.latest)}."
-        return f"Nothing is known of {target} any more, or it was not entered."
+        came = datetime.fromtimestamp(trace / 1e6, UTC)
+        return [], (
+            f"A message {target} came at {came:%Y-%m-%d %H:%M:%S} UTC, if there was one: it was not traced, or is no "
+            f"longer in the delivery log, which goes back to {self.since():%H:%M:%S}."
+        )
 
     def of_client(self, client: str) -> list[Traced]:
         """The messages from and to a client, oldest first."""
@@ -143,10 +132,6 @@ class DeliveryLog:
         """When the oldest entry came in; of an empty log, when it began."""
         oldest = self._deliveries[0].message.at if self.has_forgotten and self._deliveries else self._began
         return self._wall.at(oldest)
-
-    def id_of(self, trace: int) -> str:
-        """The id of a message in sentences."""
-        return f"{self._broker_id[:SHORT_ID]}-{trace}"
 
     # ------------------------------------------------------------------ inside
 

@@ -99,7 +99,6 @@ class Observer(Listener, TraceListener):
         """Of all traced messages since the start, by stage."""
         self.drops: Final[dict[str, int]] = {}
         """All messages that were dropped since the start, by reason."""
-        self._trace = 0
         self._is_sampling = False
         self._samples: list[SampleRow] = []
         self._sweep: Iterator[int] = iter(())
@@ -113,7 +112,7 @@ class Observer(Listener, TraceListener):
         self.delivery_log.followed = filters
 
     def _keep_log(self, options: DeliveryLogOptions) -> None:
-        log = self.delivery_log = DeliveryLog(options, self._broker_id, self._wall, clock=self._clock)
+        log = self.delivery_log = DeliveryLog(options, self._wall, clock=self._clock)
         self.answers = Answers(
             log, self, self._wall, stopwatch=self._stopwatch, mean_distance=lambda: self._sampler.mean
         )
@@ -241,16 +240,14 @@ class Observer(Listener, TraceListener):
             return self._sampler.begin()
         return self._sampler.next(self._stopwatch())
 
-    def on_received(self, topic: bytes, qos: int, payload_bytes: int, publisher: str | None) -> int:
+    def on_received(self, trace: int, topic: bytes, qos: int, payload_bytes: int, publisher: str | None) -> None:
         now = self._stopwatch()
-        self._trace += 1
-        message = Traced(self._trace, topic, qos, payload_bytes, publisher, self._clock(), now)
+        message = Traced(trace, topic, qos, payload_bytes, publisher, self._clock(), now)
         message.stands_for = self._sampler.weight()
         if not message.stands_for:
             message.is_chosen = True
             message.stands_for = self._sampler.choose(now)
         self._message_tracer.begin(message)
-        return self._trace
 
     def on_routed(self, trace: int, receivers: int) -> None:
         self._sampler.spend(receivers)
@@ -317,7 +314,7 @@ class Observer(Listener, TraceListener):
         self._samples.append(
             SampleRow(
                 broker_id=self._broker_id,
-                message_id=f"{self._broker_id}-{message.trace}",
+                message_id=str(message.trace),
                 at=self._wall.at(message.at),
                 topic=self._names.topic(message.topic.decode(errors="replace")),
                 qos=message.qos,

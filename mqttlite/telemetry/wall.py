@@ -33,6 +33,11 @@ class Wall:
         """The UTC time of a second of the broker's clock."""
         return datetime.fromtimestamp(now, UTC) + self.offset
 
+    @property
+    def ahead_us(self) -> int:
+        """Microseconds to add to those of the broker's clock for Unix time."""
+        return self.offset // timedelta(microseconds=1)
+
     def check(self) -> float:
         """Follow the wall's clock if it jumped: by how many seconds, forward or (negative) back; else 0."""
         jumped_s = self._wall_clock() - self._steady_clock() - self._apart

@@ -7,7 +7,9 @@ import os
 import socket
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -216,8 +218,11 @@ async def test_a_queue_is_shown_with_payloads_as_text_or_base64(rig: Rig, broker
         (1, "/wA=", "base64"),
         (2, "", "utf-8"),
     ]
-    assert found["messages"][0] == {
+    first = found["messages"][0]
+    assert first == {
         "sequence": 0,
+        "message_id": first["message_id"],
+        "published_at": datetime.fromtimestamp(first["message_id"] / 1e6, UTC).isoformat().replace("+00:00", "Z"),
         "topic": "plant/7",
         "qos": 1,
         "retain": False,
@@ -254,6 +259,9 @@ async def test_retained_messages_are_listed_and_removed(broker: Broker, director
     for topic in ("a/1", "a/2", "b ü"):
         await broker.publish(topic, "xyz", qos=1, retain=True)
     found = (await ask(directory, "GET", "/retained?filter=a/%2B&limit=1")).body
+    [entry] = found["entries"]
+    assert entry.pop("message_id") < time.time() * 1e6
+    assert datetime.fromisoformat(entry.pop("published_at")) < datetime.now(UTC)
     assert found == {"entries": [{"topic": "a/1", "qos": 1, "payload_bytes": 3}], "cursor": "a/2"}
     found = (await ask(directory, "GET", "/retained?filter=a/%2B&cursor=a/2")).body
     assert [each["topic"] for each in found["entries"]] == ["a/2"]

@@ -423,7 +423,7 @@ async def test_a_filter_is_traced_while_somebody_asks_for_it(
         await broker.publish("office", "not traced")
         after = json.loads((await get(broker, f"/why?follow=plant/%23&after={first['latest']}"))[2])
         assert [entry["topic"] for entry in after["entries"]] == ["plant/7"]
-        assert after["latest"] == first["latest"] + 1
+        assert after["latest"] == int(after["entries"][0]["message_id"]) > first["latest"]
         found = json.loads((await get(broker, f"/why?target={after['entries'][0]['message_id']}"))[2])
         assert found["known"]
         jump(LEASE_S + 1)

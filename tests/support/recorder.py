@@ -16,6 +16,8 @@ class Recorder:
         self.clients = clients
         self.one_in = one_in
         self.traces = 0
+        self._counted: dict[int, int] = {0: 0}
+        """By the numbers of the messages: 1 for the first that is traced, 2 for the second."""
         self.receivers: dict[int, int] = {}
         """How many each followed message was for."""
         self.told: list[tuple[object, ...]] = []
@@ -34,27 +36,30 @@ class Recorder:
     def next_sample(self) -> int:
         return self.one_in
 
-    def on_received(self, topic: bytes, qos: int, payload_bytes: int, publisher: str | None) -> int:
+    def on_received(self, trace: int, topic: bytes, qos: int, payload_bytes: int, publisher: str | None) -> None:
         self.traces += 1
+        self._counted[trace] = self.traces
         self.told.append(("received", self.traces, topic.decode(), qos, payload_bytes, publisher))
-        return self.traces
 
     def on_routed(self, trace: int, receivers: int) -> None:
-        assert 0 < trace <= self.traces
+        trace = self._counted[trace]
         assert trace not in self.receivers, "it is routed once"
         self.receivers[trace] = receivers
         self.told.append(("routed", trace, receivers))
 
     def on_queued(self, trace: int, receiver: str, why: str, waiting: int, limit: int) -> None:
+        trace = self._counted[trace]
         assert trace in self.receivers, "what becomes of a message follows its receivers"
         assert waiting >= 1
         self.told.append(("queued", trace, receiver, why, waiting, limit))
 
     def on_sent(self, trace: int, receiver: str, connection: int, qos: int) -> None:
+        trace = self._counted[trace]
         assert trace in self.receivers, "what becomes of a message follows its receivers"
         self.told.append(("sent", trace, receiver, connection, qos))
 
     def on_acknowledged(self, trace: int, receiver: str) -> None:
+        trace = self._counted[trace]
         assert any(each[:3] == ("sent", trace, receiver) for each in self.told), "it was sent before"
         self.told.append(("acknowledged", trace, receiver))
 
@@ -66,6 +71,7 @@ class Recorder:
         self.drops[receiver, reason] += messages
         self.details.append((topic.decode(), detail))
         if trace:
+            trace = self._counted[trace]
             assert trace in self.receivers, "what becomes of a message follows its receivers"
             self.told.append(("dropped", trace, receiver or NOBODY, reason))
 

@@ -2,14 +2,14 @@
 
 import asyncio
 
-from mqttlite.core.changes import Change, Enqueue, Stored
+from mqttlite.core.changes import Change, Enqueue, LatestNumber, Stored
 from mqttlite.core.ports import Store
 from mqttlite.store.memory import MemoryStore
 
 
 def loaded(store: Store) -> list[Change]:
-    """All that a store kept."""
-    return [change for batch in store.load() for change in batch]
+    """All that a store kept, but for the highest number of a message."""
+    return [change for batch in store.load() for change in batch if not isinstance(change, LatestNumber)]
 
 
 async def everything(store: Store) -> list[Change]:

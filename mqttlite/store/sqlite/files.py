@@ -122,7 +122,7 @@ def make_tables(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN")
     for sql in (*TABLES.values(), *INDEXES):
         connection.execute(sql)
-    connection.execute("INSERT INTO commits VALUES (1, 0)")
+    connection.execute("INSERT INTO commits VALUES (1, 0, 0)")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")

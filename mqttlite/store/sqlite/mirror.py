@@ -51,11 +51,11 @@ class SessionMirror:
     def __init__(self, client_id: str, number: int) -> None:
         self.client_id: Final = client_id
         self.number: Final = number
-        self.head = 0
+        self.head: int = 0
         """The sequence of the first message that waits."""
-        self.tail = 0
+        self.tail: int = 0
         """The sequence behind the last."""
-        self.total = 0
+        self.total: int = 0
         """What all messages of the session that were ever queued count together."""
         self.sent: dict[int, int] = {}
         """By sequence, the packet identifiers of what is sent and not acknowledged, in the order of sending."""
@@ -63,15 +63,15 @@ class SessionMirror:
         self.received: dict[int, None] = {}
         self.rows: list[Row] = []
         """Those with messages that were sent, as far as `mirrored`."""
-        self.mirrored = LOWEST
+        self.mirrored: int = LOWEST
         """The sequence up to which all rows are in `rows`."""
-        self.stored_end = LOWEST
+        self.stored_end: int = LOWEST
         """The sequence behind the last row."""
         self.new: dict[int, Enqueue] = {}
         """What the commit under way adds, by sequence."""
-        self.changed = False
+        self.changed: bool = False
         """Whether it changes the state."""
-        self.touched = False
+        self.touched: bool = False
         self._state = ""
 
     def enqueue(self, change: Enqueue) -> None:

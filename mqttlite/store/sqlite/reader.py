@@ -13,6 +13,7 @@ import msgspec
 from mqttlite.core.changes import (
     Change,
     Enqueue,
+    LatestNumber,
     SaveDelayed,
     SaveReceived,
     SaveReleased,
@@ -33,6 +34,7 @@ from mqttlite.store.sqlite.records import (
     decode_subscription,
     decode_will,
     opened,
+    plausible_number,
     seed_of,
     wall_offset,
 )
@@ -158,6 +160,9 @@ class Reader:
 
     def _everything(self, offset: float) -> Iterator[Change]:
         connection = self._connection
+        latest = plausible_number(connection.execute("SELECT message FROM commits").fetchone()[0])
+        if latest:
+            yield LatestNumber(latest)
         for topic, data in connection.execute("SELECT topic, data FROM retained ORDER BY topic"):
             try:
                 message = decode_message(opened(data), offset)

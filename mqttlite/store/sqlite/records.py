@@ -20,7 +20,7 @@ from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import NONE, WILL, decode_properties, encode_properties
 
 _PREFIX: Final = struct.Struct("<II")  # the checksum, and the length of what follows
-_MESSAGE: Final = struct.Struct("<BHI")  # flags, the lengths of topic and properties
+_MESSAGE: Final = struct.Struct("<BHIq")  # flags, the lengths of topic and properties, the number
 _EXPIRY: Final = struct.Struct("<dI")  # when it expires, and the interval that it came with
 _WILL: Final = struct.Struct("<BHIqd")  # …, the number of its session, and when it is due
 _DELAYED: Final = struct.Struct("<qdH")  # its number, when it is due, the length of its publisher's name
@@ -36,6 +36,9 @@ _ANONYMOUS: Final = 64
 
 PREFIX_BYTES: Final = _PREFIX.size
 
+_AHEAD_S: Final = 366 * 86_400.0
+"""What a clock that was put right may have been ahead."""
+
 
 class Damaged(Exception):
     """Bytes on disk are not those that were written."""
@@ -44,6 +47,13 @@ class Damaged(Exception):
 def wall_offset() -> float:
     """What the wall clock is ahead of the broker's seconds."""
     return time.time() - time.monotonic()
+
+
+def plausible_number(number: object) -> int:
+    """The highest number of a message as the database has it, without a checksum; 0 for one that cannot be."""
+    if isinstance(number, int) and 0 <= number <= (time.time() + _AHEAD_S) * 1e6:
+        return number
+    return 0
 
 
 def sealed(body: bytes) -> bytes:
@@ -80,13 +90,14 @@ def encode_message(message: Message, offset: float, seed: int = 0) -> bytes:
     if message.expires_at:
         flags |= _EXPIRES
         expiry = _EXPIRY.pack(message.expires_at + offset, message.expiry_s())
-    body = b"".join((_MESSAGE.pack(flags, len(topic), len(properties)), expiry, topic, properties, message.payload))
+    head = _MESSAGE.pack(flags, len(topic), len(properties), message.number)
+    body = b"".join((head, expiry, topic, properties, message.payload))
     return _PREFIX.pack(zlib.crc32(body, seed), len(body)) + body
 
 
 def decode_message(body: bytes, offset: float) -> Message:
     """The message of an opened record."""
-    flags, topic_bytes, properties_bytes = _MESSAGE.unpack_from(body)
+    flags, topic_bytes, properties_bytes, number = _MESSAGE.unpack_from(body)
     at = _MESSAGE.size
     expires_at, expiry_s = 0.0, NO_EXPIRY
     if flags & _EXPIRES:
@@ -98,7 +109,9 @@ def decode_message(body: bytes, offset: float) -> Message:
     properties = body[at : at + properties_bytes]
     raw = None if properties == b"\0" else RawProperties(properties, expiry_s)
     payload = body[at + properties_bytes :]
-    return Message(topic, payload, flags & _QOS, flags & _RETAIN != 0, NONE, expires_at, raw)
+    message = Message(topic, payload, flags & _QOS, flags & _RETAIN != 0, NONE, expires_at, raw)
+    message.number = number
+    return message
 
 
 def encode_will(will: Will, number: int, due_at: float) -> bytes:

@@ -65,13 +65,15 @@ _NO_CHUNK: Final = Chunk(0)
 class Runs:
     """The chunks and rows of one commit; `offset` is that of the wall clock."""
 
-    __slots__ = ("_offset", "_passing", "_shared", "chunks", "next_chunk", "rows")
+    __slots__ = ("_offset", "_passing", "_shared", "chunks", "latest", "next_chunk", "rows")
 
     def __init__(self, next_chunk: int, offset: float) -> None:
         self._offset: Final = offset
         self._passing = _NO_CHUNK
         self._shared = _NO_CHUNK
         self.next_chunk: int = next_chunk
+        self.latest: int = 0
+        """The highest number of a message."""
         self.chunks: Final[list[Chunk]] = []
         self.rows: Final[list[tuple[object, ...]]] = []
 
@@ -159,6 +161,8 @@ class Runs:
 
     def _put(self, chunk: Chunk, message: Message) -> tuple[Chunk, int, int]:
         at = chunk.size
+        if message.number > self.latest:
+            self.latest = message.number
         record = encode_message(message, self._offset, seed_of(chunk.number, at))
         chunk.records.append(record)
         chunk.size = at + len(record)

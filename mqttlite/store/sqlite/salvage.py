@@ -111,7 +111,7 @@ def salvage(path: Path) -> list[str]:
         messages = _remove_orphans(new)
         if messages:
             lost.append(f"{messages} queued messages")
-        new.execute("UPDATE commits SET number = ?", (_commits(path),))
+        new.execute("UPDATE commits SET number = ?, message = ?", _commits(path))
         new.execute("COMMIT")
     finally:
         new.close()
@@ -191,12 +191,14 @@ def _remove_orphans(new: sqlite3.Connection) -> int:
     return int(max(gone, gaps))
 
 
-def _commits(damaged: Path) -> int:
+def _commits(damaged: Path) -> tuple[int, int]:
+    """The numbers of the latest commit and message, as far as they can be read."""
     try:
         connection = _open(damaged)
         try:
-            return int(connection.execute("SELECT number FROM commits").fetchone()[0])
+            number, message = connection.execute("SELECT number, message FROM commits").fetchone()
+            return int(number), int(message)
         finally:
             connection.close()
     except (sqlite3.Error, TypeError, ValueError):
-        return 0
+        return 0, 0

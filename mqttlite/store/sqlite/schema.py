@@ -5,7 +5,8 @@ a run of them: `count` messages from the sequence `first` on, `size` bytes of a 
 RETAIN of their delivery in `shape`, and in `extra` its subscription identifiers and, behind a space, the shared
 subscription that it came by, in hex. So a message for many sessions is stored once, and costs each a part of a row.
 `bytes` is what the run counts in the limits of the queue, `total` the same summed up from the session's begin: so what
-waits is known from the first and the last row. `state` has what was sent and is not acknowledged.
+waits is known from the first and the last row. `state` has what was sent and is not acknowledged. `commits` has the
+number of the latest commit, and the highest number of a message.
 """
 
 from typing import Final
@@ -17,7 +18,8 @@ SCHEMA_VERSION: Final = 1
 """`PRAGMA user_version`. A database of a newer version is refused; there is no older one."""
 
 TABLES: Final = {
-    "commits": "CREATE TABLE commits (id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL)",
+    "commits": "CREATE TABLE commits (id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL, "
+    "message INTEGER NOT NULL)",
     "sessions": "CREATE TABLE sessions (id INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, data BLOB NOT NULL)",
     "ended": "CREATE TABLE ended (session INTEGER PRIMARY KEY)",
     "subscriptions": (

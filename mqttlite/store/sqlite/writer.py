@@ -15,6 +15,7 @@ from mqttlite.core.changes import (
     Change,
     EndSession,
     Enqueue,
+    LatestNumber,
     RemoveDelayed,
     RemoveReceived,
     RemoveReleased,
@@ -40,6 +41,7 @@ from mqttlite.store.sqlite.records import (
     encode_session,
     encode_subscription,
     encode_will,
+    plausible_number,
     wall_offset,
 )
 from mqttlite.store.sqlite.runs import Runs, last_row
@@ -67,14 +69,17 @@ class Writer:
         self._connection: Final = connection
         self._mirrors: dict[str, SessionMirror] = {}
         """Bounded by the sessions that there are: `limits.max_sessions`."""
-        self._next_chunk, self._next_session, self.commits = connection.execute(
+        self.commits: int = 0
+        """The number of the latest commit."""
+        self._next_chunk, self._next_session, self.commits, latest = connection.execute(
             "SELECT ifnull((SELECT max(id) FROM chunks), 0) + 1, "
             "max(ifnull((SELECT max(id) FROM sessions), 0), ifnull((SELECT max(session) FROM ended), 0)) + 1, "
-            "(SELECT number FROM commits)"
+            "(SELECT number FROM commits), (SELECT message FROM commits)"
         ).fetchone()
-        self.has_ended = connection.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
+        self._latest = plausible_number(latest)
+        self.has_ended: bool = connection.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
         """Whether sessions have ended whose messages are still there."""
-        self.written_bytes = 0
+        self.written_bytes: int = 0
         """About how much was written since the last checkpoint."""
         self._begin()
 
@@ -105,7 +110,7 @@ class Writer:
         connection.execute("BEGIN IMMEDIATE")
         self._write(connection)
         self.commits += 1
-        connection.execute("UPDATE commits SET number = ?", (self.commits,))
+        connection.execute("UPDATE commits SET number = ?, message = ?", (self.commits, self._latest))
         connection.execute("COMMIT")
 
     def sweep(self) -> None:
@@ -143,12 +148,14 @@ class Writer:
         elif isinstance(change, SaveRetained):
             topic = change.message.topic
             self._retained[topic] = (topic, encode_message(change.message, self._offset))
+            self._latest = max(self._latest, change.message.number)
         elif isinstance(change, RemoveRetained):
             self._retained[change.topic] = None
         elif isinstance(change, SaveDelayed):
             due_at = change.due_at + self._offset
             data = encode_delayed(change.number, change.message, due_at, change.client_id, self._offset)
             self._delayed[change.number] = (change.number, due_at, data)
+            self._latest = max(self._latest, change.message.number)
         elif isinstance(change, RemoveDelayed):
             self._delayed[change.number] = None
         elif isinstance(change, SaveSession):
@@ -160,8 +167,8 @@ class Writer:
             )
         elif isinstance(change, EndSession):
             self._end(change.client_id)
-        elif isinstance(change, Stored):
-            raise TypeError("Stored says what a store has, and is nothing to commit")
+        elif isinstance(change, (Stored, LatestNumber)):
+            raise TypeError(f"{type(change).__name__} says what a store has, and is nothing to commit")
         else:
             mirror = self._mirror(change.client_id)
             if mirror is not None:
@@ -300,6 +307,7 @@ class Writer:
         runs = Runs(self._next_chunk, self._offset)
         runs.add(self._touched)
         self._next_chunk = runs.next_chunk
+        self._latest = max(self._latest, runs.latest)
         if runs.rows:
             _CHUNKS.run(connection, [(chunk.number, b"".join(chunk.records)) for chunk in runs.chunks])
             _QUEUE.run(connection, runs.rows)

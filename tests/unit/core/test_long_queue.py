@@ -16,6 +16,7 @@ from mqttlite.store.memory import LOAD_BATCH
 from mqttlite.wire.blocks import PUBACKS, counted
 from mqttlite.wire.constants import V311
 from tests.support.core_driver import World
+from tests.support.stores import loaded
 
 WINDOW = 1_000
 PACKET_BYTES = 10
@@ -115,5 +116,5 @@ def test_many_messages_wait_and_leave_in_order_after_a_restart(messages: int, de
     assert arrived >= delivered
     session = after.session("c")
     session.detach()
-    left = sum(len(batch) for batch in after.store.load()) - 1
+    left = len(loaded(after.store)) - 1
     assert left == session.queued == messages - arrived

@@ -11,6 +11,7 @@ from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack
 from tests.support.core_driver import Client, World
+from tests.support.stores import loaded
 
 MANY = KEPT_MESSAGES + 100
 LIMITS = Limits(max_queued_messages=100_000, max_inflight=50)
@@ -206,7 +207,7 @@ def test_a_session_that_is_to_end_with_its_connection_still_gets_what_is_stored(
     assert payloads(client) == list(range(MANY + 1))
     client.disconnect()
     assert world.broker.sessions.get("c") is None
-    assert list(world.store.load()) == []
+    assert loaded(world.store) == []
 
 
 def test_a_crash_ends_such_a_session() -> None:
@@ -229,7 +230,7 @@ def test_messages_of_a_group_that_are_only_in_the_store_go_to_another_member() -
     again.broker.end_session("c", again.now)
     again.settle()
     assert payloads(other) == list(range(MANY))
-    assert list(again.store.load()) == []
+    assert loaded(again.store) == []
 
 
 def test_messages_of_a_group_are_lost_if_their_member_begins_another_session_meanwhile() -> None:

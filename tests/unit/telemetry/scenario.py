@@ -22,7 +22,6 @@ class Scenario(TraceListener):
         self._wall = Wall(self.now, wall_clock=NOON.timestamp, steady_clock=lambda: 0.0)
         self.delivery_log = DeliveryLog(
             Options(**options),
-            "5f2c0123456789ab",
             self._wall,
             clock=lambda: self.now,
         )
@@ -32,7 +31,7 @@ class Scenario(TraceListener):
         self.answers = Answers(
             *(self.delivery_log, self, self._wall), stopwatch=lambda: self.now, mean_distance=lambda: 12.0
         )
-        self._trace = 40
+        self._trace = int(NOON.timestamp()) * 1_000_000 + 201_040
 
     def publish(
         self, topic: str = "plant/7/temp", qos: int = 1, receivers: int = 1, publisher: str | None = "c3"

@@ -375,7 +375,7 @@ async def test_while_there_are_few_messages_each_is_measured_in_every_stage() ->
     assert samples[-1] == {
         "schema_version": 2,
         "broker_id": BROKER,
-        "message_id": f"{BROKER}-31",
+        "message_id": str(world.broker.effects.numbers.latest),
         "at": "1970-01-12T13:46:43Z",
         "topic": "nobody",
         "qos": 0,
@@ -525,7 +525,8 @@ async def test_the_delivery_log_says_no_more_than_it_knows() -> None:
     async with watched(Limits(max_inflight=2), delivery_log=delivery_log, dataset=False) as world:
         receiver, publisher = world.connect("c7", auto_ack=False), world.connect("c3")
         receiver.subscribe("#", qos=1)
-        trace = world.observer.on_received(b"x", 1, 1, "c3")
+        trace = 1
+        world.observer.on_received(trace, b"x", 1, 1, "c3")
         world.observer.on_queued(trace, "c7", "window_full", 1, 9)
         for _ in range(2):
             publisher.publish("y", qos=1)
