@@ -98,7 +98,7 @@ class Writer:
         self._begin()
         mirrors = self._mirrors
         for at, change in enumerate(changes):
-            if at % MESSAGES_BETWEEN_RESTS == 0:
+            if at % MESSAGES_BETWEEN_RESTS == MESSAGES_BETWEEN_RESTS - 1:
                 rest()
             if isinstance(change, Enqueue):  # most are
                 mirror = mirrors.get(change.client_id)
