@@ -93,6 +93,7 @@ class Admission:
                 if answer.reason_code:
                     raise refusal_of(answer, "")
                 connection.waits_for = NOTHING
+                connection.grants = answer.grants
                 self._connecting.accept(connection, packet, None)
                 self._resume(connection)
         except PeerError as error:
@@ -132,6 +133,7 @@ class Admission:
             connection.username = username
             if verdict.reason_code:
                 raise refusal_of(verdict, exchange.method)  # [MQTT-4.12.0-4]
+            connection.grants = verdict.grants
             self._connecting.accept(connection, packet, verdict.data)
             return
         if verdict.reason_code == ReasonCode.SERVER_BUSY:
@@ -140,6 +142,8 @@ class Admission:
             raise NotAuthorized(f"authentication by {exchange.method} failed [MQTT-4.12.1-2]")
         if username != connection.username:
             raise NotAuthorized("authenticated again as another user")
+        connection.grants = verdict.grants
+        self._connecting.ask_role(connection)
         exchange.end(self._deadlines)
         _answer(connection, exchange, verdict)
 

@@ -3,6 +3,7 @@
 Only the adapter that answers knows what a method's data mean. Invariant: a connection has at most one open question.
 """
 
+from math import inf
 from typing import Final, final
 
 from mqttlite.core.deadlines import Deadline, Deadlines
@@ -31,22 +32,60 @@ _REFUSALS: Final[dict[int, type[PeerError]]] = {
 
 
 @final
+class Grants:
+    """What a client's credentials, such as a token, say about it beyond its user name.
+
+    `publish` and `subscribe` are topic filters that the credentials allow, beside what the rules say; None: they do not
+    say. `expires_at` is when the client is to be disconnected, in seconds of the broker's clock; `inf`: never.
+    """
+
+    __slots__ = ("expires_at", "groups", "publish", "subscribe")
+
+    def __init__(
+        self,
+        groups: frozenset[str] = frozenset(),
+        publish: tuple[bytes, ...] | None = None,
+        subscribe: tuple[bytes, ...] | None = None,
+        expires_at: float = inf,
+    ) -> None:
+        self.groups: Final = groups
+        self.publish: Final = publish
+        self.subscribe: Final = subscribe
+        self.expires_at: Final = expires_at
+
+    def __repr__(self) -> str:
+        return f"Grants({sorted(self.groups)}, {self.publish}, {self.subscribe}, {self.expires_at})"
+
+
+NO_GRANTS: Final = Grants()
+"""Of credentials that say nothing."""
+
+
+@final
 class Verdict:
     """The answer to an `Authenticate` question.
 
     `reason_code` is 0 (accept the client), 0x18 (send it `data` and wait for its AUTH; only with a method), or 0x86,
     0x87, 0x88 or 0x89 (refuse it). `username` is the user that a method authenticated, never only the name in CONNECT;
-    with a refusal it is the name that the client claims, for the log. Raises `ValueError` for another code.
+    with a refusal it is the name that the client claims, for the log. `grants` is what the credentials of an accepted
+    client say besides. Raises `ValueError` for another code.
     """
 
-    __slots__ = ("data", "reason_code", "username")
+    __slots__ = ("data", "grants", "reason_code", "username")
 
-    def __init__(self, reason_code: int, data: bytes | None = None, username: str | None = None) -> None:
+    def __init__(
+        self,
+        reason_code: int,
+        data: bytes | None = None,
+        username: str | None = None,
+        grants: Grants = NO_GRANTS,
+    ) -> None:
         if reason_code not in (0, ReasonCode.CONTINUE_AUTHENTICATION) and reason_code not in _REFUSALS:
             raise ValueError(f"reason_code is {reason_code:#04x}: it may be 0x00, 0x18, 0x86, 0x87, 0x88 or 0x89")
         self.reason_code: Final = int(reason_code)
         self.data: Final = data
         self.username: Final = username
+        self.grants: Final = grants
 
     def __repr__(self) -> str:
         return f"Verdict(0x{self.reason_code:02X}, username={self.username!r})"

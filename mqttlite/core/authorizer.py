@@ -6,24 +6,40 @@ each role, so a known topic costs one look-up, and a topic that is open to all c
 
 from typing import Final, Protocol, final
 
+from mqttlite.core.authentication import Grants
+from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import is_analytics, is_own
 
 ANYBODY: Final = 0
 ANALYST: Final = 1
 
+PUBLISH: Final = "publish"
+SUBSCRIBE: Final = "subscribe"
+RECEIVE: Final = "receive"
+ACTIONS: Final = (PUBLISH, SUBSCRIBE, RECEIVE)
+"""What a client may be denied."""
+
 
 class Authorizer(Protocol):
-    """Decides who may publish and subscribe. The core calls it inside the event loop: it must not block or raise.
+    """Decides who may publish, subscribe and receive. The core calls it inside the event loop: it must not block or
+    raise.
 
-    `Broker.authorize` replaces it and drops all verdicts that routes keep.
+    `Broker.authorize` replaces it and drops all verdicts that the core keeps.
     """
 
-    def role_of(self, client_id: str, username: str | None) -> int:
-        """The role of a client that connects: any whole number from 0 on. `username` is the authenticated identity."""
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+        """The role of a client: any whole number from 0 on, one for all clients with the same permissions.
+
+        `username` is the authenticated identity, and `grants` is what its credentials say besides.
+        """
         ...
 
     def is_open(self, topic: bytes) -> bool:
         """Whether every client may publish to a topic. Asked once for each route."""
+        ...
+
+    def is_readable(self, topic: bytes) -> bool:
+        """Whether every client may receive the messages of a topic. Asked once for each route."""
         ...
 
     def may_publish(self, role: int, topic: bytes) -> bool:
@@ -34,6 +50,21 @@ class Authorizer(Protocol):
         """Whether a role may subscribe to a topic filter. Asked for each filter of each SUBSCRIBE.
 
         The filter of a shared subscription comes whole, with `$share/<share name>/`.
+        """
+        ...
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        """Whether a role may receive the messages of a topic that is not readable, whatever it subscribed to."""
+        ...
+
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        """What holds for the messages of a topic; `NO_POLICY` where nothing is set. Asked once for each route."""
+        ...
+
+    def reason(self, role: int, action: str, topic: bytes) -> str:
+        """Why a role is denied an action, as a sentence that names the rule: for logs and reason strings.
+
+        `action` is one of `ACTIONS`; `topic` is a topic filter with `SUBSCRIBE`.
         """
         ...
 
@@ -50,12 +81,15 @@ class DefaultRules:
         self._analysts: Final = analysts
         self._authorizer: Final = authorizer
 
-    def role_of(self, client_id: str, username: str | None) -> int:
-        role = ANYBODY if self._authorizer is None else 2 * self._authorizer.role_of(client_id, username)
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+        role = ANYBODY if self._authorizer is None else 2 * self._authorizer.role_of(client_id, username, grants)
         return role + (ANALYST if username in self._analysts or client_id in self._analysts else ANYBODY)
 
     def is_open(self, topic: bytes) -> bool:
         return not is_own(topic) and (self._authorizer is None or self._authorizer.is_open(topic))
+
+    def is_readable(self, topic: bytes) -> bool:
+        return self._authorizer is None or self._authorizer.is_readable(topic)
 
     def may_publish(self, role: int, topic: bytes) -> bool:
         if is_own(topic):
@@ -64,3 +98,14 @@ class DefaultRules:
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
         return self._authorizer is None or self._authorizer.may_subscribe(role // 2, topic_filter)
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        return self._authorizer is None or self._authorizer.may_receive(role // 2, topic)
+
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        return NO_POLICY if self._authorizer is None or is_own(topic) else self._authorizer.policy_of(topic)
+
+    def reason(self, role: int, action: str, topic: bytes) -> str:
+        if action == PUBLISH and is_own(topic):
+            return "clients may not publish to $SYS and below"
+        return "" if self._authorizer is None else self._authorizer.reason(role // 2, action, topic)

@@ -147,7 +147,7 @@ class Broker:
         self._routes.authorize(authorizer)
         for connection in self._online.values():
             assert connection.session is not None, "the client is connected"
-            connection.session.role = authorizer.role_of(connection.client_id, connection.username)
+            connection.session.role = authorizer.role_of(connection.client_id, connection.username, connection.grants)
 
     def bind(self, topic_filter: bytes, sink: Sink) -> None:
         """Hand every message that a topic filter matches to a sink, until `unbind`.

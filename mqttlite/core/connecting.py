@@ -116,6 +116,13 @@ class Connecting:
         self._effects.connected.append(connection.number)
         session.resume()
 
+    def ask_role(self, connection: Connection) -> None:
+        """A connected client has other grants: ask for its role again, and drop the routes to it."""
+        session = connection.session
+        assert session is not None, "the client is connected"
+        session.role = self._routes.authorizer.role_of(connection.client_id, connection.username, connection.grants)
+        self._routes.forget_session(session)
+
     def on_deadline(self, number: int) -> None:
         """A connection's deadline is due: the client was silent for too long, or the deadline is to be moved."""
         connection = self._connections[number]
@@ -142,7 +149,7 @@ class Connecting:
         client_id = connection.client_id
         connection.session = session
         self._online[client_id] = connection
-        session.role = self._routes.authorizer.role_of(client_id, connection.username)
+        session.role = self._routes.authorizer.role_of(client_id, connection.username, connection.grants)
         connection.outbox.version = connection.version
         connection.outbox.client_id = client_id
         if self._effects.tracer is not None:

@@ -6,7 +6,7 @@ waits (`waits_for`) handles no packet, and keeps what arrives meanwhile.
 
 from typing import Final, final
 
-from mqttlite.core.authentication import Exchange
+from mqttlite.core.authentication import NO_GRANTS, Exchange, Grants
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import Effects
@@ -113,6 +113,7 @@ class Connection:
         "ended_at",
         "exchange",
         "framer",
+        "grants",
         "hold_reasons",
         "inflight_high_water",
         "input_bytes",
@@ -165,6 +166,8 @@ class Connection:
         """With an authentication method, and only then [MQTT-4.12.0-6]."""
         self.client_id: str = ""
         self.username: str | None = None
+        self.grants: Grants = NO_GRANTS
+        """What the client's credentials say about it; those of its latest authentication."""
         self.clean_start: bool = True
         self.session_present: bool = False
         self.session_expiry_s: int = 0

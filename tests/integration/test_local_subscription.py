@@ -9,7 +9,6 @@ import pytest
 from mqttlite import Message
 from mqttlite.client.errors import SubscribeRefused
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.core.authorizer import ANYBODY
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import INLINE_FILTERS_BYTES, ITERATION_WORK, MAX_PENDING_BYTES, Limits
 from mqttlite.local_subscription import MESSAGES_AT_ONCE, LocalSubscription
@@ -20,6 +19,7 @@ from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import until
 from tests.support.inside import core_of, loop_driver_of
+from tests.support.rules import OpenRules
 
 asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
 
@@ -306,17 +306,8 @@ async def test_too_many_sessions_are_too_many(rig: Rig) -> None:
     await until(lambda: len(loop_driver_of(broker).links) == 1)
 
 
-class Guarded:
+class Guarded(OpenRules):
     """An authorizer that lets nobody subscribe below `secret`."""
-
-    def role_of(self, client_id: str, username: str | None) -> int:
-        return ANYBODY
-
-    def is_open(self, topic: bytes) -> bool:
-        return True
-
-    def may_publish(self, role: int, topic: bytes) -> bool:
-        return True
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
         return not topic_filter.startswith(b"secret/")

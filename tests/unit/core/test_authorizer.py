@@ -2,19 +2,23 @@
 
 import pytest
 
+from mqttlite.core.authentication import Grants, Verdict
 from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.packets import Ack
+from mqttlite.wire.packets import Ack, Auth, Connect
+from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
+from tests.support.rules import OpenRules
 
 
-class Owners:
+class Owners(OpenRules):
     """A toy authorizer: below `private/` only alice publishes and subscribes."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, bytes]] = []
 
-    def role_of(self, client_id: str, username: str | None) -> int:
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
         return 1 if client_id == "alice" else 0
 
     def is_open(self, topic: bytes) -> bool:
@@ -108,3 +112,76 @@ def test_an_authorizer_sees_the_whole_filter_of_a_shared_subscription() -> None:
     world = World()
     world.broker.authorize(NoShares())
     assert list(world.connect("bob").subscribe("$share/g/a", "a")) == [0x87, 0]
+
+
+class ByGroup(OpenRules):
+    """A role for the group `staff`, which alone publishes below `private/`."""
+
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+        return 1 if "staff" in grants.groups else 0
+
+    def is_open(self, topic: bytes) -> bool:
+        return not topic.startswith(b"private/")
+
+    def may_publish(self, role: int, topic: bytes) -> bool:
+        return role == 1
+
+
+STAFF = Grants(frozenset({"staff"}))
+
+
+def test_the_grants_of_a_verdict_decide_the_role() -> None:
+    world = World()
+    world.broker.authorize(DefaultRules(authorizer=ByGroup()))
+    client = world.open(must_authenticate=True)
+    client.connect("a", username="u", password=b"p")
+    world.decide(client, Verdict(0, grants=STAFF))
+    client.received()
+    assert client.connection.grants is STAFF
+    assert publish(client, "private/a", "x") == 0x10
+    world.broker.authorize(DefaultRules(authorizer=ByGroup()))
+    assert publish(client, "private/a", "x") == 0x10
+
+
+def test_grants_without_anything_in_them_never_expire() -> None:
+    assert Grants().expires_at == float("inf")
+    assert repr(STAFF) == "Grants(['staff'], None, None, inf)"
+
+
+def test_a_client_that_authenticates_again_has_the_grants_of_that() -> None:
+    world = World()
+    world.broker.authorize(DefaultRules(authorizer=ByGroup()))
+    client = world.open(methods=frozenset({"M"}))
+    client.send(Connect("a", V5, properties=Properties(authentication_method="M")))
+    world.decide(client, Verdict(0, username="u"))
+    client.received()
+    assert publish(client, "private/a", "x") == 0x87
+    client.send(Auth(0x19, Properties(authentication_method="M")))
+    world.decide(client, Verdict(0, username="u", grants=STAFF))
+    client.received()
+    assert publish(client, "private/a", "x") == 0x10
+
+
+def test_default_rules_pass_on_what_the_authorizer_says() -> None:
+    class Strict(OpenRules):
+        def is_readable(self, topic: bytes) -> bool:
+            return False
+
+        def may_receive(self, role: int, topic: bytes) -> bool:
+            return role == 1
+
+        def policy_of(self, topic: bytes) -> TopicPolicy:
+            return POLICY
+
+    rules = DefaultRules(authorizer=Strict())
+    assert not rules.is_readable(b"a")
+    assert [rules.may_receive(role, b"a") for role in (0, 1, 2, 3)] == [False, False, True, True]
+    assert rules.policy_of(b"a") is POLICY
+    assert rules.policy_of(b"$SYS/a") is NO_POLICY
+    assert rules.reason(2, "publish", b"a") == "role 1 may not publish"
+    assert rules.reason(2, "publish", b"$SYS/a") == "clients may not publish to $SYS and below"
+    assert DefaultRules().reason(0, "receive", b"a") == ""
+    assert repr(POLICY) == "TopicPolicy('strict')"
+
+
+POLICY = TopicPolicy("strict")

@@ -16,6 +16,7 @@ from mqttlite.wire.packets import Ack, Connect, Publish, Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World, publishes, request
 from tests.support.memory import end_everything
+from tests.support.rules import OpenRules
 
 
 def reading(world: World, *filters: str, qos: int = 2, version: int = V5) -> Client:
@@ -187,15 +188,12 @@ def test_no_local_holds_for_delayed_messages() -> None:
 # ── who may publish ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Rules:
+class Rules(OpenRules):
     """Clients may publish to `open` and `mine`, to other topics they may not."""
 
     def __init__(self) -> None:
         self.asked: list[bytes] = []
         self.allowed = b"mine"
-
-    def role_of(self, client_id: str, username: str | None) -> int:
-        return 0
 
     def is_open(self, topic: bytes) -> bool:
         return topic == b"open"
@@ -203,9 +201,6 @@ class Rules:
     def may_publish(self, role: int, topic: bytes) -> bool:
         self.asked.append(topic)
         return topic == self.allowed
-
-    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
-        return True
 
 
 def test_permission_is_asked_for_the_topic_behind_the_seconds() -> None:
