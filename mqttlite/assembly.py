@@ -17,6 +17,7 @@ from mqttlite import event_hub
 from mqttlite.admin import Admin
 from mqttlite.admin_socket import AdminSocket
 from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.config.checks import is_refused, open_listeners
 from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
@@ -301,6 +302,8 @@ class Assembly:
 
     def _listener(self, number: int, options: ListenerOptions, default: AuthChain) -> Listener:
         auth_chain = self._auth_chain(number, options, default)
+        if auth_chain.is_open and is_refused(self._config, options):
+            raise ConfigError(*(str(each) for each in open_listeners(self._config)))
         listener = Listener(
             self._config.listener_names()[number],
             TcpEndpoint(options.host, options.port)

@@ -11,7 +11,15 @@ import click
 
 from mqttlite.cli.serve_flags import Flags
 from mqttlite.config import Config, ConfigError
-from mqttlite.config.checks import address_problems, conflicts, file_problems, in_words, metrics_warnings, warnings
+from mqttlite.config.checks import (
+    address_problems,
+    conflicts,
+    file_problems,
+    in_words,
+    metrics_warnings,
+    open_listeners,
+    warnings,
+)
 from mqttlite.config.file import new_problems, read_file
 from mqttlite.config.shape import Problem
 
@@ -45,7 +53,8 @@ def read_config(path: str | None, flags: Flags, *more_checks: Check) -> tuple[Co
         config = flags.apply(config)
         if path is None or file is not None:
             known = [] if reading is None else reading.problems
-            found = dict.fromkeys(each for check in (conflicts, file_problems, *more_checks) for each in check(config))
+            checks: tuple[Check, ...] = (conflicts, open_listeners, file_problems, *more_checks)
+            found = dict.fromkeys(each for check in checks for each in check(config))
             problems += flags.named(new_problems(known, found), reading)
     except ConfigError as error:
         problems += error.problems

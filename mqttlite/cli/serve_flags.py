@@ -55,6 +55,11 @@ _OPTIONS: Final = (
     ),
     click.option("--password-file", metavar="FILE", help="Let in who is in this file; see 'mqttlite passwd'."),
     click.option(
+        "--allow-anonymous",
+        is_flag=True,
+        help="Let clients in without user name and password, also where the network reaches the broker.",
+    ),
+    click.option(
         "--data-dir",
         metavar="DIR",
         help="Keep sessions, queued and retained messages in this folder.  [default: the user's folder for such data]",
@@ -93,6 +98,7 @@ class Flags:
     key: str | None = None
     require_client_cert: bool = False
     password_file: str | None = None
+    allow_anonymous: bool = False
     data_dir: str | None = None
     no_persistence: bool = False
     telemetry: str | None = None
@@ -113,6 +119,8 @@ class Flags:
             raise ConfigError(str(error)) from None
         if self.password_file is not None:
             changes["password_file"] = self.password_file
+        if self.allow_anonymous:
+            changes["allow_anonymous"] = True
         changes["data_dir"] = self._data_dir(config)
         if self.metrics_port is not None:
             changes["metrics"] = _replaced(config.metrics, MetricsOptions, port=self.metrics_port)

@@ -93,6 +93,18 @@ def _same_sockets(config: Config) -> Iterator[Problem]:
                 )
 
 
+def open_listeners(config: Config) -> Iterator[Problem]:
+    """Listeners that the network reaches, where nobody has to say who it is and the config does not allow that."""
+    for number, listener in enumerate(config.listeners):
+        if is_refused(config, listener):
+            yield Problem(
+                f"listeners[{number}].host",
+                f" is {listener.host!r}, where the network reaches it, and clients need not say who they are: set "
+                "password_file (--password-file), or, if everybody may come in, allow_anonymous = true "
+                "(--allow-anonymous)",
+            )
+
+
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -158,7 +170,9 @@ def warnings(config: Config) -> Iterator[str]:
     """What works and is probably not meant, in sentences."""
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         yield from _listener_warnings(config, name, listener)
-    if config.allow_anonymous and not any(config.passwords_of(listener)[0] for listener in config.listeners):
+    if config.allow_anonymous and not any(
+        config.passwords_of(listener)[0] or is_open(config, listener) for listener in config.listeners
+    ):
         yield "allow_anonymous has no effect without a password_file: every client is let in anyway"
 
 
@@ -200,6 +214,11 @@ def is_open(config: Config, listener: ListenerOptions) -> bool:
         and not (listener.tls is not None and listener.tls.require_client_cert)
         and config.lets_anybody_in(listener)
     )
+
+
+def is_refused(config: Config, listener: ListenerOptions) -> bool:
+    """Whether a listener is open and the config does not say that it may be."""
+    return is_open(config, listener) and not config.passwords_of(listener)[1]
 
 
 def is_loopback(host: str) -> bool:

@@ -112,6 +112,22 @@ async def test_a_file_that_cannot_be_read_keeps_the_broker_from_starting(tmp_pat
         await Broker(Config(password_file=str(broken))).start()
 
 
+async def test_an_open_listener_on_the_network_is_refused_unless_the_program_authenticates() -> None:
+    class Anybody:
+        async def authenticate(self, credentials: Credentials) -> bool:
+            return True
+
+    config = Config(listeners=(ListenerOptions(host="0.0.0.0", port=0),))
+    with pytest.raises(ConfigError, match=r"listeners\[0\]\.host is '0\.0\.0\.0', where the network reaches it"):
+        await Broker(config).start()
+    for broker in (
+        Broker(config, authenticator=Anybody()),
+        Broker(Config(listeners=config.listeners, allow_anonymous=True)),
+    ):
+        await broker.start()
+        await broker.stop()
+
+
 def test_a_listener_that_asks_for_passwords_is_not_open() -> None:
     network = ListenerOptions(host="0.0.0.0")
     assert is_open(Config(listeners=(network,)), network)

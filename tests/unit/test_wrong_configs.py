@@ -255,8 +255,8 @@ def with_certificates(tls: str) -> Made:
             "listeners[0].tls.ca_file: Client certificates are required",
         ),
         (plain("[[listeners]]\nhost = '127.0.0.1:1883'"), 'write host = "127.0.0.1" and port = 1883'),
-        (plain("[[listeners]]\nhost = 'mqtt://x'"), "an address or a host name is meant, not a URL"),
-        (plain("[[listeners]]\nhost = '192.0.2.1'"), "this machine has no such address"),
+        (plain("[[listeners]]\nhost = 'mqtt://x'\nallow_anonymous = true"), "not a URL"),
+        (plain("[[listeners]]\nhost = '192.0.2.1'\nallow_anonymous = true"), "this machine has no such address"),
         (plain("[metrics]\nhost = '256.1.1.1'"), "metrics.host is '256.1.1.1': the name cannot be resolved"),
     ],
 )  # fmt: skip
@@ -277,7 +277,8 @@ def test_a_check_says_what_a_broker_would_do_and_changes_nothing(
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "broker.toml"
     file.write_text(
-        "data_dir = 'kept'\n[[listeners]]\nhost = ''\nport = 0\n[telemetry]\ndirectory = 'rows'\n[metrics]\nport = 0"
+        "data_dir = 'kept'\nallow_anonymous = true\n[[listeners]]\nhost = ''\nport = 0\n"
+        "[telemetry]\ndirectory = 'rows'\n[metrics]\nport = 0"
     )
     result = CliRunner().invoke(main, ["serve", "-c", "broker.toml", "--check"])
     assert result.exit_code == 0
@@ -295,7 +296,10 @@ def test_a_check_says_what_a_broker_would_do_and_changes_nothing(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[[listeners]]\nhost = '0.0.0.0'\nport = 0", "open to the network, on every IPv4 address of this machine"),
+        (
+            "allow_anonymous = true\n[[listeners]]\nhost = '0.0.0.0'\nport = 0",
+            "open to the network, on every IPv4 address",
+        ),
         ("password_file = 'users'\n[[listeners]]\nhost = ''\nport = 0", "for its host is empty; write host = "),
         ("password_file = 'users'\n[[listeners]]\nhost = '::'\nport = 0", "takes passwords over the network without"),
         ("[metrics]\nhost = '0.0.0.0'\nport = 0\n[[listeners]]\nport = 0", "status are served on every IPv4 address"),
@@ -316,6 +320,33 @@ def test_what_is_probably_not_meant_is_a_warning(
     result = CliRunner().invoke(main, ["config", "check", "broker.toml"])
     assert result.exit_code == 0
     assert [line for line in result.stderr.splitlines() if said in line and line.startswith("warning: ")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_refused"),
+    [
+        (("--host", "0.0.0.0"), True),
+        (("--host", "0.0.0.0", "--allow-anonymous"), False),
+        (("--host", "0.0.0.0", "--password-file", "users"), False),
+        (("--host", "127.0.0.1"), False),
+    ],
+)
+def test_a_broker_that_is_open_to_the_network_is_refused_unless_that_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], is_refused: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "users").touch()
+    result = CliRunner().invoke(main, ["serve", "--check", "--port", "0", *arguments])
+    assert result.exit_code == (2 if is_refused else 0)
+    assert ("--host is '0.0.0.0', where the network reaches it" in result.stderr) == is_refused
+
+
+def test_what_a_file_leaves_open_to_the_network_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text("[[listeners]]\nport = 0\n\n[[listeners]]\nport = 0\nhost = '::'\n")
+    result = CliRunner().invoke(main, ["config", "check", str(file)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{file}:6: listeners[1].host is '::', where the network reaches it")
 
 
 def test_a_port_that_is_in_use_is_a_warning() -> None:

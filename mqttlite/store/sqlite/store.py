@@ -24,7 +24,7 @@ IDLE_CHECKPOINT_BYTES: Final = 1_048_576
 """What is written before a checkpoint is made when nothing else is to do."""
 
 CHECKPOINT_BYTES: Final = 2 * 1_048_576
-"""What is written before one is made whatever waits: it takes some milliseconds then, for which acknowledgements wait."""
+"""What is written before one is made whatever waits: it takes some milliseconds, and commits wait for it."""
 
 CLOSE_S: Final = 10.0
 """How long the end of a store waits for a disk that hangs. Nobody has an acknowledgement for what is lost then."""

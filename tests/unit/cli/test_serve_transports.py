@@ -18,7 +18,10 @@ WEB = WebSocketOptions()
     ("arguments", "expected"),
     [
         (("--ws-port", "8083"), [ListenerOptions(port=8083, websocket=WEB)]),
-        (("--host", "0.0.0.0", "--ws-port", "8083"), [ListenerOptions(host="0.0.0.0", port=8083, websocket=WEB)]),
+        (
+            ("--host", "0.0.0.0", "--allow-anonymous", "--ws-port", "8083"),
+            [ListenerOptions(host="0.0.0.0", port=8083, websocket=WEB)],
+        ),
         (("--wss-port", "8084", *FILES), [ListenerOptions(port=8084, tls=TLS, websocket=WEB)]),
         (
             ("--ws-port", "1", "--ws-origin", "https://a.example", "--ws-origin", "*"),
