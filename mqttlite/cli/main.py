@@ -5,6 +5,7 @@ Invariant: `mqttlite pub` never pays for importing the broker.
 """
 
 import importlib
+import keyword
 import platform
 from collections.abc import Mapping
 from typing import Final
@@ -16,6 +17,7 @@ from mqttlite.build import is_compiled, version
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Run the broker.",
     "config": "Check a configuration file.",
+    "import": "Convert the configuration of Mosquitto.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print what arrives.",
     "certs": "Make certificates for TLS.",
@@ -41,7 +43,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"mqttlite.cli.{cmd_name}").command
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command: click.Command = importlib.import_module(f"mqttlite.cli.{module}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,0 +1,330 @@
+"""Converts a `mosquitto.conf` to our TOML, and says of each line that has no counterpart why (mosquitto.conf(5)).
+
+Invariant: each line of the file is either in the result, or means what is so anyway, or is in `left`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+MAX_FILES: Final = 100
+"""Files that `include_dir` may add: more is a mistake."""
+
+
+class MosquittoConfError(ValueError):
+    """A file that cannot be read."""
+
+
+class Line(NamedTuple):
+    file: Path
+    number: int
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}: {f'{self.key} {self.value}'.strip()}"
+
+
+@dataclass
+class Converted:
+    """The text of our file, and a sentence for each line that is not in it."""
+
+    toml: str
+    left: list[str] = field(default_factory=list)
+
+
+Table = dict[str, object]
+
+_SECONDS: Final = {"h": 3_600, "d": 86_400, "w": 604_800, "m": 2_592_000, "y": 31_536_000}
+
+_LIMITS: Final = {
+    "max_inflight_messages": "max_inflight",
+    "max_queued_messages": "max_queued_messages",
+    "max_queued_bytes": "max_queued_bytes",
+    "max_packet_size": "max_packet_bytes",
+    "max_keepalive": "server_keep_alive_s",
+    "memory_limit": "max_memory_bytes",
+    "max_topic_alias": "topic_alias_maximum",
+    "max_topic_alias_broker": "max_topic_aliases",
+}
+_UNLIMITED: Final = ("max_inflight_messages", "max_queued_messages", "max_queued_bytes")
+"""Where 0 is no limit, and everything has one here."""
+
+_SO_ANYWAY: Final = frozenset(
+    (
+        "use_identity_as_username",
+        "set_tcp_nodelay",
+        "allow_duplicate_messages",
+        "autosave_interval",
+        "autosave_on_changes",
+        "persistence_file",
+        "check_retain_source",
+    )
+)
+
+_WHY: Final = {
+    "pid_file": "a service manager knows the process",
+    "user": "start the broker as that user",
+    "log_dest": "the log goes to standard error; a service manager keeps it",
+    "log_type": "set --log-level",
+    "log_timestamp": "each line of the log has its time",
+    "log_timestamp_format": "each line of the log has its time",
+    "log_facility": "the log goes to standard error; a service manager keeps it",
+    "connection_messages": "connections are always logged",
+    "websockets_log_level": "set --log-level",
+    "queue_qos0_messages": "messages of QoS 0 do not wait for clients that are away",
+    "upgrade_outgoing_qos": "the lower QoS of message and subscription counts, as the standard says",
+    "capath": "name one file with all authorities in tls.ca_file",
+    "ciphers": "TLS 1.2 and 1.3 with authenticated encryption are used",
+    "ciphers_tls1.3": "TLS 1.2 and 1.3 with authenticated encryption are used",
+    "dhparamfile": "only elliptic curves are used",
+    "tls_engine": "the keys are read from files",
+    "tls_keyform": "the keys are read from files",
+    "psk_file": "pre-shared keys are not supported: use certificates",
+    "psk_hint": "pre-shared keys are not supported: use certificates",
+    "use_subject_as_username": "the common name of the certificate is the identity of the client",
+    "http_dir": "files are not served",
+    "bind_interface": "name an address in host",
+    "auto_id_prefix": "assigned client identifiers begin with mqttlite-",
+    "message_size_limit": "set limits.max_packet_bytes, which counts the whole packet",
+    "retain_expiry_interval": "set retained_expiry_s",
+    "auth_plugin": "plugins are not supported",
+    "plugin": "plugins are not supported",
+}
+_BRIDGE: Final = frozenset(["connection", "address", "addresses", "topic"])
+
+
+def convert(path: Path) -> Converted:
+    """Raises `MosquittoConfError` for a file that cannot be read."""
+    conversion = _Conversion()
+    for line in _lines(path, [0]):
+        conversion.take(line)
+    return conversion.result(path)
+
+
+def _lines(path: Path, files: list[int]) -> Iterator[Line]:
+    files[0] += 1
+    if files[0] > MAX_FILES:
+        raise MosquittoConfError(f"{path}: include_dir adds more than {MAX_FILES} files")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise MosquittoConfError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise MosquittoConfError(f"{path}: it is not UTF-8: {error.reason}") from None
+    for number, each in enumerate(text.splitlines(), 1):
+        key, _, value = each.strip().partition(" ")
+        if not key or key.startswith("#"):
+            continue
+        if key == "include_dir":
+            for included in sorted(Path(value.strip()).glob("*.conf")):
+                yield from _lines(included, files)
+        else:
+            yield Line(path, number, key, value.strip())
+
+
+class _Conversion:
+    def __init__(self) -> None:
+        self._top: Table = {}
+        self._limits: Table = {}
+        self._sys: Table = {}
+        self._listeners: list[Table] = []
+        self._first: Table = {}
+        """What is said before the first `listener` of a listener: it is the one on port 1883."""
+        self._left: list[str] = []
+        self._is_per_listener = False
+        self._in_bridge = False
+        self._is_kept: bool | None = None
+        self._data_dir = ""
+
+    def take(self, line: Line) -> None:
+        key, value = line.key, line.value
+        if key == "connection":
+            self._in_bridge = True
+            self._leave(line, "bridges are not supported")
+        elif key in ("listener", "port"):
+            self._in_bridge = False
+            self._listener(line)
+        elif self._in_bridge and (key in _BRIDGE or key.startswith(("bridge_", "remote_", "local_", "try_", "notif"))):
+            self._leave(line, "bridges are not supported")
+        elif key == "per_listener_settings":
+            self._is_per_listener = value == "true"
+        else:
+            self._option(line)
+
+    def _option(self, line: Line) -> None:
+        key, value = line.key, line.value
+        if key in _LIMITS:
+            self._number(line, self._limits, _LIMITS[key])
+        elif key in ("allow_anonymous", "password_file", "acl_file"):
+            where = self._current() if self._is_per_listener else self._top
+            where[key] = value == "true" if key == "allow_anonymous" else value
+        elif key == "persistence":
+            self._is_kept = value == "true"
+        elif key == "persistence_location":
+            self._data_dir = value
+        elif key == "persistent_client_expiration":
+            self._expiry(line)
+        elif key == "sys_interval":
+            self._number(line, self._sys, "interval_s")
+        elif key in _OF_LISTENER:
+            if not _OF_LISTENER[key](self._current(), value):
+                self._leave(line, "its value is not understood")
+        elif key == "tls_version":
+            self._current_tls()["min_version"] = "1.3" if value == "tlsv1.3" else "1.2"
+            if value not in ("tlsv1.3", "tlsv1.2"):
+                self._leave(line, "TLS 1.2 is the oldest version; it is set")
+        elif key not in _SO_ANYWAY:
+            self._leave(line, _WHY.get(key, "no such option is known"))
+
+    def result(self, path: Path) -> Converted:
+        """The text, in the order of our reference."""
+        if not self._listeners and "port" not in self._first:  # "local only" of Mosquitto 2
+            self._first = {"host": "127.0.0.1", "port": 1883, **self._first}
+        if self._first:
+            self._listeners.insert(0, self._first)
+        for listener in self._listeners:
+            if "path" not in listener:
+                listener.setdefault("host", "")
+                listener.setdefault("port", 1883)
+        if self._is_kept is False:
+            self._top["data_dir"] = ""
+        elif self._data_dir:
+            self._top["data_dir"] = self._data_dir.rstrip("/") or "/"
+        parts = [f"# Converted from {path} by 'mqttlite import'.\n", *_pairs(self._top)]
+        for listener in self._listeners:
+            parts += ["\n[[listeners]]\n", *_pairs(listener)]
+        for name, table in (("limits", self._limits), ("sys", self._sys)):
+            if table:
+                parts += [f"\n[{name}]\n", *_pairs(table)]
+        return Converted("".join(parts), self._left)
+
+    # ------------------------------------------------------------------ inside
+
+    def _listener(self, line: Line) -> None:
+        words = line.value.split()
+        if not words or not words[0].isdecimal():
+            self._leave(line, "its port is not a number")
+            return
+        if line.key == "port":
+            self._first["port"] = int(words[0])
+            return
+        if words[0] == "0":
+            self._listeners.append({"path": " ".join(words[1:])})
+        else:
+            self._listeners.append({"host": words[1] if len(words) > 1 else "", "port": int(words[0])})
+
+    def _current(self) -> Table:
+        return self._listeners[-1] if self._listeners else self._first
+
+    def _current_tls(self) -> Table:
+        return _tls(self._current())
+
+    def _number(self, line: Line, table: Table, name: str) -> None:
+        if not line.value.isdecimal():
+            self._leave(line, "its value is not a number")
+        elif line.key in _UNLIMITED and int(line.value) == 0:
+            self._leave(line, f"everything has a limit here; set limits.{name}")
+        else:
+            table[name] = int(line.value)
+
+    def _expiry(self, line: Line) -> None:
+        found = re.fullmatch(r"(\d+)([hdwmy])", line.value)
+        if found is None:
+            self._leave(line, "its value is not a number of h, d, w, m or y")
+        else:
+            self._limits["max_session_expiry_s"] = int(found[1]) * _SECONDS[found[2]]
+
+    def _leave(self, line: Line, why: str) -> None:
+        self._left.append(f"{line}: {why}")
+
+
+def _tls(listener: Table) -> Table:
+    tls = listener.setdefault("tls", {})
+    assert isinstance(tls, dict)
+    return tls
+
+
+def _text(name: str) -> Callable[[Table, str], bool]:
+    def put(listener: Table, value: str) -> bool:
+        listener[name] = value
+        return True
+
+    return put
+
+
+def _whole(name: str) -> Callable[[Table, str], bool]:
+    def put(listener: Table, value: str) -> bool:
+        if value.isdecimal() and int(value) > 0:
+            listener[name] = int(value)
+        return value.isdecimal() or value == "-1"
+
+    return put
+
+
+def _in_tls(name: str) -> Callable[[Table, str], bool]:
+    def put(listener: Table, value: str) -> bool:
+        _tls(listener)[name] = value
+        return True
+
+    return put
+
+
+def _require_certificate(listener: Table, value: str) -> bool:
+    if value == "true":
+        _tls(listener)["require_client_cert"] = True
+    return value in ("true", "false")
+
+
+def _protocol(listener: Table, value: str) -> bool:
+    if value == "websockets":
+        listener["websocket"] = True
+    return value in ("mqtt", "websockets")
+
+
+def _domain(listener: Table, value: str) -> bool:
+    if not listener.get("host"):
+        listener["host"] = {"ipv4": "0.0.0.0", "ipv6": "::"}.get(value, "")
+    return value in ("ipv4", "ipv6")
+
+
+def _capability(name: str, offers: str, value_of: Callable[[str], object]) -> Callable[[Table, str], bool]:
+    def put(listener: Table, value: str) -> bool:
+        if value != offers:
+            capabilities = listener.setdefault("capabilities", {})
+            assert isinstance(capabilities, dict)
+            capabilities[name] = value_of(value)
+        return True
+
+    return put
+
+
+_OF_LISTENER: Final[dict[str, Callable[[Table, str], bool]]] = {
+    "bind_address": _text("host"),
+    "certfile": _in_tls("cert_file"),
+    "keyfile": _in_tls("key_file"),
+    "cafile": _in_tls("ca_file"),
+    "crlfile": _in_tls("crl_file"),
+    "require_certificate": _require_certificate,
+    "max_connections": _whole("max_connections"),
+    "protocol": _protocol,
+    "socket_domain": _domain,
+    "mount_point": _text("mount_point"),
+    "max_qos": _capability("maximum_qos", "2", int),
+    "retain_available": _capability("retain_available", "true", lambda value: value == "true"),
+}
+
+
+def _pairs(table: Table) -> Iterator[str]:
+    for name, value in table.items():
+        yield f"{name} = {_toml(value)}\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
+    return msgspec.json.encode(value).decode()  # a JSON string is a TOML string, and numbers and truth look alike

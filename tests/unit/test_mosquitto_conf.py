@@ -1,0 +1,150 @@
+"""A mosquitto.conf becomes a configuration of ours, and what does not is said line by line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mqttlite.cli.main import main
+from mqttlite.config import load_config
+from mqttlite.config.mosquitto_conf import MAX_FILES, convert
+from mqttlite.config.options import Config, ListenerOptions
+from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.limits import Limits
+from mqttlite.security.tls import TlsOptions
+
+EVERY_ADDRESS = ""
+
+
+def converted(folder: Path, text: str) -> tuple[Config, list[str]]:
+    """The config that a text becomes, and what is left of it, without the name of the file."""
+    file, ours = folder / "mosquitto.conf", folder / "broker.toml"
+    file.write_text(text)
+    result = convert(file)
+    ours.write_text(result.toml)
+    return load_config(ours), [sentence.removeprefix(f"{file}:") for sentence in result.left]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ListenerOptions()),
+        ("# nothing\n\n", ListenerOptions()),
+        ("port 1884", ListenerOptions(host=EVERY_ADDRESS, port=1884)),
+        ("port 1884\nbind_address 127.0.0.1", ListenerOptions(port=1884)),
+        ("listener 1884", ListenerOptions(host=EVERY_ADDRESS, port=1884)),
+        ("listener 1884 127.0.0.1", ListenerOptions(port=1884)),
+        ("listener 1884\nsocket_domain ipv4", ListenerOptions(host="0.0.0.0", port=1884)),
+        ("listener 0 /run/m.sock", ListenerOptions(path="/run/m.sock")),
+        ("listener 1 ::1\nprotocol websockets", ListenerOptions(host="::1", port=1, websocket=True)),
+        ("listener 1 ::1\nmax_connections 5", ListenerOptions(host="::1", port=1, max_connections=5)),
+        ("listener 1 ::1\nmax_connections -1", ListenerOptions(host="::1", port=1)),
+        (
+            "listener 1 ::1\nmax_qos 1\nretain_available false",
+            ListenerOptions(host="::1", port=1, capabilities=Capabilities(maximum_qos=1, retain_available=False)),
+        ),
+        (
+            "listener 1 ::1\ncertfile c\nkeyfile k\ncafile a\nrequire_certificate true\ntls_version tlsv1.3",
+            ListenerOptions(
+                host="::1",
+                port=1,
+                tls=TlsOptions(cert_file="c", key_file="k", ca_file="a", require_client_cert=True, min_version="1.3"),
+            ),
+        ),
+    ],
+)
+def test_a_listener_is_converted(tmp_path: Path, text: str, expected: ListenerOptions) -> None:
+    config, left = converted(tmp_path, text)
+    assert (config.listeners, left) == ((expected,), [])
+
+
+def test_what_comes_before_the_first_listener_is_one_of_its_own(tmp_path: Path) -> None:
+    config, _ = converted(tmp_path, "port 1883\nmax_connections 7\nlistener 1884\nlistener 1885 127.0.0.1")
+    assert [(each.host, each.port, each.max_connections) for each in config.listeners] == [
+        (EVERY_ADDRESS, 1883, 7),
+        (EVERY_ADDRESS, 1884, 50_000),
+        ("127.0.0.1", 1885, 50_000),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("max_inflight_messages 20", Config(limits=Limits(max_inflight=20))),
+        ("max_queued_messages 5000", Config(limits=Limits(max_queued_messages=5_000))),
+        ("max_packet_size 2000", Config(limits=Limits(max_packet_bytes=2_000))),
+        ("persistent_client_expiration 2w", Config(limits=Limits(max_session_expiry_s=1_209_600))),
+        ("allow_anonymous true\npassword_file /etc/p q", Config(allow_anonymous=True, password_file="/etc/p q")),
+        ("persistence false", Config(data_dir="")),
+        ("persistence true\npersistence_location /var/lib/m/", Config(data_dir="/var/lib/m")),
+        ("set_tcp_nodelay true", Config()),
+    ],
+)
+def test_an_option_is_converted(tmp_path: Path, text: str, expected: Config) -> None:
+    assert converted(tmp_path, text) == (expected, [])
+
+
+@pytest.mark.parametrize("is_per_listener", [False, True])
+def test_who_may_come_in_is_said_for_all_or_for_a_listener(tmp_path: Path, is_per_listener: bool) -> None:
+    told = "per_listener_settings true\n" * is_per_listener
+    config, _ = converted(tmp_path, f"{told}listener 1\nallow_anonymous true\npassword_file p\nlistener 2 127.0.0.1")
+    first, second = config.listeners
+    of_all: tuple[Any, ...] = (config.password_file, config.allow_anonymous)
+    assert of_all == ((None, False) if is_per_listener else ("p", True))
+    assert (first.password_file, first.allow_anonymous) == (("p", True) if is_per_listener else (None, None))
+    assert (second.password_file, second.allow_anonymous) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("log_dest stdout", ["1: log_dest stdout: the log goes to standard error; a service manager keeps it"]),
+        ("\nnew_option 5", ["2: new_option 5: no such option is known"]),
+        ("max_queued_messages 0", ["1: max_queued_messages 0: everything has a limit here; set "]),
+        ("max_keepalive soon", ["1: max_keepalive soon: its value is not a number"]),
+        ("persistent_client_expiration 5", ["1: persistent_client_expiration 5: its value is not a number of"]),
+        ("listener x", ["1: listener x: its port is not a number"]),
+        ("listener 1 ::1\nprotocol mqttsn", ["2: protocol mqttsn: its value is not understood"]),
+        (
+            "listener 1 ::1\ncertfile c\nkeyfile k\ntls_version tlsv1.1",
+            ["4: tls_version tlsv1.1: TLS 1.2"],
+        ),
+        ("connection up\naddress x\ntopic # both\ntry_private true", ["1: ", "2: ", "3: ", "4: "]),
+    ],
+)
+def test_a_line_without_a_counterpart_is_said_with_the_reason(tmp_path: Path, text: str, said: list[str]) -> None:
+    _, left = converted(tmp_path, text)
+    assert len(left) == len(said)
+    assert all(sentence.startswith(begin) for sentence, begin in zip(left, said, strict=True))
+
+
+def test_included_files_are_read_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    for name, port in (("b.conf", 2), ("a.conf", 1), ("ignored.txt", 3)):
+        (tmp_path / "d" / name).write_text(f"listener {port} ::1\n")
+    config, left = converted(tmp_path, f"include_dir {tmp_path / 'd'}\n")
+    assert ([each.port for each in config.listeners], left) == ([1, 2], [])
+
+
+def test_the_command_prints_the_file_and_what_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "m.conf"
+    file.write_text("listener 1884\nlog_type all\n")
+    result = CliRunner().invoke(main, ["import", str(file)])
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"# Converted from {file} by 'mqttlite import'.\n")
+    assert result.stderr == f"not converted: {file}:2: log_type all: set --log-level\n"
+    file.write_text("listener 1884 127.0.0.1\n")
+    assert CliRunner().invoke(main, ["import", str(file)]).exit_code == 0
+
+
+@pytest.mark.parametrize("content", [None, b"\xff", "endless"])
+def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, content: bytes | str | None) -> None:
+    file = tmp_path / "m.conf"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif content is not None:
+        file.write_text(f"include_dir {tmp_path}\n" * (MAX_FILES + 1))
+    result = CliRunner().invoke(main, ["import", str(file)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"mqttlite import: {file}: ")
