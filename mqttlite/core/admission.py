@@ -89,7 +89,7 @@ class Admission:
             else:
                 packet = _take_connect(connection)
                 assert packet is not None
-                connection.username = connection.peer.identity or packet.username
+                connection.username = answer.username or connection.peer.identity or packet.username
                 if answer.reason_code:
                     raise refusal_of(answer, "")
                 connection.waits_for = NOTHING
@@ -144,6 +144,7 @@ class Admission:
             raise NotAuthorized("authenticated again as another user")
         connection.grants = verdict.grants
         self._connecting.ask_role(connection)
+        self._connecting.await_expiry(connection)
         exchange.end(self._deadlines)
         _answer(connection, exchange, verdict)
 

@@ -141,6 +141,9 @@ class Closing:
         if connection.deadline is not None:
             self._deadlines.cancel(connection.deadline)
             connection.deadline = None
+        if connection.expiry is not None:
+            self._deadlines.cancel(connection.expiry)
+            connection.expiry = None
         if connection.exchange is not None:
             connection.exchange.end(self._deadlines)
         if connection.question_id:

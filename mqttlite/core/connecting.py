@@ -1,9 +1,11 @@
 """CONNECT: from the first packet to an attached session, and the deadline that a connection has all along.
 
 `connect.py` says what a CONNECT may contain and how it is answered; `Admission` asks who the client is. Invariant: an
-open connection has one deadline at most: that of its CONNECT, then that of its keep-alive.
+open connection has one deadline at most: that of its CONNECT, then that of its keep-alive; and one beside it where its
+credentials expire.
 """
 
+from math import inf
 from typing import Final, final
 
 from mqttlite.core import connect
@@ -108,6 +110,7 @@ class Connecting:
         connection.last_heard = now  # until now the client waited for the broker
         connection.state = CONNECTED
         self._await_keep_alive(connection, now)
+        self.await_expiry(connection)
         outbox = connection.outbox
         outbox.topic_alias_maximum = min(packet.properties.topic_alias_maximum or 0, limits.max_topic_aliases)
         outbox.awaits_commit = len(self._effects.changes) > before  # that a session begins, or that one is gone
@@ -122,6 +125,22 @@ class Connecting:
         assert session is not None, "the client is connected"
         session.role = self._routes.authorizer.role_of(connection.client_id, connection.username, connection.grants)
         self._routes.forget_session(session)
+
+    def await_expiry(self, connection: Connection) -> None:
+        """Disconnect the client when its credentials expire, if they do; those of before count no more."""
+        if connection.expiry is not None:
+            self._deadlines.cancel(connection.expiry)
+            connection.expiry = None
+        if connection.grants.expires_at < inf:
+            connection.expiry = _ExpiryDeadline(self, connection.number)
+            self._deadlines.arm(connection.expiry, connection.grants.expires_at)
+
+    def on_expiry(self, number: int) -> None:
+        """A connected client's credentials have expired."""
+        connection = self._connections[number]
+        connection.expiry = None
+        detail = "the client's credentials have expired"
+        self._closing.end(connection, CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, detail)
 
     def on_deadline(self, number: int) -> None:
         """A connection's deadline is due: the client was silent for too long, or the deadline is to be moved."""
@@ -191,3 +210,18 @@ class _ConnectionDeadline(Deadline):
 
     def on_due(self) -> None:
         self._connecting.on_deadline(self._number)
+
+
+@final
+class _ExpiryDeadline(Deadline):
+    """When a client's credentials expire."""
+
+    __slots__ = ("_connecting", "_number")
+
+    def __init__(self, connecting: Connecting, number: int) -> None:
+        super().__init__()
+        self._connecting: Final = connecting
+        self._number: Final = number
+
+    def on_due(self) -> None:
+        self._connecting.on_expiry(self._number)

@@ -112,6 +112,7 @@ class Connection:
         "drops",
         "ended_at",
         "exchange",
+        "expiry",
         "framer",
         "grants",
         "hold_reasons",
@@ -168,6 +169,8 @@ class Connection:
         self.username: str | None = None
         self.grants: Grants = NO_GRANTS
         """What the client's credentials say about it; those of its latest authentication."""
+        self.expiry: Deadline | None = None
+        """The end of its credentials, where they have one."""
         self.clean_start: bool = True
         self.session_present: bool = False
         self.session_expiry_s: int = 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.authentication import Verdict
+from mqttlite.core.authentication import Grants, Verdict
 from mqttlite.core.connection import AUTHENTICATING, CONNECTED
 from mqttlite.core.limits import MAX_AUTHENTICATION_STEPS, Limits
 from mqttlite.core.reasons import CloseReason
@@ -315,3 +315,69 @@ def test_a_connection_that_ends_during_an_exchange_leaves_no_deadline() -> None:
     client.disconnect()
     world.decide(client, welcome())
     assert world.broker.tick(world.now + 1e6) is None
+
+
+# ── credentials that expire ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def until_then(at: float, username: str | None = "token's") -> Verdict:
+    return Verdict(0, None, username, Grants(frozenset({"staff"}), expires_at=at))
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_client_is_disconnected_when_its_credentials_expire(version: int) -> None:
+    world = World()
+    client = world.open(version, must_authenticate=True)
+    client.connect("c", username="ann", password=b"token")
+    world.decide(client, until_then(world.now + 60))
+    assert client.connection.username == "token's"
+    assert client.connection.grants.groups == {"staff"}
+    client.received()
+    world.advance(59.9)
+    client.send(Pingreq())
+    assert client.received() == [Pingresp()]
+    world.advance(0.2)
+    if version == V5:
+        gone(client, 0x87)
+    assert client.closed
+    assert client.connection.close_reason == CloseReason.NOT_AUTHORIZED
+    assert client.connection.close_detail == "the client's credentials have expired"
+
+
+def test_credentials_that_have_expired_do_not_last() -> None:
+    world = World()
+    client = world.open(must_authenticate=True)
+    client.connect("c")
+    world.decide(client, until_then(world.now - 1))
+    world.advance(0.001)
+    assert client.closed
+
+
+def test_a_client_that_leaves_takes_the_end_of_its_credentials_along() -> None:
+    world = World()
+    client = world.open(must_authenticate=True)
+    client.connect("c")
+    world.decide(client, until_then(world.now + 60))
+    client.disconnect()
+    assert world.broker.tick(world.now + 1e6) is None
+
+
+def test_a_client_that_authenticates_again_stays_as_long_as_its_new_credentials() -> None:
+    world = World()
+    client = knocking(world)
+    world.decide(client, until_then(world.now + 60))
+    for seconds in (100, 50):
+        client.send(auth(0x19))
+        world.decide(client, until_then(world.now + seconds))
+    world.advance(49)
+    assert not client.closed
+    world.advance(2)
+    assert client.closed
+
+
+def test_without_a_name_from_its_credentials_the_certificate_names_a_client() -> None:
+    world = World()
+    client = world.open(must_authenticate=True, identity="cn")
+    client.connect("c", username="said")
+    world.decide(client, until_then(world.now + 60, None))
+    assert client.connection.username == "cn"

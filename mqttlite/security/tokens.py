@@ -1,0 +1,266 @@
+"""Tokens as passwords: the password of CONNECT is a JSON Web Token (RFC 7519) that somebody else signed.
+
+Which keys are trusted is in `token_keys`. Invariant: no claim is believed before the signature is verified, and a token
+is refused for anything about it that is not understood.
+"""
+
+import asyncio
+import base64
+import logging
+import math
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from jwt import PyJWS
+from jwt.algorithms import Algorithm as JwtAlgorithm
+
+from mqttlite.core.authentication import Grants, Verdict
+from mqttlite.security.authenticator import Credentials
+from mqttlite.security.token_keys import TokenConfigError, TokenKeys, TokenOptions, load_keys
+from mqttlite.topics.names import check_filter
+from mqttlite.wire.errors import TopicFilterInvalid
+from mqttlite.wire.reason_codes import ReasonCode
+
+MAX_TOKEN_BYTES: Final = 8_192
+"""Of a token. The largest in use, with many groups, have some four thousand; a longer one is refused unread."""
+
+_LOOKS_LIKE_TOKEN: Final = re.compile(rb"eyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
+"""Three parts in base64url, the first a JSON object with its first name: no password is like that by chance."""
+
+_REFUSED: Final = Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
+
+_log = logging.getLogger("mqttlite.security")
+
+Version = tuple[int, int, int]
+
+
+class TokenRefused(Exception):
+    """What is wrong with a token, in words for the log; it holds nothing of the token's signature."""
+
+
+class _Header(msgspec.Struct):
+    """The header of a token, as far as it is understood. `kid` is a name to look up, nothing else."""
+
+    alg: str
+    kid: str | None = None
+    crit: Any = None
+    b64: bool = True
+
+
+class TokenAuthenticator:
+    """An `Authenticator` that knows whoever sends something that looks like a token.
+
+    When the key file has changed, the next client with a token has it read again. A broken file is logged, and the
+    former keys stay in force. `clock` is the time that tokens speak of, `loop_time` that of the broker, in seconds.
+    """
+
+    def __init__(
+        self,
+        options: TokenOptions,
+        *,
+        clock: Callable[[], float] = time.time,
+        loop_time: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises `TokenConfigError`."""
+        self._options: Final = options
+        self._clock: Final = clock
+        self._loop_time: Final = loop_time
+        self._path: Final = options.key_file[1]
+        self._seen = _version_of(self._path)
+        self._keys: TokenKeys = load_keys(options)
+        self._reading: Final = asyncio.Lock()
+        signatures = PyJWS()
+        self._algorithms: Final[dict[str, JwtAlgorithm]] = {
+            each: signatures.get_algorithm_by_name(each) for each in options.algorithms
+        }
+
+    async def authenticate(self, credentials: Credentials) -> Verdict | None:
+        """The verdict on a token; None for a password that does not look like one."""
+        token = credentials.password
+        if token is None or _LOOKS_LIKE_TOKEN.fullmatch(token) is None:
+            return None
+        if len(token) > MAX_TOKEN_BYTES:
+            return _refuse(credentials, f"it has {len(token)} bytes, {MAX_TOKEN_BYTES} at most")
+        await self._notice_change()
+        try:
+            return self.verify(token, credentials.username)
+        except TokenRefused as error:
+            return _refuse(credentials, str(error))
+
+    def verify(self, token: bytes, username: str | None = None) -> Verdict:
+        """Who a token's client is and what it may do. `username` is that of CONNECT. Raises `TokenRefused`."""
+        claims = self._claims(token)
+        options = self._options
+        expires_at = self._expiry(claims)
+        if options.issuer is not None and claims.get("iss") != options.issuer:
+            raise TokenRefused("it is of another issuer (iss)")
+        audience = claims.get("aud", [])
+        audiences = audience if isinstance(audience, list) else [audience]
+        if options.audience is None:
+            if audiences:  # RFC 7519, §4.1.3
+                raise TokenRefused("it has an audience (aud), and no audience is configured")
+        elif options.audience not in audiences:
+            raise TokenRefused("it is for another audience (aud)")
+        user = _claim(claims, options.user_claim)
+        if not isinstance(user, str) or not user.strip() or not user.isprintable():
+            raise TokenRefused(f"its claim {options.user_claim} is no user name")
+        if options.user_name_must_match and username != user:
+            raise TokenRefused("the user name of CONNECT is not that of the token")
+        return Verdict(
+            ReasonCode.SUCCESS,
+            None,
+            user,
+            Grants(
+                frozenset(_texts(claims, options.groups_claim) or ()),
+                _filters(claims, options.publish_claim),
+                _filters(claims, options.subscribe_claim),
+                expires_at,
+            ),
+        )
+
+    async def reload(self) -> None:
+        """Read the keys now, changed or not; log the result."""
+        async with self._reading:
+            await self._read_again(_version_of(self._path))
+
+    async def _notice_change(self) -> None:
+        if _version_of(self._path) != self._seen:
+            async with self._reading:
+                seen = _version_of(self._path)
+                if seen != self._seen:
+                    await self._read_again(seen)
+
+    async def _read_again(self, seen: Version) -> None:
+        try:
+            self._keys = await asyncio.to_thread(load_keys, self._options)
+            _log.info("%s was read again: %d keys for tokens", self._path, len(self._keys))
+        except TokenConfigError as error:
+            _log.error("the keys for tokens stay as they were: %s", error)
+        self._seen = seen
+
+    def _claims(self, token: bytes) -> dict[str, Any]:
+        """The claims of a token whose signature is good."""
+        signed, _, signature = token.rpartition(b".")
+        head, _, payload = signed.partition(b".")
+        header = _header_of(head)
+        algorithm = self._algorithms.get(header.alg)
+        if algorithm is None:
+            raise TokenRefused(f"its algorithm (alg) is {header.alg[:20]!r}, which is not allowed")
+        if header.crit is not None or not header.b64:
+            raise TokenRefused("its header demands extensions (crit), and there are none")
+        key = self._keys.find(header.alg, header.kid)
+        if key is None:
+            raise TokenRefused(f"there is no key for it (alg {header.alg}, kid {_shown(header.kid)})")
+        try:
+            if not algorithm.verify(signed, key, _from_base64url(signature)):
+                raise TokenRefused("its signature is wrong")
+            claims = msgspec.json.decode(_from_base64url(payload))
+        except (ValueError, RecursionError) as error:
+            raise TokenRefused(f"its claims cannot be read: {error}") from None
+        if not isinstance(claims, dict):
+            raise TokenRefused("its claims are no JSON object")
+        return claims
+
+    def _expiry(self, claims: dict[str, Any]) -> float:
+        """When the token expires, in the broker's time. Raises `TokenRefused` for one that is not valid now."""
+        now = self._clock()
+        leeway = self._options.leeway_s
+        not_before = max(_time(claims, "nbf", -math.inf), _time(claims, "iat", -math.inf))
+        if now + leeway < not_before:
+            raise TokenRefused(f"it is not valid yet, but in {not_before - now:.0f} s (nbf, iat)")
+        expires = _time(claims, "exp", math.inf)
+        if expires == math.inf and self._options.require_exp:
+            raise TokenRefused("it never expires (it has no exp)")
+        left = expires + leeway - now
+        if left <= 0:
+            raise TokenRefused(f"it has expired {leeway - left:.0f} s ago (exp)")
+        return self._loop_time() + left
+
+
+def _header_of(encoded: bytes) -> _Header:
+    """Raises `TokenRefused`."""
+    try:
+        return msgspec.json.decode(_from_base64url(encoded), type=_Header)
+    except (ValueError, RecursionError):
+        raise TokenRefused("its header cannot be read") from None
+
+
+def _from_base64url(encoded: bytes) -> bytes:
+    """Raises `ValueError`."""
+    return base64.b64decode(encoded + b"=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+
+
+def _time(claims: dict[str, Any], name: str, default: float) -> float:
+    """A claim that is a time. Raises `TokenRefused` for what is no finite number."""
+    if name not in claims:
+        return default
+    value = claims[name]
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:
+        pass
+    raise TokenRefused(f"its claim {name} is no time")
+
+
+def _claim(claims: dict[str, Any], name: str) -> object:
+    """A claim by its name; with dots, where no claim has that name, one in an object: `realm_access.roles`."""
+    if name in claims:
+        return claims[name]
+    value: object = claims
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _texts(claims: dict[str, Any], name: str | None) -> list[str] | None:
+    """A claim that is a list of texts, or one text; None where none is configured. Missing, it is empty."""
+    if name is None:
+        return None
+    value = _claim(claims, name)
+    values: list[object] = [] if value is None else value if isinstance(value, list) else [value]
+    texts = [each for each in values if isinstance(each, str)]
+    if len(texts) < len(values):
+        raise TokenRefused(f"its claim {name} is no list of texts")
+    return texts
+
+
+def _filters(claims: dict[str, Any], name: str | None) -> tuple[bytes, ...] | None:
+    """A claim that is a list of topic filters. A token without it allows nothing."""
+    texts = _texts(claims, name)
+    if texts is None:
+        return None
+    filters = tuple(dict.fromkeys(each.encode() for each in texts))
+    for each in filters:
+        try:
+            check_filter(each)
+        except TopicFilterInvalid as error:
+            raise TokenRefused(f"its claim {name} has a wrong topic filter: {error}") from None
+    return filters
+
+
+def _refuse(credentials: Credentials, why: str) -> Verdict:
+    _log.info(
+        "%s client %r: the token is refused: %s",
+        *(credentials.peer, credentials.client_id, why),
+        extra=credentials.about(),
+    )
+    return _REFUSED
+
+
+def _shown(kid: str | None) -> str:
+    return "absent" if kid is None else repr(kid[:40])
+
+
+def _version_of(path: Path) -> Version:
+    """Another one for another content, as far as the file system tells."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_ctime_ns, found.st_size, found.st_ino)
