@@ -10,6 +10,7 @@ import secrets
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from mqttlite.admin import Admin
 from mqttlite.admin_socket import AdminSocket
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import is_refused, open_listeners
+from mqttlite.config.options import LoginMethod
 from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
@@ -33,12 +35,15 @@ from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.queue_reader import QueueReader
 from mqttlite.net.tls import ServerContext
-from mqttlite.security.auth_chain import AuthChain
+from mqttlite.security.auth_chain import AuthChain, FirstOf
 from mqttlite.security.auth_questions import AuthQuestions
-from mqttlite.security.identity import identity_of
+from mqttlite.security.authenticator import Authenticator
+from mqttlite.security.identity import CertificateAuthenticator, identity_of
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.security.tls import TlsConfigError, server_context
+from mqttlite.security.token_keys import TokenConfigError, TokenOptions
+from mqttlite.security.tokens import TokenAuthenticator
 from mqttlite.telemetry.alarms import Alarms
 from mqttlite.telemetry.connection_log import ConnectionLog
 from mqttlite.telemetry.counters import ConnectionCounters
@@ -71,7 +76,8 @@ _log = logging.getLogger("mqttlite")
 class Assembly:
     """The objects of one run. Made on the running loop; raises `ConfigError` for files that cannot be used.
 
-    `auth_chain` is for listeners without a password file; `not_ready` says in a sentence why no clients may connect.
+    `auth_chain` is for listeners for which the config names no way to log in; `not_ready` says in a sentence why no
+    clients may connect.
     """
 
     def __init__(
@@ -114,6 +120,7 @@ class Assembly:
         self.questions: Final = AuthQuestions(self._answer)
         self._queue_reader: Final = QueueReader(timed_store, self.loop_driver, self._answer)
         self.passwords: Final[list[PasswordAuthenticator]] = []
+        self.tokens: Final = None if config.jwt is None else _tokens(config.jwt, loop)
         self._auth_chains: Final[dict[Listener, AuthChain]] = {}
         self.listeners: Final = [
             self._listener(number, options, auth_chain) for number, options in enumerate(config.listeners)
@@ -319,7 +326,7 @@ class Assembly:
             must_authenticate=not auth_chain.is_open,
             methods=auth_chain.methods,
             capabilities=options.capabilities,
-            identity_of=identity_of,
+            identity_of=partial(identity_of, source=options.identity_from),
             broker=self.core,
             loop_driver=self.loop_driver,
             frame_queue=self._frame_queue,
@@ -329,16 +336,28 @@ class Assembly:
 
     def _auth_chain(self, number: int, options: ListenerOptions, default: AuthChain) -> AuthChain:
         """The authenticators of a listener."""
-        path, allow_anonymous = self._config.passwords_of(options)
-        if path is None:
-            return default
+        methods = self._config.login_methods(options)
+        if not methods:
+            return default if options.authentication is None else AuthChain()
+        passwords = self._passwords(number, options) if "password" in methods else None
+        known: dict[LoginMethod, Authenticator | None] = {
+            "password": passwords,
+            "jwt": self.tokens,
+            "certificate": CertificateAuthenticator(),
+        }
+        asked = [each for each in (known[method] for method in methods) if each is not None]
+        return AuthChain(FirstOf(asked), passwords, allow_anonymous=self._config.passwords_of(options)[1])
+
+    def _passwords(self, number: int, options: ListenerOptions) -> PasswordAuthenticator:
+        path, _ = self._config.passwords_of(options)
+        assert path is not None, "what the checks of the config find"
         try:
-            passwords = PasswordAuthenticator(path, allow_anonymous=allow_anonymous)
+            passwords = PasswordAuthenticator(path)
         except PasswordFileError as error:
             key = "password_file" if options.password_file is None else f"listeners[{number}].password_file"
             raise ConfigError(f"{key}: {error}") from None
         self.passwords.append(passwords)
-        return AuthChain(passwords, passwords)
+        return passwords
 
     def _on_connected(self, link: LinkPort) -> None:
         self._note_connect(link)
@@ -362,6 +381,14 @@ class Assembly:
     def _answer(self, question_id: int, answer: object) -> None:
         self.core.answer(question_id, answer, self._loop.time())
         self.loop_driver.wake()
+
+
+def _tokens(options: TokenOptions, loop: asyncio.AbstractEventLoop) -> TokenAuthenticator:
+    """Raises `ConfigError` for a file that cannot be used."""
+    try:
+        return TokenAuthenticator(options, loop_time=loop.time)
+    except TokenConfigError as error:
+        raise ConfigError(f"jwt.{error.option}: {error}") from None
 
 
 def tls_context(number: int, options: ListenerOptions) -> ssl.SSLContext | None:

@@ -51,12 +51,12 @@ _log = logging.getLogger("mqttlite")
 class Broker:
     """An MQTT broker in this process: `async with Broker(port=0) as broker: ...`, or `with`, in a thread of its own.
 
-    `config` has all options; `host` and `port` are a short way to one listener without TLS. On listeners without a
-    password file the broker asks `authenticator` about every CONNECT, and `method_authenticator` about those with an
-    authentication method; without any of the three it accepts every client. `authorizer` decides who may publish and
-    subscribe; without it every client may, except publish below `$SYS`. `store` keeps sessions and retained messages;
-    by default they are in the database of `config.data_dir`, or live as long as this object where that names none.
-    Raises `ConfigError` for a config that contradicts itself.
+    `config` has all options; `host` and `port` are a short way to one listener without TLS. On listeners for which
+    `config` names no way to log in, the broker asks `authenticator` about every CONNECT, and `method_authenticator`
+    about those with an authentication method; without either it accepts every client. `authorizer` decides who may
+    publish and subscribe; without it every client may, except publish below `$SYS`. `store` keeps sessions and retained
+    messages; by default they are in the database of `config.data_dir`, or live as long as this object where that names
+    none. Raises `ConfigError` for a config that contradicts itself.
     """
 
     def __init__(
@@ -218,13 +218,15 @@ class Broker:
         await asyncio.shield(self._stop)
 
     async def reload(self) -> None:
-        """Read the password files and TLS files again, and log the result for each.
+        """Read the password files, the keys of tokens and the TLS files again, and log the result for each.
 
         For a file that cannot be used it logs an error and keeps the former content. New certificates are used for
         handshakes that begin from now on; open connections stay as they are.
         """
         for passwords in self._assembly.passwords:
             await passwords.reload()
+        if self._assembly.tokens is not None:
+            await self._assembly.tokens.reload()
         for number, (listener, options) in enumerate(zip(self.listeners, self.config.listeners, strict=True)):
             if options.tls is None:
                 continue

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from mqttlite.cli.serve_flags import Flags
-from mqttlite.config import Config, ConfigError
+from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import (
     address_problems,
     conflicts,
@@ -84,9 +84,7 @@ def check_config(path: str | None, flags: Flags) -> int:
 def _served(config: Config) -> Iterator[str]:
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         where = listener.path or f"port {listener.port} of {in_words(listener.host)}"
-        passwords, anonymous = config.passwords_of(listener)
-        who = "everybody" if passwords is None else f"users of {passwords}{' and anonymous clients' * anonymous}"
-        yield f"{_TRANSPORTS[listener.transport()]} on {where}, for {who} ({name})"
+        yield f"{_TRANSPORTS[listener.transport()]} on {where}, for {_who(config, listener)} ({name})"
     if config.data_dir:
         yield f"sessions, queued and retained messages kept in {config.data_dir}"
     if config.metrics is not None:
@@ -95,6 +93,20 @@ def _served(config: Config) -> Iterator[str]:
         yield f"telemetry into {config.telemetry.directory}"
     if config.delivery_log is not None:
         yield "a delivery log for 'mqttlite why'"
+
+
+def _who(config: Config, listener: ListenerOptions) -> str:
+    """For whom a listener is."""
+    passwords, anonymous = config.passwords_of(listener)
+    words = {
+        "password": f"users of {passwords}",
+        "jwt": "clients with a token",
+        "certificate": "clients with a certificate",
+    }
+    known = [words[method] for method in config.login_methods(listener)]
+    if known and anonymous:
+        known.append("anonymous clients")
+    return " and ".join(filter(None, (", ".join(known[:-1]), known[-1]))) if known else "everybody"
 
 
 def _ports_in_use(config: Config) -> Iterator[str]:

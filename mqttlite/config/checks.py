@@ -19,6 +19,7 @@ from mqttlite.security.certificates import ends_at
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.password_file import load as load_users
 from mqttlite.security.tls import TlsConfigError, server_context
+from mqttlite.security.token_keys import TokenConfigError, load_keys
 from mqttlite.telemetry import parquet
 from mqttlite.telemetry.folder import check_directory
 from mqttlite.telemetry.options import Options as TelemetryOptions
@@ -37,6 +38,33 @@ def conflicts(config: Config) -> Iterator[Problem]:
     yield from _same_names(config)
     yield from _same_ports(config)
     yield from _same_sockets(config)
+    yield from _login_methods(config)
+
+
+def _login_methods(config: Config) -> Iterator[Problem]:
+    """Listeners whose clients log in by a method that is not set up."""
+    for number, listener in enumerate(config.listeners):
+        path = f"listeners[{number}].authentication"
+        password_file, allow_anonymous = config.passwords_of(listener)
+        has_authority = listener.tls is not None and listener.tls.ca_file is not None
+        missing: dict[str, tuple[bool, str]] = {
+            "password": (password_file is None, "set password_file"),
+            "jwt": (config.jwt is None, "add a section [jwt]"),
+            "certificate": (not has_authority, "give the listener a section tls with a ca_file"),
+        }
+        for method in listener.authentication or ():
+            is_missing, remedy = missing[method]
+            if is_missing:
+                yield Problem(path, f' has "{method}": {remedy}, or leave it out')
+        if len(set(listener.authentication or ())) < len(listener.authentication or ()):
+            yield Problem(path, " has a method twice: the first that knows the credentials decides, remove the second")
+        if listener.authentication == () and not allow_anonymous:
+            yield Problem(path, " is empty: nobody could log in; allow_anonymous = true lets everybody in")
+        if listener.identity_from != "cn" and not has_authority:
+            yield Problem(
+                f"listeners[{number}].identity_from",
+                f' is "{listener.identity_from}": it needs a section tls with a ca_file, for there are no certificates',
+            )
 
 
 def _same_names(config: Config) -> Iterator[Problem]:
@@ -114,6 +142,11 @@ def file_problems(config: Config) -> Iterator[Problem]:
         yield from _password_problems("password_file", config.password_file)
     for number, listener in enumerate(config.listeners):
         yield from _listener_problems(f"listeners[{number}]", listener)
+    if config.jwt is not None:
+        try:
+            load_keys(config.jwt)
+        except TokenConfigError as error:
+            yield Problem(f"jwt.{error.option}", f": {error}")
     if config.telemetry is not None:
         yield from _telemetry_problems(config.telemetry)
 
@@ -171,7 +204,8 @@ def warnings(config: Config) -> Iterator[str]:
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         yield from _listener_warnings(config, name, listener)
     if config.allow_anonymous and not any(
-        config.passwords_of(listener)[0] or is_open(config, listener) for listener in config.listeners
+        listener.authentication is not None or config.login_methods(listener) or is_open(config, listener)
+        for listener in config.listeners
     ):
         yield "allow_anonymous has no effect without a password_file: every client is let in anyway"
 
@@ -194,7 +228,7 @@ def _listener_warnings(config: Config, name: str, listener: ListenerOptions) -> 
     elif listener.path is None and listener.host == "":
         yield f'listener {name} listens on {in_words("")}; write host = "127.0.0.1" if only this machine is meant'
     is_clear = listener.path is None and listener.tls is None and not is_loopback(listener.host)
-    if is_clear and config.passwords_of(listener)[0] is not None:
+    if is_clear and config.login_methods(listener):
         yield f"listener {name} takes passwords over the network without encryption; give it a section tls"
     if listener.max_half_open is not None and listener.max_half_open > listener.max_connections:
         yield f"listener {name}: max_half_open is above max_connections and has no effect"

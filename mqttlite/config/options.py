@@ -16,7 +16,9 @@ from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.security.identity import IdentitySource
 from mqttlite.security.tls import TlsOptions
+from mqttlite.security.token_keys import TokenOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
@@ -44,6 +46,8 @@ MAX_HALF_OPEN: Final = 10_000
 """The default bound on half-open connections: each costs about 50 KB in a TLS handshake, and a processor completes no
 more handshakes than this within `handshake_timeout_s`."""
 
+
+LoginMethod = Literal["password", "jwt", "http", "certificate"]
 
 BESIDE_PATH: Final = "beside path: a listener has a Unix socket or a host and a port; make them two listeners"
 
@@ -77,6 +81,11 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The users of this listener, where they are not those of all."""
     allow_anonymous: bool | None = None
     """Whether clients without user name and password may come in here, where it is not as with all."""
+    authentication: tuple[LoginMethod, ...] | None = None
+    """How clients may log in here; the first method that knows a client's credentials decides. Absent: by all methods
+    that are configured, `jwt` before `password` before `http`."""
+    identity_from: IdentitySource = "cn"
+    """Which name in a client's certificate is its identity."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -170,6 +179,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Users and their passwords, as `mqttlite passwd` writes them. Absent: who comes in is not asked."""
     allow_anonymous: bool = False
     """Whether clients without user name and password may come in all the same."""
+    jwt: TokenOptions | None = None
+    """Which tokens let clients in, as their passwords. Absent: none."""
     data_dir: str | None = None
     """The folder of what outlives the process: sessions, queued and retained messages. Empty: nothing does. Absent:
     `mqttlite serve` takes the user's folder for such data, and a `Broker` in a program keeps everything in memory."""
@@ -205,10 +216,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         path = self.password_file if listener.password_file is None else listener.password_file
         return path, self.allow_anonymous if listener.allow_anonymous is None else listener.allow_anonymous
 
+    def login_methods(self, listener: ListenerOptions) -> tuple[LoginMethod, ...]:
+        """How clients may log in at a listener, in the order in which the methods are asked."""
+        if listener.authentication is not None:
+            return listener.authentication
+        configured: dict[LoginMethod, bool] = {
+            "jwt": self.jwt is not None,
+            "password": self.passwords_of(listener)[0] is not None,
+        }
+        return tuple(method for method, is_there in configured.items() if is_there)
+
     def lets_anybody_in(self, listener: ListenerOptions) -> bool:
-        """Whether a listener asks nobody for a password."""
-        path, allow_anonymous = self.passwords_of(listener)
-        return path is None or allow_anonymous
+        """Whether clients may come in at a listener without credentials."""
+        return not self.login_methods(listener) or self.passwords_of(listener)[1]
 
 
 def _wrong_expiries(seconds: dict[str, int]) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """Who is asked about the clients of one listener, and what the core hears of it.
 
-The answers come from an `Authenticator` and a `MethodAuthenticator`. Invariant: whatever happens to them, every
-question has its verdict, and none that went wrong lets anybody in.
+The answers come from an `Authenticator`, which may be several in a row, and a `MethodAuthenticator`. Invariant:
+whatever happens to them, every question has its verdict, and none that went wrong lets anybody in.
 """
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from mqttlite.core.authentication import Verdict
@@ -15,13 +16,34 @@ from mqttlite.wire.reason_codes import ReasonCode
 _log = logging.getLogger("mqttlite.security")
 
 
+class FirstOf:
+    """An `Authenticator` of several: the first that knows the credentials decides, and no other is asked."""
+
+    def __init__(self, authenticators: Iterable[Authenticator]) -> None:
+        self._authenticators: Final = tuple(authenticators)
+
+    async def authenticate(self, credentials: Credentials) -> bool | Verdict | None:
+        """The first answer that is not None."""
+        for each in self._authenticators:
+            answer = await each.authenticate(credentials)
+            if answer is not None:
+                return answer
+        return None
+
+
 class AuthChain:
-    """Without authenticators it is open."""
+    """Without authenticators it is open. With `allow_anonymous`, clients without user name and password that no
+    authenticator knows may come in, too."""
 
     def __init__(
-        self, authenticator: Authenticator | None = None, method_authenticator: MethodAuthenticator | None = None
+        self,
+        authenticator: Authenticator | None = None,
+        method_authenticator: MethodAuthenticator | None = None,
+        *,
+        allow_anonymous: bool = False,
     ) -> None:
         self._authenticator: Final = authenticator
+        self._allow_anonymous: Final = allow_anonymous
         self._method_authenticator: Final = method_authenticator
         self._exchanges: Final[dict[int, MethodExchange]] = {}
         self.methods: Final[frozenset[str]] = (
@@ -38,8 +60,8 @@ class AuthChain:
         try:
             if question.method:
                 return await self._step(question, credentials)
-            if self._authenticator is not None and await self._authenticator.authenticate(credentials):
-                return Verdict(ReasonCode.SUCCESS)
+            if self._authenticator is not None:
+                return self._in_full(await self._authenticator.authenticate(credentials), credentials)
         except TooBusy:
             return Verdict(ReasonCode.SERVER_BUSY)
         except Exception:  # whatever it is, it must not let anybody in, nor leave the client waiting
@@ -54,6 +76,17 @@ class AuthChain:
     def forget(self, number: int) -> None:
         """A connection is gone, and its exchange with it."""
         self._exchanges.pop(number, None)
+
+    def _in_full(self, answer: bool | Verdict | None, credentials: Credentials) -> Verdict:
+        """What an authenticator's answer means for the client."""
+        if isinstance(answer, Verdict):
+            if answer.reason_code == ReasonCode.CONTINUE_AUTHENTICATION:
+                raise ValueError("an authenticator answered 0x18, which only an authentication method may")
+            return answer
+        is_anonymous = credentials.username is None and credentials.password is None
+        if answer or (answer is None and is_anonymous and self._allow_anonymous):
+            return Verdict(ReasonCode.SUCCESS)
+        return Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
 
     async def _step(self, question: Authenticate, credentials: Credentials) -> Verdict:
         assert self._method_authenticator is not None, "a method that is not offered"

@@ -17,7 +17,7 @@ class Credentials:
     username: str | None
     password: bytes | None = field(repr=False)
     identity: str | None
-    """The common name of a verified client certificate."""
+    """The name in a verified client certificate: its common name, or what `identity_from` says."""
     peer: str
     """`address:port`; of a Unix socket, `unix` or its path."""
     listener: str
@@ -40,11 +40,13 @@ class TooBusy(Exception):
 
 
 class Authenticator(Protocol):
-    """Asked about every CONNECT without an authentication method, in the broker's event loop."""
+    """Asked about a CONNECT without an authentication method, in the broker's event loop."""
 
-    async def authenticate(self, credentials: Credentials) -> bool:
+    async def authenticate(self, credentials: Credentials) -> bool | Verdict | None:
         """Whether the client may connect. False refuses it with 0x86 (Bad User Name or Password; 3.1.1: return code 4).
 
+        None passes on credentials that it does not know: the listener's next authenticator is asked, and after the last
+        one the client is refused. A `Verdict` may name the user and what it may do; it is not 0x18.
         `TooBusy` refuses it with 0x89, and any other exception with 0x88 (Server unavailable); both are return code 3
         in 3.1.1. The broker cancels the call when the connection ends, at the latest after `connect_timeout_s`.
         """

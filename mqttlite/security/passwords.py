@@ -60,10 +60,9 @@ class PasswordAuthenticator:
 
     methods: Final = frozenset({SCRAM_SHA_256})
 
-    def __init__(self, path: str | Path, *, allow_anonymous: bool = False) -> None:
+    def __init__(self, path: str | Path) -> None:
         """Raises `PasswordFileError`."""
         self._path: Final = Path(path)
-        self._allow_anonymous: Final = allow_anonymous
         self._seen = _version_of(self._path)
         self._users = load(self._path)
         self._again_at = 0.0
@@ -73,21 +72,21 @@ class PasswordAuthenticator:
         self._waiting = 0
         self._preparing: Final = threading.Lock()
 
-    async def authenticate(self, credentials: Credentials) -> bool:
-        """Whether user name and password are in the file; without either, whether anybody may come in.
+    async def authenticate(self, credentials: Credentials) -> bool | None:
+        """Whether user name and password are in the file; None for a user who is not, or cannot be, and without either.
 
-        Raises `TooBusy`.
+        An unknown user takes as long as a known one. Raises `TooBusy`.
         """
         if credentials.username is None and credentials.password is None:
-            return self._allow_anonymous
+            return None
         name = credentials.username or ""
         password = credentials.password or b""
         if max(len(name), len(password)) > MAX_PASSWORD_BYTES:
-            return False
+            return None
         users = await self.users()
         keys = users.find(name)
         fits = await self._in_thread(lambda: self._fits(keys, password))
-        return fits and name in users  # the file has names in their prepared form: one in another form is not in it
+        return fits if name in users else None  # the file has prepared names: one in another form is not in it
 
     def begin(self, method: str, credentials: Credentials) -> "ScramExchange":
         """A client begins with SCRAM."""

@@ -217,9 +217,11 @@ def test_who_does_not_exist_is_the_same_after_a_restart_and_no_other() -> None:
 async def test_who_comes_in(
     path: Path, username: str | None, password: bytes | None, good: bool, allow_anonymous: bool
 ) -> None:
-    passwords = PasswordAuthenticator(path, allow_anonymous=allow_anonymous)
+    auth_chain = AuthChain(PasswordAuthenticator(path), allow_anonymous=allow_anonymous)
     anonymous = username is None and password is None
-    assert await passwords.authenticate(credentials(username, password)) == (good or (anonymous and allow_anonymous))
+    asked = Authenticate(1, "c", username, password)
+    verdict = await auth_chain.verdict(asked, credentials(username, password))
+    assert verdict.reason_code == (0 if good or (anonymous and allow_anonymous) else 0x86)
 
 
 class Held:
