@@ -38,6 +38,7 @@ from mqttlite.net.tls import ServerContext
 from mqttlite.security.auth_chain import AuthChain, FirstOf
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.security.authenticator import Authenticator
+from mqttlite.security.http_authenticator import HttpAuthenticator, HttpAuthOptions
 from mqttlite.security.identity import CertificateAuthenticator, identity_of
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
@@ -121,6 +122,7 @@ class Assembly:
         self._queue_reader: Final = QueueReader(timed_store, self.loop_driver, self._answer)
         self.passwords: Final[list[PasswordAuthenticator]] = []
         self.tokens: Final = None if config.jwt is None else _tokens(config.jwt, loop)
+        self.http_authenticator: Final = None if config.http_auth is None else _http(config.http_auth, loop)
         self._auth_chains: Final[dict[Listener, AuthChain]] = {}
         self.listeners: Final = [
             self._listener(number, options, auth_chain) for number, options in enumerate(config.listeners)
@@ -196,6 +198,11 @@ class Assembly:
     async def close_queues(self) -> None:
         """Read nothing more of long queues."""
         await self._queue_reader.stop()
+
+    async def close_http_authenticator(self) -> None:
+        """Close the connections to the server that is asked about logins."""
+        if self.http_authenticator is not None:
+            await self.http_authenticator.close()
 
     async def close_telemetry(self, within_s: float) -> None:
         """Write what is left of telemetry, once all connections are closed."""
@@ -343,6 +350,7 @@ class Assembly:
         known: dict[LoginMethod, Authenticator | None] = {
             "password": passwords,
             "jwt": self.tokens,
+            "http": self.http_authenticator,
             "certificate": CertificateAuthenticator(),
         }
         asked = [each for each in (known[method] for method in methods) if each is not None]
@@ -389,6 +397,14 @@ def _tokens(options: TokenOptions, loop: asyncio.AbstractEventLoop) -> TokenAuth
         return TokenAuthenticator(options, loop_time=loop.time)
     except TokenConfigError as error:
         raise ConfigError(f"jwt.{error.option}: {error}") from None
+
+
+def _http(options: HttpAuthOptions, loop: asyncio.AbstractEventLoop) -> HttpAuthenticator:
+    """Raises `ConfigError` for a file that cannot be used."""
+    try:
+        return HttpAuthenticator(options, loop_time=loop.time)
+    except TlsConfigError as error:
+        raise ConfigError(f"http_auth.ca_file: {error}") from None
 
 
 def tls_context(number: int, options: ListenerOptions) -> ssl.SSLContext | None:

@@ -227,6 +227,8 @@ class Broker:
             await passwords.reload()
         if self._assembly.tokens is not None:
             await self._assembly.tokens.reload()
+        if self._assembly.http_authenticator is not None:
+            self._assembly.http_authenticator.forget()
         for number, (listener, options) in enumerate(zip(self.listeners, self.config.listeners, strict=True)):
             if options.tls is None:
                 continue
@@ -299,6 +301,7 @@ class Broker:
             except TimeoutError:
                 _log.error("some connections could not be closed")
             await assembly.close_queues()
+            await assembly.close_http_authenticator()
             self._loop_driver.run()
             await self._loop_driver.stop()
             await assembly.close_telemetry(max(_DUMP_S, self.config.stop_timeout_s))

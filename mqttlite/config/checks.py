@@ -50,6 +50,7 @@ def _login_methods(config: Config) -> Iterator[Problem]:
         missing: dict[str, tuple[bool, str]] = {
             "password": (password_file is None, "set password_file"),
             "jwt": (config.jwt is None, "add a section [jwt]"),
+            "http": (config.http_auth is None, "add a section [http_auth]"),
             "certificate": (not has_authority, "give the listener a section tls with a ca_file"),
         }
         for method in listener.authentication or ():
@@ -147,6 +148,11 @@ def file_problems(config: Config) -> Iterator[Problem]:
             load_keys(config.jwt)
         except TokenConfigError as error:
             yield Problem(f"jwt.{error.option}", f": {error}")
+    if config.http_auth is not None:
+        try:
+            config.http_auth.context()
+        except TlsConfigError as error:
+            yield Problem("http_auth.ca_file", f": {error}")
     if config.telemetry is not None:
         yield from _telemetry_problems(config.telemetry)
 
@@ -208,6 +214,9 @@ def warnings(config: Config) -> Iterator[str]:
         for listener in config.listeners
     ):
         yield "allow_anonymous has no effect without a password_file: every client is let in anyway"
+
+    if config.http_auth is not None and not config.http_auth.is_private:
+        yield "http_auth.url sends passwords over the network without encryption; use https://"
 
 
 def metrics_warnings(config: Config) -> Iterator[str]:

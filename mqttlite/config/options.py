@@ -16,6 +16,7 @@ from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.security.http_authenticator import HttpAuthOptions
 from mqttlite.security.identity import IdentitySource
 from mqttlite.security.tls import TlsOptions
 from mqttlite.security.token_keys import TokenOptions
@@ -181,6 +182,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whether clients without user name and password may come in all the same."""
     jwt: TokenOptions | None = None
     """Which tokens let clients in, as their passwords. Absent: none."""
+    http_auth: HttpAuthOptions | None = None
+    """The server that is asked about each login. Absent: none."""
     data_dir: str | None = None
     """The folder of what outlives the process: sessions, queued and retained messages. Empty: nothing does. Absent:
     `mqttlite serve` takes the user's folder for such data, and a `Broker` in a program keeps everything in memory."""
@@ -223,6 +226,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         configured: dict[LoginMethod, bool] = {
             "jwt": self.jwt is not None,
             "password": self.passwords_of(listener)[0] is not None,
+            "http": self.http_auth is not None,
         }
         return tuple(method for method, is_there in configured.items() if is_there)
 

@@ -100,16 +100,18 @@ class Device:
         clean_start: bool = True,
         keep_alive: int = 0,
         username: str | None = None,
+        password: bytes = b"secret",
         will: Will | None = None,
         expiry: int | None = None,
         properties: Properties | None = None,
     ) -> None:
-        """Send CONNECT. `expiry` is a 5.0 session's; an older one lives on without `clean_start`."""
+        """Send CONNECT. `expiry` is a 5.0 session's; an older one lives on without `clean_start`. Without a user name
+        there is no password."""
         self.client_id = client_id
         if properties is None:
             properties = Properties(session_expiry_interval=expiry) if expiry is not None else NONE
-        password = b"secret" if username is not None else None
-        self.send(Connect(client_id, self.version, clean_start, keep_alive, username, password, will, properties))
+        said = password if username is not None else None
+        self.send(Connect(client_id, self.version, clean_start, keep_alive, username, said, will, properties))
 
     async def connect(self, client_id: str, **options: object) -> Connack:
         self.hello(client_id, **options)  # type: ignore[arg-type]

@@ -1,0 +1,168 @@
+"""A small HTTP/1.1 client for one URL: POST a JSON document, get a status and a body, over connections that are kept.
+
+What is asked and what the answer means is `http_authenticator`'s. Redirects are answers like others: they are not
+followed. Invariant: a connection is kept only when the answer was read to its end.
+"""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+import h11
+
+MAX_RESPONSE_BYTES: Final = 65_536
+"""Of an answer's body. A client's groups and filters take some kilobytes; what is longer is a mistake, or an attack."""
+
+_READ_BYTES: Final = 16_384
+
+
+class HttpFailed(Exception):
+    """There is no answer that could be used: why, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """Where to POST. `target` is the path with its query."""
+
+    host: str
+    port: int
+    target: str
+    is_https: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "Url":
+        """Raises `ValueError` with what is wrong."""
+        if not text.isascii() or not text.isprintable() or " " in text:
+            raise ValueError("it has characters that a URL cannot have")
+        parts = urlsplit(text)
+        if parts.scheme not in ("http", "https"):
+            raise ValueError("it has to begin with https:// or http://")
+        if not parts.hostname:
+            raise ValueError("it names no host")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("it may not have a user name or password")
+        if parts.fragment:
+            raise ValueError("it may not have a fragment (#…)")
+        is_https = parts.scheme == "https"
+        port = parts.port if parts.port is not None else 443 if is_https else 80
+        return cls(parts.hostname, port, f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}", is_https)
+
+    @property
+    def authority(self) -> str:
+        """The value of the header `Host`."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class HttpClient:
+    """Keeps at most `max_kept` connections open between requests. `context` is that of TLS."""
+
+    def __init__(self, url: Url, context: ssl.SSLContext | None, max_kept: int) -> None:
+        self._url: Final = url
+        self._context: Final = context
+        self._max_kept: Final = max_kept
+        self._kept: Final[list[_Connection]] = []
+
+    async def post(self, body: bytes) -> tuple[int, bytes]:
+        """The status and the body of the answer. Raises `HttpFailed`.
+
+        Where a kept connection turns out to be closed, the request is sent again over a new one.
+        """
+        while self._kept:
+            connection = self._kept.pop()
+            try:
+                return await self._exchange(connection, body)
+            except HttpFailed:
+                if connection.has_answered:
+                    raise
+        try:
+            streams = await asyncio.open_connection(self._url.host, self._url.port, ssl=self._context)
+        except OSError as error:  # ssl.SSLError, too
+            raise HttpFailed(f"{self._url.authority} cannot be connected to: {error}") from None
+        return await self._exchange(_Connection(self._url, *streams), body)
+
+    async def close(self) -> None:
+        """Close the connections that wait for the next request."""
+        while self._kept:
+            connection = self._kept.pop()
+            connection.close()
+            await connection.closed()
+
+    async def _exchange(self, connection: "_Connection", body: bytes) -> tuple[int, bytes]:
+        keep = False
+        try:
+            answer = await connection.post(body)
+            keep = connection.is_reusable() and len(self._kept) < self._max_kept
+            return answer
+        except (OSError, h11.RemoteProtocolError) as error:
+            raise HttpFailed(f"{self._url.authority} gave no answer: {error}") from None
+        finally:  # also when the request is cancelled
+            if keep:
+                self._kept.append(connection)
+            else:
+                connection.close()
+
+
+class _Connection:
+    def __init__(self, url: Url, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._url: Final = url
+        self._reader: Final = reader
+        self._writer: Final = writer
+        self._http: Final = h11.Connection(h11.CLIENT)
+        self.has_answered = False
+        """Whether anything of the answer to the last request has come."""
+
+    async def post(self, body: bytes) -> tuple[int, bytes]:
+        """Raises `HttpFailed`, `OSError` and `h11.RemoteProtocolError`."""
+        self.has_answered = False
+        headers = [
+            ("Host", self._url.authority),
+            ("Content-Type", "application/json"),
+            ("Accept", "application/json"),
+            ("Content-Length", str(len(body))),
+        ]
+        for part in (
+            h11.Request(method="POST", target=self._url.target, headers=headers),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self._writer.write(self._http.send(part) or b"")
+        await self._writer.drain()
+        status, content = 0, bytearray()
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                content += event.data
+                if len(content) > MAX_RESPONSE_BYTES:
+                    raise HttpFailed(f"{self._url.authority} sent more than {MAX_RESPONSE_BYTES} bytes")
+            elif isinstance(event, h11.EndOfMessage):
+                return status, bytes(content)
+            elif isinstance(event, h11.ConnectionClosed):
+                raise HttpFailed(f"{self._url.authority} closed the connection")
+
+    def is_reusable(self) -> bool:
+        """Whether another request may follow; it prepares for that."""
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE or self._reader.at_eof():
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    def close(self) -> None:
+        self._writer.close()
+
+    async def closed(self) -> None:
+        """Wait until it is."""
+        try:
+            await self._writer.wait_closed()
+        except OSError:  # what went wrong does not matter any more
+            pass
+
+    async def _next(self) -> object:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            data = await self._reader.read(_READ_BYTES)
+            self.has_answered = self.has_answered or bool(data)
+            self._http.receive_data(data)
+        return event
