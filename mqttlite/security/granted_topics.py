@@ -1,0 +1,104 @@
+"""Keeps clients to the topics that their credentials name: an `Authorizer` around the rules, which decide beside it.
+
+Where the credentials come from is the authenticators' matter. Invariant: it never allows what the rules forbid, and a
+role that it does not know may do nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from mqttlite.core.authentication import Grants
+from mqttlite.core.authorizer import ANYBODY, Authorizer
+from mqttlite.topics.names import matches
+from mqttlite.topics.namespaces import parse_filter
+
+MAX_ROLES: Final = 100_000
+"""Sets of permissions in use at once: one for each client, where each token names topics of its own. When they are used
+up, those that no session has any more make room; a client for which there is none may do nothing."""
+
+NO_ROLE: Final = 1
+"""The role of a client for which there is no room."""
+
+
+class _Role(NamedTuple):
+    """The role that the rules give, and what the credentials name; None where they do not limit it."""
+
+    rules: int
+    publish: tuple[bytes, ...] | None
+    subscribe: tuple[bytes, ...] | None
+
+
+class GrantedTopics:
+    """`authorizer` has the rules; without it everything is allowed that the credentials do not forbid.
+
+    `roles_in_use` says which roles of those that this object gave are still a session's.
+    """
+
+    def __init__(self, authorizer: Authorizer | None, roles_in_use: Callable[[], Iterable[int]]) -> None:
+        self._authorizer: Final = authorizer
+        self._roles_in_use: Final = roles_in_use
+        self._numbers: Final[dict[_Role, int]] = {}
+        unlimited = _Role(ANYBODY, None, None)
+        self._roles: Final[dict[int, _Role]] = {ANYBODY: unlimited}  # which a session has that came from the store
+        self._numbers[unlimited] = ANYBODY
+        self._last = NO_ROLE
+
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+        """The number of what rules and credentials allow. A number is never used for anything else."""
+        rules = ANYBODY if self._authorizer is None else self._authorizer.role_of(client_id, username, grants)
+        role = _Role(rules, grants.publish, grants.subscribe)
+        number = self._numbers.get(role)
+        if number is None:
+            if len(self._roles) >= MAX_ROLES:
+                self._forget_unused()
+                if len(self._roles) >= MAX_ROLES:
+                    return NO_ROLE
+            self._last += 1
+            number = self._last
+            self._numbers[role] = number
+            self._roles[number] = role
+        return number
+
+    def is_open(self, topic: bytes) -> bool:
+        """No topic is open to all: there may be credentials that do not name it."""
+        return False
+
+    def may_publish(self, role: int, topic: bytes) -> bool:
+        known = self._roles.get(role)
+        if known is None:
+            return False
+        if known.publish is not None and not any(matches(each, topic) for each in known.publish):
+            return False
+        rules = self._authorizer
+        return rules is None or rules.is_open(topic) or rules.may_publish(known.rules, topic)
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        known = self._roles.get(role)
+        if known is None:
+            return False
+        if known.subscribe is not None:
+            behind_share = parse_filter(topic_filter).rest if topic_filter.startswith(b"$share/") else topic_filter
+            if not any(covers(each, behind_share) for each in known.subscribe):
+                return False
+        return self._authorizer is None or self._authorizer.may_subscribe(known.rules, topic_filter)
+
+    def _forget_unused(self) -> None:
+        used = {ANYBODY, *self._roles_in_use()}
+        for number in [each for each in self._roles if each not in used]:
+            del self._numbers[self._roles.pop(number)]
+
+
+def covers(granted: bytes, wanted: bytes) -> bool:
+    """Whether a topic filter matches every topic that another one matches."""
+    if granted[:1] in (b"+", b"#") and wanted.startswith(b"$"):  # [MQTT-4.7.2-1]
+        return False
+    levels, wanted_levels = granted.split(b"/"), wanted.split(b"/")
+    for position, level in enumerate(levels):
+        if level == b"#":
+            return True
+        if position == len(wanted_levels):
+            return False
+        wanted_level = wanted_levels[position]
+        if wanted_level == b"#" or (level != b"+" and level != wanted_level):
+            return False
+    return len(levels) == len(wanted_levels)
