@@ -38,6 +38,7 @@ from mqttlite.net.tls import ServerContext
 from mqttlite.security.auth_chain import AuthChain, FirstOf
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.security.authenticator import Authenticator
+from mqttlite.security.granted_topics import GrantedTopics
 from mqttlite.security.http_authenticator import HttpAuthenticator, HttpAuthOptions
 from mqttlite.security.identity import CertificateAuthenticator, identity_of
 from mqttlite.security.password_file import PasswordFileError
@@ -106,6 +107,8 @@ class Assembly:
             retained_expiry_s={key.encode(): seconds for key, seconds in config.retained_expiry_s.items()},
             wall_ahead_us=self._wall.ahead_us,
         )
+        if self._may_grant(auth_chain):
+            authorizer = GrantedTopics(authorizer, self._roles_in_use)
         self.core.authorize(DefaultRules(frozenset(config.sys.publishers), authorizer))
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
@@ -340,6 +343,19 @@ class Assembly:
         )
         self._auth_chains[listener] = auth_chain
         return listener
+
+    def _may_grant(self, default: AuthChain) -> bool:
+        """Whether credentials may name the topics that their clients are kept to."""
+        config = self._config
+        return (
+            (config.jwt is not None and config.jwt.limits_topics)
+            or config.http_auth is not None
+            or not default.is_open  # a program's authenticators may answer anything
+        )
+
+    def _roles_in_use(self) -> set[int]:
+        """The roles of all sessions, as the authorizer behind `DefaultRules` gave them."""
+        return {session.role // 2 for session in self.core.sessions.values()}
 
     def _auth_chain(self, number: int, options: ListenerOptions, default: AuthChain) -> AuthChain:
         """The authenticators of a listener."""
