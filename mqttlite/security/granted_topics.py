@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from mqttlite.core.authentication import Grants
-from mqttlite.core.authorizer import ANYBODY, Authorizer
+from mqttlite.core.authorizer import ANYBODY, PUBLISH, SUBSCRIBE, Authorizer
+from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import parse_filter
 
@@ -63,29 +64,58 @@ class GrantedTopics:
         """No topic is open to all: there may be credentials that do not name it."""
         return False
 
+    def is_readable(self, topic: bytes) -> bool:
+        """As `is_open`."""
+        return False
+
     def may_publish(self, role: int, topic: bytes) -> bool:
         known = self._roles.get(role)
-        if known is None:
-            return False
-        if known.publish is not None and not any(matches(each, topic) for each in known.publish):
+        if known is None or not _names(known.publish, topic):
             return False
         rules = self._authorizer
         return rules is None or rules.is_open(topic) or rules.may_publish(known.rules, topic)
 
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        known = self._roles.get(role)
+        if known is None or not _names(known.subscribe, topic):
+            return False
+        rules = self._authorizer
+        return rules is None or rules.is_readable(topic) or rules.may_receive(known.rules, topic)
+
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        """The whole filter has to lie within one that the credentials name."""
+        known = self._roles.get(role)
+        if known is None or not _cover(known.subscribe, topic_filter):
+            return False
+        return self._authorizer is None or self._authorizer.may_subscribe(known.rules, topic_filter)
+
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        return NO_POLICY if self._authorizer is None else self._authorizer.policy_of(topic)
+
+    def reason(self, role: int, action: str, topic: bytes) -> str:
         known = self._roles.get(role)
         if known is None:
-            return False
-        if known.subscribe is not None:
-            behind_share = parse_filter(topic_filter).rest if topic_filter.startswith(b"$share/") else topic_filter
-            if not any(covers(each, behind_share) for each in known.subscribe):
-                return False
-        return self._authorizer is None or self._authorizer.may_subscribe(known.rules, topic_filter)
+            return f"{MAX_ROLES} sets of permissions are in use, which is the limit"
+        granted = known.publish if action == PUBLISH else known.subscribe
+        if not (_cover(granted, topic) if action == SUBSCRIBE else _names(granted, topic)):
+            return "denied: the client's credentials do not name this topic"
+        return "" if self._authorizer is None else self._authorizer.reason(known.rules, action, topic)
 
     def _forget_unused(self) -> None:
         used = {ANYBODY, *self._roles_in_use()}
         for number in [each for each in self._roles if each not in used]:
             del self._numbers[self._roles.pop(number)]
+
+
+def _names(granted: tuple[bytes, ...] | None, topic: bytes) -> bool:
+    return granted is None or any(matches(each, topic) for each in granted)
+
+
+def _cover(granted: tuple[bytes, ...] | None, topic_filter: bytes) -> bool:
+    if granted is None:
+        return True
+    behind_share = parse_filter(topic_filter).rest if topic_filter.startswith(b"$share/") else topic_filter
+    return any(covers(each, behind_share) for each in granted)
 
 
 def covers(granted: bytes, wanted: bytes) -> bool:

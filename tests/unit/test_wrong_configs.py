@@ -39,7 +39,7 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
     ("[telemetry]\ndirectory = 't'\nstop_timeout_s = 1", [(3, "it belongs to the top of the file")]),
     ("[[listeners]]\ncert_file = 'a'", [(2, "listeners[0].cert_file is unknown here; it belongs to [listeners.tls]")]),
     ("[[listeners]]\nwebsocket = { origin = [] }", [(2, "websocket.origin is unknown; did you mean origins?")]),
-    ("[[listeners]]\ncafile = 'a'", [(2, "cafile is unknown here; did you mean ca_file of [listeners.tls] or [http_auth]?")]),
+    ("[[listeners]]\ncafile = 'a'", [(2, "is unknown here; did you mean ca_file of [listeners.tls] or [http_auth]?")]),
     ("[[listeners]]\nusername = 'a'", [(2, "username is unknown; listeners[0] may have name, host,")]),
     # ── types
     ('[limits]\nmax_inflight = "many"', [(2, 'limits.max_inflight must be a whole number, not the text "many"')]),

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.security import granted_topics
 from mqttlite.security.granted_topics import NO_ROLE, GrantedTopics, covers
 from mqttlite.topics.names import matches
@@ -12,6 +13,9 @@ from mqttlite.topics.names import matches
 
 def nobody() -> list[int]:
     return []
+
+
+POLICY = TopicPolicy("small")
 
 
 class Rules:
@@ -25,6 +29,18 @@ class Rules:
 
     def may_publish(self, role: int, topic: bytes) -> bool:
         return role == 1 and topic.startswith(b"ann/")
+
+    def is_readable(self, topic: bytes) -> bool:
+        return topic.startswith(b"open/")
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        return role == 1 and topic.startswith(b"ann/")
+
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        return POLICY
+
+    def reason(self, role: int, action: str, topic: bytes) -> str:
+        return f"rule of role {role} against {action}"
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
         return topic_filter.startswith(b"open/") or (role == 1 and topic_filter.startswith(b"ann/"))
@@ -92,6 +108,7 @@ def test_credentials_may_name_no_topic_at_all() -> None:
     authorizer = GrantedTopics(None, nobody)
     role = authorizer.role_of("c", "ann", Grants(publish=(), subscribe=()))
     assert not authorizer.may_publish(role, b"a")
+    assert not authorizer.may_receive(role, b"a")
     assert not authorizer.may_subscribe(role, b"a")
 
 
@@ -100,7 +117,11 @@ def test_credentials_that_do_not_say_limit_nothing() -> None:
     role = authorizer.role_of("c", None, NO_GRANTS)
     assert authorizer.may_publish(role, b"a")
     assert authorizer.may_subscribe(role, b"#")
+    assert authorizer.may_receive(role, b"a")
     assert not authorizer.is_open(b"a")
+    assert not authorizer.is_readable(b"a")
+    assert authorizer.policy_of(b"a") is NO_POLICY
+    assert GrantedTopics(Rules(), nobody).policy_of(b"a") is POLICY
 
 
 @pytest.mark.parametrize(
@@ -122,7 +143,21 @@ def test_rules_and_credentials_both_have_to_allow_it(
     authorizer = GrantedTopics(Rules(), nobody)
     role = authorizer.role_of("c", username, Grants(publish=publish, subscribe=publish))
     assert authorizer.may_publish(role, topic) == expected
+    assert authorizer.may_receive(role, topic) == expected
     assert authorizer.may_subscribe(role, topic) == expected
+
+
+def test_a_denial_has_its_reason() -> None:
+    authorizer = GrantedTopics(Rules(), nobody)
+    role = authorizer.role_of("c", "bob", Grants(publish=(b"a/#",), subscribe=(b"b/+",)))
+    credentials = "denied: the client's credentials do not name this topic"
+    assert authorizer.reason(role, "publish", b"b/x") == credentials
+    assert authorizer.reason(role, "receive", b"a/x") == credentials
+    assert authorizer.reason(role, "subscribe", b"b/#") == credentials
+    assert authorizer.reason(role, "publish", b"a/x") == "rule of role 0 against publish"
+    assert authorizer.reason(role, "receive", b"b/x") == "rule of role 0 against receive"
+    assert authorizer.reason(role, "subscribe", b"$share/g/b/+") == "rule of role 0 against subscribe"
+    assert GrantedTopics(None, nobody).reason(0, "publish", b"a") == ""
 
 
 def test_equal_permissions_have_equal_roles_and_others_have_not() -> None:
@@ -160,7 +195,9 @@ def test_roles_that_no_session_has_make_room(monkeypatch: pytest.MonkeyPatch) ->
     used += [fourth, role("e")]
     assert role("f") == NO_ROLE
     assert not authorizer.may_publish(NO_ROLE, b"f")
+    assert not authorizer.may_receive(NO_ROLE, b"f")
     assert not authorizer.may_subscribe(NO_ROLE, b"f")
+    assert "4 sets of permissions" in authorizer.reason(NO_ROLE, "publish", b"f")
     assert role("a") == first
     used.remove(fourth)
     assert authorizer.may_publish(role("f"), b"f")
