@@ -245,7 +245,7 @@ def _filters(claims: dict[str, Any], name: str | None) -> tuple[bytes, ...] | No
 
 
 def _refuse(credentials: Credentials, why: str) -> Verdict:
-    _log.info(
+    _log.warning(
         "%s client %r: the token is refused: %s",
         *(credentials.peer, credentials.client_id, why),
         extra=credentials.about(),

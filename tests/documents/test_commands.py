@@ -34,6 +34,7 @@ FOREIGN: Final = frozenset(
         "git",
         "mosquitto_pub",
         "mosquitto_sub",
+        "openssl",
         "pip",
         "promtool",
         "pwgen",
