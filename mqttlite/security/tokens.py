@@ -29,8 +29,11 @@ from mqttlite.wire.reason_codes import ReasonCode
 MAX_TOKEN_BYTES: Final = 8_192
 """Of a token. The largest in use, with many groups, have some four thousand; a longer one is refused unread."""
 
-_LOOKS_LIKE_TOKEN: Final = re.compile(rb"eyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
-"""Three parts in base64url, the first a JSON object with its first name: no password is like that by chance."""
+_THREE_PARTS: Final = re.compile(rb"(e[wy][A-Za-z0-9_-]*)\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
+"""In base64url, the first of them beginning with a brace, and perhaps a space or line break behind it."""
+
+_BRACE_AND_QUOTE: Final = b"eyJ"
+"""How the JSON object of nearly every token begins in base64url. No password is like that by chance."""
 
 _REFUSED: Final = Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
 
@@ -82,7 +85,7 @@ class TokenAuthenticator:
     async def authenticate(self, credentials: Credentials) -> Verdict | None:
         """The verdict on a token; None for a password that does not look like one."""
         token = credentials.password
-        if token is None or _LOOKS_LIKE_TOKEN.fullmatch(token) is None:
+        if token is None or not looks_like_token(token):
             return None
         if len(token) > MAX_TOKEN_BYTES:
             return _refuse(credentials, f"it has {len(token)} bytes, {MAX_TOKEN_BYTES} at most")
@@ -180,6 +183,18 @@ class TokenAuthenticator:
         if left <= 0:
             raise TokenRefused(f"it has expired {leeway - left:.0f} s ago (exp)")
         return self._loop_time() + left
+
+
+def looks_like_token(password: bytes) -> bool:
+    """Whether a password is meant as a token, good or bad."""
+    parts = _THREE_PARTS.fullmatch(password)
+    if parts is None or password.startswith(_BRACE_AND_QUOTE) or len(password) > MAX_TOKEN_BYTES:
+        return parts is not None
+    try:
+        _header_of(parts[1])
+    except TokenRefused:  # such as "eye.for.eye"
+        return False
+    return True
 
 
 def _header_of(encoded: bytes) -> _Header:

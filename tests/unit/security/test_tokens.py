@@ -138,7 +138,7 @@ def test_a_claim_whose_name_has_dots_comes_first(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    "password", [None, b"", b"secret", b"a.b.c", b"eyJ", b"eyJ.x", b"eyJh.eyJh.x.y", b"eyJh.\xff.x"]
+    "password", [None, b"", b"secret", b"a.b.c", b"eyJ", b"eyJ.x", b"eyJh.eyJh.x.y", b"eyJh.\xff.x", b"eye.for.eye"]
 )
 async def test_what_does_not_look_like_a_token_is_left_to_others(desk: Desk, password: bytes | None) -> None:
     assert await desk.authenticator().authenticate(says(password)) is None
@@ -152,6 +152,14 @@ def test_the_user_name_may_have_to_match(desk: Desk, username: str | None, is_go
     else:
         with pytest.raises(TokenRefused, match="not that of the token"):
             tokens.verify(signed(GOOD), username)
+
+
+async def test_a_header_may_have_spaces_and_line_breaks(desk: Desk) -> None:
+    for begin in ("{", "{ ", "{\n  ", "{\r\n\t"):
+        head = part(begin + '"alg": "HS256"}') + b"." + part(GOOD)
+        signature = HMACAlgorithm(HMACAlgorithm.SHA256).sign(head, SECRET)
+        token = head + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")
+        assert await accepted(desk.authenticator(), token)
 
 
 def test_a_token_without_end_needs_leave(desk: Desk) -> None:
