@@ -107,9 +107,7 @@ class Assembly:
             retained_expiry_s={key.encode(): seconds for key, seconds in config.retained_expiry_s.items()},
             wall_ahead_us=self._wall.ahead_us,
         )
-        if self._may_grant(auth_chain):
-            authorizer = GrantedTopics(authorizer, self._roles_in_use)
-        self.core.authorize(DefaultRules(frozenset(config.sys.publishers), authorizer))
+        self.core.authorize(self._default_rules(authorizer, auth_chain))
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
         self.loop_driver: Final = LoopDriver(
@@ -344,18 +342,17 @@ class Assembly:
         self._auth_chains[listener] = auth_chain
         return listener
 
-    def _may_grant(self, default: AuthChain) -> bool:
-        """Whether credentials may name the topics that their clients are kept to."""
+    def _default_rules(self, authorizer: Authorizer | None, auth_chain: AuthChain) -> DefaultRules:
+        """The rules that always hold around those of the program, and around the topics that credentials name."""
         config = self._config
-        return (
+        if (
             (config.jwt is not None and config.jwt.limits_topics)
             or config.http_auth is not None
-            or not default.is_open  # a program's authenticators may answer anything
-        )
-
-    def _roles_in_use(self) -> set[int]:
-        """The roles of all sessions, as the authorizer behind `DefaultRules` gave them."""
-        return {session.role // 2 for session in self.core.sessions.values()}
+            or not auth_chain.is_open  # a program's authenticators may answer anything
+        ):
+            # `DefaultRules` makes two of each role
+            authorizer = GrantedTopics(authorizer, lambda: {each.role // 2 for each in self.core.sessions.values()})
+        return DefaultRules(frozenset(config.sys.publishers), authorizer)
 
     def _auth_chain(self, number: int, options: ListenerOptions, default: AuthChain) -> AuthChain:
         """The authenticators of a listener."""
