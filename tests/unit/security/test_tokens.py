@@ -11,12 +11,14 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from hypothesis import example, given
+from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from mqttlite.core.authentication import Verdict
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.token_keys import MAX_FILE_BYTES, MAX_KEYS, TokenConfigError, TokenOptions, load_keys
-from mqttlite.security.tokens import MAX_TOKEN_BYTES, TokenAuthenticator, TokenRefused
+from mqttlite.security.tokens import MAX_TOKEN_BYTES, TokenAuthenticator, TokenRefused, looks_like_token
 
 NOW = 1_800_000_000.0
 LOOP_NOW = 50.0
@@ -322,6 +324,43 @@ async def test_a_token_that_is_too_long_is_not_read(
     assert verdict is not None
     assert verdict.reason_code == 0x86
     assert why in caplog.text
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+CLAIMS = ["sub", "exp", "nbf", "iat", "aud", "iss", "g", "g.h", "p", "s"]
+
+
+@pytest.fixture(scope="module")
+def picky(tmp_path_factory: pytest.TempPathFactory) -> TokenAuthenticator:
+    """It looks at every claim."""
+    return Desk(tmp_path_factory.mktemp("picky")).authenticator(
+        audience="mqtt", issuer="i", groups_claim="g.h", publish_claim="p", subscribe_claim="s"
+    )
+
+
+@given(st.dictionaries(st.sampled_from(CLAIMS), json_values, max_size=2))
+@example({})
+def test_whatever_it_claims_a_token_is_good_or_refused(picky: TokenAuthenticator, strange: dict[str, object]) -> None:
+    right = {**GOOD, "aud": "mqtt", "iss": "i", "g": {"h": ["x"]}, "p": ["a"], "s": []}
+    try:
+        verdict = picky.verify(signed({**right, **strange}))
+    except TokenRefused:
+        assert strange
+        return
+    assert verdict.username
+    assert verdict.grants.expires_at < float("inf")
+    assert verdict.grants.publish is not None
+
+
+@given(st.binary(max_size=60) | st.tuples(json_values, json_values).map(lambda both: forged(*both)))
+def test_whatever_it_is_a_forgery_is_refused(picky: TokenAuthenticator, token: bytes) -> None:
+    looks_like_token(token)
+    with pytest.raises(TokenRefused):
+        picky.verify(token)
 
 
 # ── keys ───────────────────────────────────────────────────────────────────────────────────────────────────────────
