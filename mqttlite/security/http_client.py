@@ -78,7 +78,7 @@ class HttpClient:
                     raise
         try:
             streams = await asyncio.open_connection(self._url.host, self._url.port, ssl=self._context)
-        except OSError as error:  # ssl.SSLError, too
+        except (OSError, UnicodeError) as error:  # ssl.SSLError, too; the other is for names that no host can have
             raise HttpFailed(f"{self._url.authority} cannot be connected to: {error}") from None
         return await self._exchange(_Connection(self._url, *streams), body)
 

@@ -305,6 +305,10 @@ async def test_nobody_listens_there(desk: Desk) -> None:
     assert (await verdict_of(desk.authenticator(url))).reason_code == 0x88
 
 
+async def test_a_name_that_no_host_has(desk: Desk) -> None:
+    assert (await verdict_of(desk.authenticator("http://a..b/"))).reason_code == 0x88
+
+
 async def test_a_kept_connection_that_the_server_closed_is_replaced(desk: Desk) -> None:
     server = await desk.server((200, b""))
     authenticator = desk.authenticator(server.url, cache_s=0)
