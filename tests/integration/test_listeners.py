@@ -48,7 +48,7 @@ async def test_a_host_with_two_addresses_has_one_port(
 ) -> None:
     caplog.set_level(logging.INFO)
     _resolve(monkeypatch, "127.0.0.1", "::1", "127.0.0.1")
-    broker = await rig.broker(Config(listeners=(ListenerOptions(host="both.example", port=0),)))
+    broker = await rig.broker(Config(listeners=(ListenerOptions(host="both.example", port=0),), allow_anonymous=True))
     (listener,) = broker.listeners
     assert listener.addresses == [f"127.0.0.1:{broker.port}", f"[::1]:{broker.port}"]
     assert len([line for line in caplog.messages if line.startswith("listening")]) == 2
@@ -73,7 +73,7 @@ async def test_a_chosen_port_that_is_taken_on_the_other_address_is_chosen_again(
         return await create_server(factory, host, port if len(asked) == 1 else at, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loop, "create_server", first_choose_the_taken_one)
-    broker = await rig.broker(Config(listeners=(ListenerOptions(host="both.example", port=0),)))
+    broker = await rig.broker(Config(listeners=(ListenerOptions(host="both.example", port=0),), allow_anonymous=True))
     assert broker.port != port
     assert len(asked) == 4
     assert len(broker.listeners[0].addresses) == 2
@@ -91,7 +91,7 @@ async def test_several_listeners_are_one_broker(rig: Rig) -> None:
 
 
 async def test_no_host_is_every_address(rig: Rig) -> None:
-    broker = await rig.broker(Config(listeners=(ListenerOptions(host="", port=0),)))
+    broker = await rig.broker(Config(listeners=(ListenerOptions(host="", port=0),), allow_anonymous=True))
     await rig.device(broker.port, "device")
 
 
@@ -104,7 +104,7 @@ async def test_no_host_is_every_address(rig: Rig) -> None:
 )
 async def test_why_it_cannot_listen_is_a_sentence(host: str, port: int, sentence: str) -> None:
     with pytest.raises(OSError) as caught:  # noqa: PT011 - the text is what counts
-        await Broker(host=host, port=port).start()
+        await Broker(Config(listeners=(ListenerOptions(host=host, port=port),), allow_anonymous=True)).start()
     assert str(caught.value).startswith(sentence)
 
 
