@@ -1,0 +1,184 @@
+"""The ACL file: which topics users, groups and anonymous clients may read and write, in Mosquitto's syntax.
+
+    topic read news/#                      for anonymous clients, before the first user or group
+    user alice
+    topic readwrite plant/hall-1/#
+    topic deny plant/hall-1/secret
+    group operators
+    topic read plant/#
+    pattern write sensors/%u/%c/data       for all clients, wherever it stands
+
+Only the text is read here; what follows from it is decided in `rules`. Invariant: a file with one wrong line gives no
+rules at all.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple, final
+
+from mqttlite.topics.names import check_filter
+from mqttlite.wire.errors import TopicFilterInvalid
+
+DENY: Final = 0
+READ: Final = 1
+WRITE: Final = 2
+
+MAX_RULES: Final = 250_000
+"""A rule takes some 300 bytes, and a second is enough to load 100,000: more belong into groups and patterns."""
+
+MAX_FILE_BYTES: Final = 64 * 1_048_576
+"""More than `MAX_RULES` rules of ordinary length: the wrong file must not fill the memory before a line is read."""
+
+MAX_PROBLEMS: Final = 20
+"""Wrong lines to tell of at once: a file of another kind has nothing else."""
+
+_ACCESS: Final = {"read": READ, "write": WRITE, "readwrite": READ | WRITE, "deny": DENY}
+_WORDS: Final = ("topic", "pattern", "user", "group")
+_BLANKS: Final = " \t\r\n\v\f"
+_GAP: Final = re.compile("[ \t]+")
+
+
+class AclFileError(ValueError):
+    """An ACL file that cannot be used; each of `problems` says in which line and what would be right."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems: Final = problems
+
+
+class AclFileUnreadable(AclFileError):
+    """What is in the file is not known: another attempt may succeed."""
+
+
+class Rule(NamedTuple):
+    """One line: `access` is `DENY` or the sum of `READ` and `WRITE`."""
+
+    line: int
+    access: int
+    topic_filter: bytes
+
+
+@final
+class AclFile:
+    """The rules of a file, in its order."""
+
+    __slots__ = ("anonymous", "groups", "path", "patterns", "users")
+
+    def __init__(self, path: str) -> None:
+        self.path: Final = path
+        self.anonymous: Final[list[Rule]] = []
+        self.users: Final[dict[str, list[Rule]]] = {}
+        self.groups: Final[dict[str, list[Rule]]] = {}
+        self.patterns: Final[list[Rule]] = []
+
+    def __len__(self) -> int:
+        sections = (self.anonymous, self.patterns, *self.users.values(), *self.groups.values())
+        return sum(len(rules) for rules in sections)
+
+
+def load(path: str | Path) -> AclFile:
+    """The rules in a file. Raises `AclFileError`."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise AclFileUnreadable(f"{path}: cannot be read: {reason}") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise AclFileError(f"{path}: it has more than {MAX_FILE_BYTES} bytes; is it an ACL file?")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise AclFileError(f"{path}:{number}: it is not UTF-8") from None
+    return parse(text.split("\n"), str(path))
+
+
+def parse(lines: Iterable[str], path: str) -> AclFile:
+    """The rules in the lines of a file. Raises `AclFileError`."""
+    found = AclFile(path)
+    section = found.anonymous
+    problems: list[str] = []
+    count = 0
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#"):
+            continue
+        line = line.strip(_BLANKS)
+        if not line:
+            continue
+        word, rest = _split(line)
+        try:
+            if word == "topic":
+                section.append(_rule(number, word, rest))
+                count += 1
+            elif word == "pattern":
+                found.patterns.append(_rule(number, word, rest))
+                count += 1
+            elif word == "user":
+                section = found.users.setdefault(_name(word, rest), [])
+            elif word == "group":
+                section = found.groups.setdefault(_name(word, rest), [])
+            else:
+                raise _Wrong(_unknown(word, line))
+            if count > MAX_RULES:
+                raise AclFileError(f"{path}:{number}: there are more than {MAX_RULES} rules; use groups and patterns")
+        except _Wrong as error:
+            problems.append(f"{path}:{number}: {error}")
+            if len(problems) == MAX_PROBLEMS:
+                break
+    if problems:
+        raise AclFileError(*problems)
+    return found
+
+
+class _Wrong(ValueError):
+    """What is wrong with a line, and what would be right."""
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The first word, and what follows behind blanks."""
+    word, *rest = _GAP.split(text, 1)
+    return word, rest[0] if rest else ""
+
+
+def _rule(number: int, word: str, rest: str) -> Rule:
+    if not rest:
+        raise _Wrong(f"{word} without a topic; write {word} [read|write|readwrite|deny] <topic filter>")
+    first, topic = _split(rest)
+    if not topic:
+        first, topic = "readwrite", first  # Mosquitto, too, takes `topic read` as a topic of that name
+    access = _ACCESS.get(first)
+    if access is None:
+        raise _Wrong(
+            f"{first!r} is no access; it is one of {', '.join(_ACCESS)}, and a topic with a blank in it needs one: "
+            f"{word} readwrite {rest}"
+        )
+    topic_filter = topic.encode()
+    if topic_filter.startswith(b"$share/"):
+        raise _Wrong("$share/… is no topic; name the filter behind the share name, for rules hold for it, too")
+    try:
+        check_filter(topic_filter)
+    except TopicFilterInvalid as error:
+        raise _Wrong(f"{error}") from None
+    if 0 in topic_filter:
+        raise _Wrong("the topic has a NUL character")
+    return Rule(number, access, topic_filter)
+
+
+def _name(word: str, rest: str) -> str:
+    if not rest:
+        raise _Wrong(f"{word} without a name; write {word} <name>")
+    return rest
+
+
+def _unknown(word: str, line: str) -> str:
+    near = difflib.get_close_matches(word.lower(), _WORDS, 1)
+    if near:
+        remedy = f"did you mean {near[0]}?"
+    elif word in _ACCESS:
+        remedy = f"write topic {line[:80]}"
+    else:
+        remedy = "a line begins with topic, pattern, user or group, and a comment with # as its first character"
+    return f"{word[:80]!r} begins no rule; {remedy}"

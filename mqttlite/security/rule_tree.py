@@ -1,0 +1,195 @@
+"""The rules of one section of an ACL file, by the levels of their topic filters: which match a topic, which overlap a
+filter.
+
+What a match means is decided in `rules`. Levels with `%u` or `%c` are kept as they are and filled in for the client
+that asks, so a tree serves all clients. Invariant: a look-up costs the levels of the topic and the branches that match
+them, however many rules there are.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, final
+
+from mqttlite.security.acl_file import DENY, READ, WRITE, Rule
+
+_PATTERN: Final = re.compile(rb"%[uc]")
+
+
+class Names(NamedTuple):
+    """What the patterns `%u` and `%c` stand for; None: levels with it match nothing."""
+
+    username: bytes | None = None
+    client_id: bytes | None = None
+
+
+class Found(NamedTuple):
+    """The lines of the first rules that match, by what they say; 0: there is none."""
+
+    deny: int
+    read: int
+    write: int
+
+
+NOTHING: Final = Found(0, 0, 0)
+NOBODY: Final = Names()
+
+
+@final
+class Node:
+    """Where filters branch or end. The numbers are lines: of rules that end here, and `…_below` with a `#` after it."""
+
+    __slots__ = ("children", "deny", "deny_below", "plus", "read", "read_below", "templates", "write", "write_below")
+
+    def __init__(self) -> None:
+        self.children: dict[bytes, Node] | None = None
+        self.plus: Node | None = None
+        self.templates: dict[bytes, Node] | None = None
+        """By levels with `%u` or `%c` in them."""
+        self.deny = self.read = self.write = 0
+        self.deny_below = self.read_below = self.write_below = 0
+
+
+@final
+class RuleTree:
+    """`has_names`: `%u` and `%c` are patterns; else they are ordinary levels."""
+
+    __slots__ = ("_has_names", "_root", "depth", "has_deny")
+
+    def __init__(self, rules: Iterable[Rule], *, has_names: bool = False) -> None:
+        self._has_names: Final = has_names
+        self._root: Final = Node()
+        self.depth = 0
+        """The most levels of a filter."""
+        self.has_deny = False
+        for rule in rules:
+            self._add(rule)
+
+    def _add(self, rule: Rule) -> None:
+        levels = rule.topic_filter.split(b"/")
+        self.depth = max(self.depth, len(levels))
+        is_below = levels[-1] == b"#"
+        if is_below:
+            levels.pop()
+        node = self._root
+        for level in levels:
+            if level == b"+":
+                node.plus = after = node.plus or Node()
+            elif self._has_names and (b"%u" in level or b"%c" in level):
+                if node.templates is None:
+                    node.templates = {}
+                after = node.templates.setdefault(level, Node())
+            else:
+                if node.children is None:
+                    node.children = {}
+                found = node.children.get(level)
+                if found is None:
+                    found = node.children[level] = Node()
+                after = found
+            node = after
+        line = rule.line
+        if rule.access == DENY:
+            self.has_deny = True
+            if is_below:
+                node.deny_below = node.deny_below or line
+            else:
+                node.deny = node.deny or line
+        if rule.access & READ:
+            if is_below:
+                node.read_below = node.read_below or line
+            else:
+                node.read = node.read or line
+        if rule.access & WRITE:
+            if is_below:
+                node.write_below = node.write_below or line
+            else:
+                node.write = node.write or line
+
+    def find(self, levels: Sequence[bytes], names: Names = NOBODY) -> Found:
+        """The rules that match a topic."""
+        below: list[Node] = []
+        nodes = [self._root]
+        wildcards = not levels[0].startswith(b"$")  # [MQTT-4.7.2-1]
+        for level in levels:
+            step: list[Node] = []
+            for node in nodes:
+                if wildcards:
+                    below.append(node)
+                    if node.plus is not None:
+                        step.append(node.plus)
+                if node.children is not None:
+                    child = node.children.get(level)
+                    if child is not None:
+                        step.append(child)
+                if node.templates is not None:
+                    step.extend(each for text, each in node.templates.items() if fill(text, names) == level)
+            nodes = step
+            wildcards = True
+            if not nodes:
+                break
+        below += nodes  # "sport/#" also matches "sport" (§4.7.1.2)
+        deny = [*(node.deny_below for node in below), *(node.deny for node in nodes)]
+        read = [*(node.read_below for node in below), *(node.read for node in nodes)]
+        write = [*(node.write_below for node in below), *(node.write for node in nodes)]
+        return Found(_first(deny), _first(read), _first(write))
+
+    def overlaps(self, wanted: Sequence[bytes], names: Names = NOBODY) -> Iterator[list[bytes]]:
+        """For each read rule that has topics in common with a filter: the filter of these topics, in levels."""
+        return _overlaps(self._root, wanted, 0, [], names)
+
+
+def _overlaps(node: Node, wanted: Sequence[bytes], at: int, way: list[bytes], names: Names) -> Iterator[list[bytes]]:
+    if at == len(wanted):
+        if node.read or node.read_below:
+            yield way
+        return
+    level = wanted[at]
+    if level == b"#":
+        yield from _all_reads(node, way, names)
+        return
+    wildcards = at > 0 or not level.startswith(b"$")
+    if node.read_below and wildcards:
+        yield [*way, *wanted[at:]]
+    for each, child in _ways_on(node, names):
+        if level == b"+":
+            if at > 0 or not each.startswith(b"$"):
+                yield from _overlaps(child, wanted, at + 1, [*way, each], names)
+        elif each == level or (each == b"+" and wildcards):
+            yield from _overlaps(child, wanted, at + 1, [*way, level], names)
+
+
+def _all_reads(node: Node, way: list[bytes], names: Names) -> Iterator[list[bytes]]:
+    """The filters of all read rules at a node and below it, as far as `#` reaches them."""
+    if node.read_below:
+        yield [*way, b"#"]
+    elif node.read:
+        yield way
+    for level, child in _ways_on(node, names):
+        if way or not level.startswith(b"$"):
+            yield from _all_reads(child, [*way, level], names)
+
+
+def _ways_on(node: Node, names: Names) -> Iterator[tuple[bytes, Node]]:
+    """Where a node leads, by levels that are literal or `+`."""
+    if node.plus is not None:
+        yield b"+", node.plus
+    if node.children is not None:
+        yield from node.children.items()
+    if node.templates is not None:
+        for text, child in node.templates.items():
+            level = fill(text, names)
+            if level is not None:
+                yield level, child
+
+
+def fill(template: bytes, names: Names) -> bytes | None:
+    """A level with the client's names in place of `%u` and `%c`; None where the client has no such name."""
+    username, client_id = names
+    if (username is None and b"%u" in template) or (client_id is None and b"%c" in template):
+        return None
+    # One pass: a name that holds `%c` itself stays as it is.
+    return _PATTERN.sub(lambda found: (username if found[0] == b"%u" else client_id) or b"", template)
+
+
+def _first(lines: list[int]) -> int:
+    """The first line; 0 where there is none."""
+    return min(filter(None, lines), default=0)
