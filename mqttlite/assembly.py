@@ -35,14 +35,17 @@ from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.queue_reader import QueueReader
 from mqttlite.net.tls import ServerContext
+from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.auth_chain import AuthChain, FirstOf
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.security.authenticator import Authenticator
 from mqttlite.security.granted_topics import GrantedTopics
 from mqttlite.security.http_authenticator import HttpAuthenticator, HttpAuthOptions
 from mqttlite.security.identity import CertificateAuthenticator, identity_of
+from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
+from mqttlite.security.rules import Rules
 from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.security.token_keys import TokenConfigError, TokenOptions
 from mqttlite.security.tokens import TokenAuthenticator
@@ -107,7 +110,9 @@ class Assembly:
             retained_expiry_s={key.encode(): seconds for key, seconds in config.retained_expiry_s.items()},
             wall_ahead_us=self._wall.ahead_us,
         )
-        self.core.authorize(self._default_rules(authorizer, auth_chain))
+        self._default_chain: Final = auth_chain
+        self.live_rules: Final = self._live_rules(authorizer)
+        self.core.authorize(self._default_rules(self.live_rules.rules if authorizer is None else authorizer))
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
         self.loop_driver: Final = LoopDriver(
@@ -146,6 +151,7 @@ class Assembly:
             )
         )
         self._sys_topics: asyncio.Task[None] | None = None
+        self._rules_watch: asyncio.Task[None] | None = None
         self.dataset: Dataset | None = None
         self._pseudonyms = Pseudonyms()
         self.observer: Observer | None = None
@@ -169,6 +175,7 @@ class Assembly:
         if self._config.sys.interval_s:
             sys_topics = SysTopics(self.snapshots, self._publish_queue, self._config.sys.interval_s, self._loop.time())
             self._sys_topics = self._loop.create_task(sys_topics.run())
+        self._rules_watch = self._loop.create_task(self.live_rules.watch())
         for each in self.listeners:
             await each.start()
 
@@ -191,10 +198,13 @@ class Assembly:
             await self._admin_socket.stop()
 
     async def stop_reports(self) -> None:
-        """Publish nothing more of the broker's own: what would be published now is the broker's own end."""
-        if self._sys_topics is not None:
-            self._sys_topics.cancel()
-            await asyncio.wait([self._sys_topics])
+        """Publish nothing more of the broker's own: what would be published now is the broker's own end. Read no more
+        rules."""
+        tasks = [task for task in (self._sys_topics, self._rules_watch) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def close_queues(self) -> None:
         """Read nothing more of long queues."""
@@ -342,13 +352,13 @@ class Assembly:
         self._auth_chains[listener] = auth_chain
         return listener
 
-    def _default_rules(self, authorizer: Authorizer | None, auth_chain: AuthChain) -> DefaultRules:
+    def _default_rules(self, authorizer: Authorizer | None) -> DefaultRules:
         """The rules that always hold around those of the program, and around the topics that credentials name."""
         config = self._config
         if (
             (config.jwt is not None and config.jwt.limits_topics)
             or config.http_auth is not None
-            or not auth_chain.is_open  # a program's authenticators may answer anything
+            or not self._default_chain.is_open  # a program's authenticators may answer anything
         ):
             # `DefaultRules` makes two of each role
             authorizer = GrantedTopics(authorizer, lambda: {each.role // 2 for each in self.core.sessions.values()})
@@ -379,6 +389,25 @@ class Assembly:
             raise ConfigError(f"{key}: {error}") from None
         self.passwords.append(passwords)
         return passwords
+
+    def _live_rules(self, authorizer: Authorizer | None) -> LiveRules:
+        config = self._config
+        if authorizer is not None and config.has_rules:
+            option = "topic_policies" if config.acl_file is None else "acl_file"
+            raise ConfigError(f"{option}: the program gives the broker an authorizer; one of both")
+        try:
+            return LiveRules(
+                *(config.acl_file, config.topic_policies, config.groups),
+                on_rules=self._on_rules,
+                # `DefaultRules` makes two of each role
+                roles_in_use=lambda: {session.role // 2 for session in self.core.sessions.values()},
+            )
+        except AclFileError as error:
+            raise ConfigError(*(f"acl_file: {problem}" for problem in error.problems)) from None
+
+    def _on_rules(self, rules: Rules | None) -> None:
+        self.core.authorize(self._default_rules(rules))
+        self.loop_driver.wake()
 
     def _on_connected(self, link: LinkPort) -> None:
         self._note_connect(link)

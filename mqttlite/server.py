@@ -217,11 +217,13 @@ class Broker:
             self._stop = asyncio.get_running_loop().create_task(self._end())
         await asyncio.shield(self._stop)
 
-    async def reload(self) -> None:
-        """Read the password files, the keys of tokens and the TLS files again, and log the result for each.
+    async def reload(self, config: Config | None = None) -> None:
+        """Read the password files, the ACL file, the keys of tokens and the TLS files again; log the result for each.
 
-        For a file that cannot be used it logs an error and keeps the former content. New certificates are used for
-        handshakes that begin from now on; open connections stay as they are.
+        For a file that cannot be used it logs an error and keeps the former content. New rules hold at once, also for
+        clients that are connected. New certificates are used for handshakes that begin from now on; open connections
+        stay as they are. `acl_file`, `groups` and `topic_policies` of a `config` come in the place of those that the
+        broker has.
         """
         for passwords in self._assembly.passwords:
             await passwords.reload()
@@ -229,6 +231,10 @@ class Broker:
             await self._assembly.tokens.reload()
         if self._assembly.http_authenticator is not None:
             self._assembly.http_authenticator.forget()
+        if config is not None and self._authorizer is None:
+            await self._assembly.live_rules.use(config.acl_file, config.topic_policies, config.groups)
+        else:
+            await self._assembly.live_rules.reload()
         for number, (listener, options) in enumerate(zip(self.listeners, self.config.listeners, strict=True)):
             if options.tls is None:
                 continue

@@ -44,6 +44,9 @@ SWITCH_INTERVAL_S: Final = 0.0005
 _LAST_STEPS_S: Final = 10.0
 """How long the steps of a stop that have no option of their own may take together, at the most."""
 
+_RELOADED: Final = ("acl_file", "groups", "topic_policies")
+"""What of a configuration file holds after SIGHUP, without a restart."""
+
 _EPILOG = """\b
 Exit codes:
   0  stopped by SIGTERM, SIGINT or SIGQUIT, or, after sending its clients away, by SIGUSR1; --check: nothing is wrong
@@ -191,11 +194,17 @@ class _Requests:
 
     async def _reload(self) -> None:
         log = logging.getLogger("mqttlite")
-        log.info("SIGHUP: the password files and the TLS files are read again")
+        log.info("SIGHUP: the password files, the ACL file and the TLS files are read again")
         self._service_manager.reloading()
+        config = None
         if self._source is not None:
             try:
-                changed = changed_options(self._source.config, load_config(self._source.path))
+                config = load_config(self._source.path)
+                changed = [
+                    option
+                    for option in changed_options(self._source.config, config)
+                    if not option.startswith(_RELOADED)
+                ]
             except ConfigError as error:
                 for problem in error.problems:
                     log.error("the configuration stays as it was: %s", problem)
@@ -203,7 +212,7 @@ class _Requests:
                 if changed:
                     log.warning("%s: changed, but needs a restart: %s", self._source.path, ", ".join(changed))
         try:
-            await self._broker.reload()
+            await self._broker.reload(config)
         finally:
             self._service_manager.ready()
 

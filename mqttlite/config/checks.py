@@ -15,11 +15,14 @@ from typing import Final
 
 from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.config.shape import Problem
+from mqttlite.security.acl_file import AclFileError
+from mqttlite.security.acl_file import load as load_acl
 from mqttlite.security.certificates import ends_at
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.password_file import load as load_users
 from mqttlite.security.tls import TlsConfigError, server_context
 from mqttlite.security.token_keys import TokenConfigError, load_keys
+from mqttlite.security.topic_policies import policy_problems
 from mqttlite.telemetry import parquet
 from mqttlite.telemetry.folder import check_directory
 from mqttlite.telemetry.options import Options as TelemetryOptions
@@ -39,6 +42,8 @@ def conflicts(config: Config) -> Iterator[Problem]:
     yield from _same_ports(config)
     yield from _same_sockets(config)
     yield from _login_methods(config)
+    for number, sentence in policy_problems(config.topic_policies):
+        yield Problem(f"topic_policies[{number}]", f": {sentence}")
 
 
 def _login_methods(config: Config) -> Iterator[Problem]:
@@ -141,6 +146,8 @@ def file_problems(config: Config) -> Iterator[Problem]:
     """The files and folders that a config names and that cannot be used."""
     if config.password_file is not None:
         yield from _password_problems("password_file", config.password_file)
+    if config.acl_file is not None:
+        yield from _acl_problems(config.acl_file)
     for number, listener in enumerate(config.listeners):
         yield from _listener_problems(f"listeners[{number}]", listener)
     if config.jwt is not None:
@@ -176,6 +183,14 @@ def _password_problems(option: str, path: str) -> Iterator[Problem]:
         load_users(path)
     except PasswordFileError as error:
         yield Problem(option, f": {error}")
+
+
+def _acl_problems(path: str) -> Iterator[Problem]:
+    try:
+        load_acl(path)
+    except AclFileError as error:
+        for problem in error.problems:
+            yield Problem("acl_file", f": {problem}")
 
 
 def _socket_problem(path: Path) -> str:

@@ -20,6 +20,7 @@ from mqttlite.security.http_authenticator import HttpAuthOptions
 from mqttlite.security.identity import IdentitySource
 from mqttlite.security.tls import TlsOptions
 from mqttlite.security.token_keys import TokenOptions
+from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
@@ -184,6 +185,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Which tokens let clients in, as their passwords. Absent: none."""
     http_auth: HttpAuthOptions | None = None
     """The server that is asked about each login. Absent: none."""
+    acl_file: str | None = None
+    """Who may read and write which topics, in Mosquitto's syntax. Absent: all that no topic policy forbids."""
+    groups: dict[str, tuple[str, ...]] = {}
+    """The users of each group, for the sections `group` of the ACL file and for topic policies."""
+    topic_policies: tuple[TopicPolicyOptions, ...] = ()
+    """What holds for the messages of some topics, and who may use these topics."""
     data_dir: str | None = None
     """The folder of what outlives the process: sessions, queued and retained messages. Empty: nothing does. Absent:
     `mqttlite serve` takes the user's folder for such data, and a `Broker` in a program keeps everything in memory."""
@@ -213,6 +220,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             taken.add(name)
             names.append(name)
         return tuple(names)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether anything says who may read and write what."""
+        return self.acl_file is not None or bool(self.topic_policies)
 
     def passwords_of(self, listener: ListenerOptions) -> tuple[str | None, bool]:
         """The password file of a listener, and whether who is not in it may be nobody."""

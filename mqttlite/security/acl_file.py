@@ -26,7 +26,7 @@ READ: Final = 1
 WRITE: Final = 2
 
 MAX_RULES: Final = 250_000
-"""A rule takes some 300 bytes, and a second is enough to load 100,000: more belong into groups and patterns."""
+"""A rule takes some 800 bytes, and a second is enough to load 100,000: more belong into groups and patterns."""
 
 MAX_FILE_BYTES: Final = 64 * 1_048_576
 """More than `MAX_RULES` rules of ordinary length: the wrong file must not fill the memory before a line is read."""

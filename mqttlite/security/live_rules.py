@@ -1,0 +1,129 @@
+"""The rules of a running broker: reads the ACL file again when it changes, and gives the broker the new rules.
+
+What the rules say lives in `rules`. Invariant: a file that cannot be used changes nothing, and is logged once.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
+from typing import Final
+
+from mqttlite.security.acl_file import AclFile, AclFileError, AclFileUnreadable, load
+from mqttlite.security.rules import NO_PERMISSIONS, Rules
+from mqttlite.security.topic_policies import TopicPolicyOptions
+
+POLL_S: Final = 0.5
+"""How often the file's version is looked at: a change holds within a second, with the time to read 10,000 rules."""
+
+_log = logging.getLogger("mqttlite.security")
+
+Version = tuple[int, int, int]
+
+_NO_FILE: Final = (0, 0, 0)
+
+
+class LiveRules:
+    """`rules` is None where there is neither an ACL file nor a policy. `on_rules` is told of other rules."""
+
+    def __init__(
+        self,
+        acl_file: str | None,
+        policies: Sequence[TopicPolicyOptions],
+        groups: Mapping[str, Collection[str]],
+        *,
+        on_rules: Callable[[Rules | None], None],
+        roles_in_use: Callable[[], Collection[int]],
+    ) -> None:
+        """Raises `AclFileError`."""
+        self._acl_file = acl_file
+        self._policies = policies
+        self._groups = groups
+        self._on_rules: Final = on_rules
+        self._roles_in_use: Final = roles_in_use
+        self._numbers_of_roles: Final = count(NO_PERMISSIONS + 1)
+        self._has_file: Final = asyncio.Event()
+        self._note_file()
+        self._seen = _version_of(acl_file)
+        self._complaint = ""
+        self._reading: Final = asyncio.Lock()
+        self.rules: Rules | None = self._load()
+
+    async def use(
+        self,
+        acl_file: str | None,
+        policies: Sequence[TopicPolicyOptions],
+        groups: Mapping[str, Collection[str]],
+    ) -> None:
+        """Take another file, other policies and groups, unless the file cannot be used; log what came of it."""
+        async with self._reading:
+            former = self._acl_file, self._policies, self._groups
+            self._acl_file, self._policies, self._groups = acl_file, policies, groups
+            self._complaint = ""  # a fault is logged again
+            if not await self._read_again():
+                self._acl_file, self._policies, self._groups = former
+            self._note_file()
+
+    async def reload(self) -> None:
+        """Read the file now, changed or not; log what came of it."""
+        if self._acl_file is not None:
+            async with self._reading:
+                self._complaint = ""
+                await self._read_again()
+
+    async def watch(self) -> None:
+        """Read the file whenever it changes, until the task is cancelled."""
+        while True:
+            await self._has_file.wait()
+            await asyncio.sleep(POLL_S)
+            if await asyncio.to_thread(_version_of, self._acl_file) != self._seen:
+                async with self._reading:
+                    await self._read_again()
+
+    def _note_file(self) -> None:
+        if self._acl_file is None:
+            self._has_file.clear()
+        else:
+            self._has_file.set()
+
+    async def _read_again(self) -> bool:
+        """Whether new rules are in force."""
+        seen = _version_of(self._acl_file)
+        try:
+            rules = await asyncio.to_thread(self._load)
+        except AclFileError as error:
+            complaint = str(error)
+            if complaint != self._complaint:
+                for problem in error.problems:
+                    _log.error("the rules stay as they were: %s", problem)
+            self._complaint = complaint
+            if not isinstance(error, AclFileUnreadable):
+                self._seen = seen
+            return False
+        self._complaint, self._seen = "", seen
+        self.rules = rules
+        self._on_rules(rules)
+        if self._acl_file is not None:
+            count = 0 if rules is None or rules.acl is None else len(rules.acl)
+            _log.info("%s was read again: %d rules", self._acl_file, count)
+        return True
+
+    def _load(self) -> Rules | None:
+        acl: AclFile | None = None
+        if self._acl_file is not None:
+            acl = load(self._acl_file)
+        elif not self._policies:
+            return None
+        return Rules(acl, self._policies, self._groups, roles_in_use=self._roles_in_use, numbers=self._numbers_of_roles)
+
+
+def _version_of(path: str | None) -> Version:
+    """Another one for another content, as far as the file system tells."""
+    if path is None:
+        return _NO_FILE
+    try:
+        found = os.stat(path)
+    except OSError:
+        return _NO_FILE
+    return (found.st_ctime_ns, found.st_size, found.st_ino)

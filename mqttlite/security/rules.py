@@ -1,0 +1,362 @@
+"""Who may publish and subscribe to what: the rules of an ACL file, topic policies and what credentials grant.
+
+How an ACL file is written lives in `acl_file`, what a policy may say in `topic_policies`. The order is Mosquitto's:
+
+1. a `deny` of the user's section, or of one of its groups' (or of the anonymous section), that matches the topic;
+2. another rule of these sections, or a grant of the client's credentials, that matches and allows what it wants to do;
+3. a pattern that denies; 4. a pattern that allows; 5. nothing: denied.
+
+Below `$SYS` clients may read where nothing denies it. Then the policy that holds for the topic must allow it, too.
+Invariant: rules never change; other rules are another `Rules`.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Final, NamedTuple, final
+
+from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.topic_policy import TopicPolicy
+from mqttlite.security.acl_file import READ, WRITE, AclFile, Rule
+from mqttlite.security.rule_tree import NOBODY, Names, RuleTree
+from mqttlite.security.topic_policies import TopicPolicies, TopicPolicyOptions, intersection
+from mqttlite.topics.names import check_filter
+from mqttlite.wire.errors import TopicFilterInvalid
+
+MAX_ROLES: Final = 200_000
+"""Roles that are known at a time, some 500 bytes each. Clients of the same permissions share one, so there are as many
+as this only where patterns with `%c` make each client its own; sessions are fewer, and roles of none are forgotten."""
+
+MAX_OVERLAPS: Final = 10_000
+"""Pairs of a rule and a policy that are looked at for one SUBSCRIBE. Behind them it is let in: each message is asked
+about anyway, and the loop does not stand still for it."""
+
+NO_PERMISSIONS: Final = 0
+"""The role of clients that come when all `MAX_ROLES` are in use: they may do nothing."""
+
+
+class Ruling(NamedTuple):
+    """A verdict and what it comes from. `line` is that of the ACL file; 0 where no rule of it decided."""
+
+    is_allowed: bool
+    line: int
+    reason: str
+    """Such as `acl.conf:12 (user alice)`, or why there is no rule."""
+
+
+@final
+class _Section:
+    """The rules of one user, of one group or of anonymous clients."""
+
+    __slots__ = ("title", "tree")
+
+    def __init__(self, title: str, rules: Sequence[Rule]) -> None:
+        self.title: Final = title
+        self.tree: Final = RuleTree(rules)
+
+
+@final
+class _Role:
+    """What clients with the same permissions have in common."""
+
+    __slots__ = ("granted_publish", "granted_subscribe", "memberships", "names", "sections", "unsafe")
+
+    def __init__(
+        self, sections: tuple[_Section, ...], names: Names, unsafe: str, memberships: frozenset[int], grants: Grants
+    ) -> None:
+        self.sections: Final = sections
+        self.names: Final = names
+        self.unsafe: Final = unsafe
+        """Why patterns give nothing to the client; empty where they do."""
+        self.memberships: Final = memberships
+        self.granted_publish: Final = _granted(grants.publish, WRITE)
+        self.granted_subscribe: Final = _granted(grants.subscribe, READ)
+
+
+@final
+class Rules:
+    """An `Authorizer`. `acl` is None where there is no ACL file: then what no policy forbids is allowed, and to clients
+    whose credentials grant something, that only. `groups` are the users of each group, besides those that credentials
+    name. `roles_in_use` gives the roles that clients still have, when some are to be forgotten. Roles have the next of
+    `numbers`, so that a role of former rules is none of these.
+    """
+
+    def __init__(
+        self,
+        acl: AclFile | None = None,
+        policies: Sequence[TopicPolicyOptions] = (),
+        groups: Mapping[str, Collection[str]] | None = None,
+        *,
+        roles_in_use: Callable[[], Collection[int]] = lambda: (),
+        max_roles: int = MAX_ROLES,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
+        self.acl: Final = acl
+        self.policies: Final = TopicPolicies(policies)
+        self._roles_in_use: Final = roles_in_use
+        self._max_roles: Final = max_roles
+        self._groups_of: Final[dict[str, tuple[str, ...]]] = {}
+        for group, users in (groups or {}).items():
+            for user in users:
+                self._groups_of[user] = (*self._groups_of.get(user, ()), group)
+        given = AclFile("") if acl is None else acl
+        self._anonymous: Final = _Section("anonymous clients", given.anonymous)
+        self._users: Final = {name: _Section(f"user {name}", rules) for name, rules in given.users.items()}
+        self._groups: Final = {name: _Section(f"group {name}", rules) for name, rules in given.groups.items()}
+        self._patterns: Final = RuleTree(given.patterns, has_names=True)
+        filters = [rule.topic_filter for rule in given.patterns]
+        self._has_patterns: Final = bool(filters)
+        self._has_username: Final = any(b"%u" in each for each in filters)
+        self._has_client_id: Final = any(b"%c" in each for each in filters)
+        self._begins_with_username: Final = any(each.startswith(b"%u") for each in filters)
+        self._begins_with_client_id: Final = any(each.startswith(b"%c") for each in filters)
+        sections = (self._anonymous, *self._users.values(), *self._groups.values())
+        self._depth: Final = max(
+            *(section.tree.depth for section in sections), self._patterns.depth, self.policies.depth, 2
+        )
+        self._roles: dict[int, _Role] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._next: Final = count(NO_PERMISSIONS + 1) if numbers is None else numbers
+
+    # ------------------------------------------------------------------ roles
+
+    def role_of(self, client_id: str, username: str | None, grants: Grants = NO_GRANTS) -> int:
+        """A number for all clients with the same permissions; `NO_PERMISSIONS` where no number is left."""
+        groups = set(grants.groups)
+        own: _Section | None = self._anonymous
+        if username is not None:
+            groups.update(self._groups_of.get(username, ()))
+            own = self._users.get(username)
+        sections = tuple(self._groups[name] for name in sorted(groups & self._groups.keys()))
+        if own is not None:
+            sections = (own, *sections)
+        names, unsafe = self._names_of(client_id, username)
+        memberships = self.policies.memberships(username, groups)
+        key = (sections, names, unsafe, memberships, grants.publish, grants.subscribe)
+        number = self._numbers.get(key)
+        if number is None:
+            if len(self._roles) >= self._max_roles:
+                self._forget()
+            if len(self._roles) >= self._max_roles:
+                return NO_PERMISSIONS
+            number = self._numbers[key] = next(self._next)
+            self._roles[number] = _Role(sections, names, unsafe, memberships, grants)
+        return number
+
+    @property
+    def role_count(self) -> int:
+        """How many roles are known."""
+        return len(self._roles)
+
+    def _names_of(self, client_id: str, username: str | None) -> tuple[Names, str]:
+        """What patterns are filled in with, as far as there are any; and why they give this client nothing.
+
+        A name with a wildcard would make a pattern match the topics of others (CVE-2017-7650), one with a slash is more
+        than the level that it stands for, and one that begins with `$` may be a namespace of the broker's.
+        """
+        if not self._has_patterns:
+            return NOBODY, ""
+        for what, name, is_used, begins in (
+            ("user name", username, self._has_username, self._begins_with_username),
+            ("client identifier", client_id, self._has_client_id, self._begins_with_client_id),
+        ):
+            if name is None:
+                continue
+            if "+" in name or "#" in name:
+                return NOBODY, f"a {what} with + or # in it gets nothing from patterns"
+            if is_used and "/" in name:
+                return NOBODY, f"a {what} with / in it gets nothing from patterns"
+            if begins and name.startswith("$"):
+                return NOBODY, f"a {what} that begins with $ gets nothing from patterns"
+        return Names(
+            username.encode() if self._has_username and username is not None else None,
+            client_id.encode() if self._has_client_id else None,
+        ), ""
+
+    def _forget(self) -> None:
+        """Forget the roles that no client has any more; their numbers are not given again."""
+        used = set(self._roles_in_use())
+        self._roles = {number: role for number, role in self._roles.items() if number in used}
+        self._numbers = {key: number for key, number in self._numbers.items() if number in used}
+
+    # ------------------------------------------------------------------ verdicts
+
+    def is_open(self, topic: bytes) -> bool:
+        """Never: with an ACL file a user without rules may do nothing, and without one credentials may grant less."""
+        return False
+
+    def is_readable(self, topic: bytes) -> bool:
+        return False
+
+    def may_publish(self, role: int, topic: bytes) -> bool:
+        return self.ruling(role, "publish", topic).is_allowed
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        return self.ruling(role, "receive", topic).is_allowed
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        """Whether the filter matches any topic from which the role may receive."""
+        return self.ruling(role, "subscribe", topic_filter).is_allowed
+
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        return self.policies.of_core(topic)
+
+    def reason(self, role: int, action: str, topic: bytes) -> str:
+        """A sentence for logs and reason strings; `action` is "publish", "subscribe" or "receive"."""
+        ruling = self.ruling(role, action, topic)
+        return f"{'allowed' if ruling.is_allowed else 'denied'} by {ruling.reason}"
+
+    def ruling(self, role: int, action: str, topic: bytes) -> Ruling:
+        """The verdict on a topic, or on a topic filter for "subscribe", and what it comes from."""
+        known = self._roles.get(role)
+        if known is None:
+            return Ruling(False, 0, f"the table of roles, which is full: more than {self._max_roles} are in use")
+        if action == "subscribe":
+            return self._subscribe_ruling(known, topic)
+        levels = _target(topic).split(b"/")
+        ruling = self._acl_ruling(known, levels, WRITE if action == "publish" else READ)
+        return self._policy_ruling(known, b"/".join(levels), action, ruling) if ruling.is_allowed else ruling
+
+    def _acl_ruling(self, role: _Role, levels: Sequence[bytes], access: int) -> Ruling:
+        allowed: Ruling | None = None
+        for section in role.sections:
+            found = section.tree.find(levels)
+            if found.deny:
+                return self._by(False, found.deny, section.title)
+            line = found.read if access == READ else found.write
+            if line and allowed is None:
+                allowed = self._by(True, line, section.title)
+        if allowed is not None:
+            return allowed
+        granted = role.granted_subscribe if access == READ else role.granted_publish
+        if granted is not None:
+            found = granted.find(levels)
+            if found.read or found.write:
+                return Ruling(True, 0, "the client's credentials")
+        if self._has_patterns:
+            if role.unsafe:
+                return Ruling(False, 0, role.unsafe)
+            found = self._patterns.find(levels, role.names)
+            line = found.read if access == READ else found.write
+            if found.deny:
+                return self._by(False, found.deny, "pattern")
+            if line:
+                return self._by(True, line, "pattern")
+        if access == READ and levels[0] == b"$SYS":
+            return Ruling(True, 0, "no rule, and $SYS may be read where none denies it")
+        if granted is not None:
+            return Ruling(False, 0, "the client's credentials, which do not grant it")
+        if self.acl is None:
+            return Ruling(True, 0, "no rule, for there is no ACL file")
+        titles = " and ".join(section.title for section in role.sections) or "a user without rules"
+        return Ruling(False, 0, f"{self.acl.path}, which has no rule that allows it ({titles})")
+
+    def _by(self, is_allowed: bool, line: int, title: str) -> Ruling:
+        assert self.acl is not None, "rules have a file"
+        return Ruling(is_allowed, line, f"{self.acl.path}:{line} ({title})")
+
+    def _policy_ruling(self, role: _Role, topic: bytes, action: str, ruling: Ruling) -> Ruling:
+        policy = self.policies.find(topic)
+        if policy is None or policy.number in role.memberships:
+            return ruling
+        if policy.publish_is_open if action == "publish" else policy.receive_is_open:
+            return ruling
+        return Ruling(False, 0, f"{policy.title}, for the client is not a member")
+
+    # ------------------------------------------------------------------ filters
+
+    def _subscribe_ruling(self, known: _Role, topic_filter: bytes) -> Ruling:
+        found = self._readable_part(known, topic_filter)
+        if found is not None:
+            return found
+        # Every topic that the filter matches is denied: the reason for one that no rule names stands for all.
+        levels = _plain_filter(topic_filter).split(b"/")
+        if levels[-1] == b"#" and len(levels) > 1:
+            levels.pop()
+        sample = [b"+" if level == b"#" else level for level in levels]
+        ruling = self._acl_ruling(known, sample, READ)
+        if ruling.is_allowed:
+            ruling = self._policy_ruling(known, b"/".join(sample), "receive", ruling)
+        return ruling
+
+    def _readable_part(self, role: _Role, topic_filter: bytes) -> Ruling | None:
+        """The ruling on a topic that a filter matches and from which a role may receive; None where there is none.
+
+        If there is one at all, there is one among these: what the filter has in common with one rule that allows
+        reading, and with one policy, and in it a topic whose levels are as unusual as can be. What denies that topic
+        denies all others there.
+        """
+        looked_at = 0
+        for part in self._parts(role, _plain_filter(topic_filter).split(b"/")):
+            for sample in _samples(part, self._depth):
+                looked_at += 1
+                ruling = self._acl_ruling(role, sample, READ)
+                if ruling.is_allowed:
+                    ruling = self._policy_ruling(role, b"/".join(sample), "receive", ruling)
+                if ruling.is_allowed:
+                    return ruling
+                if looked_at >= MAX_OVERLAPS:
+                    return Ruling(True, 0, f"more than {MAX_OVERLAPS} rules: each message is asked about")
+        return None
+
+    def _parts(self, role: _Role, wanted: list[bytes]) -> Iterator[list[bytes]]:
+        for allowed in self._allowed_parts(role, wanted):
+            yield allowed
+            for policy in self.policies.policies:
+                part = intersection(allowed, policy.levels)
+                if part is not None and part != allowed:
+                    yield part
+
+    def _allowed_parts(self, role: _Role, wanted: list[bytes]) -> Iterator[list[bytes]]:
+        for section in role.sections:
+            yield from section.tree.overlaps(wanted)
+        if role.granted_subscribe is not None:
+            yield from role.granted_subscribe.overlaps(wanted)
+        elif self.acl is None:
+            yield wanted
+        if self._has_patterns and not role.unsafe:
+            yield from self._patterns.overlaps(wanted, role.names)
+        below_sys = intersection(wanted, [b"$SYS", b"#"])
+        if below_sys is not None:
+            yield below_sys
+
+
+def _samples(topic_filter: list[bytes], depth: int) -> Iterator[list[bytes]]:
+    """Topics that a filter matches, one of each number of levels that a rule can tell from others. A level `+` stands
+    for a text that no rule has."""
+    if topic_filter[-1] != b"#":
+        yield topic_filter
+        return
+    beginning = topic_filter[:-1]
+    for more in range(max(1, depth + 1 - len(beginning)) + 1):
+        sample = [*beginning, *[b"+"] * more]
+        if sample:
+            yield sample
+
+
+def _granted(filters: tuple[bytes, ...] | None, access: int) -> RuleTree | None:
+    """What credentials grant; None where they do not say. A filter that is none grants nothing."""
+    if filters is None:
+        return None
+    rules: list[Rule] = []
+    for number, topic_filter in enumerate(filters, 1):
+        try:
+            check_filter(topic_filter)
+        except TopicFilterInvalid:
+            continue
+        rules.append(Rule(number, access, topic_filter))
+    return RuleTree(rules)
+
+
+def _target(topic: bytes) -> bytes:
+    """The topic for which the rules are asked: of `$delayed/<seconds>/<topic>`, the one on which the message comes."""
+    if topic.startswith(b"$delayed/"):
+        *_, target = topic.split(b"/", 2)
+        return target
+    return topic
+
+
+def _plain_filter(topic_filter: bytes) -> bytes:
+    """The filter behind `$share/<share name>/`."""
+    if topic_filter.startswith(b"$share/"):
+        *_, topic_filter = topic_filter.split(b"/", 2)
+    return topic_filter

@@ -1,0 +1,211 @@
+"""What an operator says about topics, whoever uses them: `[[topic_policies]]`, and which of them holds for a topic.
+
+Whether a client may read or write is decided in `rules`, which asks here, too. Invariant: one policy at most holds for
+a topic, and which one does not depend on the client.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal, final
+
+import msgspec
+import pygtrie
+
+from mqttlite.core.limits import OVERFLOW_POLICIES
+from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
+from mqttlite.topics.names import check_filter, matches, shown
+from mqttlite.wire.errors import TopicFilterInvalid
+
+MAX_POLICIES: Final = 10_000
+"""A policy is for a part of the topics: more of them are rules for single topics, which belong into an ACL file."""
+
+MAX_SECONDS: Final = 0xFFFF_FFFF
+"""The longest Message Expiry Interval (5.0 §3.3.2.3.3)."""
+
+
+class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[topic_policies]]`: what holds for the topics of a prefix or a filter."""
+
+    prefix: str = ""
+    """A topic, for which the policy holds, and for all topics below it."""
+    filter: str = ""
+    """A topic filter, in place of `prefix`."""
+    access: Literal["PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY"] = "PUBLIC"
+    """What those may do who are neither owner nor member."""
+    owner: str = ""
+    """A user who may publish and subscribe."""
+    members: tuple[str, ...] = ()
+    """Users who may publish and subscribe."""
+    groups: tuple[str, ...] = ()
+    """Groups whose users may."""
+    topic_class: Literal["ephemeral", "standard", "durable"] = msgspec.field(default="standard", name="class")
+    """What is stored of the messages."""
+    min_qos: int = 0
+    max_qos: int = 2
+    max_payload_bytes: int = 0
+    """0: no limit but `limits.max_packet_bytes`."""
+    ttl_s: int = 0
+    """The longest life of a message that waits; 0: as long as it says."""
+    on_overflow: str = ""
+    """What a full queue does with these messages; empty: as with others."""
+    priority: Literal["low", "normal"] = "normal"
+    """Low: the first to be dropped."""
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.prefix) == bool(self.filter):
+            raise ValueError("prefix and filter: one of them names the topics")
+        if self.prefix.endswith("/"):
+            raise ValueError(f"prefix is {self.prefix!r}: write {self.prefix.rstrip('/')!r}, levels below it follow")
+        if "#" in self.prefix or "+" in self.prefix:
+            raise ValueError(f"prefix is {self.prefix!r}: it has a wildcard; write filter = {self.prefix!r}")
+        try:
+            check_filter(self.topic_filter())
+        except TopicFilterInvalid as error:
+            raise ValueError(f"{'prefix' if self.prefix else 'filter'} is wrong: {error}") from None
+        for name, low, high in (
+            ("min_qos", 0, 2),
+            ("max_qos", 0, 2),
+            ("max_payload_bytes", 0, 268_435_455),
+            ("ttl_s", 0, MAX_SECONDS),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value}: it may be {low} to {high}")
+        if self.min_qos > self.max_qos:
+            raise ValueError(f"min_qos is {self.min_qos}, above max_qos, which is {self.max_qos}")
+        if self.on_overflow not in ("", *OVERFLOW_POLICIES):
+            raise ValueError(f"on_overflow is {self.on_overflow!r}: it may be {', '.join(OVERFLOW_POLICIES)}")
+
+    def topic_filter(self) -> bytes:
+        """The topics, as a filter."""
+        return (f"{self.prefix}/#" if self.prefix else self.filter).encode()
+
+
+def policy_problems(policies: Sequence[TopicPolicyOptions]) -> Iterator[tuple[int, str]]:
+    """What is wrong with policies that are right one by one: the number of each, and a sentence."""
+    if len(policies) > MAX_POLICIES:
+        yield MAX_POLICIES, f"there are {len(policies)}: {MAX_POLICIES} at most"
+    seen: dict[bytes, int] = {}
+    for number, each in enumerate(policies):
+        first = seen.setdefault(each.topic_filter(), number)
+        if first != number:
+            yield number, f"topic_policies[{first}] is for {shown(each.topic_filter())}, too: put them together"
+
+
+@final
+class Policy:
+    """One policy in the form in which it is asked. `number` is its place in the file, from 0."""
+
+    __slots__ = ("core", "levels", "number", "options", "publish_is_open", "receive_is_open", "topic_filter")
+
+    def __init__(self, number: int, options: TopicPolicyOptions) -> None:
+        self.number: Final = number
+        self.options: Final = options
+        self.topic_filter: Final = options.topic_filter()
+        self.levels: Final = self.topic_filter.split(b"/")
+        self.publish_is_open: Final = options.access in ("PUBLIC", "PUBLISH_ONLY")
+        self.receive_is_open: Final = options.access in ("PUBLIC", "SUBSCRIBE_ONLY")
+        self.core: Final = TopicPolicy(
+            name=options.prefix or options.filter,
+            topic_class=options.topic_class,
+            max_payload_bytes=options.max_payload_bytes,
+            min_qos=options.min_qos,
+            max_qos=options.max_qos,
+            ttl_s=options.ttl_s,
+            on_overflow=options.on_overflow,
+            is_low_priority=options.priority == "low",
+        )
+
+    @property
+    def title(self) -> str:
+        """How a sentence names it."""
+        options = self.options
+        return f'the topic policy for "{options.prefix or options.filter}" ({options.access})'
+
+
+@final
+class TopicPolicies:
+    """All policies. The one that holds has the longest beginning without wildcards; of several with the same beginning
+    it is the one with the most literal levels, then with the most levels, then the first in the file."""
+
+    def __init__(self, options: Sequence[TopicPolicyOptions] = ()) -> None:
+        self.policies: Final = tuple(Policy(number, each) for number, each in enumerate(options))
+        self.depth: Final = max((len(each.levels) for each in self.policies), default=0)
+        """The most levels of a filter."""
+        self._trie: Final = pygtrie.Trie()
+        for policy in sorted(self.policies, key=_rank):
+            beginning = _literal_beginning(policy.levels)
+            self._trie.setdefault(beginning, []).append(policy)
+        self._numbers_of_users: Final[dict[str, set[int]]] = {}
+        self._numbers_of_groups: Final[dict[str, set[int]]] = {}
+        for policy in self.policies:
+            for user in filter(None, (policy.options.owner, *policy.options.members)):
+                self._numbers_of_users.setdefault(user, set()).add(policy.number)
+            for group in policy.options.groups:
+                self._numbers_of_groups.setdefault(group, set()).add(policy.number)
+
+    def __len__(self) -> int:
+        return len(self.policies)
+
+    def find(self, topic: bytes) -> Policy | None:
+        """The policy that holds for a topic."""
+        if not self.policies:
+            return None
+        beginnings: list[list[Policy]] = [step.value for step in self._trie.prefixes(topic.split(b"/"))]
+        for policies in reversed(beginnings):
+            for policy in policies:
+                if matches(policy.topic_filter, topic):
+                    return policy
+        return None
+
+    def of_core(self, topic: bytes) -> TopicPolicy:
+        """What the core does with the messages of a topic."""
+        policy = self.find(topic)
+        return NO_POLICY if policy is None else policy.core
+
+    def memberships(self, username: str | None, groups: Iterable[str]) -> frozenset[int]:
+        """The numbers of the policies whose owner or member a user is."""
+        found: set[int] = set()
+        if username is not None:
+            found |= self._numbers_of_users.get(username, set())
+        for group in groups:
+            found |= self._numbers_of_groups.get(group, set())
+        return frozenset(found)
+
+
+def _literal_beginning(levels: Sequence[bytes]) -> list[bytes]:
+    beginning: list[bytes] = []
+    for level in levels:
+        if level in (b"+", b"#"):
+            break
+        beginning.append(level)
+    return beginning
+
+
+def _rank(policy: Policy) -> tuple[int, int, int]:
+    """The lower, the more specific."""
+    literals = sum(level not in (b"+", b"#") for level in policy.levels)
+    levels = 2 * len(policy.levels) - policy.levels.count(b"#")  # "a/+" is more specific than "a/#"
+    return -literals, -levels, policy.number
+
+
+def intersection(one: Sequence[bytes], other: Sequence[bytes]) -> list[bytes] | None:
+    """The filter of the topics that two filters have in common, in levels; None where there are none."""
+    if one[0].startswith(b"$") and other[0] in (b"+", b"#"):
+        return None
+    if other[0].startswith(b"$") and one[0] in (b"+", b"#"):
+        return None
+    found: list[bytes] = []
+    for at in range(max(len(one), len(other)) + 1):
+        mine = one[at] if at < len(one) else None
+        theirs = other[at] if at < len(other) else None
+        if mine == b"#":
+            return found + list(other[at:]) if theirs is not None else found
+        if theirs == b"#":
+            return found + list(one[at:]) if mine is not None else found
+        if mine is None or theirs is None:
+            return found if mine is theirs else None
+        if mine != theirs and b"+" not in (mine, theirs):
+            return None
+        found.append(theirs if mine == b"+" else mine)
+    return found
