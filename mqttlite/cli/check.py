@@ -1,14 +1,18 @@
-"""What `serve --check` and `config check` say: everything that is wrong with a configuration, or what it does.
+"""What `serve --check` and `config check` say: everything that is wrong with a configuration, or what it does. And
+`mqttlite check`, which also explains who may do what.
 
-What can be wrong lives in `config`. Invariant: nothing is changed, and no port is listened on.
+What can be wrong lives in `config`, what is odd about permissions in `explain_rules`. Invariant: nothing is changed,
+and no port is listened on.
 """
 
 import errno
 import socket
+import sys
 from collections.abc import Callable, Iterator
 
 import click
 
+from mqttlite.cli.explain_rules import findings, permissions
 from mqttlite.cli.serve_flags import Flags
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import (
@@ -22,7 +26,9 @@ from mqttlite.config.checks import (
 )
 from mqttlite.config.file import new_problems, read_file
 from mqttlite.config.shape import Problem
+from mqttlite.security.acl_file import load as load_acl
 
+EXIT_FINDINGS = 1
 EXIT_WRONG = 2
 
 _TRANSPORTS = {
@@ -63,15 +69,49 @@ def read_config(path: str | None, flags: Flags, *more_checks: Check) -> tuple[Co
     return config, file
 
 
+@click.command(
+    name="check",
+    epilog="Exit codes: 0, nothing to mend; 1, it works, and something is weak or odd; 2, something is wrong.",
+    context_settings={"help_option_names": ["--help"]},
+)
+@click.argument("file", metavar="FILE.toml")
+def command(file: str) -> None:
+    """Explain who reaches which listener and may publish and read what, and what is weak or odd about it.
+
+    Also found are rules that decide nothing, denials that do not hold, and listeners that let anybody in.
+    """
+    try:
+        config, _ = read_config(file, Flags(), address_problems)
+    except ConfigError as error:
+        _show_problems(error)
+        sys.exit(EXIT_WRONG)
+    acl = None if config.acl_file is None else load_acl(config.acl_file)
+    click.echo(f"{file} is right. A broker would serve:")
+    for line in _served(config):
+        click.echo(f"  {line}")
+    click.echo("Clients may do:")
+    for line in permissions(config, acl):
+        click.echo(f"  {line}")
+    found = list(dict.fromkeys((*warnings(config), *metrics_warnings(config), *findings(config, acl))))
+    for sentence in found:
+        click.echo(f"warning: {sentence}", err=True)
+    click.echo(f"{len(found)} warning{'s' * (len(found) != 1)}.", err=True)
+    sys.exit(EXIT_FINDINGS if found else 0)
+
+
+def _show_problems(error: ConfigError) -> None:
+    for problem in error.problems:
+        click.echo(problem, err=True)
+    count = len(error.problems)
+    click.echo(f"{count} problem{'s' * (count > 1)}: a broker would not start.", err=True)
+
+
 def check_config(path: str | None, flags: Flags) -> int:
     """Print what is wrong, or what a broker would do; the exit code."""
     try:
         config, _ = read_config(path, flags, address_problems)
     except ConfigError as error:
-        for problem in error.problems:
-            click.echo(problem, err=True)
-        count = len(error.problems)
-        click.echo(f"{count} problem{'s' * (count > 1)}: a broker would not start.", err=True)
+        _show_problems(error)
         return EXIT_WRONG
     click.echo(f"{'The flags are' if path is None else f'{path} is'} right. A broker would serve:")
     for line in _served(config):

@@ -18,6 +18,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Run the broker.",
     "config": "Check a configuration file.",
     "import": "Convert the configuration of Mosquitto.",
+    "check": "Explain who may do what, and what is weak.",
+    "acl": "Say whether a client may read or write a topic.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print what arrives.",
     "certs": "Make certificates for TLS.",

@@ -62,6 +62,10 @@ class Users:
     def __contains__(self, name: object) -> bool:
         return name in self._keys
 
+    def names(self) -> set[str]:
+        """The names of all users."""
+        return set(self._keys)
+
     def find(self, name: str) -> Keys:
         """The keys of a user. One who does not exist has keys too, the same each time, that no password fits.
 

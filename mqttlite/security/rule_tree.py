@@ -62,9 +62,10 @@ class RuleTree:
         """The most levels of a filter."""
         self.has_deny = False
         for rule in rules:
-            self._add(rule)
+            self.add(rule)
 
-    def _add(self, rule: Rule) -> None:
+    def add(self, rule: Rule) -> None:
+        """Add a rule; where there is one of the same filter, its line stays."""
         levels = rule.topic_filter.split(b"/")
         self.depth = max(self.depth, len(levels))
         is_below = levels[-1] == b"#"

@@ -209,7 +209,7 @@ class Rules:
         """The verdict on a topic, or on a topic filter for "subscribe", and what it comes from."""
         known = self._roles.get(role)
         if known is None:
-            return Ruling(False, 0, f"the table of roles, which is full: more than {self._max_roles} are in use")
+            return Ruling(False, 0, f"a limit: {self._max_roles} roles are in use, and there is none for the client")
         if action == "subscribe":
             return self._subscribe_ruling(known, topic)
         levels = _target(topic).split(b"/")
@@ -234,7 +234,7 @@ class Rules:
                 return Ruling(True, 0, "the client's credentials")
         if self._has_patterns:
             if role.unsafe:
-                return Ruling(False, 0, role.unsafe)
+                return Ruling(False, 0, f"a safeguard: {role.unsafe}")
             found = self._patterns.find(levels, role.names)
             line = found.read if access == READ else found.write
             if found.deny:
@@ -242,13 +242,13 @@ class Rules:
             if line:
                 return self._by(True, line, "pattern")
         if access == READ and levels[0] == b"$SYS":
-            return Ruling(True, 0, "no rule, and $SYS may be read where none denies it")
+            return Ruling(True, 0, "default: no rule denies it, and clients may read below $SYS")
         if granted is not None:
-            return Ruling(False, 0, "the client's credentials, which do not grant it")
+            return Ruling(False, 0, "the client's credentials, which grant other topics")
         if self.acl is None:
-            return Ruling(True, 0, "no rule, for there is no ACL file")
+            return Ruling(True, 0, "default: there is no ACL file")
         titles = " and ".join(section.title for section in role.sections) or "a user without rules"
-        return Ruling(False, 0, f"{self.acl.path}, which has no rule that allows it ({titles})")
+        return Ruling(False, 0, f"default: {self.acl.path} has no rule that allows it ({titles})")
 
     def _by(self, is_allowed: bool, line: int, title: str) -> Ruling:
         assert self.acl is not None, "rules have a file"
@@ -295,7 +295,11 @@ class Rules:
                 if ruling.is_allowed:
                     return ruling
                 if looked_at >= MAX_OVERLAPS:
-                    return Ruling(True, 0, f"more than {MAX_OVERLAPS} rules: each message is asked about")
+                    return Ruling(
+                        True,
+                        0,
+                        f"a limit: more than {MAX_OVERLAPS} rules overlap the filter, and each message is asked about",
+                    )
         return None
 
     def _parts(self, role: _Role, wanted: list[bytes]) -> Iterator[list[bytes]]:

@@ -1,0 +1,106 @@
+"""The sentences of `mqttlite check` about permissions: who may read and write what, and what is odd about it.
+
+What is odd is found in `security.rule_findings`. Invariant: each sentence about a rule begins with its file and line.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from mqttlite.config import Config
+from mqttlite.config.checks import in_words, is_loopback
+from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
+from mqttlite.security.password_file import Users, load
+from mqttlite.security.rule_findings import acl_findings, policy_findings, sections
+from mqttlite.security.topic_policies import TopicPolicyOptions
+
+MAX_SECTIONS: Final = 20
+"""Users and groups to list; a file of thousands is asked with `acl test`."""
+
+MAX_FILTERS: Final = 5
+"""Filters to list of each."""
+
+_ACCESS: Final = {
+    "PUBLIC": "everyone publishes and subscribes",
+    "PRIVATE": "only members publish and subscribe",
+    "PUBLISH_ONLY": "everyone publishes, only members subscribe",
+    "SUBSCRIBE_ONLY": "everyone subscribes, only members publish",
+}
+
+
+def permissions(config: Config, acl: AclFile | None) -> Iterator[str]:
+    """Who may do what, a line for each section of the ACL file and each policy."""
+    if acl is None:
+        yield "all clients may publish and subscribe everywhere, except publish to $SYS: there is no acl_file"
+    else:
+        yield f"what {acl.path} allows, and nothing else; but clients may read $SYS where it denies that to none"
+        for number, (title, rules) in enumerate((title, rules) for title, rules in sections(acl) if rules):
+            if number == MAX_SECTIONS:
+                count = sum(1 for _, others in sections(acl) if others) - MAX_SECTIONS
+                yield f"and {count} more sections: ask with 'mqttlite acl test'"
+                break
+            yield f"{title}: {'; '.join(_summary(rules))}"
+    for policy in config.topic_policies[:MAX_SECTIONS]:
+        yield _policy(policy)
+    if len(config.topic_policies) > MAX_SECTIONS:
+        yield f"and {len(config.topic_policies) - MAX_SECTIONS} more topic policies"
+    if acl is not None and config.topic_policies:
+        yield "where there is a policy, it and the ACL file must both allow"
+
+
+def findings(config: Config, acl: AclFile | None) -> Iterator[str]:
+    """What is odd, in sentences that begin with the file and the line where there is one."""
+    if acl is not None:
+        for line, sentence in acl_findings(acl, config.groups, _known_users(config)):
+            yield f"{acl.path}{f':{line}' if 0 < line < 10**9 else ''}: {sentence}"
+        anonymous = next((rule.line for rule in acl.anonymous), 0)
+        if anonymous and not any(config.lets_anybody_in(each) for each in config.listeners):
+            yield f"{acl.path}:{anonymous}: no listener lets anonymous clients in, so these rules reach nobody"
+    for _, sentence in policy_findings(config.topic_policies, config.groups):
+        yield sentence
+    yield from _open_listeners(config, acl)
+
+
+def _open_listeners(config: Config, acl: AclFile | None) -> Iterator[str]:
+    """Listeners of the network without passwords, and what anonymous clients may do there."""
+    for name, listener in zip(config.listener_names(), config.listeners, strict=True):
+        if listener.path is not None or is_loopback(listener.host) or not config.lets_anybody_in(listener):
+            continue
+        if config.passwords_of(listener)[0] is None:
+            who = "nobody is asked for a password, and user names are what clients claim"
+            if acl is not None and acl.users:
+                yield f"listener {name}: {who}, so the rules of users are for everyone who claims to be one"
+        allowed = "#" if acl is None else ", ".join(_filters(acl.anonymous, WRITE))
+        if allowed:
+            yield f"listener {name} ({in_words(listener.host)}): anonymous clients may publish to {allowed}"
+
+
+def _known_users(config: Config) -> set[str] | None:
+    """The users of all password files; None where users need not be in one."""
+    found: set[str] = set()
+    for listener in config.listeners:
+        path, _ = config.passwords_of(listener)
+        if path is None:
+            return None
+        users: Users = load(path)
+        found |= users.names()
+    return found
+
+
+def _summary(rules: Sequence[Rule]) -> Iterator[str]:
+    for what, access in (("read and write", READ | WRITE), ("read", READ), ("write", WRITE), ("not", DENY)):
+        filters = list(_filters(rules, access, exactly=True))
+        if filters:
+            more = f" and {len(filters) - MAX_FILTERS} more" if len(filters) > MAX_FILTERS else ""
+            yield f"{what} {', '.join(filters[:MAX_FILTERS])}{more}"
+
+
+def _filters(rules: Sequence[Rule], access: int, *, exactly: bool = False) -> Iterator[str]:
+    for rule in rules:
+        if rule.access == access or (not exactly and rule.access & access):
+            yield rule.topic_filter.decode()
+
+
+def _policy(policy: TopicPolicyOptions) -> str:
+    members = [*filter(None, [policy.owner]), *policy.members, *(f"group {group}" for group in policy.groups)]
+    who = f" (members: {', '.join(members[:MAX_FILTERS])}{' …' * (len(members) > MAX_FILTERS)})" if members else ""
+    return f"topics {policy.topic_filter().decode()}: {_ACCESS[policy.access]}{who}"

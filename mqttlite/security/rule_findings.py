@@ -1,0 +1,171 @@
+"""What is odd about rules that are right one by one: rules that decide nothing, and denials that do not hold.
+
+`mqttlite check` prints it. Invariant: nothing here changes a verdict.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
+from mqttlite.security.rule_tree import RuleTree
+from mqttlite.security.topic_policies import TopicPolicyOptions
+
+MAX_FINDINGS: Final = 200
+"""Sentences about one ACL file: more would hide the others."""
+
+
+class Finding(NamedTuple):
+    """A sentence about a line of the ACL file; about the file or the configuration where the line is 0."""
+
+    line: int
+    sentence: str
+
+
+def acl_findings(acl: AclFile, known_groups: Collection[str], known_users: Collection[str] | None) -> list[Finding]:
+    """What is odd about an ACL file, by lines. `known_users` is None where users need not be in a password file."""
+    found: list[Finding] = []
+    for each in _acl_findings(acl, known_groups, known_users):
+        found.append(each)
+        if len(found) == MAX_FINDINGS:
+            found.append(Finding(10**9, f"there are more findings than {MAX_FINDINGS}"))
+            break
+    return sorted(found)
+
+
+def _acl_findings(
+    acl: AclFile, known_groups: Collection[str], known_users: Collection[str] | None
+) -> Iterator[Finding]:
+    if not len(acl):
+        yield Finding(0, "it has no rule, so every client is denied everything but reading $SYS")
+    for title, rules in sections(acl):
+        yield from _section_findings(title, rules)
+        if title != "patterns":
+            yield from _defeated_patterns(title, rules, acl.patterns)
+    for rule in acl.patterns:
+        if b"%u" not in rule.topic_filter and b"%c" not in rule.topic_filter:
+            yield Finding(rule.line, f"the pattern {_shown(rule)} has neither %u nor %c: it is for every client")
+    for name, rules in acl.groups.items():
+        if name not in known_groups and rules:
+            yield Finding(
+                rules[0].line,
+                f"group {name} has no users in [groups]: its rules are only for those whose tokens name it",
+            )
+    if known_users is not None:
+        for name, rules in acl.users.items():
+            if name not in known_users and rules:
+                yield Finding(rules[0].line, f"user {name} is not in the password file: the rules reach nobody")
+
+
+def sections(acl: AclFile) -> Iterator[tuple[str, list[Rule]]]:
+    """All sections with rules, by what a sentence calls them."""
+    yield "anonymous clients", acl.anonymous
+    for name, rules in acl.users.items():
+        yield f"user {name}", rules
+    for name, rules in acl.groups.items():
+        yield f"group {name}", rules
+    yield "patterns", acl.patterns
+
+
+def _section_findings(title: str, rules: Sequence[Rule]) -> Iterator[Finding]:
+    depth = max((rule.topic_filter.count(b"/") + 2 for rule in rules), default=0)
+    denied, allowed = RuleTree(()), RuleTree(())
+    # The broader rules first: what covers a rule is in the tree when it is looked up.
+    for rule in sorted(rules, key=_breadth):
+        if rule.topic_filter in (b"read", b"write", b"readwrite", b"deny"):
+            yield Finding(rule.line, f"the rule is for a topic named {_shown(rule)}: is the topic missing?")
+        if rule.access == DENY:
+            line, _, _ = _covering(denied, rule, depth)
+            if line:
+                yield Finding(rule.line, f"deny {_shown(rule)} says nothing that line {line} does not say ({title})")
+            denied.add(rule)
+    for rule in sorted(rules, key=_breadth):
+        if rule.access != DENY:
+            line, _, _ = _covering(denied, rule, depth)
+            if line:
+                yield Finding(rule.line, f"{_shown(rule)} is never allowed: line {line} denies all of it ({title})")
+            else:
+                _, read, write = _covering(allowed, rule, depth)
+                if (not rule.access & READ or read) and (not rule.access & WRITE or write):
+                    line = read if rule.access & READ else write
+                    yield Finding(rule.line, f"{_shown(rule)} says nothing that line {line} does not say ({title})")
+            allowed.add(rule)
+    for rule in rules:
+        if rule.access == DENY:
+            yield from _half_denied(title, rule, allowed, denied, depth)
+
+
+def _half_denied(title: str, rule: Rule, allowed: RuleTree, denied: RuleTree, depth: int) -> Iterator[Finding]:
+    """A denial beside which a broader rule still allows what was probably meant, too."""
+    if rule.topic_filter == b"#":
+        _, read, write = allowed.find([b"$SYS", b"+"])
+        if read or write:
+            yield Finding(
+                rule.line, f"deny # does not reach topics that begin with $, and line {read or write} allows some"
+            )
+    elif not rule.topic_filter.endswith(b"#"):
+        below = Rule(rule.line, DENY, rule.topic_filter + b"/#")
+        _, read, write = _covering(allowed, below, depth)
+        line, _, _ = _covering(denied, below, depth)
+        if (read or write) and not line:
+            yield Finding(
+                rule.line,
+                f"deny {_shown(rule)} leaves the topics below it to line {read or write}, which allows them; "
+                f"write deny {rule.topic_filter.decode()}/# if they are meant, too ({title})",
+            )
+
+
+def _defeated_patterns(title: str, rules: Sequence[Rule], patterns: Sequence[Rule]) -> Iterator[Finding]:
+    denials = [rule for rule in patterns if rule.access == DENY]
+    if not denials:
+        return
+    allowed = RuleTree(Rule(rule.line, READ, rule.topic_filter) for rule in rules if rule.access != DENY)
+    for denial in denials:
+        # %u and %c may be any level
+        levels = [b"+" if b"%" in level else level for level in denial.topic_filter.split(b"/")]
+        if next(allowed.overlaps(levels), None) is not None:
+            yield Finding(
+                denial.line,
+                f"the pattern deny {_shown(denial)} does not hold for {title}, whose own rules come first and allow "
+                "some of it; deny it in that section, too",
+            )
+
+
+def policy_findings(policies: Sequence[TopicPolicyOptions], known_groups: Collection[str]) -> Iterator[Finding]:
+    """What is odd about topic policies."""
+    for number, each in enumerate(policies):
+        has_members = each.owner or each.members or each.groups
+        if each.access == "PRIVATE" and not has_members:
+            yield Finding(
+                0, f"topic_policies[{number}] is PRIVATE and has neither owner, members nor groups: nobody may"
+            )
+        elif each.access in ("PUBLISH_ONLY", "SUBSCRIBE_ONLY") and not has_members:
+            what = "subscribe" if each.access == "PUBLISH_ONLY" else "publish"
+            yield Finding(0, f"topic_policies[{number}] is {each.access} and has no members: nobody may {what}")
+        elif each.access == "PUBLIC" and has_members:
+            yield Finding(0, f"topic_policies[{number}] is PUBLIC: its owner, members and groups make no difference")
+        for group in each.groups:
+            if group not in known_groups:
+                yield Finding(0, f"topic_policies[{number}] names the group {group}, which has no users in [groups]")
+
+
+def _covering(tree: RuleTree, rule: Rule, depth: int) -> tuple[int, int, int]:
+    """Lines of rules in a tree, each of which matches every topic that this one matches; 0: there is none."""
+    levels = rule.topic_filter.split(b"/")
+    if levels[-1] != b"#":
+        return tree.find(levels)
+    # Topics on which nothing but wildcards match: the shortest and one that is longer than any rule.
+    shortest = levels[:-1] or [b"+"]
+    longest = [*levels[:-1], *[b"+"] * max(1, depth + 1 - len(levels))]
+    first, last = tree.find(shortest), tree.find(longest)
+    deny, read, write = (one if one == other else 0 for one, other in zip(first, last, strict=True))
+    return deny, read, write
+
+
+def _breadth(rule: Rule) -> tuple[bool, int, int, int]:
+    """In this order a rule comes before those whose topics are some of its own."""
+    levels = rule.topic_filter.split(b"/")
+    return levels[-1] != b"#", len(levels), -levels.count(b"+"), rule.line
+
+
+def _shown(rule: Rule) -> str:
+    return rule.topic_filter.decode(errors="replace")
