@@ -32,7 +32,7 @@ def permissions(config: Config, acl: AclFile | None) -> Iterator[str]:
     if acl is None:
         yield "all clients may publish and subscribe everywhere, except publish to $SYS: there is no acl_file"
     else:
-        yield f"what {acl.path} allows, and nothing else; but clients may read $SYS where it denies that to none"
+        yield f"only what {acl.path} allows, and read $SYS where it does not deny that"
         for number, (title, rules) in enumerate((title, rules) for title, rules in sections(acl) if rules):
             if number == MAX_SECTIONS:
                 count = sum(1 for _, others in sections(acl) if others) - MAX_SECTIONS

@@ -112,7 +112,7 @@ def options_of(kind: type[Any]) -> dict[str, Any]:
             for field in dataclasses.fields(kind)
         }
     return {
-        field.name: None if field.default is msgspec.NODEFAULT else field.default
+        field.encode_name: None if field.default is msgspec.NODEFAULT else field.default
         for field in msgspec.structs.fields(kind)
     }
 
