@@ -160,6 +160,8 @@ class _Conversion:
         key, value = line.key, line.value
         if key in _LIMITS:
             self._number(line, self._limits, _LIMITS[key])
+        elif key == "acl_file" and self._is_per_listener:
+            self._leave(line, "one ACL file is for all listeners; set acl_file at the top of the file")
         elif key in ("allow_anonymous", "password_file", "acl_file"):
             where = self._current() if self._is_per_listener else self._top
             where[key] = value == "true" if key == "allow_anonymous" else value

@@ -48,7 +48,7 @@ def _acl_findings(
         if name not in known_groups and rules:
             yield Finding(
                 rules[0].line,
-                f"group {name} has no users in [groups]: its rules are only for those whose tokens name it",
+                f"group {name} has no users in [groups]: the rules are for those whose tokens name it",
             )
     if known_users is not None:
         for name, rules in acl.users.items():
@@ -135,9 +135,7 @@ def policy_findings(policies: Sequence[TopicPolicyOptions], known_groups: Collec
     for number, each in enumerate(policies):
         has_members = each.owner or each.members or each.groups
         if each.access == "PRIVATE" and not has_members:
-            yield Finding(
-                0, f"topic_policies[{number}] is PRIVATE and has neither owner, members nor groups: nobody may"
-            )
+            yield Finding(0, f"topic_policies[{number}] is PRIVATE and has no members: nobody may use the topics")
         elif each.access in ("PUBLISH_ONLY", "SUBSCRIBE_ONLY") and not has_members:
             what = "subscribe" if each.access == "PUBLISH_ONLY" else "publish"
             yield Finding(0, f"topic_policies[{number}] is {each.access} and has no members: nobody may {what}")

@@ -1,4 +1,7 @@
-"""What rules say in single cases, in which words, and how many roles they know. All cases: tests/properties/test_rules."""
+"""What rules say in single cases, in which words, and how many roles they know.
+
+All cases are in tests/properties/test_rules.
+"""
 
 import pytest
 

@@ -1,0 +1,95 @@
+"""What is said about odd rules; the line that a sentence is about, and words of it."""
+
+import pytest
+
+from mqttlite.security import rule_findings
+from mqttlite.security.acl_file import parse
+from mqttlite.security.rule_findings import acl_findings, policy_findings
+from mqttlite.security.topic_policies import TopicPolicyOptions
+
+
+def about(text: str, groups: tuple[str, ...] = (), users: tuple[str, ...] | None = None) -> list[tuple[int, str]]:
+    return [tuple(each) for each in acl_findings(parse(text.split("\n"), "acl.conf"), groups, users)]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("", 0, "it has no rule"),
+        ("# only a comment", 0, "it has no rule"),
+        ("topic read a/#\ntopic read a/b", 2, "a/b says nothing that line 1 does not say (anonymous clients)"),
+        ("topic read a/b\ntopic read a/#", 1, "a/b says nothing that line 2 does not say"),
+        ("topic read a/#\ntopic read a/b/#", 2, "a/b/# says nothing"),
+        ("topic read a/+\ntopic read a/b", 2, "a/b says nothing"),
+        ("topic readwrite a\ntopic read a", 2, "a says nothing"),
+        ("topic read a\ntopic read a", 2, "a says nothing"),
+        ("user x\ntopic deny a/#\ntopic read a/b", 3, "a/b is never allowed: line 2 denies all of it (user x)"),
+        ("user x\ntopic read a/b\ntopic deny a/+", 2, "a/b is never allowed: line 3"),
+        ("topic read #\ntopic deny a/#\ntopic deny a/b", 3, "deny a/b says nothing that line 2 does not say"),
+        (
+            "topic read a/#\ntopic deny a/b",
+            2,
+            "leaves the topics below it to line 1, which allows them; write deny a/b/",
+        ),
+        ("topic read $SYS/#\ntopic deny #", 2, "deny # does not reach topics that begin with $, and line 1 allows"),
+        ("topic read", 1, "a topic named read: is the topic missing?"),
+        ("pattern read a", 1, "has neither %u nor %c: it is for every client"),
+        ("group g\ntopic a", 2, "group g has no users in [groups]"),
+        ("user x\ntopic read #\npattern deny own/%u", 3, "pattern deny own/%u does not hold for user x"),
+        ("group known\ntopic read own/+\npattern deny own/%u", 3, "does not hold for group known"),
+    ],
+)
+def test_an_odd_rule_is_found(text: str, line: int, said: str) -> None:
+    [(found, sentence)] = about(text, ("known",))
+    assert found == line
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "topic read a",
+        "topic read a\ntopic write a",
+        "topic read a/b\ntopic write a/#",
+        "topic read a/+\ntopic read +/b",
+        "topic read a\ntopic read a/+/#",
+        "topic read #\ntopic deny a/#",
+        "topic read #\ntopic read $SYS/#",
+        "topic read a\nuser x\ntopic read a",
+        "pattern read a/%u\npattern deny a/%c",
+        "user x\ntopic read other\npattern deny own/%u",
+        "group known\ntopic a",
+        "user known\ntopic a",
+    ],
+)
+def test_nothing_is_said_of_rules_that_do_what_they_say(text: str) -> None:
+    assert about(text, ("known",), ("known", "x")) == []
+
+
+def test_a_user_who_is_not_in_the_password_file_is_found() -> None:
+    assert about("user x\ntopic a", users=("y",)) == [(2, "user x is not in the password file: the rules reach nobody")]
+    assert about("user x\ntopic a", users=None) == []
+
+
+def test_there_are_not_more_sentences_than_anybody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_findings, "MAX_FINDINGS", 2)
+    assert [sentence for _, sentence in about("\n".join(["topic a"] * 9))][2:] == ["there are more findings than 2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"access": "PRIVATE"}, ["is PRIVATE and has no members: nobody may use the topics"]),
+        ({"access": "PUBLISH_ONLY"}, ["is PUBLISH_ONLY and has no members: nobody may subscribe"]),
+        ({"access": "SUBSCRIBE_ONLY"}, ["is SUBSCRIBE_ONLY and has no members: nobody may publish"]),
+        ({"members": ("ann",)}, ["is PUBLIC: its owner, members and groups make no difference"]),
+        ({"access": "PRIVATE", "groups": ("x",)}, ["names the group x, which has no users in [groups]"]),
+        ({"access": "PRIVATE", "groups": ("known",)}, []),
+        ({"ttl_s": 5}, []),
+    ],
+)
+def test_an_odd_policy_is_found(options: dict[str, object], said: list[str]) -> None:
+    policy = TopicPolicyOptions(prefix="a", **options)  # type: ignore[arg-type]
+    assert [sentence for _, sentence in policy_findings([policy], ("known",))] == [
+        f"topic_policies[0] {each}" for each in said
+    ]
