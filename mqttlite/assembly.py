@@ -401,6 +401,7 @@ class Assembly:
                 on_rules=self._on_rules,
                 # `DefaultRules` makes two of each role
                 roles_in_use=lambda: {session.role // 2 for session in self.core.sessions.values()},
+                max_roles=2 * config.limits.max_sessions,
             )
         except AclFileError as error:
             raise ConfigError(*(f"acl_file: {problem}" for problem in error.problems)) from None

@@ -35,6 +35,7 @@ class LiveRules:
         *,
         on_rules: Callable[[Rules | None], None],
         roles_in_use: Callable[[], Collection[int]],
+        max_roles: int,
     ) -> None:
         """Raises `AclFileError`."""
         self._acl_file = acl_file
@@ -42,6 +43,7 @@ class LiveRules:
         self._groups = groups
         self._on_rules: Final = on_rules
         self._roles_in_use: Final = roles_in_use
+        self._max_roles: Final = max_roles
         self._numbers_of_roles: Final = count(NO_PERMISSIONS + 1)
         self._has_file: Final = asyncio.Event()
         self._note_file()
@@ -115,7 +117,12 @@ class LiveRules:
             acl = load(self._acl_file)
         elif not self._policies:
             return None
-        return Rules(acl, self._policies, self._groups, roles_in_use=self._roles_in_use, numbers=self._numbers_of_roles)
+        return Rules(
+            *(acl, self._policies, self._groups),
+            roles_in_use=self._roles_in_use,
+            max_roles=self._max_roles,
+            numbers=self._numbers_of_roles,
+        )
 
 
 def _version_of(path: str | None) -> Version:

@@ -23,8 +23,9 @@ from mqttlite.topics.names import check_filter
 from mqttlite.wire.errors import TopicFilterInvalid
 
 MAX_ROLES: Final = 200_000
-"""Roles that are known at a time, some 500 bytes each. Clients of the same permissions share one, so there are as many
-as this only where patterns with `%c` make each client its own; sessions are fewer, and roles of none are forgotten."""
+"""Roles that are known at a time, some 500 bytes each, where nobody says how many sessions there may be. Clients of the
+same permissions share one, so there are many only where patterns make each client its own. Those of no session are
+forgotten when there is no room: a broker has room for twice its sessions, and so forgets half of all at a time."""
 
 MAX_OVERLAPS: Final = 10_000
 """Pairs of a rule and a policy that are looked at for one SUBSCRIBE. Behind them it is let in: each message is asked
