@@ -65,7 +65,7 @@ def _open_listeners(config: Config, acl: AclFile | None) -> Iterator[str]:
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         if listener.path is not None or is_loopback(listener.host) or not config.lets_anybody_in(listener):
             continue
-        if config.passwords_of(listener)[0] is None:
+        if not config.login_methods(listener):
             who = "nobody is asked for a password, and user names are what clients claim"
             if acl is not None and acl.users:
                 yield f"listener {name}: {who}, so the rules of users are for everyone who claims to be one"
@@ -79,7 +79,7 @@ def _known_users(config: Config) -> set[str] | None:
     found: set[str] = set()
     for listener in config.listeners:
         path, _ = config.passwords_of(listener)
-        if path is None:
+        if path is None or set(config.login_methods(listener)) != {"password"}:
             return None
         users: Users = load(path)
         found |= users.names()

@@ -1,9 +1,10 @@
-"""Who may publish and subscribe to what: the rules of an ACL file, topic policies and what credentials grant.
+"""Who may publish and subscribe to what: the rules of an ACL file, and topic policies.
 
-How an ACL file is written lives in `acl_file`, what a policy may say in `topic_policies`. The order is Mosquitto's:
+How an ACL file is written lives in `acl_file`, what a policy may say in `topic_policies`. Credentials may name fewer
+topics: `granted_topics` stands around these rules. The order is Mosquitto's:
 
 1. a `deny` of the user's section, or of one of its groups' (or of the anonymous section), that matches the topic;
-2. another rule of these sections, or a grant of the client's credentials, that matches and allows what it wants to do;
+2. another rule of these sections that matches and allows what it wants to do;
 3. a pattern that denies; 4. a pattern that allows; 5. nothing: denied.
 
 Below `$SYS` clients may read where nothing denies it. Then the policy that holds for the topic must allow it, too.
@@ -19,8 +20,6 @@ from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.security.acl_file import READ, WRITE, AclFile, Rule
 from mqttlite.security.rule_tree import NOBODY, Names, RuleTree
 from mqttlite.security.topic_policies import TopicPolicies, TopicPolicyOptions, intersection
-from mqttlite.topics.names import check_filter
-from mqttlite.wire.errors import TopicFilterInvalid
 
 MAX_ROLES: Final = 200_000
 """Roles that are known at a time, some 500 bytes each, where nobody says how many sessions there may be. Clients of the
@@ -59,26 +58,22 @@ class _Section:
 class _Role:
     """What clients with the same permissions have in common."""
 
-    __slots__ = ("granted_publish", "granted_subscribe", "memberships", "names", "sections", "unsafe")
+    __slots__ = ("memberships", "names", "sections", "unsafe")
 
-    def __init__(
-        self, sections: tuple[_Section, ...], names: Names, unsafe: str, memberships: frozenset[int], grants: Grants
-    ) -> None:
+    def __init__(self, sections: tuple[_Section, ...], names: Names, unsafe: str, memberships: frozenset[int]) -> None:
         self.sections: Final = sections
         self.names: Final = names
         self.unsafe: Final = unsafe
         """Why patterns give nothing to the client; empty where they do."""
         self.memberships: Final = memberships
-        self.granted_publish: Final = _granted(grants.publish, WRITE)
-        self.granted_subscribe: Final = _granted(grants.subscribe, READ)
 
 
 @final
 class Rules:
-    """An `Authorizer`. `acl` is None where there is no ACL file: then what no policy forbids is allowed, and to clients
-    whose credentials grant something, that only. `groups` are the users of each group, besides those that credentials
-    name. `roles_in_use` gives the roles that clients still have, when some are to be forgotten. Roles have the next of
-    `numbers`, so that a role of former rules is none of these.
+    """An `Authorizer`. `acl` is None where there is no ACL file: then what no policy forbids is allowed. `groups` are
+    the users of each group, besides those that credentials name. `roles_in_use` gives the roles that clients still
+    have, when some are to be forgotten. Roles have the next of `numbers`, so that a role of former rules is none of
+    these.
     """
 
     def __init__(
@@ -132,7 +127,7 @@ class Rules:
             sections = (own, *sections)
         names, unsafe = self._names_of(client_id, username)
         memberships = self.policies.memberships(username, groups)
-        key = (sections, names, unsafe, memberships, grants.publish, grants.subscribe)
+        key = (sections, names, unsafe, memberships)
         number = self._numbers.get(key)
         if number is None:
             if len(self._roles) >= self._max_roles:
@@ -140,7 +135,7 @@ class Rules:
             if len(self._roles) >= self._max_roles:
                 return NO_PERMISSIONS
             number = self._numbers[key] = next(self._next)
-            self._roles[number] = _Role(sections, names, unsafe, memberships, grants)
+            self._roles[number] = _Role(sections, names, unsafe, memberships)
         return number
 
     @property
@@ -182,11 +177,18 @@ class Rules:
     # ------------------------------------------------------------------ verdicts
 
     def is_open(self, topic: bytes) -> bool:
-        """Never: with an ACL file a user without rules may do nothing, and without one credentials may grant less."""
-        return False
+        """Never with an ACL file: a user without rules may do nothing."""
+        if self.acl is not None:
+            return False
+        policy = self.policies.find(_target(topic))
+        return policy is None or policy.publish_is_open
 
     def is_readable(self, topic: bytes) -> bool:
-        return False
+        """As `is_open`."""
+        if self.acl is not None:
+            return False
+        policy = self.policies.find(topic)
+        return policy is None or policy.receive_is_open
 
     def may_publish(self, role: int, topic: bytes) -> bool:
         return self.ruling(role, "publish", topic).is_allowed
@@ -228,11 +230,6 @@ class Rules:
                 allowed = self._by(True, line, section.title)
         if allowed is not None:
             return allowed
-        granted = role.granted_subscribe if access == READ else role.granted_publish
-        if granted is not None:
-            found = granted.find(levels)
-            if found.read or found.write:
-                return Ruling(True, 0, "the client's credentials")
         if self._has_patterns:
             if role.unsafe:
                 return Ruling(False, 0, f"a safeguard: {role.unsafe}")
@@ -244,8 +241,6 @@ class Rules:
                 return self._by(True, line, "pattern")
         if access == READ and levels[0] == b"$SYS":
             return Ruling(True, 0, "default: no rule denies it, and clients may read below $SYS")
-        if granted is not None:
-            return Ruling(False, 0, "the client's credentials, which grant other topics")
         if self.acl is None:
             return Ruling(True, 0, "default: there is no ACL file")
         titles = " and ".join(section.title for section in role.sections) or "a user without rules"
@@ -314,9 +309,7 @@ class Rules:
     def _allowed_parts(self, role: _Role, wanted: list[bytes]) -> Iterator[list[bytes]]:
         for section in role.sections:
             yield from section.tree.overlaps(wanted)
-        if role.granted_subscribe is not None:
-            yield from role.granted_subscribe.overlaps(wanted)
-        elif self.acl is None:
+        if self.acl is None:
             yield wanted
         if self._has_patterns and not role.unsafe:
             yield from self._patterns.overlaps(wanted, role.names)
@@ -336,20 +329,6 @@ def _samples(topic_filter: list[bytes], depth: int) -> Iterator[list[bytes]]:
         sample = [*beginning, *[b"+"] * more]
         if sample:
             yield sample
-
-
-def _granted(filters: tuple[bytes, ...] | None, access: int) -> RuleTree | None:
-    """What credentials grant; None where they do not say. A filter that is none grants nothing."""
-    if filters is None:
-        return None
-    rules: list[Rule] = []
-    for number, topic_filter in enumerate(filters, 1):
-        try:
-            check_filter(topic_filter)
-        except TopicFilterInvalid:
-            continue
-        rules.append(Rule(number, access, topic_filter))
-    return RuleTree(rules)
 
 
 def _target(topic: bytes) -> bytes:

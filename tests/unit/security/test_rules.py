@@ -10,6 +10,7 @@ from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.topic_policy import NO_POLICY
 from mqttlite.security import rules as module
 from mqttlite.security.acl_file import parse
+from mqttlite.security.granted_topics import GrantedTopics
 from mqttlite.security.rules import NO_PERMISSIONS, Rules
 from mqttlite.security.topic_policies import TopicPolicies, TopicPolicyOptions
 
@@ -78,19 +79,23 @@ def test_without_an_acl_file_the_policies_decide() -> None:
     assert asked.may_publish(bob, b"plant/hall")
 
 
-def test_credentials_grant_topics_beside_the_rules() -> None:
-    grants = Grants(frozenset({"staff"}), (b"out/#",), (b"in/+", b"no#filter"))
-    asked = rules()
+def test_credentials_name_groups_and_may_name_fewer_topics() -> None:
+    grants = Grants(frozenset({"staff"}), (b"out/#", b"plant/hall-1/#"), (b"staff/#",))
+    asked = GrantedTopics(rules(), list)
     role = asked.role_of("c", "ann", grants)
-    assert asked.reason(role, "publish", b"out/x") == "allowed by the client's credentials"
-    assert asked.may_publish(role, b"plant/x")
     assert asked.may_receive(role, b"staff/x")
-    assert not asked.may_publish(role, b"in/x")
-    only = rules(None)
-    role = only.role_of("c", "ann", grants)
-    assert only.reason(role, "publish", b"in/x") == "denied by the client's credentials, which grant other topics"
-    assert only.may_receive(role, b"in/x")
-    assert not only.may_subscribe(role, b"out/#")
+    assert asked.may_publish(role, b"plant/hall-1/x")
+    assert not asked.may_publish(role, b"plant/hall-2/x")
+    assert asked.reason(role, "publish", b"plant/hall-2/x") == "denied: the client's credentials do not name this topic"
+    assert asked.reason(role, "publish", b"out/x").startswith("denied by default: acl.conf has no rule")
+
+
+@pytest.mark.parametrize(("topic", "is_open"), [(b"other", True), (b"plant/hall", False)])
+def test_without_an_acl_file_a_topic_is_open_unless_a_policy_keeps_it(topic: bytes, is_open: bool) -> None:
+    assert rules(None).is_open(topic) == is_open
+    assert rules(None).is_readable(topic) == is_open
+    assert not rules().is_open(topic)
+    assert not rules().is_readable(topic)
 
 
 def test_clients_with_the_same_permissions_share_a_role() -> None:
@@ -100,7 +105,6 @@ def test_clients_with_the_same_permissions_share_a_role() -> None:
     unnamed = rules("user ann\ntopic a")
     assert unnamed.role_of("one", "eve") == unnamed.role_of("two", "mallory")
     assert unnamed.role_of("one", None) != unnamed.role_of("one", "ann")
-    assert unnamed.role_of("one", "eve", Grants(publish=(b"a",))) != unnamed.role_of("one", "eve")
     assert unnamed.role_of("one", "eve", Grants(frozenset({"no rules"}))) == unnamed.role_of("one", "eve")
 
 
