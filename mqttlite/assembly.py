@@ -108,6 +108,7 @@ class Assembly:
             wall_ahead_us=self._wall.ahead_us,
         )
         self.core.authorize(self._default_rules(authorizer, auth_chain))
+        self.core.permissions.on_denied = self.hub.on_denied
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
         self.loop_driver: Final = LoopDriver(
