@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits
 from mqttlite.net.http import Options as MetricsOptions
@@ -78,6 +79,8 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     handshake, a request for a WebSocket."""
     capabilities: Capabilities = EVERYTHING
     """What of MQTT this listener offers."""
+    quotas: QuotaOptions | None = None
+    """How much its clients may send and get, where it is not as with all."""
     password_file: str | None = None
     """The users of this listener, where they are not those of all."""
     allow_anonymous: bool | None = None
@@ -163,6 +166,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     listeners: tuple[ListenerOptions, ...] = (ListenerOptions(),)
     limits: Limits = Limits()
+    quotas: QuotaOptions = QuotaOptions()
+    """How much clients may send and get."""
     share_policies: dict[str, Literal["round_robin", "least_inflight", "hash_topic", "hash_key"]] = {}
     """How a shared subscription's group chooses, by the group's name; `"*"` for those not named."""
     retained_expiry_s: dict[str, int] = {}

@@ -48,6 +48,7 @@ from mqttlite.core.sessions import Sessions
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.subscribe import Subscriptions
+from mqttlite.core.throttling import Throttling
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.core.traffic import Traffic
 from mqttlite.topics.namespaces import check_is_served
@@ -112,6 +113,7 @@ class Broker:
         self._closing: Final = Closing(
             connections, online, self.sessions, self._due_messages, self.questions, deadlines, jobs, effects, limits
         )
+        self._throttling: Final = Throttling(self._closing, deadlines, effects)
         self._connecting: Final = Connecting(
             connections,
             online,
@@ -122,6 +124,8 @@ class Broker:
             effects,
             limits,
             client_id_prefix,
+            self._throttling,
+            self._backlogs,
         )
         self._packet_loop: Final = PacketLoop(
             PacketHandler(self._routes, self.router, effects, limits),
@@ -230,6 +234,8 @@ class Broker:
             self._closing.fail(connection, error)
         if framer.kept_bytes != connection.input_bytes:
             self._charge_input(connection)
+        if connection.throttle is not None:
+            self._throttling.charge(connection, connection.throttle)
         if effects.overflowed:
             self._closing.end_overflowed()
 
@@ -306,7 +312,7 @@ class Broker:
         self.effects.now = now
         if connection.state == CLOSED:
             return
-        begins = not connection.outbox.blocked
+        begins = connection.blocked_at == 0.0
         connection.outbox.block(unsent_bytes)
         if begins:
             connection.blocked_at = now
@@ -318,7 +324,7 @@ class Broker:
     def unblock(self, connection: Connection, now: float) -> None:
         """The link takes bytes again. A long backlog leaves in parts, and the back-pressure ends with the last one."""
         self.effects.now = now
-        if connection.state != CLOSED and connection.outbox.blocked:
+        if connection.state != CLOSED and connection.outbox.blocked and connection.outbox.unblock_link():
             self._backlogs.drain(connection)
 
     def send_away(self, connection: Connection, server_reference: str, now: float) -> None:

@@ -150,7 +150,8 @@ class Closing:
             self._questions.forget(connection.question_id)
         outbox = connection.outbox
         if outbox.blocked:
-            connection.backpressure_s += now - connection.blocked_at
+            if connection.blocked_at:
+                connection.backpressure_s += now - connection.blocked_at
             if reason == CloseReason.SERVER_SHUTDOWN:
                 outbox.unblock()  # nothing more follows: the messages that wait may leave before DISCONNECT
             else:

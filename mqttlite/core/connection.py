@@ -13,6 +13,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import LONG_PACKET_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES, RawProperties
 from mqttlite.core.outbox import Outbox
+from mqttlite.core.quotas import Quotas, Throttle
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
 from mqttlite.wire.constants import (
@@ -70,9 +71,10 @@ A client without an authentication method may send more before CONNACK (§3.1.4)
 @final
 class Peer:
     """What the listener knows about the other end. `identity` is the name in a verified client certificate; `methods`
-    are the authentication methods that a client may use; `tls_bytes` is what TLS takes in memory."""
+    are the authentication methods that a client may use; `tls_bytes` is what TLS takes in memory; `quotas` say how much
+    its clients may send and get."""
 
-    __slots__ = ("capabilities", "identity", "methods", "must_authenticate", "tls_bytes")
+    __slots__ = ("capabilities", "identity", "methods", "must_authenticate", "quotas", "tls_bytes")
 
     def __init__(
         self,
@@ -81,12 +83,14 @@ class Peer:
         capabilities: Capabilities = EVERYTHING,
         methods: frozenset[str] = frozenset(),
         tls_bytes: int = 0,
+        quotas: Quotas | None = None,
     ) -> None:
         self.identity: Final = identity
         self.must_authenticate: Final = must_authenticate
         self.capabilities: Final = capabilities
         self.methods: Final = methods
         self.tls_bytes: Final = tls_bytes
+        self.quotas: Final = quotas
 
 
 @final
@@ -139,6 +143,7 @@ class Connection:
         "session_present",
         "state",
         "subscriptions",
+        "throttle",
         "username",
         "version",
         "waits_for",
@@ -186,6 +191,8 @@ class Connection:
         self.deferred: bool = False
         """Whether the framer keeps whole packets: until the next iteration of the loop, or while it `waits_for` its
         filters."""
+        self.throttle: Throttle | None = None
+        """What limits how much the client sends, once it is accepted; None: nothing."""
         self.hold_reasons: int = 0
         """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence is not the client's fault."""
         self.opened_at: Final = now
@@ -205,6 +212,7 @@ class Connection:
         """Packets from the client that are neither messages nor acknowledgements."""
         self.request_bytes: int = 0
         self.blocked_at: float = 0.0
+        """Since when its link takes no bytes; 0.0 while it does."""
         self.backpressure_s: float = 0.0
         self.backpressure_count: int = 0
         # Copied from the session when the connection ends.

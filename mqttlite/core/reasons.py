@@ -62,6 +62,8 @@ class HoldReason:
     """The client published more than one iteration of the loop can write to the receivers."""
     LOCAL: Final = 8
     """A local link has no socket to read: its program may be silent for as long as it likes."""
+    RATE: Final = 16
+    """The client, or others with which it shares a quota, sent more than that allows."""
 
 
 # Why a message was dropped. Plain strings: they are counted where messages pass.
@@ -77,6 +79,7 @@ SESSION_EXPIRED: Final = "session_expired"
 NACKED: Final = "nacked"
 PURGED: Final = "purged"
 STORE_DAMAGED: Final = "store_damaged"
+RATE_LIMITED: Final = "rate_limited"
 
 
 def count(drops: dict[str, int], reason: str, messages: int) -> None:

@@ -21,6 +21,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.memory import TLS_BYTES
+from mqttlite.core.quotas import Quotas
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.file_limit import FileLimit
 from mqttlite.net.frame_queue import FrameQueue
@@ -61,6 +62,7 @@ class Listener:
         must_authenticate: bool,
         methods: frozenset[str],
         capabilities: Capabilities,
+        quotas: Quotas | None,
         identity_of: Callable[[dict[str, object]], str | None],
         broker: Broker,
         loop_driver: LoopDriver,
@@ -81,7 +83,7 @@ class Listener:
         self._half_open: Final = HalfOpen(max_half_open)
         self._handshake_timeout_s: Final = handshake_timeout_s
         self._anonymous: Final = Peer(
-            None, must_authenticate, capabilities, methods, 0 if context is None else TLS_BYTES
+            None, must_authenticate, capabilities, methods, 0 if context is None else TLS_BYTES, quotas
         )
         """Whoever shows no certificate."""
         self._identity_of: Final = identity_of
@@ -155,6 +157,12 @@ class Listener:
     def open(self) -> int:
         """The connections it holds, handshakes included."""
         return self._open
+
+    @property
+    def throttled(self) -> dict[str, int]:
+        """How often a client was over a quota, by whose that is."""
+        quotas = self._anonymous.quotas
+        return {} if quotas is None else quotas.held
 
     def holds(self, link: LinkPort) -> bool:
         """Whether it let this link in, and the link is still there."""
@@ -236,7 +244,7 @@ class Listener:
         peer = self._anonymous
         identity = None if certificate is None else self._identity_of(certificate)
         if identity is not None:
-            peer = Peer(identity, peer.must_authenticate, peer.capabilities, peer.methods, peer.tls_bytes)
+            peer = Peer(identity, peer.must_authenticate, peer.capabilities, peer.methods, peer.tls_bytes, peer.quotas)
         self._half_open.add(link, link.abort, self._loop.time())
         return self._broker.open(peer, self._loop.time())
 

@@ -140,6 +140,15 @@ def _connections(report: Report) -> Iterator[Metric]:
         [({"listener": each.name}, each.turned_away) for each in report.listeners],
     )
     yield _counter(
+        "mqttlite_rate_limited",
+        "Times a client was not read, or was disconnected, because it was over a quota.",
+        [
+            ({"listener": each.name, "quota": quota}, count)
+            for each in report.listeners
+            for quota, count in sorted(each.throttled.items())
+        ],
+    )
+    yield _counter(
         "mqttlite_half_open_connections_closed",
         "Connections closed before their CONNECT came, to make room for others.",
         [({"listener": each.name}, each.half_open_closed) for each in report.listeners],

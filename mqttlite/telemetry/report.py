@@ -31,6 +31,9 @@ class ListenerState:
     turned_away: int
     half_open_closed: int
     failed_handshakes: int
+    throttled: Mapping[str, int]
+    """How often a client was over a quota, by whose that is: client, user, listener, broker; `disconnect` where its
+    connection ended for it."""
     certificate_ends_at: float | None
     """When the first certificate of its chain is out of date, in seconds since 1970; None without TLS."""
 

@@ -15,6 +15,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.question import Authenticate, LoadPage
+from mqttlite.core.quotas import Quotas
 from mqttlite.core.session import Session
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
@@ -79,9 +80,10 @@ class World:
         must_authenticate: bool = False,
         capabilities: Capabilities = EVERYTHING,
         methods: frozenset[str] = frozenset(),
+        quotas: Quotas | None = None,
     ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
-        peer = Peer(identity, must_authenticate, capabilities, methods)
+        peer = Peer(identity, must_authenticate, capabilities, methods, quotas=quotas)
         client = Client(self, self.broker.open(peer, self.now), version)
         self.clients[client.connection.number] = client
         self.settle()
@@ -117,8 +119,9 @@ class World:
         due = self.broker.due_at()
         while due is not None and due <= end:
             self.now = max(self.now, due)
-            due = self.broker.tick(self.now)
+            self.broker.tick(self.now)
             self.settle()
+            due = self.broker.due_at()
         self.now = end
 
     def settle(self) -> None:
