@@ -338,6 +338,7 @@ class Assembly:
             capabilities=options.capabilities,
             identity_of=partial(identity_of, source=options.identity_from),
             quotas=self._quotas.of_listener(options.quotas),
+            connect_limits=(options.connects or self._config.connects).limits(self._loop.time()),
             broker=self.core,
             loop_driver=self.loop_driver,
             frame_queue=self._frame_queue,

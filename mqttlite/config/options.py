@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from mqttlite.config.connects import ConnectOptions
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits
@@ -79,6 +80,8 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     handshake, a request for a WebSocket."""
     capabilities: Capabilities = EVERYTHING
     """What of MQTT this listener offers."""
+    connects: ConnectOptions | None = None
+    """How often its clients may connect, where it is not as with all."""
     quotas: QuotaOptions | None = None
     """How much its clients may send and get, where it is not as with all."""
     password_file: str | None = None
@@ -166,6 +169,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     listeners: tuple[ListenerOptions, ...] = (ListenerOptions(),)
     limits: Limits = Limits()
+    connects: ConnectOptions = ConnectOptions()
+    """How often clients may connect to each listener, and how many connections they may have."""
     quotas: QuotaOptions = QuotaOptions()
     """How much clients may send and get."""
     share_policies: dict[str, Literal["round_robin", "least_inflight", "hash_topic", "hash_key"]] = {}

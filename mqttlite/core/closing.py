@@ -169,6 +169,8 @@ class Closing:
     def _leave(self, connection: Connection, session: Session) -> None:
         """The session parts from its connection, which keeps its figures."""
         del self._online[connection.client_id]
+        if connection.peer.connect_limits is not None:
+            connection.peer.connect_limits.leave(connection.username)
         connection.will_published = (
             session.will is not None and connection.close_reason != CloseReason.CLIENT_DISCONNECTED
         )

@@ -103,6 +103,13 @@ class Connecting:
         if packet.properties.maximum_packet_size is not None:
             connection.check_size(connect.acceptance(connection, packet, limits, data), "CONNACK")
         former = self._online.get(client_id)
+        if connection.peer.connect_limits is not None:
+            former_user = (
+                None
+                if former is None or former.peer.connect_limits is not connection.peer.connect_limits
+                else former.username
+            )
+            connection.peer.connect_limits.enter(client_id, connection.username, former_user, now)
         if former is not None:  # [MQTT-3.1.4-3]
             detail = "another connection uses this client identifier"
             self._closing.end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)

@@ -8,6 +8,7 @@ from typing import Final, final
 
 from mqttlite.core.authentication import NO_GRANTS, Exchange, Grants
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
+from mqttlite.core.connect_limits import ConnectLimits
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import LONG_PACKET_BYTES, Limits
@@ -72,9 +73,9 @@ A client without an authentication method may send more before CONNACK (§3.1.4)
 class Peer:
     """What the listener knows about the other end. `identity` is the name in a verified client certificate; `methods`
     are the authentication methods that a client may use; `tls_bytes` is what TLS takes in memory; `quotas` say how much
-    its clients may send and get."""
+    its clients may send and get, `connect_limits` how often they may come."""
 
-    __slots__ = ("capabilities", "identity", "methods", "must_authenticate", "quotas", "tls_bytes")
+    __slots__ = ("capabilities", "connect_limits", "identity", "methods", "must_authenticate", "quotas", "tls_bytes")
 
     def __init__(
         self,
@@ -84,6 +85,7 @@ class Peer:
         methods: frozenset[str] = frozenset(),
         tls_bytes: int = 0,
         quotas: Quotas | None = None,
+        connect_limits: ConnectLimits | None = None,
     ) -> None:
         self.identity: Final = identity
         self.must_authenticate: Final = must_authenticate
@@ -91,6 +93,7 @@ class Peer:
         self.methods: Final = methods
         self.tls_bytes: Final = tls_bytes
         self.quotas: Final = quotas
+        self.connect_limits: Final = connect_limits
 
 
 @final

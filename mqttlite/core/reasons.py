@@ -9,6 +9,7 @@ from typing import Final
 from mqttlite.wire.errors import (
     BadAuthenticationMethod,
     BadUserNameOrPassword,
+    ConnectionRateExceeded,
     MalformedPacket,
     NotAuthorized,
     PacketTooLarge,
@@ -46,7 +47,7 @@ def close_reason_of(error: PeerError) -> CloseReason:
         return CloseReason.PACKET_TOO_LARGE
     if isinstance(error, NotAuthorized | BadUserNameOrPassword | BadAuthenticationMethod | ServerUnavailable):
         return CloseReason.NOT_AUTHORIZED
-    if isinstance(error, QuotaExceeded | ServerBusy):
+    if isinstance(error, QuotaExceeded | ServerBusy | ConnectionRateExceeded):
         return CloseReason.QUOTA_EXCEEDED
     return CloseReason.PROTOCOL_ERROR
 

@@ -10,6 +10,7 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.changes import Change
+from mqttlite.core.connect_limits import ConnectLimits
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
@@ -81,9 +82,10 @@ class World:
         capabilities: Capabilities = EVERYTHING,
         methods: frozenset[str] = frozenset(),
         quotas: Quotas | None = None,
+        connect_limits: ConnectLimits | None = None,
     ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
-        peer = Peer(identity, must_authenticate, capabilities, methods, quotas=quotas)
+        peer = Peer(identity, must_authenticate, capabilities, methods, quotas=quotas, connect_limits=connect_limits)
         client = Client(self, self.broker.open(peer, self.now), version)
         self.clients[client.connection.number] = client
         self.settle()

@@ -3,6 +3,7 @@
 import pytest
 
 from mqttlite.config import ConfigError
+from mqttlite.config.connects import ConnectOptions
 from mqttlite.config.file import parse_config
 from mqttlite.config.quotas import BrokerQuotas, QuotaOptions
 
@@ -40,3 +41,23 @@ def test_listeners_without_options_share_the_buckets_and_others_share_those_of_t
     assert own.users is not None
     assert own.listener is not None
     assert own.broker is one.broker is not None
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("all_per_s", -1, "connects.all_per_s is -1: 0.001 at least, and finite, or 0 for no limit"),
+        ("address_per_s", float("nan"), "connects.address_per_s is nan"),
+        ("jail_s", 0, "connects.jail_s is 0: 0.001 at least, and finite"),
+        ("max_per_user", -2, "connects.max_per_user is -2: 1 at least, or 0 for no limit"),
+    ],
+)
+def test_a_limit_on_connects_that_is_none_is_refused(option: str, value: object, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"connects": {option: value}})
+    assert words in str(caught.value)
+
+
+def test_without_limits_on_connects_there_are_none() -> None:
+    assert ConnectOptions().limits(0.0) is None
+    assert ConnectOptions(all_per_s=1, user_per_s=1).limits(0.0) is not None
