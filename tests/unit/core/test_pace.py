@@ -116,3 +116,17 @@ def test_messages_about_to_be_written_leave_no_room_for_others_of_the_queue() ->
         world.advance(0.01)
         seen += client.payloads()
     assert seen == [str(number) for number in range(30)]
+
+
+def test_a_long_backlog_that_is_leaving_is_begun_once() -> None:
+    world = World()
+    client = world.connect("reader")
+    client.subscribe("t")
+    client.block()
+    for _ in range(40):
+        world.publish("t", "x" * 20_000)
+    world.broker.unblock(client.connection, world.now)
+    world.broker.unblock(client.connection, world.now)
+    assert world.broker.effects.backlogged == [client.connection.number]
+    world.settle()
+    assert len(client.payloads()) == 40
