@@ -20,6 +20,7 @@ from mqttlite.admin_socket import AdminSocket
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import is_refused, open_listeners
 from mqttlite.config.options import LoginMethod
+from mqttlite.config.quotas import BrokerQuotas
 from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
@@ -131,6 +132,7 @@ class Assembly:
         self.tokens: Final = None if config.jwt is None else _tokens(config.jwt, loop)
         self.http_authenticator: Final = None if config.http_auth is None else _http(config.http_auth, loop)
         self._auth_chains: Final[dict[Listener, AuthChain]] = {}
+        self._quotas: Final = BrokerQuotas(config.quotas, loop.time())
         self.listeners: Final = [
             self._listener(number, options, auth_chain) for number, options in enumerate(config.listeners)
         ]
@@ -346,6 +348,8 @@ class Assembly:
             methods=auth_chain.methods,
             capabilities=options.capabilities,
             identity_of=partial(identity_of, source=options.identity_from),
+            quotas=self._quotas.of_listener(options.quotas),
+            connect_limits=(options.connects or self._config.connects).limits(self._loop.time()),
             broker=self.core,
             loop_driver=self.loop_driver,
             frame_queue=self._frame_queue,

@@ -238,6 +238,8 @@ class Monitor(EventListener):
                     addresses=listener.addresses,
                     connections=listener.open,
                     turned_away=listener.turned_away,
+                    limited=dict(listener.limited),
+                    throttled=dict(listener.throttled),
                     half_open_closed=listener.half_open_closed,
                     failed_handshakes=listener.failed_handshakes,
                     certificate_ends_at=self._certificates[number],

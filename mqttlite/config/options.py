@@ -11,6 +11,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from mqttlite.config.connects import ConnectOptions
+from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits
 from mqttlite.net.http import Options as MetricsOptions
@@ -79,6 +81,10 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     handshake, a request for a WebSocket."""
     capabilities: Capabilities = EVERYTHING
     """What of MQTT this listener offers."""
+    connects: ConnectOptions | None = None
+    """How often its clients may connect, where it is not as with all."""
+    quotas: QuotaOptions | None = None
+    """How much its clients may send and get, where it is not as with all."""
     password_file: str | None = None
     """The users of this listener, where they are not those of all."""
     allow_anonymous: bool | None = None
@@ -164,6 +170,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     listeners: tuple[ListenerOptions, ...] = (ListenerOptions(),)
     limits: Limits = Limits()
+    connects: ConnectOptions = ConnectOptions()
+    """How often clients may connect to each listener, and how many connections they may have."""
+    quotas: QuotaOptions = QuotaOptions()
+    """How much clients may send and get."""
     share_policies: dict[str, Literal["round_robin", "least_inflight", "hash_topic", "hash_key"]] = {}
     """How a shared subscription's group chooses, by the group's name; `"*"` for those not named."""
     retained_expiry_s: dict[str, int] = {}

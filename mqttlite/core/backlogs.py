@@ -59,13 +59,21 @@ class Backlogs:
                 outbox.backlogged = True
                 effects.backlogged.append(outbox.number)
             return
-        self._due_messages.on_unblocked(connection.number)
-        duration_s = effects.now - connection.blocked_at
-        connection.backpressure_s += duration_s
-        if effects.tracer is not None:
-            effects.tracer.on_unblocked(connection.number, duration_s, waiting)
+        if connection.blocked_at:
+            self._due_messages.on_unblocked(connection.number)
+            duration_s = effects.now - connection.blocked_at
+            connection.blocked_at = 0.0
+            connection.backpressure_s += duration_s
+            if effects.tracer is not None:
+                effects.tracer.on_unblocked(connection.number, duration_s, waiting)
         if connection.session is not None:
             connection.session.fill()
+
+    def on_pace_over(self, number: int) -> None:
+        """As `Paced`: send what waits, if the link takes bytes."""
+        connection = self._connections.get(number)
+        if connection is not None and not connection.outbox.link_blocked:
+            self.drain(connection)
 
     def shed(self) -> None:
         """Drop QoS 0 messages, those of the outboxes that hold most first, until there is enough memory."""

@@ -49,6 +49,7 @@ from mqttlite.core.sessions import Sessions
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.subscribe import Subscriptions
+from mqttlite.core.throttling import Throttling
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.core.traffic import Traffic
 from mqttlite.topics.namespaces import check_is_served
@@ -117,6 +118,7 @@ class Broker:
         self._closing: Final = Closing(
             connections, online, self.sessions, self._due_messages, self.questions, deadlines, jobs, effects, limits
         )
+        self._throttling: Final = Throttling(self._closing, deadlines, effects)
         self._connecting: Final = Connecting(
             connections,
             online,
@@ -127,6 +129,8 @@ class Broker:
             effects,
             limits,
             client_id_prefix,
+            self._throttling,
+            self._backlogs,
         )
         self._packet_loop: Final = PacketLoop(
             PacketHandler(self._routes, self.router, effects, limits),
@@ -234,6 +238,8 @@ class Broker:
             self._closing.fail(connection, error)
         if framer.kept_bytes != connection.input_bytes:
             self._charge_input(connection)
+        if connection.throttle is not None:
+            self._throttling.charge(connection, connection.throttle)
         if effects.overflowed:
             self._closing.end_overflowed()
 
@@ -310,7 +316,7 @@ class Broker:
         self.effects.now = now
         if connection.state == CLOSED:
             return
-        begins = not connection.outbox.blocked
+        begins = connection.blocked_at == 0.0
         connection.outbox.block(unsent_bytes)
         if begins:
             connection.blocked_at = now
@@ -322,7 +328,7 @@ class Broker:
     def unblock(self, connection: Connection, now: float) -> None:
         """The link takes bytes again. A long backlog leaves in parts, and the back-pressure ends with the last one."""
         self.effects.now = now
-        if connection.state != CLOSED and connection.outbox.blocked:
+        if connection.state != CLOSED and connection.outbox.blocked and connection.outbox.unblock_link():
             self._backlogs.drain(connection)
 
     def send_away(self, connection: Connection, server_reference: str, now: float) -> None:

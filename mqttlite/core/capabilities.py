@@ -8,11 +8,14 @@ from typing import Final
 
 from mqttlite.topics.names import has_wildcard
 from mqttlite.topics.namespaces import SHARED, ParsedTopic
+from mqttlite.wire.constants import VERSION_NAMES
 from mqttlite.wire.errors import (
+    ClientIdentifierNotValid,
     PayloadFormatInvalid,
     QosNotSupported,
     RetainNotSupported,
     ServerMoved,
+    UnsupportedProtocolVersion,
     UseAnotherServer,
 )
 from mqttlite.wire.packets import Connect
@@ -44,10 +47,18 @@ class Capabilities:
     """Another server: every CONNECT is sent there (0x9C)."""
     server_moved: bool = False
     """Whether that is for good (0x9D)."""
+    protocol_versions: tuple[str, ...] = tuple(VERSION_NAMES.values())
+    """Clients of other versions are refused (0x84)."""
+    allow_empty_client_id: bool = True
+    """Whether the broker chooses a client identifier for clients that have none, or refuses them (0x85)."""
 
     def __post_init__(self) -> None:
         if self.maximum_qos not in (0, 1, 2):
             raise ValueError(f"maximum_qos is {self.maximum_qos}: it may be 0, 1 or 2")
+        unknown = [version for version in self.protocol_versions if version not in VERSION_NAMES.values()]
+        if unknown or not self.protocol_versions:
+            known = ", ".join(VERSION_NAMES.values())
+            raise ValueError(f"protocol_versions is {list(self.protocol_versions)}: one at least of {known}")
 
 
 EVERYTHING: Final = Capabilities()
@@ -61,6 +72,12 @@ def check_connect(capabilities: Capabilities, packet: Connect) -> None:
         error = ServerMoved(sentence) if capabilities.server_moved else UseAnotherServer(sentence)
         error.server_reference = capabilities.server_reference
         raise error
+    version = VERSION_NAMES[packet.version]
+    if version not in capabilities.protocol_versions:
+        offered = ", ".join(capabilities.protocol_versions)
+        raise UnsupportedProtocolVersion(f"MQTT {version} is not available on this listener, which speaks {offered}")
+    if not packet.client_id and not capabilities.allow_empty_client_id:
+        raise ClientIdentifierNotValid("a client identifier may not be empty on this listener [MQTT-3.1.3-8]")
     will = packet.will
     if will is None:
         return

@@ -150,7 +150,8 @@ class Closing:
             self._questions.forget(connection.question_id)
         outbox = connection.outbox
         if outbox.blocked:
-            connection.backpressure_s += now - connection.blocked_at
+            if connection.blocked_at:
+                connection.backpressure_s += now - connection.blocked_at
             if reason == CloseReason.SERVER_SHUTDOWN:
                 outbox.unblock()  # nothing more follows: the messages that wait may leave before DISCONNECT
             else:
@@ -168,6 +169,8 @@ class Closing:
     def _leave(self, connection: Connection, session: Session) -> None:
         """The session parts from its connection, which keeps its figures."""
         del self._online[connection.client_id]
+        if connection.peer.connect_limits is not None:
+            connection.peer.connect_limits.leave(connection.username)
         connection.will_published = (
             session.will is not None and connection.close_reason != CloseReason.CLIENT_DISCONNECTED
         )

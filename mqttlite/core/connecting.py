@@ -14,10 +14,12 @@ from mqttlite.core.connection import CONNECTED, Connection
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import CONNECT_WORK, KEEP_ALIVE_FACTOR, Limits
+from mqttlite.core.pace import Paced
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
+from mqttlite.core.throttling import Throttling
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM
 from mqttlite.wire.packets import Connect
 from mqttlite.wire.reason_codes import ReasonCode
@@ -35,8 +37,10 @@ class Connecting:
         "_effects",
         "_limits",
         "_online",
+        "_paced",
         "_routes",
         "_sessions",
+        "_throttling",
     )
 
     def __init__(
@@ -50,6 +54,8 @@ class Connecting:
         effects: Effects,
         limits: Limits,
         client_id_prefix: str,
+        throttling: Throttling,
+        paced: Paced,
     ) -> None:
         self._connections: Final = connections
         self._online: Final = online
@@ -60,6 +66,8 @@ class Connecting:
         self._effects: Final = effects
         self._limits: Final = limits
         self._client_id_prefix: Final = client_id_prefix
+        self._throttling: Final = throttling
+        self._paced: Final = paced
 
     def await_connect(self, connection: Connection) -> None:
         """A connection has opened: it has `connect_timeout_s` for its CONNECT."""
@@ -95,6 +103,13 @@ class Connecting:
         if packet.properties.maximum_packet_size is not None:
             connection.check_size(connect.acceptance(connection, packet, limits, data), "CONNACK")
         former = self._online.get(client_id)
+        if connection.peer.connect_limits is not None:
+            former_user = (
+                None
+                if former is None or former.peer.connect_limits is not connection.peer.connect_limits
+                else former.username
+            )
+            connection.peer.connect_limits.enter(client_id, connection.username, former_user, now)
         if former is not None:  # [MQTT-3.1.4-3]
             detail = "another connection uses this client identifier"
             self._closing.end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
@@ -114,6 +129,8 @@ class Connecting:
         outbox = connection.outbox
         outbox.topic_alias_maximum = min(packet.properties.topic_alias_maximum or 0, limits.max_topic_aliases)
         outbox.awaits_commit = len(self._effects.changes) > before  # that a session begins, or that one is gone
+        if connection.peer.quotas is not None:
+            self._throttling.start(connection, connection.peer.quotas, self._paced)
         self._attach(connection, session, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
         self._effects.connected.append(connection.number)

@@ -8,11 +8,13 @@ from typing import Final, final
 
 from mqttlite.core.authentication import NO_GRANTS, Exchange, Grants
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
+from mqttlite.core.connect_limits import ConnectLimits
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import LONG_PACKET_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES, RawProperties
 from mqttlite.core.outbox import Outbox
+from mqttlite.core.quotas import Quotas, Throttle
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
 from mqttlite.wire.constants import (
@@ -71,9 +73,19 @@ A client without an authentication method may send more before CONNACK (§3.1.4)
 class Peer:
     """What the listener knows about the other end. `identity` is the name in a verified client certificate; `methods`
     are the authentication methods that a client may use; `tls_bytes` is what TLS takes in memory; `is_trusted` says
-    that it is the program itself, which no rules restrict."""
+    that it is the program itself, which no rules restrict; `quotas` say how much its clients may send and get,
+    `connect_limits` how often they may come."""
 
-    __slots__ = ("capabilities", "identity", "is_trusted", "methods", "must_authenticate", "tls_bytes")
+    __slots__ = (
+        "capabilities",
+        "connect_limits",
+        "identity",
+        "is_trusted",
+        "methods",
+        "must_authenticate",
+        "quotas",
+        "tls_bytes",
+    )
 
     def __init__(
         self,
@@ -83,6 +95,8 @@ class Peer:
         methods: frozenset[str] = frozenset(),
         tls_bytes: int = 0,
         is_trusted: bool = False,
+        quotas: Quotas | None = None,
+        connect_limits: ConnectLimits | None = None,
     ) -> None:
         self.is_trusted: Final = is_trusted
         self.identity: Final = identity
@@ -90,6 +104,8 @@ class Peer:
         self.capabilities: Final = capabilities
         self.methods: Final = methods
         self.tls_bytes: Final = tls_bytes
+        self.quotas: Final = quotas
+        self.connect_limits: Final = connect_limits
 
 
 @final
@@ -142,6 +158,7 @@ class Connection:
         "session_present",
         "state",
         "subscriptions",
+        "throttle",
         "username",
         "version",
         "waits_for",
@@ -189,6 +206,8 @@ class Connection:
         self.deferred: bool = False
         """Whether the framer keeps whole packets: until the next iteration of the loop, or while it `waits_for` its
         filters."""
+        self.throttle: Throttle | None = None
+        """What limits how much the client sends, once it is accepted; None: nothing."""
         self.hold_reasons: int = 0
         """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence is not the client's fault."""
         self.opened_at: Final = now
@@ -208,6 +227,7 @@ class Connection:
         """Packets from the client that are neither messages nor acknowledgements."""
         self.request_bytes: int = 0
         self.blocked_at: float = 0.0
+        """Since when its link takes no bytes; 0.0 while it does."""
         self.backpressure_s: float = 0.0
         self.backpressure_count: int = 0
         # Copied from the session when the connection ends.

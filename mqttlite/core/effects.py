@@ -32,6 +32,8 @@ class Effects(OutboxEffects):
         "numbers",
         "pending_bytes",
         "questions",
+        "throttled",
+        "unthrottled",
         "until_sample",
         "work",
     )
@@ -61,6 +63,10 @@ class Effects(OutboxEffects):
         self.deferred: list[int] = []
         """Connections that sent more than one iteration should handle. When the loop has read all other links the
         driver calls `Broker.feed` without bytes for them. Bytes that arrive earlier go behind those that wait."""
+        self.throttled: list[int] = []
+        """Connections that sent more than their quotas allow: their links are held."""
+        self.unthrottled: list[int] = []
+        """Connections whose links may be read again."""
         self.work: int = 0
         """What the packets and jobs of this loop iteration cost, in the unit of `ITERATION_WORK`. The driver sets it
         to 0 at the end of each iteration."""
@@ -118,4 +124,5 @@ class Effects(OutboxEffects):
             or self.backlogged
             or self.deferred
             or self.pending_bytes
+            or self.throttled
         )

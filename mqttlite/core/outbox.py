@@ -10,7 +10,8 @@ from typing import Final, final
 from mqttlite.core.held_frame import NO_FRAME, HeldFrame
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, MAX_ALIASED_TOPIC_BYTES, SENDING_BYTES, Limits
 from mqttlite.core.memory import CHUNK_BYTES, FRAME_BYTES, PLACE_BYTES, MemoryAccount
-from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, count
+from mqttlite.core.pace import Pace
+from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, RATE_LIMITED, count
 from mqttlite.core.topic_aliases import TopicAliases
 from mqttlite.core.tracer import BACKPRESSURE, NOT_TRACED, Tracer
 from mqttlite.wire.constants import V5
@@ -76,8 +77,10 @@ class Outbox:
         "effects",
         "high_water_bytes",
         "high_water_messages",
+        "link_blocked",
         "max_packet_bytes",
         "number",
+        "pace",
         "sent_qos0",
         "sent_qos1",
         "sent_qos2",
@@ -105,6 +108,10 @@ class Outbox:
         self._link_bytes = 0
         self.blocked: bool = False
         """Whether new messages must wait: the link takes no bytes, or the backlog is not moved yet."""
+        self.link_blocked: bool = False
+        """Whether the link takes no bytes. Without that, a blocked outbox is draining, or waits for its pace."""
+        self.pace: Pace | None = None
+        """How much the client may be sent; None: any amount."""
         self.draining: bool = False
         """Whether the link takes bytes again and the backlog moves, part by part. `blocked` is true until its end."""
         self.dirty: bool = False
@@ -131,6 +138,15 @@ class Outbox:
     def waiting_bytes(self) -> int:
         """What waits because the outbox is blocked, in bytes of memory; 0 while it is not."""
         return self._backlog_bytes + self._chunk_bytes
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether it waits for its pace."""
+        return self.pace is not None and self.pace.holds
+
+    @property
+    def messages_sent(self) -> int:
+        return self.sent_qos0 + self.sent_qos1 + self.sent_qos2
 
     @property
     def backlog_bytes(self) -> int:
@@ -188,7 +204,7 @@ class Outbox:
             self._note_high_water()
             if self.waiting_bytes > self._limits.max_outbox_bytes:
                 self._make_room()
-            if not self.draining:
+            if self.link_blocked:
                 return
         if not self.dirty:
             self.dirty = True
@@ -222,6 +238,8 @@ class Outbox:
         self.bytes_sent += len(data)
         if self._chunk_bytes:
             self._charge(-self._chunk_bytes)
+        if self.pace is not None and self.pace.charge(self.messages_sent, len(data), self.effects.now):
+            self._hold_back()
         return data
 
     def take_first(self, frames: int) -> bytes:
@@ -241,11 +259,21 @@ class Outbox:
 
         Harmless if the outbox is blocked already.
         """
+        self.link_blocked = True
+        self._hold_back()
+        self._memory.used += unsent_bytes - self._link_bytes
+        self._link_bytes = unsent_bytes
+
+    def _hold_back(self) -> None:
+        """New messages must wait."""
         self.blocked = True
         self.draining = False
         self._charge(_memory_of(self.chunks) - self._chunk_bytes)
-        self._memory.used += unsent_bytes - self._link_bytes
-        self._link_bytes = unsent_bytes
+
+    def unblock_link(self) -> bool:
+        """The link takes bytes again; whether the backlog may leave, or must wait for the outbox's pace."""
+        self.link_blocked = False
+        return not self.is_paced
 
     def unblock(self) -> None:
         """The link takes bytes again: the whole backlog leaves at once, in its order. `drain` moves it in parts."""
@@ -256,6 +284,7 @@ class Outbox:
 
         Expired messages are dropped [MQTT-3.3.2-5]. The outbox is `draining`, and unblocked when the backlog is empty.
         """
+        self.link_blocked = False
         self._memory.used -= self._link_bytes
         self._link_bytes = 0
         now = self.effects.now
@@ -300,7 +329,8 @@ class Outbox:
 
     def release(self) -> None:
         """The connection has ended: what it still sends is not charged to anybody."""
-        self.blocked = False
+        self.blocked = self.link_blocked = False
+        self.pace = None
         self._charge(-self._chunk_bytes)
         self._memory.used -= self._link_bytes
         self._link_bytes = 0
@@ -314,6 +344,9 @@ class Outbox:
         frame = self.effects.latest_frame
         if frame.piece is not piece or frame.trace != trace:
             frame = self.effects.latest_frame = HeldFrame(piece, messages, trace, expires_at)
+        if not self.link_blocked and self.is_paced:
+            self._drop(frame, messages, RATE_LIMITED, "")
+            return False
         drop_oldest = limits.on_overflow == DROP_OLDEST
         room = self._room(frame.size, drop_oldest)
         all_taken = room >= messages

@@ -9,6 +9,7 @@ from typing import Final
 from mqttlite.wire.errors import (
     BadAuthenticationMethod,
     BadUserNameOrPassword,
+    ConnectionRateExceeded,
     MalformedPacket,
     NotAuthorized,
     PacketTooLarge,
@@ -46,7 +47,7 @@ def close_reason_of(error: PeerError) -> CloseReason:
         return CloseReason.PACKET_TOO_LARGE
     if isinstance(error, NotAuthorized | BadUserNameOrPassword | BadAuthenticationMethod | ServerUnavailable):
         return CloseReason.NOT_AUTHORIZED
-    if isinstance(error, QuotaExceeded | ServerBusy):
+    if isinstance(error, QuotaExceeded | ServerBusy | ConnectionRateExceeded):
         return CloseReason.QUOTA_EXCEEDED
     return CloseReason.PROTOCOL_ERROR
 
@@ -62,6 +63,8 @@ class HoldReason:
     """The client published more than one iteration of the loop can write to the receivers."""
     LOCAL: Final = 8
     """A local link has no socket to read: its program may be silent for as long as it likes."""
+    RATE: Final = 16
+    """The client, or others with which it shares a quota, sent more than that allows."""
 
 
 # Why a message was dropped. Plain strings: they are counted where messages pass.
@@ -77,6 +80,7 @@ SESSION_EXPIRED: Final = "session_expired"
 NACKED: Final = "nacked"
 PURGED: Final = "purged"
 STORE_DAMAGED: Final = "store_damaged"
+RATE_LIMITED: Final = "rate_limited"
 
 
 def count(drops: dict[str, int], reason: str, messages: int) -> None:

@@ -8,7 +8,7 @@ from typing import Final, final
 from mqttlite.core.limits import MAX_ROUTE_VERDICTS
 from mqttlite.core.message import Delivery, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
-from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, QOS0_OFFLINE
+from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, QOS0_OFFLINE, RATE_LIMITED
 from mqttlite.core.session import Session
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
@@ -250,6 +250,8 @@ def _why_dropped(outbox: Outbox | None) -> str:
     """Why a session dropped a QoS 0 message."""
     if outbox is None:
         return QOS0_OFFLINE
+    if outbox.is_paced:
+        return RATE_LIMITED
     return BUFFER_FULL if outbox.blocked else PACKET_TOO_LARGE
 
 
@@ -258,7 +260,7 @@ def offer(outbox: Outbox, packets: bytes, messages: int, expires_at: float, tall
     if outbox.offer(packets, messages, expires_at):
         tally.sent += messages
     else:
-        tally.drop(BUFFER_FULL)
+        tally.drop(_why_dropped(outbox))
 
 
 def send_aliased(outbox: Outbox, batch: PublishBatch, tally: Tally) -> None:

@@ -207,7 +207,10 @@ class Session(SessionBacklog):
             room -= self._send_again(outbox)
         if self._replays:  # of these messages of QoS 0 need no window
             room = self._replay(outbox, room)
+        pace = outbox.pace
         while self.queue.deliveries and room > 0 and window.is_open:
+            if pace is not None and not pace.allows(outbox.messages_sent, FILL_BYTES - room, effects.now):
+                break
             room -= self._send_first(outbox)
         effects.pending_bytes += offered - room
         waiting = self._waiting()

@@ -19,8 +19,11 @@ from typing import Any, Final, cast
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect_limits import ConnectLimits
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.memory import TLS_BYTES
+from mqttlite.core.quotas import Quotas
+from mqttlite.net.address_key import address_key
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.file_limit import FileLimit
 from mqttlite.net.frame_queue import FrameQueue
@@ -61,6 +64,8 @@ class Listener:
         must_authenticate: bool,
         methods: frozenset[str],
         capabilities: Capabilities,
+        quotas: Quotas | None,
+        connect_limits: ConnectLimits | None,
         identity_of: Callable[[dict[str, object]], str | None],
         broker: Broker,
         loop_driver: LoopDriver,
@@ -81,7 +86,7 @@ class Listener:
         self._half_open: Final = HalfOpen(max_half_open)
         self._handshake_timeout_s: Final = handshake_timeout_s
         self._anonymous: Final = Peer(
-            None, must_authenticate, capabilities, methods, 0 if context is None else TLS_BYTES
+            None, must_authenticate, capabilities, methods, 0 if context is None else TLS_BYTES, quotas, connect_limits
         )
         """Whoever shows no certificate."""
         self._identity_of: Final = identity_of
@@ -89,6 +94,10 @@ class Listener:
         self._loop_driver: Final = loop_driver
         self._frame_queue: Final = frame_queue
         self._loop: Final = asyncio.get_running_loop()
+        self._connect_limits: Final = connect_limits
+        self._keys: Final[dict[Link, str]] = {}
+        """What stands for the addresses of connections that the limits know of."""
+        self._limited = 0
         self._open = 0
         self._links: Final[set[Link]] = set()
         self._upgrades: Final[set[WebSocket]] = set()
@@ -155,6 +164,17 @@ class Listener:
     def open(self) -> int:
         """The connections it holds, handshakes included."""
         return self._open
+
+    @property
+    def throttled(self) -> dict[str, int]:
+        """How often a client was over a quota, by whose that is."""
+        quotas = self._anonymous.quotas
+        return {} if quotas is None else quotas.held
+
+    @property
+    def limited(self) -> dict[str, int]:
+        """How many connections each limit refused."""
+        return {} if self._connect_limits is None else self._connect_limits.refused
 
     def holds(self, link: LinkPort) -> bool:
         """Whether it let this link in, and the link is still there."""
@@ -228,6 +248,31 @@ class Listener:
         if self._stopping and self._open == 0:
             self._emptied.set()
 
+    def _is_limited(self, link: Link) -> bool:
+        """Whether the address of a link has too many connections, or opens them too often."""
+        limits = self._connect_limits
+        if limits is None or link in self._keys:
+            return False
+        key = address_key(link.address)
+        refusal = limits.open(key, self._loop.time())
+        if not refusal:
+            self._keys[link] = key
+            return False
+        self._limited += 1
+        if self._limited & (self._limited - 1) == 0:  # the 1st, 2nd, 4th, 8th …: not a line for each
+            _log.warning(
+                "%s: connection from %s closed (limit: %s); closed so far: %d",
+                *(self.name, link.address, refusal, self._limited),
+                extra=self._about(link.address),
+            )
+        return True
+
+    def _forget(self, link: Link) -> None:
+        """The connection is gone: its address may have another."""
+        key = self._keys.pop(link, None)
+        if key is not None and self._connect_limits is not None:
+            self._connect_limits.close(key)
+
     def _on_made(self, link: Link) -> Connection:
         self._links.add(link)
         if self._stopping:  # accepted at the last moment
@@ -236,9 +281,21 @@ class Listener:
         peer = self._anonymous
         identity = None if certificate is None else self._identity_of(certificate)
         if identity is not None:
-            peer = Peer(identity, peer.must_authenticate, peer.capabilities, peer.methods, peer.tls_bytes)
+            peer = Peer(
+                identity,
+                peer.must_authenticate,
+                peer.capabilities,
+                peer.methods,
+                peer.tls_bytes,
+                peer.quotas,
+                peer.connect_limits,
+            )
         self._half_open.add(link, link.abort, self._loop.time())
-        return self._broker.open(peer, self._loop.time())
+        connection = self._broker.open(peer, self._loop.time())
+        if self._is_limited(link):
+            self._broker.close(connection, self._loop.time(), "too many connections, or too often")
+            self._loop.call_soon(link.abort)
+        return connection
 
     def _on_upgrade(self, upgrade: WebSocket) -> None:
         self._upgrades.add(upgrade)
@@ -249,10 +306,12 @@ class Listener:
     def _on_upgraded(self, upgrade: WebSocket, is_link: bool) -> None:
         self._upgrades.discard(upgrade)
         if not is_link:
+            self._forget(upgrade.link)
             self._half_open.discard(upgrade.link)
             self._leave()
 
     def _on_lost(self, link: Link) -> None:
+        self._forget(link)
         self._links.discard(link)
         self._half_open.discard(link)
         self._leave()
@@ -273,8 +332,12 @@ class Listener:
         accepted.setblocking(False)
         link = self._link()
         link.address = address
+        if self._proxies is None and self._is_limited(link):
+            accepted.close()
+            self._leave()
+            return
         protocol = self._spoken_to(link)
-        task = self._await(protocol, accepted, self._handshake(link, protocol, accepted))
+        task = self._await(link, protocol, accepted, self._handshake(link, protocol, accepted))
 
         def close() -> None:
             if protocol.made:
@@ -286,7 +349,7 @@ class Listener:
         task.add_done_callback(lambda _task: None if protocol.made else self._half_open.discard(link))
 
     def _await(
-        self, protocol: Link | WebSocket, accepted: socket.socket, handshake: Coroutine[None, None, None]
+        self, link: Link, protocol: Link | WebSocket, accepted: socket.socket, handshake: Coroutine[None, None, None]
     ) -> "asyncio.Task[None]":
         """Let what comes before a connection run, and clean up if none comes of it."""
         task = self._loop.create_task(handshake)
@@ -296,6 +359,7 @@ class Listener:
             self._handshakes.discard(task)
             if not protocol.made:
                 accepted.close()
+                self._forget(link)
                 self._leave()
             elif task.cancelled():  # just as the handshake came to its end
                 protocol.abort()

@@ -55,6 +55,7 @@ CATCH_UP_S: Final = 0.001
 """How long a late timer waits then: the loop reads every socket before it fires again."""
 
 _log = logging.getLogger("mqttlite.store")
+_net_log = logging.getLogger("mqttlite.net")
 
 
 @final
@@ -82,6 +83,8 @@ class LoopDriver(LinkDriver):
         self.retry_commit_s = RETRY_COMMIT_S
         self.stall_bytes = STALL_BYTES
         self.stall_changes = STALL_CHANGES
+        self.throttled = 0
+        """How often a link was not read because its client was over a quota."""
         self._store: Final = store
         self._on_connected: Final = on_connected
         self._on_closed: Final = on_closed
@@ -179,6 +182,10 @@ class LoopDriver(LinkDriver):
         if effects.deferred:
             self._deferred.add(effects)
             self.wake()
+        if effects.throttled:
+            self._hold_throttled(effects)
+        if effects.unthrottled:
+            self._release_throttled(effects)
         if effects.connected:
             connected, effects.connected = effects.connected, []
             for number in connected:
@@ -291,6 +298,7 @@ class LoopDriver(LinkDriver):
         self._unwritten_bytes = effects.pending_bytes
         if unwritten or self._closing:
             self.wake()
+        self._arm()  # for the pace of an outbox
         while self._waiting_for_writes and self._waiting_for_writes[0][1] <= self._written:
             self._waiting_for_writes.popleft()[0].release(HoldReason.UNWRITTEN)
 
@@ -298,6 +306,34 @@ class LoopDriver(LinkDriver):
         if not link.gone and not link.connection.hold_reasons & HoldReason.UNWRITTEN:
             link.hold(HoldReason.UNWRITTEN)
             self._waiting_for_writes.append((link, self._written + len(self._unwritten)))
+
+    def _hold_throttled(self, effects: Effects) -> None:
+        """Do not read the links whose clients sent more than their quotas allow."""
+        throttled, effects.throttled = effects.throttled, []
+        for number in throttled:
+            link = self.links.get(number)
+            if link is not None and not link.gone:
+                link.hold(HoldReason.RATE)
+                self._tell_held(link)
+
+    def _release_throttled(self, effects: Effects) -> None:
+        unthrottled, effects.unthrottled = effects.unthrottled, []
+        for number in unthrottled:
+            link = self.links.get(number)
+            if link is not None:
+                link.release(HoldReason.RATE)
+
+    def _tell_held(self, link: LinkPort) -> None:
+        """Log the 1st, 2nd, 4th, 8th … time, and not a line for each."""
+        self.throttled += 1
+        throttle = link.connection.throttle
+        if self.throttled & (self.throttled - 1) == 0 and throttle is not None:
+            _net_log.warning(
+                "%s client %r sends more than the quota of its %s allows: not read for %.1f s; so far: %d",
+                *(link.address, link.connection.client_id, throttle.held_for),
+                *(throttle.held_until - self._loop.time(), self.throttled),
+                extra=about(link),
+            )
 
     # ------------------------------------------------------------------ waiting for it
 

@@ -158,7 +158,7 @@ class Intervals:
             queued, queued_bytes = session.queued, session.queued_bytes
             inflight = len(session.inflight) + len(session.released)
             dropped = sum(session.drops.values()) + sum(outbox.drops.values())
-            if outbox.blocked:
+            if connection.blocked_at:
                 backpressure_s += now - connection.blocked_at
         if (
             received != reading.received

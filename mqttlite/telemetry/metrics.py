@@ -145,6 +145,24 @@ def _connections(report: Report) -> Iterator[Metric]:
         [({"listener": each.name}, each.turned_away) for each in report.listeners],
     )
     yield _counter(
+        "mqttlite_connects_limited",
+        "Connections refused because somebody connects too often or has too many, by the limit.",
+        [
+            ({"listener": each.name, "limit": limit}, count)
+            for each in report.listeners
+            for limit, count in sorted(each.limited.items())
+        ],
+    )
+    yield _counter(
+        "mqttlite_rate_limited",
+        "Times a client was not read, or was disconnected, because it was over a quota.",
+        [
+            ({"listener": each.name, "quota": quota}, count)
+            for each in report.listeners
+            for quota, count in sorted(each.throttled.items())
+        ],
+    )
+    yield _counter(
         "mqttlite_half_open_connections_closed",
         "Connections closed before their CONNECT came, to make room for others.",
         [({"listener": each.name}, each.half_open_closed) for each in report.listeners],

@@ -31,6 +31,11 @@ class ListenerState:
     turned_away: int
     half_open_closed: int
     failed_handshakes: int
+    throttled: Mapping[str, int]
+    """How often a client was over a quota, by whose that is: client, user, listener, broker; `disconnect` where its
+    connection ended for it."""
+    limited: Mapping[str, int]
+    """Connections that were refused because somebody connects too often or has too many, by the limit."""
     certificate_ends_at: float | None
     """When the first certificate of its chain is out of date, in seconds since 1970; None without TLS."""
 

@@ -104,6 +104,12 @@ class QuotaExceeded(PeerError):
     reason_code: ClassVar[int] = ReasonCode.QUOTA_EXCEEDED
 
 
+class ConnectionRateExceeded(PeerError):
+    """The client, or its user, connects too often."""
+
+    reason_code: ClassVar[int] = ReasonCode.CONNECTION_RATE_EXCEEDED
+
+
 class QosNotSupported(PeerError):
     """A QoS above the Maximum QoS that we announced [MQTT-3.2.2-11]."""
 

@@ -543,7 +543,7 @@ def test_no_client_chooses_a_label() -> None:
     source = Path(monitor.__file__).with_name("telemetry").joinpath("metrics.py").read_text(encoding="utf-8")
     labels = set(re.findall(r'\{"(\w+)":', source)) | set(re.findall(r', "(\w+)": ', source))
     assert labels == {
-        *("version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol"),
+        *("version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol", "quota", "limit"),
         *("state", "kind", "stage", "table"),
     }
 

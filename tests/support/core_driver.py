@@ -10,11 +10,13 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.changes import Change
+from mqttlite.core.connect_limits import ConnectLimits
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.question import Authenticate, LoadPage
+from mqttlite.core.quotas import Quotas
 from mqttlite.core.session import Session
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
@@ -80,9 +82,19 @@ class World:
         capabilities: Capabilities = EVERYTHING,
         methods: frozenset[str] = frozenset(),
         is_trusted: bool = False,
+        quotas: Quotas | None = None,
+        connect_limits: ConnectLimits | None = None,
     ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
-        peer = Peer(identity, must_authenticate, capabilities, methods, is_trusted=is_trusted)
+        peer = Peer(
+            identity,
+            must_authenticate,
+            capabilities,
+            methods,
+            is_trusted=is_trusted,
+            quotas=quotas,
+            connect_limits=connect_limits,
+        )
         client = Client(self, self.broker.open(peer, self.now), version)
         self.clients[client.connection.number] = client
         self.settle()
@@ -118,8 +130,9 @@ class World:
         due = self.broker.due_at()
         while due is not None and due <= end:
             self.now = max(self.now, due)
-            due = self.broker.tick(self.now)
+            self.broker.tick(self.now)
             self.settle()
+            due = self.broker.due_at()
         self.now = end
 
     def settle(self) -> None:

@@ -122,3 +122,32 @@ def test_it_tells_nothing_to_clients_that_do_not_want_or_cannot_take_it(why: str
     client.received()
     client.publish("a", "x", 1)
     assert client.received() == [Ack(4, 1, 0x10 if version == V5 else 0)]
+
+
+@pytest.mark.parametrize("versions", [(), ("3.1.1", "4"), ("5",)])
+def test_a_protocol_version_that_is_none_is_refused(versions: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"protocol_versions is \[.*\]: one at least of 3.1, 3.1.1, 5.0"):
+        Capabilities(protocol_versions=versions)
+
+
+@pytest.mark.parametrize(
+    ("offered", "version", "code"),
+    [(("3.1.1",), V5, 0x84), (("5.0",), V311, 1), (("5.0",), V5, 0), (("3.1.1", "5.0"), V311, 0)],
+)
+def test_a_listener_refuses_protocol_versions_that_it_does_not_offer(
+    offered: tuple[str, ...], version: int, code: int
+) -> None:
+    client, connack = connected(World(), Capabilities(protocol_versions=offered), version)
+    assert connack.reason_code == code
+    assert client.closed == (code != 0)
+
+
+@pytest.mark.parametrize(("version", "code"), [(V5, 0x85), (V311, 2)])
+def test_a_listener_may_refuse_clients_without_an_identifier(version: int, code: int) -> None:
+    client = World().open(version, capabilities=Capabilities(allow_empty_client_id=False))
+    connack = client.connect("")
+    assert connack is not None
+    assert connack.reason_code == code
+    named, connack = connected(World(), Capabilities(allow_empty_client_id=False), version)
+    assert connack.reason_code == 0
+    assert not named.closed

@@ -1,0 +1,60 @@
+"""The pace at which one client gets messages. Its outbox charges what it writes, once for each write.
+
+Over the rate, the outbox is blocked until the debt is paid: QoS 1 and 2 messages wait in the session, QoS 0 ones are
+dropped. Invariant: a pace that holds its outbox is armed.
+"""
+
+from typing import Final, Protocol, final
+
+from mqttlite.core.deadlines import Deadline, Deadlines
+from mqttlite.core.rate_limits import Buckets
+
+
+class Paced(Protocol):
+    """Lets an outbox go on."""
+
+    def on_pace_over(self, number: int) -> None:
+        """The connection of that number may be sent messages again."""
+        ...
+
+
+@final
+class Pace(Deadline):
+    __slots__ = ("_buckets", "_charged", "_deadlines", "_number", "_owner", "holds", "is_wanted")
+
+    def __init__(self, number: int, buckets: Buckets, deadlines: Deadlines, owner: Paced) -> None:
+        super().__init__()
+        self._number: Final = number
+        self._buckets: Final = buckets
+        self._deadlines: Final = deadlines
+        self._owner: Final = owner
+        self._charged = 0
+        """How many messages were charged."""
+        self.holds: bool = False
+        """Whether the outbox waits now."""
+        self.is_wanted: bool = False
+        """Whether a session has more to send than was left: it goes on when the pace is over."""
+
+    def charge(self, messages: int, size: int, now: float) -> bool:
+        """So many bytes are written, and so many messages were ever: whether the outbox must wait from now on."""
+        wait_s = self._buckets.take(messages - self._charged, size, now)
+        self._charged = messages
+        if self.holds or not (wait_s > 0.0 or self.is_wanted):
+            return False
+        self.holds = True
+        self.is_wanted = False
+        self._deadlines.arm(self, now + wait_s)
+        return True
+
+    def allows(self, messages: int, size: int, now: float) -> bool:
+        """Whether a session may send one more of its queue, when so many messages were ever put into the outbox, and
+        now so many bytes; if not, it goes on when the pace is over. The first after each write may always go."""
+        unwritten = messages - self._charged
+        if unwritten == 0 or self._buckets.have(unwritten + 1, size, now):
+            return True
+        self.is_wanted = True
+        return False
+
+    def on_due(self) -> None:
+        self.holds = False
+        self._owner.on_pace_over(self._number)

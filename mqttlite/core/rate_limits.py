@@ -1,0 +1,112 @@
+"""Token buckets: how much may pass in a time. `throttling` limits with them what clients send, `pace` what they get.
+
+A bucket gives credit: what has come is charged, and the debt says how long nothing more may come. So it is asked once
+for all messages that were read together. Invariant: in any time `t` the sum of what was taken without debt is at most
+`rate * t + burst` and the last amount.
+"""
+
+from typing import Final, final
+
+MAX_KEYS: Final = 100_000
+"""Clients, users or addresses that are remembered for one limit, some 40 MB: with one more, the one that was silent for
+longest is forgotten, and begins anew with a full bucket."""
+
+
+@final
+class TokenBucket:
+    """`rate` is per second; `burst` may pass at once. Both are above 0."""
+
+    __slots__ = ("_at", "_burst", "_rate", "_tokens")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate: Final = rate
+        self._burst: Final = burst
+        self._tokens = burst
+        self._at = now
+
+    def left(self, now: float) -> float:
+        """How much may pass now; negative while there is a debt."""
+        return min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
+
+    def take(self, amount: float, now: float) -> float:
+        """Charge an amount; after how many seconds no debt is left, 0.0 if there is none."""
+        self._tokens = self.left(now) - amount
+        self._at = max(self._at, now)
+        return 0.0 if self._tokens >= 0.0 else -self._tokens / self._rate
+
+    def try_take(self, amount: float, now: float) -> bool:
+        """Charge an amount if there is so much; else nothing."""
+        if self.left(now) < amount:
+            return False
+        self.take(amount, now)
+        return True
+
+
+@final
+class Rate:
+    """How many messages and bytes may pass a second, 0: any number; and how many seconds' worth at once."""
+
+    __slots__ = ("burst_s", "bytes_per_s", "messages_per_s")
+
+    def __init__(self, messages_per_s: float = 0.0, bytes_per_s: float = 0.0, burst_s: float = 1.0) -> None:
+        self.messages_per_s: Final = messages_per_s
+        self.bytes_per_s: Final = bytes_per_s
+        self.burst_s: Final = burst_s
+
+    @property
+    def is_set(self) -> bool:
+        return self.messages_per_s > 0.0 or self.bytes_per_s > 0.0
+
+
+@final
+class Buckets:
+    """The messages and the bytes of one client, of one user, or of all together."""
+
+    __slots__ = ("_bytes", "_messages", "is_over_messages")
+
+    def __init__(self, rate: Rate, now: float) -> None:
+        self._messages: Final = _bucket(rate.messages_per_s, rate.burst_s, now)
+        self._bytes: Final = _bucket(rate.bytes_per_s, rate.burst_s, now)
+        self.is_over_messages: bool = False
+        """Whether the latest debt is one of messages, and not of bytes alone."""
+
+    def take(self, messages: int, size: int, now: float) -> float:
+        """Charge both; after how many seconds there is no debt."""
+        wait_s = 0.0 if self._messages is None else self._messages.take(messages, now)
+        self.is_over_messages = wait_s > 0.0
+        return wait_s if self._bytes is None else max(wait_s, self._bytes.take(size, now))
+
+    def have(self, messages: int, size: int, now: float) -> bool:
+        """Whether so much may pass now without a debt."""
+        if self._messages is not None and self._messages.left(now) < messages:
+            return False
+        return self._bytes is None or self._bytes.left(now) >= size
+
+
+def _bucket(rate: float, burst_s: float, now: float) -> TokenBucket | None:
+    return TokenBucket(rate, max(1.0, rate * burst_s), now) if rate > 0.0 else None
+
+
+@final
+class BucketTable:
+    """The buckets of each key, as long as it is one of the `MAX_KEYS` that were used last."""
+
+    __slots__ = ("_found", "_max_keys", "_rate")
+
+    def __init__(self, rate: Rate, max_keys: int = MAX_KEYS) -> None:
+        self._rate: Final = rate
+        self._max_keys: Final = max_keys
+        self._found: Final[dict[str, Buckets]] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def of(self, key: str, now: float) -> Buckets:
+        """The buckets of a key, full for one that is not known."""
+        buckets = self._found.pop(key, None)
+        if buckets is None:
+            buckets = Buckets(self._rate, now)
+            if len(self._found) >= self._max_keys:
+                del self._found[next(iter(self._found))]
+        self._found[key] = buckets
+        return buckets

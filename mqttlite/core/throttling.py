@@ -1,0 +1,84 @@
+"""What clients may send: over a rate, their links are not read until it is kept again, or their connections end.
+
+What is charged is what was read together, and that is handled first: nothing is lost or overtaken, and the pause is as
+long as it takes to pay. Invariant: a connection that is held for its rate has an armed deadline.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.closing import Closing
+from mqttlite.core.connection import CLOSED, Connection
+from mqttlite.core.deadlines import Deadline, Deadlines
+from mqttlite.core.effects import Effects
+from mqttlite.core.pace import Pace, Paced
+from mqttlite.core.quotas import CLIENT, Quotas, Throttle
+from mqttlite.core.reasons import CloseReason
+from mqttlite.wire.reason_codes import ReasonCode
+
+
+@final
+class Throttling:
+    """One for each broker."""
+
+    __slots__ = ("_closing", "_deadlines", "_effects")
+
+    def __init__(self, closing: Closing, deadlines: Deadlines, effects: Effects) -> None:
+        self._closing: Final = closing
+        self._deadlines: Final = deadlines
+        self._effects: Final = effects
+
+    def start(self, connection: Connection, quotas: Quotas, owner: Paced) -> None:
+        """A client is accepted: from now on it is limited."""
+        now = self._effects.now
+        client_id = connection.client_id
+        connection.throttle = quotas.throttle(client_id, connection.username, connection.bytes_received, now)
+        if quotas.to_clients is not None:
+            buckets = quotas.to_clients.of(client_id, now)
+            connection.outbox.pace = Pace(connection.number, buckets, self._deadlines, owner)
+
+    def charge(self, connection: Connection, throttle: Throttle) -> None:
+        """Charge what was read since the last time."""
+        now = self._effects.now
+        messages = connection.received_qos0 + connection.received_qos1 + connection.received_qos2
+        wait_s = throttle.take(messages, connection.bytes_received, now)
+        if wait_s <= 0.0 or connection.state == CLOSED:
+            return
+        quotas = throttle.quotas
+        if quotas.disconnects and throttle.scope == CLIENT:
+            quotas.count_held("disconnect")
+            if throttle.is_over_messages:
+                code, what = ReasonCode.MESSAGE_RATE_TOO_HIGH, "messages"
+            else:
+                code, what = ReasonCode.QUOTA_EXCEEDED, "bytes"
+            detail = f"the client sends more {what} a second than its quota allows"
+            self._closing.end(connection, CloseReason.QUOTA_EXCEEDED, code, detail)
+            return
+        throttle.held_until = now + wait_s
+        if not throttle.is_held:
+            throttle.is_held = True
+            throttle.held_for = throttle.scope
+            quotas.count_held(throttle.scope)
+            self._effects.throttled.append(connection.number)
+            self._deadlines.arm(_HoldEnd(self._deadlines, self._effects, connection.number, throttle), now + wait_s)
+
+
+@final
+class _HoldEnd(Deadline):
+    """When a link is read again."""
+
+    __slots__ = ("_deadlines", "_effects", "_number", "_throttle")
+
+    def __init__(self, deadlines: Deadlines, effects: Effects, number: int, throttle: Throttle) -> None:
+        super().__init__()
+        self._deadlines: Final = deadlines
+        self._effects: Final = effects
+        self._number: Final = number
+        self._throttle: Final = throttle
+
+    def on_due(self) -> None:
+        throttle = self._throttle
+        if throttle.held_until > self._effects.now:  # more had been read that was on its way
+            self._deadlines.arm(self, throttle.held_until)
+            return
+        throttle.is_held = False
+        self._effects.unthrottled.append(self._number)

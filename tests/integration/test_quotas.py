@@ -1,0 +1,89 @@
+"""Quotas over real sockets: a link that is over its rate is not read, its neighbours are, and nothing is lost."""
+
+import asyncio
+import time
+
+import pytest
+
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.config.quotas import QuotaOptions
+from mqttlite.core.reasons import HoldReason
+from mqttlite.server import Broker
+from mqttlite.wire.constants import PUBACK
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Ack, Pingreq, Pingresp, Publish
+from mqttlite.wire.reason_codes import ReasonCode
+from tests.integration.conftest import Rig
+from tests.support.device import until
+from tests.support.inside import core_of
+
+
+async def serve(rig: Rig, **options: object) -> Broker:
+    quotas = QuotaOptions(**options)  # type: ignore[arg-type]
+    return await rig.broker(Config(listeners=(ListenerOptions(port=0, name="door"),), quotas=quotas))
+
+
+async def test_a_flooding_client_is_slowed_down_and_loses_nothing(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    broker = await serve(rig, messages_per_s=1_000, burst_s=0.1)
+    receiver = await rig.device(broker.port, "receiver")
+    await receiver.subscribe("flood")
+    flooder = await rig.device(broker.port, "flooder")
+    neighbour = await rig.device(broker.port, "neighbour")
+    started = time.monotonic()
+    flooder.send(*[Publish(b"flood", b"%04d" % number) for number in range(500)])
+    connections = core_of(broker).connections.values()
+    await until(lambda: any(each.hold_reasons & HoldReason.RATE for each in connections))
+    assert [each.client_id for each in connections if each.hold_reasons & HoldReason.RATE] == ["flooder"]
+    assert broker.listeners[0].throttled == {"client": 1}
+    await neighbour.ping()
+    flooder.send(Pingreq())
+    await flooder.expect(Pingresp)
+    assert time.monotonic() - started >= 0.35, "500 messages, less the burst of 100, take 0.4 s"
+    assert [(await receiver.expect(Publish)).payload for _ in range(500)] == [b"%04d" % at for at in range(500)]
+    assert [text for text in caplog.messages if "sends more than the quota of its client allows" in text]
+
+
+async def test_where_it_is_so_set_the_flooding_client_is_disconnected(rig: Rig) -> None:
+    broker = await serve(rig, messages_per_s=100, on_rate="disconnect")
+    flooder = await rig.device(broker.port, "flooder")
+    flooder.send_bytes(encode(Publish(b"flood", b"x"), 5) * 500)
+    assert await flooder.goodbye() == ReasonCode.MESSAGE_RATE_TOO_HIGH
+
+
+async def test_a_client_is_sent_no_more_than_its_rate(rig: Rig) -> None:
+    broker = await serve(rig, to_client_messages_per_s=200, burst_s=0.1)
+    receiver = await rig.device(broker.port, "receiver")
+    await receiver.subscribe("much", qos=1)
+    publisher = await rig.device(broker.port, "publisher")
+    started = time.monotonic()
+    for number in range(100):
+        assert await publisher.published("much", b"%02d" % number) == 0
+    for number in range(100):
+        message = await receiver.expect(Publish)
+        assert message.payload == b"%02d" % number
+        receiver.send(Ack(PUBACK, message.packet_id))
+    assert time.monotonic() - started >= 0.3, "100 messages, less the burst of 20, take 0.4 s"
+
+
+async def test_a_listener_with_quotas_of_its_own_has_not_those_of_all(rig: Rig) -> None:
+    listeners = (
+        ListenerOptions(port=0, name="free", quotas=QuotaOptions()),
+        ListenerOptions(port=0, name="strict"),
+    )
+    broker = await rig.broker(Config(listeners=listeners, quotas=QuotaOptions(messages_per_s=10, burst_s=0.1)))
+    free, strict = broker.listeners
+    for listener in (free, strict):
+        device = await rig.device(listener.port, listener.name)
+        device.send(*[Publish(b"t", b"x")] * 5)
+    await until(lambda: strict.throttled == {"client": 1})
+    assert free.throttled == {}
+
+
+async def test_a_held_client_that_hangs_up_leaves_nothing_behind(rig: Rig) -> None:
+    broker = await serve(rig, messages_per_s=20, burst_s=0.1)
+    flooder = await rig.device(broker.port, "flooder")
+    flooder.send_bytes(encode(Publish(b"flood", b"x"), 5) * 8)
+    await until(lambda: broker.listeners[0].throttled.get("client", 0) > 0)
+    await flooder.close()
+    await asyncio.sleep(0)
+    await until(lambda: broker.listeners[0].open == 0)

@@ -1,0 +1,148 @@
+"""Quotas of what clients send: who is held and for how long, who is disconnected, and whose buckets these are."""
+
+import pytest
+
+from mqttlite.core.quotas import Quotas
+from mqttlite.core.rate_limits import Buckets, BucketTable, Rate
+from mqttlite.core.reasons import CloseReason
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Disconnect, Publish
+from mqttlite.wire.reason_codes import ReasonCode
+from tests.support.core_driver import START, Client, World
+
+TEN = Rate(messages_per_s=10)
+
+
+def member(world: World, quotas: Quotas, client_id: str, version: int = V5, username: str | None = None) -> Client:
+    client = world.open(version, quotas=quotas)
+    assert client.connect(client_id, username=username) is not None
+    return client
+
+
+def flood(client: Client, messages: int) -> None:
+    client.send_bytes(encode(Publish(b"t", b"x"), client.version) * messages)
+
+
+def held(world: World) -> list[int]:
+    throttled, world.broker.effects.throttled = world.broker.effects.throttled, []
+    return throttled
+
+
+def freed(world: World) -> list[int]:
+    unthrottled, world.broker.effects.unthrottled = world.broker.effects.unthrottled, []
+    return unthrottled
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_client_is_held_until_the_average_is_kept_and_all_it_sent_arrives(version: int) -> None:
+    world = World()
+    quotas = Quotas(BucketTable(TEN))
+    receiver = world.connect("receiver")
+    receiver.subscribe("t")
+    client = member(world, quotas, "client", version)
+    flood(client, 10)
+    assert held(world) == [], "the burst passes"
+    flood(client, 25)
+    assert len(receiver.messages()) == 35
+    assert not world.broker.effects.is_empty or held(world)
+    world.broker.effects.throttled = []
+    world.advance(2.4)
+    assert freed(world) == []
+    world.advance(0.2)
+    assert freed(world) == [client.connection.number]
+    assert quotas.held == {"client": 1}
+    client.disconnect()
+    receiver.disconnect()
+    world.end()
+
+
+def test_what_was_on_its_way_to_a_held_connection_prolongs_the_hold() -> None:
+    world = World()
+    client = member(world, Quotas(BucketTable(TEN)), "client")
+    flood(client, 20)
+    flood(client, 10)
+    assert held(world) == [client.connection.number], "once"
+    world.advance(1.5)
+    assert freed(world) == []
+    world.advance(0.6)
+    assert freed(world) == [client.connection.number]
+
+
+def test_a_client_gains_nothing_by_connecting_anew() -> None:
+    world = World()
+    quotas = Quotas(BucketTable(TEN))
+    first = member(world, quotas, "client")
+    flood(first, 20)
+    assert held(world) == [first.connection.number]
+    first.disconnect()
+    second = member(world, quotas, "client")
+    flood(second, 1)
+    assert held(world) == [second.connection.number]
+
+
+@pytest.mark.parametrize(
+    ("quotas", "scope"),
+    [
+        (Quotas(users=BucketTable(TEN), disconnects=True), "user"),
+        (Quotas(listener=Buckets(TEN, START), disconnects=True), "listener"),
+        (Quotas(broker=Buckets(TEN, START), disconnects=True), "broker"),
+    ],
+)
+def test_a_shared_quota_holds_the_client_that_exceeds_it(quotas: Quotas, scope: str) -> None:
+    world = World()
+    one = member(world, quotas, "one", username="ann")
+    other = member(world, quotas, "other", username="ann")
+    flood(one, 8)
+    assert held(world) == []
+    flood(other, 7)
+    assert held(world) == [other.connection.number]
+    assert quotas.held == {scope: 1}
+    assert not other.closed
+
+
+def test_users_have_buckets_of_their_own_and_clients_without_a_name_have_none() -> None:
+    world = World()
+    quotas = Quotas(users=BucketTable(TEN))
+    for client in (
+        member(world, quotas, "one", username="ann"),
+        member(world, quotas, "other", username="bob"),
+    ):
+        flood(client, 10)
+    nobody = member(world, quotas, "nobody")
+    flood(nobody, 100)
+    assert nobody.connection.throttle is None
+    assert held(world) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "code"),
+    [(TEN, ReasonCode.MESSAGE_RATE_TOO_HIGH), (Rate(bytes_per_s=50), ReasonCode.QUOTA_EXCEEDED)],
+)
+def test_where_it_is_so_set_a_client_over_its_own_rate_is_disconnected(rate: Rate, code: int) -> None:
+    world = World()
+    quotas = Quotas(BucketTable(rate), disconnects=True)
+    client = member(world, quotas, "client")
+    flood(client, 100)
+    assert [packet.reason_code for packet in client.received() if isinstance(packet, Disconnect)] == [code]
+    assert client.closed
+    assert client.connection.close_reason == CloseReason.QUOTA_EXCEEDED
+    assert quotas.held == {"disconnect": 1}
+    assert held(world) == []
+
+
+def test_a_connection_that_ends_in_the_chunk_that_is_too_much_is_not_held() -> None:
+    world = World()
+    client = member(world, Quotas(BucketTable(TEN)), "client")
+    client.send_bytes(encode(Publish(b"t", b"x"), V5) * 30 + encode(Disconnect(), V5))
+    assert client.closed
+    assert held(world) == []
+
+
+def test_a_held_connection_that_ends_is_let_go_of() -> None:
+    world = World()
+    client = member(world, Quotas(BucketTable(TEN)), "client")
+    flood(client, 20)
+    client.lose()
+    world.advance(5)
+    assert freed(world) == [client.connection.number], "harmless for the loop driver"
