@@ -21,7 +21,7 @@ from scramp import ScramException, ScramMechanism
 from mqttlite.core.authentication import Verdict
 from mqttlite.security.authenticator import Credentials, TooBusy
 from mqttlite.security.keys import MAX_CHARACTERS, SCRAM_SHA_256, Keys, TextError, derive, prepare
-from mqttlite.security.password_file import PasswordFileError, PasswordFileUnreadable, Users, load
+from mqttlite.security.password_file import Entry, PasswordFileError, PasswordFileUnreadable, Users, load
 from mqttlite.wire.reason_codes import ReasonCode
 
 HASHES_AT_ONCE: Final = 2
@@ -84,8 +84,8 @@ class PasswordAuthenticator:
         if max(len(name), len(password)) > MAX_PASSWORD_BYTES:
             return None
         users = await self.users()
-        keys = users.find(name)
-        fits = await self._in_thread(lambda: self._fits(keys, password))
+        entry = users.find(name)
+        fits = await self._in_thread(lambda: self._fits(entry, password))
         return fits if name in users else None  # the file has prepared names: one in another form is not in it
 
     def begin(self, method: str, credentials: Credentials) -> "ScramExchange":
@@ -125,13 +125,15 @@ class PasswordAuthenticator:
         """What `work` returns, which prepares a text. Raises `TooBusy`, and what `work` raises."""
         return await self._in_thread(lambda: self._paced(work))
 
-    def _fits(self, keys: Keys, password: bytes) -> bool:
+    def _fits(self, entry: Entry, password: bytes) -> bool:
+        if not isinstance(entry, Keys):
+            return entry.matches(password)
         try:
             text = password.decode()
             prepared = prepare(text) if text.isascii() else self._paced(lambda: prepare(text))
         except ValueError:  # it is not UTF-8, or cannot be a password
             return False
-        return hmac.compare_digest(derive(prepared, keys.salt, keys.iterations).stored_key, keys.stored_key)
+        return hmac.compare_digest(derive(prepared, entry.salt, entry.iterations).stored_key, entry.stored_key)
 
     def _paced(self, work: Callable[[], T]) -> T:
         with self._preparing:
@@ -174,7 +176,7 @@ class ScramExchange:
         except (ScramException, TextError) as error:
             _log.debug("SCRAM-SHA-256 of user %r: %s", self._name, error, extra=self._credentials.about())
             return Verdict(ReasonCode.NOT_AUTHORIZED, None, self._name)
-        if self._name not in self._users:
+        if self._name is None or not self._users.has_scram(self._name):
             return Verdict(ReasonCode.NOT_AUTHORIZED, None, self._name)
         return Verdict(ReasonCode.SUCCESS, self._server.get_server_final().encode(), self._name)
 
@@ -182,7 +184,7 @@ class ScramExchange:
         """The keys of the user that the first message names, in the library's order."""
         assert self._users is not None, "the file is read before the first message"
         self._name = name
-        keys = self._users.find(name)
+        keys = self._users.scram_keys(name)
         return keys.salt, keys.stored_key, keys.server_key, keys.iterations
 
 

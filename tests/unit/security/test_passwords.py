@@ -77,7 +77,7 @@ def test_postgresqls_own_secrets_are_read(tmp_path: Path) -> None:
         ":wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
     )
     (tmp_path / "users").write_text(f"user:{secret}\n")
-    keys = load(tmp_path / "users").find("user")
+    keys = load(tmp_path / "users").scram_keys("user")
     assert keys == keys_of("pencil", keys.salt, 4_096)
 
 
@@ -183,7 +183,7 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_who_does_not_exist_looks_like_who_does() -> None:
     users = Users({"ann": ANN, "bob": BOB})
-    shapes = {(keys.iterations, len(keys.salt)) for keys in map(users.find, [f"user{n}" for n in range(50)])}
+    shapes = {(keys.iterations, len(keys.salt)) for keys in map(users.scram_keys, [f"user{n}" for n in range(50)])}
     assert shapes == {(4_096, 16), (5_000, 12)}
 
 
@@ -191,7 +191,7 @@ def test_who_does_not_exist_is_the_same_after_a_restart_and_no_other() -> None:
     users, again = Users({"ann": ANN}), Users({"ann": ANN})
     assert users.find("eve") == again.find("eve") != users.find("mallory")
     assert users.find("eve") != Users({"ann": BOB}).find("eve")
-    assert Users({}).find("eve").iterations == password_file.ITERATIONS
+    assert Users({}).scram_keys("eve").iterations == password_file.ITERATIONS
 
 
 # ── user name and password ─────────────────────────────────────────────────────────────────────────────────────────
@@ -264,7 +264,7 @@ async def test_scram_prepares_names_not_on_the_loop(path: Path, monkeypatch: pyt
         threads.append(threading.get_ident())
         return ANN
 
-    monkeypatch.setattr(Users, "find", find)
+    monkeypatch.setattr(Users, "scram_keys", find)
     await PasswordAuthenticator(path).begin("SCRAM-SHA-256", credentials(None, None)).step(b"n,,n=ann,r=x")
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
@@ -482,7 +482,8 @@ async def test_who_does_not_exist_fails_as_who_forgot_a_password_does(path: Path
 
 
 async def test_who_does_not_exist_fails_even_with_a_proof(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Users, "find", lambda _users, _name: ANN)
+    for find in ("find", "scram_keys"):
+        monkeypatch.setattr(Users, find, lambda _users, _name: ANN)
     assert (await scram(PasswordAuthenticator(path), "eve", "secret")).reason_code == 0x87
     assert not await PasswordAuthenticator(path).authenticate(credentials("eve", b"secret"))
 
