@@ -373,7 +373,7 @@ class Assembly:
         path, _ = self._config.passwords_of(options)
         assert path is not None, "what the checks of the config find"
         try:
-            passwords = PasswordAuthenticator(path)
+            passwords = PasswordAuthenticator(path, cache_s=self._config.password_cache_s)
         except PasswordFileError as error:
             key = "password_file" if options.password_file is None else f"listeners[{number}].password_file"
             raise ConfigError(f"{key}: {error}") from None

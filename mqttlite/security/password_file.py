@@ -61,7 +61,7 @@ class Users:
         self._scram: Final = [each for each in self._every if isinstance(each, Keys)]
         digest = hashlib.sha256(b"mqttlite: users that do not exist")
         for each in self._every:
-            digest.update(each.stored_key + each.server_key if isinstance(each, Keys) else each.format().encode())
+            digest.update(format_entry(each).encode())
         self._secret: Final = digest.digest()
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ def check_name(name: str) -> str:
 
 def set_user(path: Path, name: str, entry: Entry, *, create: bool) -> bool:
     """Give a user this entry; whether the user is new. Raises `PasswordFileError`."""
-    new = f"{name}:{format_keys(entry) if isinstance(entry, Keys) else entry.format()}"
+    new = f"{name}:{format_entry(entry)}"
     added = True
 
     def change(lines: list[str]) -> list[str]:
@@ -167,6 +167,11 @@ def delete_user(path: Path, name: str) -> None:
         return kept
 
     _rewrite(path, change, create=False)
+
+
+def format_entry(entry: Entry) -> str:
+    """The entry as it stands behind a user's name."""
+    return format_keys(entry) if isinstance(entry, Keys) else entry.format()
 
 
 def format_keys(keys: Keys) -> str:

@@ -224,6 +224,57 @@ async def test_who_comes_in(
     assert verdict.reason_code == (0 if good or (anonymous and allow_anonymous) else 0x86)
 
 
+async def test_a_right_password_is_hashed_once_for_a_while(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed, now = Mock(side_effect=derive), itertools.count(0.0, 30.0)
+    monkeypatch.setattr("mqttlite.security.passwords.derive", hashed)
+    monkeypatch.setattr("mqttlite.security.passwords.time.monotonic", lambda: next(now))
+    passwords = PasswordAuthenticator(path, cache_s=100)
+    ann, wrong = credentials("ann", b"secret"), credentials("ann", b"wrong")
+    counts = []
+    for asked in (ann, ann, wrong, wrong, ann, ann):
+        assert await passwords.authenticate(asked) == (asked is ann)
+        counts.append(hashed.call_count)
+    assert counts == [1, 1, 2, 3, 4, 4], "wrong ones are always hashed, and the right one after its time"
+
+
+async def test_without_a_cache_each_password_is_hashed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = Mock(side_effect=derive)
+    monkeypatch.setattr("mqttlite.security.passwords.derive", hashed)
+    passwords = PasswordAuthenticator(path, cache_s=0)
+    for _ in range(3):
+        assert await passwords.authenticate(credentials("ann", b"secret"))
+    assert hashed.call_count == 3
+
+
+async def test_a_changed_password_is_not_known_any_more(path: Path) -> None:
+    passwords = PasswordAuthenticator(path)
+    assert await passwords.authenticate(credentials("ann", b"secret"))
+    set_user(path, "ann", BOB, create=False)
+    assert not await passwords.authenticate(credentials("ann", b"secret"))
+    assert await passwords.authenticate(credentials("ann", b"hunter2"))
+
+
+async def test_what_is_known_does_not_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = PasswordAuthenticator(path)
+    assert await passwords.authenticate(credentials("bob", b"hunter2"))
+    held = Held(monkeypatch)
+    waiting = [asyncio.create_task(passwords.authenticate(credentials("ann", b"x"))) for _ in range(HASHES_AT_ONCE + 5)]
+    await held.full()
+    assert await passwords.authenticate(credentials("bob", b"hunter2"))
+    held.free.set()
+    assert not any(await asyncio.gather(*waiting))
+
+
+async def test_reload_forgets_which_passwords_were_right(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = PasswordAuthenticator(path)
+    assert await passwords.authenticate(credentials("ann", b"secret"))
+    hashed = Mock(side_effect=derive)
+    monkeypatch.setattr("mqttlite.security.passwords.derive", hashed)
+    await passwords.reload()
+    assert await passwords.authenticate(credentials("ann", b"secret"))
+    assert hashed.call_count == 1
+
+
 class Held:
     """Holds up the threads that hash, until it is told to let them go."""
 
@@ -282,7 +333,7 @@ async def test_a_thread_that_prepares_leaves_most_of_the_time_to_the_loop(
 
 
 async def test_when_too_many_wait_the_next_is_told_to_come_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqttlite.security.passwords.MAX_WAITING", 3)
+    monkeypatch.setattr("mqttlite.security.passwords.MAX_WAITING", 6)
     held, passwords = Held(monkeypatch), PasswordAuthenticator(path)
     auth_chain = AuthChain(passwords, passwords)
     ann = credentials("ann", b"secret")
