@@ -18,6 +18,7 @@ from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.http_authenticator import HttpAuthOptions
 from mqttlite.security.identity import IdentitySource
+from mqttlite.security.jail import JailOptions
 from mqttlite.security.passwords import CACHE_S
 from mqttlite.security.tls import TlsOptions
 from mqttlite.security.token_keys import TokenOptions
@@ -187,6 +188,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Which tokens let clients in, as their passwords. Absent: none."""
     http_auth: HttpAuthOptions | None = None
     """The server that is asked about each login. Absent: none."""
+    login_jail: JailOptions = JailOptions()
+    """When addresses that fail to log in are refused without a check."""
     data_dir: str | None = None
     """The folder of what outlives the process: sessions, queued and retained messages. Empty: nothing does. Absent:
     `mqttlite serve` takes the user's folder for such data, and a `Broker` in a program keeps everything in memory."""

@@ -16,6 +16,7 @@ from mqttlite.wire.errors import (
     QuotaExceeded,
     ServerBusy,
     ServerUnavailable,
+    TooManyFailedLogins,
 )
 
 
@@ -44,7 +45,9 @@ def close_reason_of(error: PeerError) -> CloseReason:
         return CloseReason.MALFORMED_PACKET
     if isinstance(error, PacketTooLarge):
         return CloseReason.PACKET_TOO_LARGE
-    if isinstance(error, NotAuthorized | BadUserNameOrPassword | BadAuthenticationMethod | ServerUnavailable):
+    if isinstance(
+        error, NotAuthorized | BadUserNameOrPassword | BadAuthenticationMethod | ServerUnavailable | TooManyFailedLogins
+    ):
         return CloseReason.NOT_AUTHORIZED
     if isinstance(error, QuotaExceeded | ServerBusy):
         return CloseReason.QUOTA_EXCEEDED

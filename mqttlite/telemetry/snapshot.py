@@ -64,6 +64,8 @@ class Snapshot:
     connected: Mapping[Kind, int]
     disconnected: Mapping[str, int]
     refused: Mapping[tuple[str, str], int]
+    jailed: Mapping[str, int]
+    refused_in_jail: int
     sessions_expired: int
 
     connections: Mapping[Kind, int]
@@ -168,6 +170,8 @@ class Collection:
             connected=dict(counters.connected),
             disconnected=dict(counters.disconnected),
             refused=dict(counters.refused),
+            jailed=dict(counters.jailed),
+            refused_in_jail=counters.refused_in_jail,
             sessions_expired=core.sessions.expired,
             connections=self._connections,
             blocked=self._blocked,
