@@ -22,11 +22,11 @@ from mqttlite.security.authenticator import Credentials
 from mqttlite.wire.reason_codes import ReasonCode
 
 MAX_ADDRESSES: Final = 10_000
-"""Addresses with failed logins that are known at a time; the longest quiet one is forgotten first. About 4 MB."""
+"""Addresses with failed logins that are known at a time; the longest quiet one is forgotten first. About 3 MB."""
 
 MAX_CLIENTS: Final = 20_000
 """The same of user names and client identifiers, which an address can make up: apart, so that they push no address out.
-About 8 MB."""
+About 5 MB."""
 
 _FAILURES: Final = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 
@@ -39,6 +39,7 @@ class JailOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     client_failures: int = 5
     """So many of a user name, or of a client identifier, from one address. 0: none is jailed."""
     window_s: float = 60.0
+    """It begins with a failure; the first one after its end begins the next."""
     jail_s: float = 60.0
     """How long the first time; each further time takes twice as long."""
     max_jail_s: float = 3_600.0
@@ -65,10 +66,13 @@ class JailOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class _Suspect:
     """What is known of one suspect."""
 
-    __slots__ = ("failed_at", "jailed", "until")
+    __slots__ = ("began", "failures", "jailed", "latest", "until")
 
     def __init__(self) -> None:
-        self.failed_at: list[float] = []
+        self.began = 0.0
+        """When the first of the failures was that count."""
+        self.failures = 0
+        self.latest = 0.0
         self.jailed = 0
         """How often, the times that are forgotten left out."""
         self.until = 0.0
@@ -94,7 +98,7 @@ class _Suspects:
         """A good login: earlier failures count no more."""
         suspect = self._suspects.get(key)
         if suspect is not None:
-            suspect.failed_at.clear()
+            suspect.failures = 0
 
     def fail(self, key: bytes, now: float) -> tuple[int, float] | None:
         """Count a failure; failures and duration where it brings the suspect into jail."""
@@ -105,18 +109,19 @@ class _Suspects:
         self._suspects[key] = suspect
         if len(self._suspects) > self._limit:
             self._suspects.popitem(last=False)
-        last = max(suspect.until, suspect.failed_at[-1] if suspect.failed_at else 0.0)
-        if now - last >= options.max_jail_s:
+        if now - max(suspect.until, suspect.latest) >= options.max_jail_s:
             suspect.jailed = 0
-        suspect.failed_at = [at for at in suspect.failed_at if now - at < options.window_s]
-        suspect.failed_at.append(now)
-        failures = len(suspect.failed_at)
+        if now - suspect.began >= options.window_s or not suspect.failures:
+            suspect.began, suspect.failures = now, 0
+        suspect.failures += 1
+        suspect.latest = now
+        failures = suspect.failures
         if failures < self._failures or now < suspect.until:
             return None
         duration_s = min(options.jail_s * 2.0 ** min(suspect.jailed, 64), options.max_jail_s)
         suspect.jailed += 1
         suspect.until = now + duration_s
-        suspect.failed_at = [now]
+        suspect.failures = 0
         return failures, duration_s
 
 

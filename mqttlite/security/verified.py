@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 MAX_VERIFIED: Final = 50_000
-"""Users, as many as a listener takes connections by default; the longest unused is forgotten first. About 12 MB."""
+"""Users, as many as a listener takes connections by default; the longest unused is forgotten first. About 15 MB."""
 
 _UNKNOWN: Final = bytes(32), 0.0
 

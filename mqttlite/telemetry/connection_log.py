@@ -48,7 +48,7 @@ class ConnectionLog(Listener):
             link.listener,
             _printable(connection.close_detail or "the client left before CONNECT"),
             claims,
-            extra={"fields": {**_fields(link), "username": username}},
+            extra={"fields": {**_fields(link), "username": connection.username}},
         )
 
     def on_jailed(self, jailed: Jailed) -> None:
@@ -61,8 +61,8 @@ class ConnectionLog(Listener):
             extra={
                 "fields": {
                     "peer": jailed.peer,
-                    "client_id": client_id or None,
-                    "username": username,
+                    "client_id": jailed.client_id or None,
+                    "username": jailed.username,
                     "listener": jailed.listener,
                 }
             },
@@ -94,7 +94,7 @@ def _fields(link: Link) -> dict[str, object]:
     connection = link.connection
     return {
         "peer": link.address,
-        "client_id": _short(connection.client_id) or None,
+        "client_id": connection.client_id or None,
         "connection_id": connection.number,
         "listener": link.listener,
     }
