@@ -73,7 +73,9 @@ class AuthQuestions(Listener):
             link.listener,
         )
         verdict = None if link.connection.accepted else self._jail.refusal(credentials)
-        if verdict is None:
+        if verdict is not None:
+            await self._jail.delay()
+        else:
             verdict = await chain.verdict(question, credentials)
             if not link.connection.accepted:
                 verdict = self._jail.judge(credentials, verdict)

@@ -5,6 +5,7 @@ router is refused alone, and the others of that address are not. Invariant: what
 send; and no answer tells whether a password is right while its sender is in jail.
 """
 
+import asyncio
 import hashlib
 import ipaddress
 import math
@@ -28,6 +29,12 @@ MAX_CLIENTS: Final = 20_000
 """The same of user names and client identifiers, which an address can make up: apart, so that they push no address out.
 About 5 MB."""
 
+MAX_DELAY_S: Final = 5.0
+"""Of a refusal: well below the default of `connect_timeout_s`, which would end the connection without one."""
+
+MAX_DELAYED: Final = 1_000
+"""Refusals that wait at a time: few beside `MAX_OPEN_QUESTIONS`. One more leaves at once."""
+
 _FAILURES: Final = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 
 
@@ -44,6 +51,8 @@ class JailOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How long the first time; each further time takes twice as long."""
     max_jail_s: float = 3_600.0
     """The longest time; after as long without a failure the next time is the first again."""
+    delay_s: float = 1.0
+    """How long who is in jail waits for its refusal: whoever tries again at once would keep the broker busy."""
     exempt: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
     """Addresses and networks that are never jailed, such as a proxy that does not speak the PROXY protocol."""
 
@@ -54,6 +63,8 @@ class JailOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for name in ("window_s", "jail_s", "max_jail_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name):g}: above 0, and finite")
+        if not 0 <= self.delay_s <= MAX_DELAY_S:
+            raise ValueError(f"delay_s is {self.delay_s:g}: it may be 0 to {MAX_DELAY_S:g}")
         if self.max_jail_s < self.jail_s:
             raise ValueError(f"max_jail_s is {self.max_jail_s:g}: as much as jail_s at least, {self.jail_s:g}")
         for network in self.exempt:
@@ -134,6 +145,8 @@ class LoginJail:
         self._exempt: Final = [ipaddress.ip_network(network) for network in options.exempt]
         self._addresses: Final = _Suspects(options, options.address_failures, MAX_ADDRESSES)
         self._clients: Final = _Suspects(options, options.client_failures, MAX_CLIENTS)
+        self._delay_s: Final = options.delay_s
+        self._delayed = 0
         self._key: Final = secrets.token_bytes(16)
 
     def __len__(self) -> int:
@@ -146,6 +159,16 @@ class LoginJail:
             return None
         held = self._holds(network_of(credentials.peer), credentials.username, credentials)
         return Verdict(ReasonCode.CONNECTION_RATE_EXCEEDED) if held else None
+
+    async def delay(self) -> None:
+        """Keep somebody who is refused waiting, unless very many do."""
+        if not self._delay_s or self._delayed >= MAX_DELAYED:
+            return
+        self._delayed += 1
+        try:
+            await asyncio.sleep(self._delay_s)
+        finally:
+            self._delayed -= 1
 
     def judge(self, credentials: Credentials, verdict: Verdict) -> Verdict:
         """Count a login that was checked, and say what its client hears: also a right password is refused where its

@@ -27,7 +27,7 @@ from tests.integration.conftest import Rig
 from tests.support.device import until
 
 SECRET = keys_of("secret", b"0123456789abcdef", 4_096)
-NO_EXEMPTION = JailOptions(exempt=(), address_failures=6, client_failures=3)
+NO_EXEMPTION = JailOptions(exempt=(), address_failures=6, client_failures=3, delay_s=0)
 
 
 @pytest.fixture
@@ -165,6 +165,19 @@ async def test_behind_a_proxy_the_clients_own_address_is_jailed(rig: Rig, users:
     codes = [await login(rig, broker, f"u{n}", f"c{n}", head=head("192.0.2.1")) for n in range(21)]
     assert codes == [0x86] * 20 + [0x9F]
     assert await login(rig, broker, "ann", head=head("192.0.2.2")) == 0
+
+
+async def test_a_refusal_in_jail_waits_and_others_do_not(rig: Rig, users: Path) -> None:
+    jail = JailOptions(exempt=(), client_failures=2, delay_s=0.2)
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), password_file=str(users), login_jail=jail))
+    for _ in range(2):
+        await login(rig, broker, "eve", "eve")
+    began = time.perf_counter()
+    refused = asyncio.create_task(login(rig, broker, "eve", "eve"))
+    assert await login(rig, broker, "ann", "ann") == 0
+    assert not refused.done()
+    assert await refused == 0x9F
+    assert time.perf_counter() - began >= 0.2
 
 
 async def test_a_programs_own_authenticator_is_not_asked_about_the_jailed(rig: Rig) -> None:

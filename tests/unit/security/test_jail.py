@@ -1,5 +1,6 @@
 """Who comes into jail, for how long, and what is kept of strangers."""
 
+import asyncio
 import itertools
 
 import pytest
@@ -202,6 +203,22 @@ def test_made_up_names_push_no_address_out_and_memory_is_bounded(monkeypatch: py
     assert jail.login(True, username="x", client_id="x") == 0, "the longest quiet one is forgotten"
 
 
+async def test_only_so_many_refusals_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jail_module, "MAX_DELAYED", 2)
+    jail = Jail(JailOptions(delay_s=5)).jail
+    waiting = [asyncio.create_task(jail.delay()) for _ in range(2)]
+    await asyncio.sleep(0)
+    await asyncio.wait_for(jail.delay(), 1)
+    for each in waiting:
+        assert not each.done()
+        each.cancel()
+    await asyncio.wait(waiting)
+    again = asyncio.create_task(jail.delay())
+    await asyncio.sleep(0)
+    assert not again.done(), "there is room again"
+    again.cancel()
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -209,6 +226,7 @@ def test_made_up_names_push_no_address_out_and_memory_is_bounded(monkeypatch: py
         ({"client_failures": -1}, "client_failures is -1"),
         ({"window_s": 0}, "window_s is 0: above 0"),
         ({"jail_s": float("inf")}, "jail_s is inf"),
+        ({"delay_s": 5.1}, "delay_s is 5.1: it may be 0 to 5"),
         ({"max_jail_s": 59}, "max_jail_s is 59: as much as jail_s at least, 60"),
         ({"exempt": ("10.0.0.1/8",)}, "exempt has '10.0.0.1/8': 10.0.0.1/8 has host bits set"),
     ],
