@@ -137,7 +137,7 @@ def _connections(report: Report) -> Iterator[Metric]:
     yield _counter(
         "mqttlite_logins_jailed",
         "Addresses, and user names and client ids of an address, that failed to log in too often.",
-        [({"what": what}, count) for what, count in sorted(snapshot.jailed.items())],
+        [({"kind": kind}, count) for kind, count in sorted(snapshot.jailed.items())],
     )
     yield _counter(
         "mqttlite_logins_refused_in_jail",
