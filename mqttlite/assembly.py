@@ -43,6 +43,7 @@ from mqttlite.security.authenticator import Authenticator
 from mqttlite.security.granted_topics import GrantedTopics
 from mqttlite.security.http_authenticator import HttpAuthenticator, HttpAuthOptions
 from mqttlite.security.identity import CertificateAuthenticator, identity_of
+from mqttlite.security.jail import LoginJail
 from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
@@ -126,7 +127,7 @@ class Assembly:
             on_memory_short=self._on_memory_short,
         )
         self._frame_queue: Final = FrameQueue(self.core.effects, self.loop_driver.wake)
-        self.questions: Final = AuthQuestions(self._answer)
+        self.questions: Final = AuthQuestions(self._answer, LoginJail(config.login_jail, self.hub.on_jailed, loop.time))
         self._queue_reader: Final = QueueReader(timed_store, self.loop_driver, self._answer)
         self.passwords: Final[list[PasswordAuthenticator]] = []
         self.tokens: Final = None if config.jwt is None else _tokens(config.jwt, loop)
@@ -388,7 +389,7 @@ class Assembly:
         path, _ = self._config.passwords_of(options)
         assert path is not None, "what the checks of the config find"
         try:
-            passwords = PasswordAuthenticator(path)
+            passwords = PasswordAuthenticator(path, cache_s=self._config.password_cache_s)
         except PasswordFileError as error:
             key = "password_file" if options.password_file is None else f"listeners[{number}].password_file"
             raise ConfigError(f"{key}: {error}") from None

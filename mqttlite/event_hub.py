@@ -6,7 +6,7 @@ exception in one listener is logged and does not affect the others.
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from mqttlite.core.connection import Connection
 from mqttlite.core.tracer import NO_SAMPLES
@@ -39,6 +39,22 @@ class Link(Protocol):
     def unsent_bytes(self) -> int:
         """Bytes that were written and that the kernel has not taken yet."""
         ...
+
+
+class Jailed(NamedTuple):
+    """An address that failed to log in too often, or a user name or client identifier of that address; the last failed
+    login was that of `peer`."""
+
+    what: str
+    """`address`, `username` or `client_id`."""
+    network: str
+    """The address, or of IPv6 the network."""
+    peer: str
+    username: str | None
+    client_id: str
+    listener: str
+    failures: int
+    duration_s: float
 
 
 class Listener:
@@ -80,6 +96,9 @@ class Listener:
         """A client was denied an action: `publish`, `subscribe` or `receive` (a message that waited when the rules
         changed). `reason` names the rule. Told up to twenty times a second; the metrics count all."""
 
+    def on_jailed(self, jailed: Jailed) -> None:
+        """Somebody failed to log in too often and is refused for a while."""
+
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`) began, or ended if not `active`."""
 
@@ -87,7 +106,15 @@ class Listener:
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")
 """What the core tells only while it has a tracer."""
 
-_EVENTS: Final = ("on_connected", "on_refused", "on_closed", "on_denied", "on_alarm", *_CORE_EVENTS)
+_EVENTS: Final = (
+    "on_connected",
+    "on_refused",
+    "on_closed",
+    "on_denied",
+    "on_jailed",
+    "on_alarm",
+    *_CORE_EVENTS,
+)
 
 
 class EventHub(Listener):
@@ -138,6 +165,9 @@ class EventHub(Listener):
 
     def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
         self._tell("on_denied", client_id, username, action, topic, reason)
+
+    def on_jailed(self, jailed: Jailed) -> None:
+        self._tell("on_jailed", jailed)
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         self._tell("on_alarm", alarm, active, detail)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
-from mqttlite.security.keys import MAX_ITERATIONS, MIN_ITERATIONS, Keys, TextError, keys_of
+from mqttlite.security.hashes import new_argon2id, new_scrypt
+from mqttlite.security.keys import MAX_ITERATIONS, MIN_ITERATIONS, TextError, keys_of, prepare
 from mqttlite.security.password_file import (
     ITERATIONS,
+    Entry,
     PasswordFileError,
     check_name,
     delete_user,
@@ -29,27 +31,38 @@ from mqttlite.security.password_file import (
 @click.option("-D", "--delete", is_flag=True, help="Remove the user.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from the first line of standard input.")
 @click.option(
+    "--algorithm",
+    type=click.Choice(["scram-sha-256", "argon2id", "scrypt"]),
+    default="scram-sha-256",
+    show_default=True,
+    help="How the password is kept: only scram-sha-256 also serves clients that log in by SCRAM; "
+    "a stolen file takes longest to guess with argon2id.",
+)
+@click.option(
     "--iterations",
     type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),
-    default=ITERATIONS,
-    show_default=True,
-    help="What a guess costs, and a CONNECT with a plain password.",
+    help=f"With scram-sha-256: what a guess costs, and a CONNECT with a plain password.  [default: {ITERATIONS}]",
 )
-def command(path: Path, user: str, create: bool, delete: bool, password_stdin: bool, iterations: int) -> None:
+def command(
+    path: Path, user: str, create: bool, delete: bool, password_stdin: bool, algorithm: str, iterations: int | None
+) -> None:
     """Set the password of USER in FILE, or remove USER from it.
 
-    The file holds no passwords, only keys to check them with (SCRAM-SHA-256). A broker that uses it notices the change.
+    The file holds no passwords, only what checks them. Lines of Mosquitto's password files stay as they are. A broker
+    that uses the file notices the change.
     """
     if delete and (create or password_stdin):
         raise click.UsageError("--delete goes with neither --create nor --password-stdin")
+    if iterations is not None and algorithm != "scram-sha-256":
+        raise click.UsageError("--iterations goes with --algorithm scram-sha-256 only")
     name = _checked(user)
     try:
         if delete:
             delete_user(path, name)
             click.echo(f"{name} was removed from {path}", err=True)
             return
-        keys = _keys(_password(name, password_stdin), iterations)
-        added = set_user(path, name, keys, create=create)
+        entry = _entry(_password(name, password_stdin), algorithm, iterations or ITERATIONS)
+        added = set_user(path, name, entry, create=create)
     except PasswordFileError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"{name} was added to {path}" if added else f"{name} has a new password in {path}", err=True)
@@ -62,9 +75,12 @@ def _checked(user: str) -> str:
         raise click.ClickException(str(error)) from None
 
 
-def _keys(password: str, iterations: int) -> Keys:
+def _entry(password: str, algorithm: str, iterations: int) -> Entry:
     try:
-        return keys_of(password, new_salt(), iterations)
+        if algorithm == "scram-sha-256":
+            return keys_of(password, new_salt(), iterations)
+        prepare(password)  # what no line may hold is refused, but other programs hash the password as it is
+        return new_argon2id(password) if algorithm == "argon2id" else new_scrypt(password)
     except TextError as error:
         raise click.ClickException(f"the password: {error}") from None
 

@@ -20,6 +20,8 @@ from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.http_authenticator import HttpAuthOptions
 from mqttlite.security.identity import IdentitySource
+from mqttlite.security.jail import JailOptions
+from mqttlite.security.passwords import CACHE_S
 from mqttlite.security.tls import TlsOptions
 from mqttlite.security.token_keys import TokenOptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
@@ -191,6 +193,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Users and their passwords, as `mqttlite passwd` writes them. Absent: who comes in is not asked."""
     allow_anonymous: bool = False
     """Whether clients without user name and password may come in all the same."""
+    password_cache_s: float = CACHE_S
+    """How long a password that was right is known without being hashed again. 0: not at all."""
     jwt: TokenOptions | None = None
     """Which tokens let clients in, as their passwords. Absent: none."""
     http_auth: HttpAuthOptions | None = None
@@ -201,6 +205,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The users of each group, for the sections `group` of the ACL file and for topic policies."""
     topic_policies: tuple[TopicPolicyOptions, ...] = ()
     """What holds for the messages of some topics, and who may use these topics."""
+    login_jail: JailOptions = JailOptions()
+    """When addresses that fail to log in are refused without a check."""
     data_dir: str | None = None
     """The folder of what outlives the process: sessions, queued and retained messages. Empty: nothing does. Absent:
     `mqttlite serve` takes the user's folder for such data, and a `Broker` in a program keeps everything in memory."""
@@ -213,6 +219,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("listeners is empty: one at least; without the key it is MQTT on 127.0.0.1:1883")
         if not 0 <= self.stop_timeout_s < math.inf:
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
+        if not 0 <= self.password_cache_s < math.inf:
+            raise ValueError(f"password_cache_s is {self.password_cache_s:g}: 0 at least, and finite")
         wrong = [*_wrong_expiries(self.retained_expiry_s)]
         if wrong:
             raise ValueError(f"retained_expiry_s has {'; '.join(wrong)}")

@@ -18,6 +18,7 @@ from mqttlite.wire.errors import (
     QuotaExceeded,
     ServerBusy,
     ServerUnavailable,
+    TooManyFailedLogins,
 )
 from mqttlite.wire.packets import Auth
 from mqttlite.wire.properties import Properties
@@ -28,6 +29,7 @@ _REFUSALS: Final[dict[int, type[PeerError]]] = {
     ReasonCode.NOT_AUTHORIZED: NotAuthorized,
     ReasonCode.SERVER_UNAVAILABLE: ServerUnavailable,
     ReasonCode.SERVER_BUSY: ServerBusy,
+    ReasonCode.CONNECTION_RATE_EXCEEDED: TooManyFailedLogins,
 }
 
 
@@ -66,9 +68,9 @@ class Verdict:
     """The answer to an `Authenticate` question.
 
     `reason_code` is 0 (accept the client), 0x18 (send it `data` and wait for its AUTH; only with a method), or 0x86,
-    0x87, 0x88 or 0x89 (refuse it). `username` is the user that a method authenticated, never only the name in CONNECT;
-    with a refusal it is the name that the client claims, for the log. `grants` is what the credentials of an accepted
-    client say besides. Raises `ValueError` for another code.
+    0x87, 0x88, 0x89 or 0x9F (refuse it). `username` is the user that a method authenticated, never only the name in
+    CONNECT; with a refusal it is the name that the client claims, for the log. `grants` is what the credentials of an
+    accepted client say besides. Raises `ValueError` for another code.
     """
 
     __slots__ = ("data", "grants", "reason_code", "username")
@@ -81,7 +83,7 @@ class Verdict:
         grants: Grants = NO_GRANTS,
     ) -> None:
         if reason_code not in (0, ReasonCode.CONTINUE_AUTHENTICATION) and reason_code not in _REFUSALS:
-            raise ValueError(f"reason_code is {reason_code:#04x}: it may be 0x00, 0x18, 0x86, 0x87, 0x88 or 0x89")
+            raise ValueError(f"reason_code is {reason_code:#04x}: it may be 0x00, 0x18, 0x86, 0x87, 0x88, 0x89 or 0x9F")
         self.reason_code: Final = int(reason_code)
         self.data: Final = data
         self.username: Final = username
@@ -136,6 +138,8 @@ def refusal_of(verdict: Verdict, method: str) -> PeerError:
     """The error that ends the connection of a client that is refused."""
     if verdict.reason_code == ReasonCode.SERVER_BUSY:
         sentence = "too many clients wait for authentication"
+    elif verdict.reason_code == ReasonCode.CONNECTION_RATE_EXCEEDED:
+        sentence = "too many failed logins from this address; try again later"
     elif method:
         sentence = f"authentication by {method} failed"
     elif verdict.reason_code == ReasonCode.SERVER_UNAVAILABLE:

@@ -15,12 +15,13 @@ from mqttlite.wire.errors import (
     NotAuthorized,
     PeerError,
     ProtocolError,
+    TooManyFailedLogins,
     UnsupportedProtocolVersion,
     UseAnotherServer,
 )
 from mqttlite.wire.packets import Connack, Connect
 from mqttlite.wire.properties import Properties
-from mqttlite.wire.reason_codes import connack_return_code
+from mqttlite.wire.reason_codes import ReasonCode, connack_return_code
 
 _ACCEPTANCES: Final = {present: encode(Connack(present, 0), V311) for present in (False, True)}
 """The CONNACKs before 5.0, by Session Present, which 3.1 does not have."""
@@ -125,5 +126,6 @@ def refusal(version: int, error: PeerError, largest: int) -> bytes:
         return b"" if 0 < largest < len(frame) else frame
     if version == 0 and not isinstance(error, UnsupportedProtocolVersion):
         return b""
-    code = connack_return_code(error.reason_code)
+    is_jailed = isinstance(error, TooManyFailedLogins)
+    code = connack_return_code(ReasonCode.NOT_AUTHORIZED if is_jailed else error.reason_code)
     return b"" if code is None else encode(Connack(False, code), V311)

@@ -17,6 +17,7 @@ from mqttlite.wire.errors import (
     QuotaExceeded,
     ServerBusy,
     ServerUnavailable,
+    TooManyFailedLogins,
 )
 
 
@@ -45,7 +46,9 @@ def close_reason_of(error: PeerError) -> CloseReason:
         return CloseReason.MALFORMED_PACKET
     if isinstance(error, PacketTooLarge):
         return CloseReason.PACKET_TOO_LARGE
-    if isinstance(error, NotAuthorized | BadUserNameOrPassword | BadAuthenticationMethod | ServerUnavailable):
+    if isinstance(
+        error, NotAuthorized | BadUserNameOrPassword | BadAuthenticationMethod | ServerUnavailable | TooManyFailedLogins
+    ):
         return CloseReason.NOT_AUTHORIZED
     if isinstance(error, QuotaExceeded | ServerBusy | ConnectionRateExceeded):
         return CloseReason.QUOTA_EXCEEDED

@@ -86,7 +86,13 @@ class Listener:
         self._half_open: Final = HalfOpen(max_half_open)
         self._handshake_timeout_s: Final = handshake_timeout_s
         self._anonymous: Final = Peer(
-            None, must_authenticate, capabilities, methods, 0 if context is None else TLS_BYTES, quotas, connect_limits
+            None,
+            must_authenticate,
+            capabilities,
+            methods,
+            0 if context is None else TLS_BYTES,
+            quotas=quotas,
+            connect_limits=connect_limits,
         )
         """Whoever shows no certificate."""
         self._identity_of: Final = identity_of
@@ -287,8 +293,8 @@ class Listener:
                 peer.capabilities,
                 peer.methods,
                 peer.tls_bytes,
-                peer.quotas,
-                peer.connect_limits,
+                quotas=peer.quotas,
+                connect_limits=peer.connect_limits,
             )
         self._half_open.add(link, link.abort, self._loop.time())
         connection = self._broker.open(peer, self._loop.time())

@@ -1,6 +1,7 @@
 """The core's authentication questions: for each a task asks the listener's `AuthChain` and answers the core.
 
-Invariant: a connection has one open question at most, and the end of the connection cancels it.
+A client that is connected and authenticates itself again is not subject to the jail: it has logged in. Invariant: a
+connection has one open question at most, and the end of the connection cancels it.
 """
 
 import asyncio
@@ -13,13 +14,15 @@ from mqttlite.core.question import Authenticate
 from mqttlite.event_hub import Link, Listener
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Credentials
+from mqttlite.security.jail import LoginJail
 
 
 class AuthQuestions(Listener):
-    """`answer` takes the verdict on a question, by the id of the question."""
+    """`answer` takes the verdict on a question, by the id of the question. Who is in `jail` is not asked about."""
 
-    def __init__(self, answer: Callable[[int, Verdict], None]) -> None:
+    def __init__(self, answer: Callable[[int, Verdict], None], jail: LoginJail) -> None:
         self._answer: Final = answer
+        self._jail: Final = jail
         self._tasks: Final[dict[int, asyncio.Task[None]]] = {}
         self._chains: Final[dict[int, AuthChain]] = {}
         """By connection that asked: an authentication may have several steps."""
@@ -69,4 +72,11 @@ class AuthQuestions(Listener):
             link.address,
             link.listener,
         )
-        self._answer(question.id, await chain.verdict(question, credentials))
+        verdict = None if link.connection.accepted else self._jail.refusal(credentials)
+        if verdict is not None:
+            await self._jail.delay()
+        else:
+            verdict = await chain.verdict(question, credentials)
+            if not link.connection.accepted:
+                verdict = self._jail.judge(credentials, verdict)
+        self._answer(question.id, verdict)

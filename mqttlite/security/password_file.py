@@ -1,6 +1,8 @@
-"""The password file: a line for each user, in the form PostgreSQL gives SCRAM-SHA-256 keys.
+"""The password file: a line for each user, with keys in the form of PostgreSQL, or a hash in that of Mosquitto or PHC.
 
     ann:SCRAM-SHA-256$15000:<salt>$<StoredKey>:<ServerKey>
+    bob:$7$101$<salt>$<hash>
+    eve:$argon2id$v=19$m=19456,t=2,p=1$<salt>$<hash>
 
 Empty lines, and those that begin with "#", are kept as they are. Who may come in is decided in `passwords`.
 Invariant: the file on disk is whole at every moment, and readable by nobody new.
@@ -13,11 +15,12 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, final
 
+from mqttlite.security.hashes import PasswordHash, parse_hash
 from mqttlite.security.keys import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
@@ -44,45 +47,69 @@ class PasswordFileUnreadable(PasswordFileError):
     """What is in it is not known: it may be well, and another attempt may succeed."""
 
 
+Entry = Keys | PasswordHash
+"""What a line holds of a password."""
+
+
 @final
 class Users:
     """What a password file holds."""
 
-    def __init__(self, keys: dict[str, Keys]) -> None:
-        self._keys: Final = keys
-        self._every: Final = list(keys.values())
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._entries: Final = dict(entries)
+        self._every: Final = list(entries.values())
+        self._scram: Final = [each for each in self._every if isinstance(each, Keys)]
         digest = hashlib.sha256(b"mqttlite: users that do not exist")
         for each in self._every:
-            digest.update(each.stored_key + each.server_key)
+            digest.update(format_entry(each).encode())
         self._secret: Final = digest.digest()
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._keys
+        return name in self._entries
 
     def names(self) -> set[str]:
         """The names of all users."""
-        return set(self._keys)
+        return set(self._entries)
 
-    def find(self, name: str) -> Keys:
-        """The keys of a user. One who does not exist has keys too, the same each time, that no password fits.
+    def find(self, name: str) -> Entry:
+        """What is kept of a user's password. One who does not exist has an entry too, the same each time, that no
+        password fits.
 
-        They look like some other user's. Their secret is made of all keys in the file: nobody outside can tell which
+        It looks like some other user's. Its secret is made of all entries in the file: nobody outside can tell which
         users exist, not even by asking again after a restart.
         """
-        known = self._keys.get(name)
+        known = self._entries.get(name)
         if known is not None:
             return known
-        seed = hmac.digest(self._secret, name.encode(), "sha256")
-        iterations, salt_bytes = ITERATIONS, SALT_BYTES
-        if self._every:
-            like = self._every[int.from_bytes(seed[:8]) % len(self._every)]
-            iterations, salt_bytes = like.iterations, len(like.salt)
-        salt = hashlib.shake_256(seed).digest(salt_bytes)
-        stored_key, server_key = (hmac.digest(seed, which, "sha256") for which in (b"StoredKey", b"ServerKey"))
-        return Keys(iterations, salt, stored_key, server_key)
+        seed = self._seed(name)
+        like = self._every[int.from_bytes(seed[:8]) % len(self._every)] if self._every else None
+        return _decoy(seed, like) if like is None or isinstance(like, Keys) else like.decoy(seed)
+
+    def scram_keys(self, name: str) -> Keys:
+        """The keys for SCRAM, made up as in `find` for a user who has none."""
+        known = self._entries.get(name)
+        if isinstance(known, Keys):
+            return known
+        seed = self._seed(name)
+        return _decoy(seed, self._scram[int.from_bytes(seed[:8]) % len(self._scram)] if self._scram else None)
+
+    def has_scram(self, name: str) -> bool:
+        """Whether a user can log in by SCRAM."""
+        return isinstance(self._entries.get(name), Keys)
+
+    def _seed(self, name: str) -> bytes:
+        return hmac.digest(self._secret, name.encode(), "sha256")
+
+
+def _decoy(seed: bytes, like: Keys | None) -> Keys:
+    """Keys that no password has."""
+    iterations, salt_bytes = (ITERATIONS, SALT_BYTES) if like is None else (like.iterations, len(like.salt))
+    salt = hashlib.shake_256(seed).digest(salt_bytes)
+    stored_key, server_key = (hmac.digest(seed, which, "sha256") for which in (b"StoredKey", b"ServerKey"))
+    return Keys(iterations, salt, stored_key, server_key)
 
 
 def load(path: str | Path) -> Users:
@@ -91,20 +118,22 @@ def load(path: str | Path) -> Users:
 
 
 def _users(path: Path, lines: Iterable[str]) -> Users:
-    keys: dict[str, Keys] = {}
+    entries: dict[str, Entry] = {}
     for number, line in enumerate(lines, 1):
         name = _name_of(line)
         if name is None:
             continue
         try:
-            if name in keys:
+            if name in entries:
                 raise TextError(f"user {name!r} has a line already")
-            if check_name(name) != name:
+            entries[name] = entry = _parse(line[len(name) + 1 :])
+            if isinstance(entry, Keys) and check_name(name) != name:
                 raise TextError(f"user name {name!r}: it is compared as {check_name(name)!r}, write it so")
-            keys[name] = _parse(line[len(name) + 1 :])
+            if not name:
+                raise TextError("the user name is empty")
         except TextError as error:
             raise PasswordFileError(f"{path}:{number}: {error}") from None
-    return Users(keys)
+    return Users(entries)
 
 
 def check_name(name: str) -> str:
@@ -118,9 +147,9 @@ def check_name(name: str) -> str:
     return prepared
 
 
-def set_user(path: Path, name: str, keys: Keys, *, create: bool) -> bool:
-    """Give a user these keys; whether the user is new. Raises `PasswordFileError`."""
-    new = f"{name}:{format_keys(keys)}"
+def set_user(path: Path, name: str, entry: Entry, *, create: bool) -> bool:
+    """Give a user this entry; whether the user is new. Raises `PasswordFileError`."""
+    new = f"{name}:{format_entry(entry)}"
     added = True
 
     def change(lines: list[str]) -> list[str]:
@@ -144,6 +173,11 @@ def delete_user(path: Path, name: str) -> None:
     _rewrite(path, change, create=False)
 
 
+def format_entry(entry: Entry) -> str:
+    """The entry as it stands behind a user's name."""
+    return format_keys(entry) if isinstance(entry, Keys) else entry.format()
+
+
 def format_keys(keys: Keys) -> str:
     """The keys as they stand behind a user's name."""
     salt, stored_key, server_key = (
@@ -152,12 +186,14 @@ def format_keys(keys: Keys) -> str:
     return f"{SCRAM_SHA_256}${keys.iterations}:{salt}${stored_key}:{server_key}"
 
 
-def _parse(secret: str) -> Keys:
+def _parse(secret: str) -> Entry:
+    if secret.startswith("$"):
+        return parse_hash(secret)
     match = _SECRET.fullmatch(secret)
     if match is None:
         raise TextError(
             f"this is not user:{SCRAM_SHA_256}$<iterations>:<salt>$<StoredKey>:<ServerKey>; "
-            "'mqttlite passwd' writes such lines"
+            "'mqttlite passwd' writes such lines, 'mosquitto_passwd -U' makes hashes of a file of plain passwords"
         )
     iterations = int(match[1])
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:

@@ -12,16 +12,25 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
 from scramp import ScramException, ScramMechanism
 
 from mqttlite.core.authentication import Verdict
-from mqttlite.security.authenticator import Credentials, TooBusy
+from mqttlite.security.addresses import network_of
+from mqttlite.security.authenticator import Credentials
+from mqttlite.security.fair_queue import FairQueue
 from mqttlite.security.keys import MAX_CHARACTERS, SCRAM_SHA_256, Keys, TextError, derive, prepare
-from mqttlite.security.password_file import PasswordFileError, PasswordFileUnreadable, Users, load
+from mqttlite.security.password_file import (
+    Entry,
+    PasswordFileError,
+    PasswordFileUnreadable,
+    Users,
+    format_entry,
+    load,
+)
+from mqttlite.security.verified import VerifiedPasswords
 from mqttlite.wire.reason_codes import ReasonCode
 
 HASHES_AT_ONCE: Final = 2
@@ -29,7 +38,12 @@ HASHES_AT_ONCE: Final = 2
 
 MAX_WAITING: Final = 500
 """Clients that wait for one of these threads. With 15,000 iterations the last waits some three seconds, less than
-`connect_timeout_s`; one more is refused with Server busy (0x89) and comes again."""
+`connect_timeout_s`; one more is refused with Server busy (0x89) and comes again. One address gets no more places than
+it leaves free."""
+
+CACHE_S: Final = 300.0
+"""How long a password that was right is known without a hash: a network that fails for a minute brings all its clients
+back at once. Who can read the broker's memory could guess passwords faster meanwhile, so it is not for ever."""
 
 MAX_PASSWORD_BYTES: Final = 4 * MAX_CHARACTERS
 """Of a password or user name in CONNECT; a longer one has more than `MAX_CHARACTERS` and does not wait."""
@@ -60,16 +74,16 @@ class PasswordAuthenticator:
 
     methods: Final = frozenset({SCRAM_SHA_256})
 
-    def __init__(self, path: str | Path) -> None:
-        """Raises `PasswordFileError`."""
+    def __init__(self, path: str | Path, *, cache_s: float = CACHE_S) -> None:
+        """A right password is known for `cache_s`; 0: not at all. Raises `PasswordFileError`."""
         self._path: Final = Path(path)
         self._seen = _version_of(self._path)
         self._users = load(self._path)
         self._again_at = 0.0
         self._complaint = ""
         self._reading: Final = asyncio.Lock()
-        self._threads: Final = ThreadPoolExecutor(HASHES_AT_ONCE, thread_name_prefix="mqttlite-passwords")
-        self._waiting = 0
+        self._queue: Final = FairQueue(HASHES_AT_ONCE, MAX_WAITING, "mqttlite-passwords")
+        self._verified: Final = VerifiedPasswords(cache_s, time.monotonic)
         self._preparing: Final = threading.Lock()
 
     async def authenticate(self, credentials: Credentials) -> bool | None:
@@ -84,9 +98,16 @@ class PasswordAuthenticator:
         if max(len(name), len(password)) > MAX_PASSWORD_BYTES:
             return None
         users = await self.users()
-        keys = users.find(name)
-        fits = await self._in_thread(lambda: self._fits(keys, password))
-        return fits if name in users else None  # the file has prepared names: one in another form is not in it
+        entry = users.find(name)
+        about = format_entry(entry)
+        if self._verified.knows(name, about, password):
+            return True
+        fits = await self._queue.run(network_of(credentials.peer), lambda: self._fits(entry, password))
+        if name not in users:  # the file has prepared names: one in another form is not in it
+            return None
+        if fits:
+            self._verified.add(name, about, password)
+        return fits
 
     def begin(self, method: str, credentials: Credentials) -> "ScramExchange":
         """A client begins with SCRAM."""
@@ -110,6 +131,7 @@ class PasswordAuthenticator:
     async def _read_again(self, seen: Version) -> None:
         try:
             self._users = await asyncio.to_thread(load, self._path)
+            self._verified.clear()
             complaint = ""
             _log.info("%s was read again: %d users", self._path, len(self._users))
         except PasswordFileError as error:
@@ -121,17 +143,19 @@ class PasswordAuthenticator:
                 seen = self._seen
         self._complaint, self._seen = complaint, seen
 
-    async def prepare(self, work: Callable[[], T]) -> T:
-        """What `work` returns, which prepares a text. Raises `TooBusy`, and what `work` raises."""
-        return await self._in_thread(lambda: self._paced(work))
+    async def prepare(self, peer: str, work: Callable[[], T]) -> T:
+        """What `work` returns, which prepares a text of that peer. Raises `TooBusy`, and what `work` raises."""
+        return await self._queue.run(network_of(peer), lambda: self._paced(work))
 
-    def _fits(self, keys: Keys, password: bytes) -> bool:
+    def _fits(self, entry: Entry, password: bytes) -> bool:
+        if not isinstance(entry, Keys):
+            return entry.matches(password)
         try:
             text = password.decode()
             prepared = prepare(text) if text.isascii() else self._paced(lambda: prepare(text))
         except ValueError:  # it is not UTF-8, or cannot be a password
             return False
-        return hmac.compare_digest(derive(prepared, keys.salt, keys.iterations).stored_key, keys.stored_key)
+        return hmac.compare_digest(derive(prepared, entry.salt, entry.iterations).stored_key, entry.stored_key)
 
     def _paced(self, work: Callable[[], T]) -> T:
         with self._preparing:
@@ -140,16 +164,6 @@ class PasswordAuthenticator:
                 return work()
             finally:
                 time.sleep(PAUSE_PER_WORK * (time.thread_time() - began))
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """What `work` returns, from a thread, in the order of the calls. Raises `TooBusy`, and what `work` raises."""
-        if self._waiting >= HASHES_AT_ONCE + MAX_WAITING:
-            raise TooBusy(f"{MAX_WAITING} clients wait for their passwords to be checked")
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        finally:
-            self._waiting -= 1
 
 
 class ScramExchange:
@@ -165,16 +179,16 @@ class ScramExchange:
     async def step(self, data: bytes | None) -> Verdict:
         """Challenge the client, then believe its proof or not. Raises `TooBusy`."""
         try:
-            message = _text_of(data)
+            message, peer = _text_of(data), self._credentials.peer
             if self._users is None:
                 self._users = await self._passwords.users()
-                await self._passwords.prepare(lambda: self._server.set_client_first(message))
+                await self._passwords.prepare(peer, lambda: self._server.set_client_first(message))
                 return Verdict(ReasonCode.CONTINUE_AUTHENTICATION, self._server.get_server_first().encode())
             self._server.set_client_final(message)
         except (ScramException, TextError) as error:
             _log.debug("SCRAM-SHA-256 of user %r: %s", self._name, error, extra=self._credentials.about())
             return Verdict(ReasonCode.NOT_AUTHORIZED, None, self._name)
-        if self._name not in self._users:
+        if self._name is None or not self._users.has_scram(self._name):
             return Verdict(ReasonCode.NOT_AUTHORIZED, None, self._name)
         return Verdict(ReasonCode.SUCCESS, self._server.get_server_final().encode(), self._name)
 
@@ -182,7 +196,7 @@ class ScramExchange:
         """The keys of the user that the first message names, in the library's order."""
         assert self._users is not None, "the file is read before the first message"
         self._name = name
-        keys = self._users.find(name)
+        keys = self._users.scram_keys(name)
         return keys.salt, keys.stored_key, keys.server_key, keys.iterations
 
 

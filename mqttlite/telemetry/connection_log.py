@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
-from mqttlite.event_hub import Link, Listener
+from mqttlite.event_hub import Jailed, Link, Listener
 from mqttlite.wire.constants import VERSION_NAMES
 
 MAX_CHARACTERS: Final = 200
@@ -42,7 +42,8 @@ class ConnectionLog(Listener):
         level = logging.DEBUG if connection.bytes_received == 0 else logging.WARNING
         if not _log.isEnabledFor(level):
             return
-        claims = f" (user {connection.username!r}, client {connection.client_id!r})" if connection.version else ""
+        username = None if connection.username is None else _short(connection.username)
+        claims = f" (user {username!r}, client {_short(connection.client_id)!r})" if connection.version else ""
         _log.log(
             level,
             "%s on %s refused: %s%s",
@@ -51,6 +52,23 @@ class ConnectionLog(Listener):
             _printable(connection.close_detail or "the client left before CONNECT"),
             claims,
             extra={"fields": {**_fields(link), "username": connection.username}},
+        )
+
+    def on_jailed(self, jailed: Jailed) -> None:
+        username = None if jailed.username is None else _short(jailed.username)
+        client_id = _short(jailed.client_id)
+        whose = {"username": f"user {username!r} at ", "client_id": f"client {client_id!r} at "}.get(jailed.what, "")
+        _log.warning(
+            "%s%s is refused for %g s: %d logins failed, the last on %s (user %r, client %r)",
+            *(whose, jailed.network, jailed.duration_s, jailed.failures, jailed.listener, username, client_id),
+            extra={
+                "fields": {
+                    "peer": jailed.peer,
+                    "client_id": jailed.client_id or None,
+                    "username": jailed.username,
+                    "listener": jailed.listener,
+                }
+            },
         )
 
     def on_closed(self, link: Link) -> None:
@@ -97,5 +115,9 @@ def _fields(link: Link) -> dict[str, object]:
 
 def _printable(text: str) -> str:
     """What a client may have written, for a line of the log."""
-    short = text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+    short = _short(text)
     return short if short.isprintable() else repr(short)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"

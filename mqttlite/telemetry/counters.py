@@ -9,8 +9,9 @@ from typing import Final
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection
 from mqttlite.core.reasons import count
-from mqttlite.event_hub import Link, Listener
+from mqttlite.event_hub import Jailed, Link, Listener
 from mqttlite.wire.constants import VERSION_NAMES
+from mqttlite.wire.reason_codes import ReasonCode
 
 NO_VERSION: Final = "none"
 """The protocol version of a connection that has not sent its CONNECT yet."""
@@ -132,6 +133,10 @@ class ConnectionCounters(Listener):
         """Accepted connections that ended, by close reason."""
         self.refused: Final[dict[tuple[str, str], int]] = {}
         """Connections that ended before they were accepted, by listener and close reason."""
+        self.jailed: Final[dict[str, int]] = {}
+        """How often somebody came into the login jail, by what: `address`, `username` or `client_id`."""
+        self.refused_in_jail: int = 0
+        """Logins that were refused without a check."""
         self.most_online: int = 0
         """The most clients that were connected at once."""
 
@@ -144,6 +149,11 @@ class ConnectionCounters(Listener):
         self.ended.add(link.connection)
         refused = link.listener, str(link.connection.close_reason)
         self.refused[refused] = self.refused.get(refused, 0) + 1
+        if link.connection.reason_code == ReasonCode.CONNECTION_RATE_EXCEEDED:
+            self.refused_in_jail += 1
+
+    def on_jailed(self, jailed: Jailed) -> None:
+        self.jailed[jailed.what] = self.jailed.get(jailed.what, 0) + 1
 
     def on_closed(self, link: Link) -> None:
         self.ended.add(link.connection)

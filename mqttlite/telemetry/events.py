@@ -10,7 +10,7 @@ from typing import Final
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
-from mqttlite.event_hub import Link
+from mqttlite.event_hub import Jailed, Link
 from mqttlite.telemetry.intervals import Write
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.tables import EventRow
@@ -98,6 +98,21 @@ class Events:
             detail=self._detail(connection) or "the client left before CONNECT",
         )
 
+    def jailed(self, jailed: Jailed) -> None:
+        """Somebody is refused for a while."""
+        self._write_event(
+            "login_jailed",
+            None,
+            self._clock(),
+            client_id=jailed.client_id or None,
+            username=jailed.username,
+            peer=jailed.peer,
+            listener=jailed.listener,
+            reason=jailed.what,
+            duration_s=jailed.duration_s,
+            numbers={"failures": jailed.failures},
+        )
+
     def subscribed(self, number: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
         self._write_event(
             "subscribed",
@@ -144,6 +159,9 @@ class Events:
         at: float,
         *,
         client_id: str | None = None,
+        username: str | None = None,
+        peer: str | None = None,
+        listener: str | None = None,
         reason: str | None = None,
         reason_code: int | None = None,
         detail: str | None = None,
@@ -154,7 +172,9 @@ class Events:
     ) -> None:
         connection = None if link is None else link.connection
         if connection is not None:
-            client_id = connection.client_id or None
+            client_id, username = connection.client_id or None, connection.username
+        if link is not None:
+            peer, listener = link.address, link.listener
         self._write(
             "events",
             EventRow(
@@ -163,10 +183,10 @@ class Events:
                 event=event,
                 connection_id=None if connection is None else connection.number,
                 client_id=self._names.client_id(client_id),
-                username=None if connection is None else self._names.username(connection.username),
-                listener=None if link is None else link.listener,
+                username=self._names.username(username),
+                listener=listener,
                 transport=None if link is None else link.transport,
-                peer=None if link is None else self._names.address(link.address),
+                peer=None if peer is None else self._names.address(peer),
                 protocol_version=None if connection is None else VERSION_NAMES.get(connection.version),
                 reason=reason,
                 reason_code=reason_code,

@@ -140,6 +140,16 @@ def _connections(report: Report) -> Iterator[Metric]:
         ],
     )
     yield _counter(
+        "mqttlite_logins_jailed",
+        "Addresses, and user names and client ids of an address, that failed to log in too often.",
+        [({"kind": kind}, count) for kind, count in sorted(snapshot.jailed.items())],
+    )
+    yield _counter(
+        "mqttlite_logins_refused_in_jail",
+        "Logins refused without a check, for too many had failed.",
+        _only(snapshot.refused_in_jail),
+    )
+    yield _counter(
         "mqttlite_connections_turned_away",
         "Connections closed at once, for there were max_connections, or no open files left for it.",
         [({"listener": each.name}, each.turned_away) for each in report.listeners],

@@ -12,7 +12,7 @@ from typing import Final
 from mqttlite.core.broker import Broker
 from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL, count
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
-from mqttlite.event_hub import Link, Listener
+from mqttlite.event_hub import Jailed, Link, Listener
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.delivery_log import DeliveryLog
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
@@ -215,6 +215,10 @@ class Observer(Listener, TraceListener):
         self._on_ended(link)
         if self._events is not None:
             self._events.refused(link)
+
+    def on_jailed(self, jailed: Jailed) -> None:
+        if self._events is not None:
+            self._events.jailed(jailed)
 
     def on_closed(self, link: Link) -> None:
         self._on_ended(link)

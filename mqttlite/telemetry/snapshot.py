@@ -66,6 +66,8 @@ class Snapshot:
     refused: Mapping[tuple[str, str], int]
     denied: Mapping[str, int]
     """Messages, or topic filters, by the action that was denied."""
+    jailed: Mapping[str, int]
+    refused_in_jail: int
     sessions_expired: int
 
     connections: Mapping[Kind, int]
@@ -171,6 +173,8 @@ class Collection:
             disconnected=dict(counters.disconnected),
             refused=dict(counters.refused),
             denied=dict(core.permissions.denied),
+            jailed=dict(counters.jailed),
+            refused_in_jail=counters.refused_in_jail,
             sessions_expired=core.sessions.expired,
             connections=self._connections,
             blocked=self._blocked,

@@ -104,6 +104,8 @@ def _counters(snapshot: Snapshot) -> dict[str, int]:
         "clients/maximum": snapshot.most_online,
         "connections/socket/count": snapshot.opened,
         "connects": totals.connects,
+        "logins/jailed": sum(snapshot.jailed.values()),
+        "logins/refused in jail": snapshot.refused_in_jail,
         "messages/received": totals.packets_received,
         "messages/sent": totals.packets_sent,
         "publish/messages/dropped": drops.get(QUEUE_FULL, 0) + drops.get(BUFFER_FULL, 0),

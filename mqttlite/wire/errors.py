@@ -62,6 +62,12 @@ class ServerBusy(PeerError):
     reason_code: ClassVar[int] = ReasonCode.SERVER_BUSY
 
 
+class TooManyFailedLogins(PeerError):
+    """The client's address failed to log in too often. MQTT 3.1.1 has return code 5 for it, not authorized."""
+
+    reason_code: ClassVar[int] = ReasonCode.CONNECTION_RATE_EXCEEDED
+
+
 class BadAuthenticationMethod(PeerError):
     """An authentication method the server does not know [MQTT-4.12.0-1]."""
 

@@ -82,6 +82,7 @@ def test_who_must_authenticate_waits_and_so_do_packets_sent_early(version: int) 
         (0x87, 5, "not authorized", CloseReason.NOT_AUTHORIZED),
         (0x88, 3, "authentication is not possible now", CloseReason.NOT_AUTHORIZED),
         (0x89, 3, "too many clients wait for authentication", CloseReason.QUOTA_EXCEEDED),
+        (0x9F, 5, "too many failed logins from this address; try again later", CloseReason.NOT_AUTHORIZED),
     ],
 )
 @pytest.mark.parametrize("version", [V311, V5])

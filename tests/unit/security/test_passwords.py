@@ -77,7 +77,7 @@ def test_postgresqls_own_secrets_are_read(tmp_path: Path) -> None:
         ":wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
     )
     (tmp_path / "users").write_text(f"user:{secret}\n")
-    keys = load(tmp_path / "users").find("user")
+    keys = load(tmp_path / "users").scram_keys("user")
     assert keys == keys_of("pencil", keys.salt, 4_096)
 
 
@@ -183,7 +183,7 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_who_does_not_exist_looks_like_who_does() -> None:
     users = Users({"ann": ANN, "bob": BOB})
-    shapes = {(keys.iterations, len(keys.salt)) for keys in map(users.find, [f"user{n}" for n in range(50)])}
+    shapes = {(keys.iterations, len(keys.salt)) for keys in map(users.scram_keys, [f"user{n}" for n in range(50)])}
     assert shapes == {(4_096, 16), (5_000, 12)}
 
 
@@ -191,7 +191,7 @@ def test_who_does_not_exist_is_the_same_after_a_restart_and_no_other() -> None:
     users, again = Users({"ann": ANN}), Users({"ann": ANN})
     assert users.find("eve") == again.find("eve") != users.find("mallory")
     assert users.find("eve") != Users({"ann": BOB}).find("eve")
-    assert Users({}).find("eve").iterations == password_file.ITERATIONS
+    assert Users({}).scram_keys("eve").iterations == password_file.ITERATIONS
 
 
 # ── user name and password ─────────────────────────────────────────────────────────────────────────────────────────
@@ -222,6 +222,57 @@ async def test_who_comes_in(
     asked = Authenticate(1, "c", username, password)
     verdict = await auth_chain.verdict(asked, credentials(username, password))
     assert verdict.reason_code == (0 if good or (anonymous and allow_anonymous) else 0x86)
+
+
+async def test_a_right_password_is_hashed_once_for_a_while(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed, now = Mock(side_effect=derive), itertools.count(0.0, 30.0)
+    monkeypatch.setattr("mqttlite.security.passwords.derive", hashed)
+    monkeypatch.setattr("mqttlite.security.passwords.time.monotonic", lambda: next(now))
+    passwords = PasswordAuthenticator(path, cache_s=100)
+    ann, wrong = credentials("ann", b"secret"), credentials("ann", b"wrong")
+    counts = []
+    for asked in (ann, ann, wrong, wrong, ann, ann):
+        assert await passwords.authenticate(asked) == (asked is ann)
+        counts.append(hashed.call_count)
+    assert counts == [1, 1, 2, 3, 4, 4], "wrong ones are always hashed, and the right one after its time"
+
+
+async def test_without_a_cache_each_password_is_hashed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = Mock(side_effect=derive)
+    monkeypatch.setattr("mqttlite.security.passwords.derive", hashed)
+    passwords = PasswordAuthenticator(path, cache_s=0)
+    for _ in range(3):
+        assert await passwords.authenticate(credentials("ann", b"secret"))
+    assert hashed.call_count == 3
+
+
+async def test_a_changed_password_is_not_known_any_more(path: Path) -> None:
+    passwords = PasswordAuthenticator(path)
+    assert await passwords.authenticate(credentials("ann", b"secret"))
+    set_user(path, "ann", BOB, create=False)
+    assert not await passwords.authenticate(credentials("ann", b"secret"))
+    assert await passwords.authenticate(credentials("ann", b"hunter2"))
+
+
+async def test_what_is_known_does_not_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = PasswordAuthenticator(path)
+    assert await passwords.authenticate(credentials("bob", b"hunter2"))
+    held = Held(monkeypatch)
+    waiting = [asyncio.create_task(passwords.authenticate(credentials("ann", b"x"))) for _ in range(HASHES_AT_ONCE + 5)]
+    await held.full()
+    assert await passwords.authenticate(credentials("bob", b"hunter2"))
+    held.free.set()
+    assert not any(await asyncio.gather(*waiting))
+
+
+async def test_reload_forgets_which_passwords_were_right(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = PasswordAuthenticator(path)
+    assert await passwords.authenticate(credentials("ann", b"secret"))
+    hashed = Mock(side_effect=derive)
+    monkeypatch.setattr("mqttlite.security.passwords.derive", hashed)
+    await passwords.reload()
+    assert await passwords.authenticate(credentials("ann", b"secret"))
+    assert hashed.call_count == 1
 
 
 class Held:
@@ -264,7 +315,7 @@ async def test_scram_prepares_names_not_on_the_loop(path: Path, monkeypatch: pyt
         threads.append(threading.get_ident())
         return ANN
 
-    monkeypatch.setattr(Users, "find", find)
+    monkeypatch.setattr(Users, "scram_keys", find)
     await PasswordAuthenticator(path).begin("SCRAM-SHA-256", credentials(None, None)).step(b"n,,n=ann,r=x")
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
@@ -282,7 +333,7 @@ async def test_a_thread_that_prepares_leaves_most_of_the_time_to_the_loop(
 
 
 async def test_when_too_many_wait_the_next_is_told_to_come_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqttlite.security.passwords.MAX_WAITING", 3)
+    monkeypatch.setattr("mqttlite.security.passwords.MAX_WAITING", 6)
     held, passwords = Held(monkeypatch), PasswordAuthenticator(path)
     auth_chain = AuthChain(passwords, passwords)
     ann = credentials("ann", b"secret")
@@ -482,7 +533,8 @@ async def test_who_does_not_exist_fails_as_who_forgot_a_password_does(path: Path
 
 
 async def test_who_does_not_exist_fails_even_with_a_proof(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Users, "find", lambda _users, _name: ANN)
+    for find in ("find", "scram_keys"):
+        monkeypatch.setattr(Users, find, lambda _users, _name: ANN)
     assert (await scram(PasswordAuthenticator(path), "eve", "secret")).reason_code == 0x87
     assert not await PasswordAuthenticator(path).authenticate(credentials("eve", b"secret"))
 

@@ -168,6 +168,7 @@ def test_an_error_knows_what_to_say_on_the_wire() -> None:
         "UseAnotherServer": 0x9C,
         "ServerMoved": 0x9D,
         "NotAuthorized": 0x87,
+        "TooManyFailedLogins": 0x9F,
         "BadAuthenticationMethod": 0x8C,
         "TopicFilterInvalid": 0x8F,
         "TopicNameInvalid": 0x90,
