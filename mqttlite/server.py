@@ -383,7 +383,7 @@ class Broker:
 
         At most `receive_maximum` messages of QoS 1 and 2 are unacknowledged at a time; docs/howto/embed.md says when
         the broker acknowledges them. Raises `TopicFilterInvalid` for an invalid filter, `ValueError` for an invalid
-        QoS or maximum, `SubscribeRefused` for a filter that the authorizer or a limit refuses,
+        QoS or maximum, `SubscribeRefused` for a filter that a limit refuses,
         `ConnectionRefusedError` when there are `limits.max_sessions` sessions, and `RuntimeError` if the broker does
         not run.
         """

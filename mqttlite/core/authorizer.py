@@ -81,6 +81,11 @@ class DefaultRules:
         self._analysts: Final = analysts
         self._authorizer: Final = authorizer
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is no authorizer beside these rules."""
+        return self._authorizer is None
+
     def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
         role = ANYBODY if self._authorizer is None else 2 * self._authorizer.role_of(client_id, username, grants)
         return role + (ANALYST if username in self._analysts or client_id in self._analysts else ANYBODY)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final, final
 
 from mqttlite.core.admission import Admission
-from mqttlite.core.authorizer import Authorizer, DefaultRules
+from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.backlogs import Backlogs
 from mqttlite.core.changes import Change
 from mqttlite.core.closing import Closing
@@ -35,6 +35,7 @@ from mqttlite.core.memory import CONNECTION_BYTES
 from mqttlite.core.message import Message
 from mqttlite.core.packet_handler import PacketHandler
 from mqttlite.core.packet_loop import PacketLoop
+from mqttlite.core.permissions import Permissions
 from mqttlite.core.questions import Questions
 from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import CloseReason
@@ -87,11 +88,14 @@ class Broker:
         """Connections that were ever opened."""
         self._online: Final = online
         self._deadlines: Final = deadlines
-        rules = DefaultRules()
-        self._routes: Final = Routes(sessions, limits.max_route_cache_bytes, share_policies or {}, rules, effects)
+        drops = Drops(effects)
+        self.permissions: Final = Permissions(effects, drops)
+        self._routes: Final = Routes(
+            sessions, limits.max_route_cache_bytes, share_policies or {}, self.permissions, effects
+        )
         expiry = RetainedExpiry(retained_expiry_s) if retained_expiry_s else None
         retained = RetainedStore(effects, limits, expiry)
-        self.router: Final = Router(self._routes, retained, Drops(effects), effects, jobs)
+        self.router: Final = Router(self._routes, retained, drops, effects, jobs)
         self._due_messages: Final = DueMessages(deadlines, jobs, effects)
         self.delayed: Final = DelayedMessages(
             sessions, self._routes, self.router, self._due_messages, deadlines, effects, limits
@@ -108,6 +112,7 @@ class Broker:
             effects,
             limits,
             QueuePages(self.questions, self._routes) if pages else None,
+            self.permissions,
         )
         self._closing: Final = Closing(
             connections, online, self.sessions, self._due_messages, self.questions, deadlines, jobs, effects, limits
@@ -142,12 +147,11 @@ class Broker:
     def authorize(self, authorizer: Authorizer) -> None:
         """Ask another authorizer from now on, also for clients that are connected.
 
-        It looks at each connection and drops all cached routes.
+        It drops all cached routes and verdicts; roles are asked for again when they are needed. Subscriptions stay in
+        their sessions, and get what may be received now. What is in an outbox is sent.
         """
         self._routes.authorize(authorizer)
-        for connection in self._online.values():
-            assert connection.session is not None, "the client is connected"
-            connection.session.role = authorizer.role_of(connection.client_id, connection.username, connection.grants)
+        self.jobs.on_new_rules(self.permissions)
 
     def bind(self, topic_filter: bytes, sink: Sink) -> None:
         """Hand every message that a topic filter matches to a sink, until `unbind`.

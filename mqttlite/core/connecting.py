@@ -120,10 +120,11 @@ class Connecting:
         session.resume()
 
     def ask_role(self, connection: Connection) -> None:
-        """A connected client has other grants: ask for its role again, and drop the routes to it."""
+        """A connected client has other grants: its role is not known, and nor are the routes to it."""
         session = connection.session
         assert session is not None, "the client is connected"
-        session.role = self._routes.authorizer.role_of(connection.client_id, connection.username, connection.grants)
+        session.grants = connection.grants
+        session.rules = 0
         self._routes.forget_session(session)
 
     def await_expiry(self, connection: Connection) -> None:
@@ -168,7 +169,9 @@ class Connecting:
         client_id = connection.client_id
         connection.session = session
         self._online[client_id] = connection
-        session.role = self._routes.authorizer.role_of(client_id, connection.username, connection.grants)
+        session.grants = connection.grants
+        session.rules = 0
+        session.is_trusted = connection.peer.is_trusted
         connection.outbox.version = connection.version
         connection.outbox.client_id = client_id
         if self._effects.tracer is not None:

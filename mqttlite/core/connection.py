@@ -70,9 +70,10 @@ A client without an authentication method may send more before CONNACK (§3.1.4)
 @final
 class Peer:
     """What the listener knows about the other end. `identity` is the name in a verified client certificate; `methods`
-    are the authentication methods that a client may use; `tls_bytes` is what TLS takes in memory."""
+    are the authentication methods that a client may use; `tls_bytes` is what TLS takes in memory; `is_trusted` says
+    that it is the program itself, which no rules restrict."""
 
-    __slots__ = ("capabilities", "identity", "methods", "must_authenticate", "tls_bytes")
+    __slots__ = ("capabilities", "identity", "is_trusted", "methods", "must_authenticate", "tls_bytes")
 
     def __init__(
         self,
@@ -81,7 +82,9 @@ class Peer:
         capabilities: Capabilities = EVERYTHING,
         methods: frozenset[str] = frozenset(),
         tls_bytes: int = 0,
+        is_trusted: bool = False,
     ) -> None:
+        self.is_trusted: Final = is_trusted
         self.identity: Final = identity
         self.must_authenticate: Final = must_authenticate
         self.capabilities: Final = capabilities

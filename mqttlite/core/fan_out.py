@@ -13,7 +13,9 @@ from mqttlite.core.jobs import Job, has_budget
 from mqttlite.core.limits import CROWD, DELIVERY_WORK, ITERATION_BYTES, ITERATION_WORK
 from mqttlite.core.memory import Holdable
 from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.permissions import Permissions
 from mqttlite.core.reasons import NO_SUBSCRIBERS
+from mqttlite.core.restricted_share import restricted
 from mqttlite.core.route import Receiver
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
@@ -30,6 +32,7 @@ class FanOut(Job):
     """Either `message` or `batch` is given."""
 
     __slots__ = (
+        "_asks",
         "_at_once",
         "_batch",
         "_drops",
@@ -63,10 +66,12 @@ class FanOut(Job):
         self._effects: Final = effects
         self._drops: Final = drops
         self._receivers: Final = receivers
-        self._sinks: Final = sinks
+        self._sinks = sinks
         self._source: Final = source
         self._message: Final = message
         self._batch: Final = batch
+        self._asks = False
+        """Whether the rules have changed since the route was made: then the receivers that are left are asked about."""
         self._next = 0
         self._next_sink = 0
         self._shapes = _NO_SHAPES
@@ -98,6 +103,10 @@ class FanOut(Job):
             self.on_done()
         return True
 
+    def on_new_rules(self, permissions: Permissions) -> None:
+        self._asks = True
+        self._sinks = restricted(self._sinks, permissions)
+
     def _wait(self) -> None:
         """The message waits for the rest of its receivers, and is charged for that."""
         if not self._is_held:
@@ -121,6 +130,12 @@ class FanOut(Job):
         assert self._batch is not None
         return self._batch
 
+    def _topic(self) -> bytes:
+        if self._message is not None:
+            return self._message.topic
+        assert self._batch is not None
+        return self._batch.topic
+
     def _to_receivers(self) -> bool:
         effects = self._effects
         message, batch, tally = self._message, self._batch, self.tally
@@ -143,6 +158,8 @@ class FanOut(Job):
                 receiver = receiver.for_messages_of(self._source)
                 if receiver is None:
                     continue
+            if self._asks and not receiver.session.may_receive(self._topic()):
+                continue
             tally.reached += 1
             effects.pending_bytes += size
             effects.work += work

@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import ITERATION_BYTES, ITERATION_WORK
+from mqttlite.core.permissions import Permissions
 
 
 class Job:
@@ -23,6 +24,9 @@ class Job:
         A step does something, unless it waits until fewer bytes wait to be written.
         """
         raise NotImplementedError
+
+    def on_new_rules(self, permissions: Permissions) -> None:
+        """The rules have changed: ask again what was asked before, in the steps that follow."""
 
 
 @final
@@ -50,6 +54,11 @@ class Jobs:
     def queue(self, job: Job) -> None:
         """Do a job behind those that wait, not now."""
         self._waiting.append(job)
+
+    def on_new_rules(self, permissions: Permissions) -> None:
+        """Tell all jobs that the rules have changed."""
+        for job in self._waiting:
+            job.on_new_rules(permissions)
 
     def run(self) -> None:
         """Continue the jobs, one step each, until the budget of this iteration is used up."""

@@ -259,6 +259,19 @@ COMPARED_PER_ITERATION: Final = 5_000
 """Cached topics to compare with all filters that change in one iteration: some milliseconds. If there are more, as when
 a session with 100 000 filters comes, goes or subscribes, the whole cache is dropped as well."""
 
+MAX_VERDICTS: Final = 10_000
+VERDICT_TOPIC_BYTES: Final = 256
+"""Verdicts that are kept of what a role may receive, for topics up to that long: some megabytes. When there are more,
+all are dropped and asked for again, which takes some microseconds each."""
+
+MAX_ROUTE_VERDICTS: Final = 16
+"""Roles of which a route knows whether they may publish, about a kilobyte. Where there are more it forgets all: roles
+are few, for a role is a set of permissions."""
+
+DENIALS_TOLD_PER_S: Final = 20
+"""Denials that are told to the log and to programs; the others are counted. Each takes the rules to find a reason, and
+a client that is denied everything may publish a hundred thousand messages a second."""
+
 MEMBERS_ASKED: Final = 100
 """Members of a share group to look at for one message, from the next in its order on: ten microseconds at best, some
 hundred when all are full. The member with the fewest unacknowledged messages is chosen among that many, too."""

@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mqttlite.core import connect
 from mqttlite.core.acknowledgements import Acknowledgements
+from mqttlite.core.authorizer import PUBLISH as PUBLISH_ACTION
 from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.connection import A_FAN_OUT, CLOSED, NOTHING, Connection
 from mqttlite.core.delayed_messages import DELAYS_FULL
@@ -23,7 +24,7 @@ from mqttlite.core.route import Route
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
+from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, Tally
 from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -277,11 +278,25 @@ class PacketHandler:
         if valid:
             fan_out = self._router.publish(message, route, session)
             if not route.is_open:
-                receipt.refusal = _refusal(route, fan_out.tally)
+                receipt.refusal = self._refusal(connection, message.topic, route, fan_out.tally)
             self._settle(receipt, fan_out)
         else:
             self._router.drops.add(SCHEMA_INVALID, 1, message.topic)
             self._receipts.acknowledge(receipt, Tally(int(ReasonCode.PAYLOAD_FORMAT_INVALID)))
+
+    def _refusal(self, connection: Connection, topic: bytes, route: Route, tally: Tally) -> str | None:
+        """Why the broker does not take a message that was published now, where that takes a sentence."""
+        if tally.code == NOT_AUTHORIZED_CODE:
+            if connection.version != V5 or not connection.problem_information:
+                return None
+            session = connection.session
+            assert session is not None
+            if route.delayed is not None:
+                topic = route.delayed.rest
+            return self._routes.permissions.reason(session, PUBLISH_ACTION, topic) or None
+        if route.delayed is not None and tally.code == QUOTA_EXCEEDED:
+            return DELAYS_FULL
+        return route.refusal or None
 
     def _wait_for(self, connection: Connection, fan_out: FanOut) -> None:
         """Let a connection's next packets wait for the end of a fan-out, so that no message overtakes another."""
@@ -349,10 +364,3 @@ class PacketHandler:
         if known and session.durable:  # else a crash would take the identifier's next message for this one
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
-
-
-def _refusal(route: Route, tally: Tally) -> str | None:
-    """Why the broker does not take a message that was published now, where that takes a sentence."""
-    if route.delayed is not None and tally.code == QUOTA_EXCEEDED:
-        return DELAYS_FULL
-    return route.refusal or None

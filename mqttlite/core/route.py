@@ -5,6 +5,7 @@ A `Receiver` is a session, with its overlapping subscriptions made one. Receiver
 
 from typing import Final, final
 
+from mqttlite.core.limits import MAX_ROUTE_VERDICTS
 from mqttlite.core.message import Delivery, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, QOS0_OFFLINE
@@ -205,8 +206,8 @@ class Route:
         self.size: Final = size
 
     def allow(self, role: int, verdict: bool) -> None:
-        """Keep the verdict for a role."""
-        if self.verdicts is _NO_VERDICTS:
+        """Keep the verdict for a role, if it must be in the place of all others."""
+        if self.verdicts is _NO_VERDICTS or len(self.verdicts) >= MAX_ROUTE_VERDICTS:
             self.verdicts = {}
         self.verdicts[role] = verdict
 

@@ -7,6 +7,7 @@ counted as dropped with the reason.
 
 from typing import Final, Protocol, final
 
+from mqttlite.core.authorizer import PUBLISH
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
@@ -22,6 +23,7 @@ from mqttlite.core.sink import Sink
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.subscription import NO_SINKS
 from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
+from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import ParsedTopic
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.properties import NONE
@@ -92,7 +94,7 @@ class Router:
             if route.delayed is not None:
                 self._delay_packets(route.delayed, data, start, end, size, head, source, raw)
             else:
-                self.drops.add(_why_refused(route), messages, topic)
+                self._deny(route, source, topic, messages)
             return None
         piece = data[start:end]
         if version == V5:
@@ -153,7 +155,7 @@ class Router:
             if route.delayed is not None:
                 self._delay(route.delayed, message, source, tally)
             else:
-                self.drops.add(_why_refused(route), 1, message.topic, message.trace)
+                self._deny(route, source, message.topic, 1, message.trace)
                 # A 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2].
                 tally.code = TOPIC_NAME_INVALID if route.refusal else NOT_AUTHORIZED_CODE
             return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
@@ -195,17 +197,25 @@ class Router:
             return False
         if source.kind != CLIENT:
             return True
-        verdict = route.verdicts.get(source.role)
+        permissions = self._routes.permissions
+        role = permissions.role_of(source)
+        verdict = route.verdicts.get(role)
         if verdict is None:
-            verdict = self._routes.authorizer.may_publish(source.role, topic)
-            route.allow(source.role, verdict)
+            verdict = permissions.authorizer.may_publish(role, topic)
+            route.allow(role, verdict)
         return verdict
+
+    def _deny(self, route: Route, source: Source, topic: bytes, messages: int, trace: int = NOT_TRACED) -> None:
+        """Messages are not published: nobody may, or the publisher may not."""
+        self.drops.add(_why_refused(route), messages, topic, trace)
+        if not route.refusal:
+            self._routes.permissions.deny(source, PUBLISH, topic, messages)
 
     def _delay(self, parsed: ParsedTopic, message: Message, source: Source, tally: Tally) -> None:
         """Keep a message to a `$delayed` topic until it is due."""
         topic = parsed.rest
         if not self._may_delay(topic, source):
-            self.drops.add(NOT_AUTHORIZED, 1, topic)
+            self._deny(self._routes.find(topic), source, topic, 1)
             tally.code = NOT_AUTHORIZED_CODE
             return
         tally.reached = 1  # for it is no message that nobody gets
@@ -230,7 +240,7 @@ class Router:
         """The same for the packets of `forward`, which become messages."""
         topic = parsed.rest
         if not self._may_delay(topic, source):
-            self.drops.add(NOT_AUTHORIZED, (end - start) // size, topic)
+            self._deny(self._routes.find(topic), source, topic, (end - start) // size)
             return
         delay_s, expires_at = parsed.delay_s, raw.expires_at(self._effects.now)
         refused = 0

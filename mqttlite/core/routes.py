@@ -18,6 +18,8 @@ from mqttlite.core.limits import (
     TOPICS_COMPARED,
 )
 from mqttlite.core.message import Delivery, StoredOrigin
+from mqttlite.core.permissions import Permissions
+from mqttlite.core.restricted_share import restricted
 from mqttlite.core.route import Observed, Receiver, Route
 from mqttlite.core.session import Session
 from mqttlite.core.shared_subscription import ROUND_ROBIN, SharedSubscription
@@ -57,8 +59,8 @@ class Routes:
         "_sessions",
         "_shares",
         "_tree",
-        "authorizer",
         "cache",
+        "permissions",
         "shared_subscriptions",
         "subscriptions",
         "traffic",
@@ -69,11 +71,11 @@ class Routes:
         sessions: dict[str, Session],
         max_cache_bytes: int,
         share_policies: dict[str, str],
-        authorizer: Authorizer,
+        permissions: Permissions,
         effects: Effects,
     ) -> None:
         self._effects: Final = effects
-        self.authorizer: Authorizer = authorizer
+        self.permissions: Final = permissions
         self._sessions: Final = sessions
         self._max_bytes: Final = max_cache_bytes
         self._policies: Final = share_policies
@@ -96,7 +98,7 @@ class Routes:
 
     def authorize(self, authorizer: Authorizer) -> None:
         """Ask another authorizer from now on; all routes are made anew."""
-        self.authorizer = authorizer
+        self.permissions.authorize(authorizer)
         self._clear()
 
     def bind(self, topic_filter: bytes, sink: Sink) -> None:
@@ -180,8 +182,12 @@ class Routes:
             binding.join(plan)
         if self._ending:
             self._leave_out_ended(plan)
+        authorizer = self.permissions.authorizer
+        if self.permissions.restricts and not authorizer.is_readable(topic):
+            self._leave_out_denied(plan, topic)
+            plan.sinks = restricted(plan.sinks, self.permissions)
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
-        route = Route(receivers, plan.sinks, self.authorizer.is_open(topic))
+        route = Route(receivers, plan.sinks, authorizer.is_open(topic))
         if self._observes:
             own = is_own(topic)
             traced = self._is_traced(topic, route, plan)
@@ -256,6 +262,25 @@ class Routes:
                 plan.by_client[client_id] = kept
             else:
                 del plan.by_client[client_id]
+
+    def _leave_out_denied(self, plan: RoutePlan, topic: bytes) -> None:
+        """Take the subscriptions of clients that may not receive a topic out of its plan."""
+        permissions = self.permissions
+        verdicts: dict[int, bool] = {}
+        denied: list[str] = []
+        for client_id in plan.by_client:
+            session = self._sessions[client_id]
+            if session.is_trusted:
+                continue
+            role = permissions.role_of(session)
+            verdict = verdicts.get(role)
+            if verdict is None:
+                verdict = verdicts[role] = permissions.authorizer.may_receive(role, topic)
+            if not verdict:
+                denied.append(client_id)
+        for client_id in denied:
+            del plan.by_client[client_id]
+        self._effects.work += FOUND_WORK * len(verdicts)
 
     def _remove(self, subscription: Subscription) -> None:
         self.subscriptions -= 1

@@ -8,6 +8,7 @@ came, but for retained ones, and what was sent before on another connection leav
 
 from typing import Final, final
 
+from mqttlite.core.authorizer import RECEIVE
 from mqttlite.core.changes import Enqueue, Sent
 from mqttlite.core.effects import Effects
 from mqttlite.core.inflight import Unacknowledged, is_watched
@@ -18,12 +19,14 @@ from mqttlite.core.limits import (
     SENDING_BYTES,
     Limits,
 )
-from mqttlite.core.message import Delivery, PublishBatch
+from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
+from mqttlite.core.permissions import Permissions
 from mqttlite.core.publish_parts import with_alias, with_packet_id
 from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import (
     EXPIRED,
+    NOT_AUTHORIZED,
     PACKET_TOO_LARGE,
     PURGED,
     QOS0_OFFLINE,
@@ -44,7 +47,7 @@ _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 
 @final
 class Session(SessionBacklog):
-    __slots__ = ("alone", "watchers")
+    __slots__ = ("_permissions", "alone", "watchers")
 
     def __init__(
         self,
@@ -53,8 +56,10 @@ class Session(SessionBacklog):
         effects: Effects,
         limits: Limits,
         pages: QueuePages | None = None,
+        permissions: Permissions | None = None,
     ) -> None:
         super().__init__(client_id, expiry_interval, effects, limits, pages)
+        self._permissions: Final = permissions
         self.alone: list[Outbox] = NO_OUTBOXES
         """A list with only that, once a route needs it; routes share it and do not change it."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
@@ -113,6 +118,10 @@ class Session(SessionBacklog):
         return purged
 
     # ------------------------------------------------------------------ messages to the client
+
+    def may_receive(self, topic: bytes) -> bool:
+        """Whether the rules in force let the client get a message of a topic."""
+        return self._permissions is None or self._permissions.may_receive(self, topic)
 
     def deliver(self, delivery: Delivery) -> int:
         """Take a QoS 1 or 2 message: send it if window and link allow, else queue it; `SENT`, `QUEUED` or `DROPPED`.
@@ -217,6 +226,12 @@ class Session(SessionBacklog):
             improved.append(self)
         self.watchers = _NO_WATCHERS
 
+    def _deny(self, message: Message) -> None:
+        """A message waited while the rules changed, and the client may not receive it any more."""
+        assert self._permissions is not None
+        self._permissions.deny(self, RECEIVE, message.topic)
+        self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace)
+
     def _send(self, outbox: Outbox, delivery: Delivery, sequence: int, was_queued: bool) -> None:
         """Give a message its packet identifier and send it, unless the client takes no packets so large."""
         if outbox.max_packet_bytes and self._is_too_large(outbox, delivery):
@@ -243,6 +258,10 @@ class Session(SessionBacklog):
         if outbox.max_packet_bytes and self._is_too_large(outbox, delivery):
             self._discard(sent.sequence)
             return 0
+        if not self.may_receive(delivery.message.topic):
+            self._discard(sent.sequence)
+            self._deny(delivery.message)
+            return _PUBLISH_BYTES
         self.window.inflight.put(packet_id, sent)
         self._write(outbox, delivery, packet_id, True)
         delivery.forget_parts()
@@ -268,6 +287,10 @@ class Session(SessionBacklog):
             self._discard(sequence)
             self.drop(EXPIRED, 1, message.topic, message.trace)
             return 0
+        if not self.may_receive(message.topic):
+            self._discard(sequence)
+            self._deny(message)
+            return _PUBLISH_BYTES
         self._send(outbox, delivery, sequence, True)
         delivery.forget_parts()
         return message.size() + _PUBLISH_BYTES
@@ -284,7 +307,7 @@ class Session(SessionBacklog):
             if found.qos and not self.window.is_open and not message.superseded:
                 break
             self._replays.pop()
-            if message.superseded or message.expired(effects.now):
+            if message.superseded or message.expired(effects.now) or not self.may_receive(message.topic):
                 continue
             room -= message.size() + SENDING_BYTES
             if found.qos:

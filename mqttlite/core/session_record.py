@@ -47,7 +47,6 @@ class SessionRecord(Source):
         """Seconds that the session outlives its connection; 0: not at all."""
         self.ends_with_connection: bool = False
         """Whether it is in the store only because some of its messages are nowhere else."""
-        self.username: str | None = None
         self.version: int = V5
         """Who its client was when it last connected, and with which version of the protocol."""
         self.subscriptions: Final[dict[bytes, Subscription]] = {}

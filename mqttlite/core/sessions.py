@@ -12,6 +12,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
+from mqttlite.core.permissions import Permissions
 from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import count
 from mqttlite.core.router import Router
@@ -36,6 +37,7 @@ class Sessions:
         "_jobs",
         "_limits",
         "_pages",
+        "_permissions",
         "_router",
         "_routes",
         "_stored",
@@ -53,7 +55,9 @@ class Sessions:
         effects: Effects,
         limits: Limits,
         pages: QueuePages | None = None,
+        permissions: Permissions | None = None,
     ) -> None:
+        self._permissions: Final = permissions
         self._by_client_id: Final = by_client_id
         self._routes: Final = routes
         self._router: Final = publisher
@@ -127,7 +131,7 @@ class Sessions:
         if self._stored.pop(client_id, None) is not None:
             self._effects.record(EndSession(client_id))
         session = self._by_client_id[client_id] = Session(
-            client_id, expiry_interval, self._effects, self._limits, self._pages
+            client_id, expiry_interval, self._effects, self._limits, self._pages, self._permissions
         )
         return session
 

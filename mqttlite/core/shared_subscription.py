@@ -177,6 +177,21 @@ class SharedSubscription(Binding):
             tally.reached -= 1
             return
         member, delivery = self._choose(message)
+        self._hand_over(member, delivery, tally)
+
+    def accept_allowed(self, message: Message, tally: Tally) -> bool:
+        """The same among the members that may receive the message; False where no member may."""
+        if not self._members:
+            tally.reached -= 1
+            return True
+        chosen = self._choose_allowed(message)
+        if chosen is None:
+            return False
+        self._effects.work += DELIVERY_WORK
+        self._hand_over(chosen[0], chosen[1], tally)
+        return True
+
+    def _hand_over(self, member: Member, delivery: Delivery, tally: Tally) -> None:
         if delivery.qos:
             outcome = member.session.deliver(delivery)
             tally.count(outcome, QUEUE_FULL)
@@ -222,7 +237,10 @@ class SharedSubscription(Binding):
         group = self if self._members else self._shares.get(self.name)
         if delivery.qos != 1 or group is None:
             return False
-        member, again = group._choose(delivery.message)
+        chosen = group._choose_allowed(delivery.message)
+        if chosen is None:
+            return False
+        member, again = chosen
         outcome = member.session.deliver(again) if again.qos else member.session.deliver_qos0(again)
         return outcome != DROPPED
 
@@ -236,6 +254,45 @@ class SharedSubscription(Binding):
                 if other.qos == 0 or member.session.has_room(other):
                     return member, other
         return first, delivery
+
+    def _choose_allowed(self, message: Message) -> tuple[Member, Delivery] | None:
+        """The same among the members that may receive it; None where there are none."""
+        topic = message.topic
+        first: Member | None = self.first(message)
+        assert first is not None
+        if not first.session.may_receive(topic):
+            first = self._next_allowed(first, topic)
+            if first is None:
+                return None
+        delivery = self._delivery(first, message)
+        if delivery.qos and not first.session.has_room(delivery):
+            for member in self.others(first):
+                other = self._delivery(member, message)
+                if member.session.may_receive(topic) and (other.qos == 0 or member.session.has_room(other)):
+                    return member, other
+        return first, delivery
+
+    def _next_allowed(self, denied: Member, topic: bytes) -> Member | None:
+        """The next member that may receive a topic, one that is connected if there is one. It looks at all members in
+        the worst case, for a message must not be lost that one of them may receive."""
+        away: Member | None = None
+        by_key = self.policy in (HASH_TOPIC, HASH_KEY)
+        looked = 0
+        for ring in self._rings:
+            start = denied.at if by_key else ring.next_at
+            for member in ring.members[start:] + ring.members[:start]:
+                looked += 1
+                if not member.session.may_receive(topic):
+                    continue
+                if member.session.outbox is not None:
+                    if not by_key:
+                        ring.next_at = member.at + 1
+                    self._effects.work += looked // MEMBERS_PER_WORK_UNIT
+                    return member
+                if away is None:
+                    away = member
+        self._effects.work += looked // MEMBERS_PER_WORK_UNIT
+        return away
 
     def _delivery(self, member: Member, message: Message) -> Delivery:
         subscription = member.subscription

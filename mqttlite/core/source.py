@@ -5,6 +5,8 @@ Invariant: a publisher is compared by identity, which is what No Local asks for 
 
 from typing import Final
 
+from mqttlite.core.authentication import NO_GRANTS, Grants
+
 CLIENT: Final = 0
 BROKER: Final = 1
 PROGRAM: Final = 2
@@ -13,14 +15,22 @@ PROGRAM: Final = 2
 class Source:
     """A publisher. A session is one; the broker and the program are the two below."""
 
-    __slots__ = ("client_id", "kind", "role", "traced")
+    __slots__ = ("client_id", "grants", "is_trusted", "kind", "role", "rules", "traced", "username")
 
     def __init__(self, kind: int, client_id: str) -> None:
         self.kind: Final = kind
         self.client_id: Final = client_id
         """Empty for a publisher that is no client."""
+        self.username: str | None = None
+        self.grants: Grants = NO_GRANTS
+        """What a client's credentials say about it besides; after a restart of the broker not until it is back."""
         self.role: int = 0
-        """What the `Authorizer` calls a client's identity; the others may publish everywhere."""
+        """What the `Authorizer` calls a client's identity; the others may publish everywhere. See
+        `Permissions.role_of`."""
+        self.rules: int = 0
+        """The number of the rules that gave the role; 0: the role is not known."""
+        self.is_trusted: bool = False
+        """Whether it is a session of the program's own, which no rules restrict."""
         self.traced: bool = False
         """Whether every message from and to this client is traced."""
 

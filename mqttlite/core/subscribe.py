@@ -8,6 +8,7 @@ before the SUBACK leaves, and a packet with a faulty filter changes nothing.
 from collections.abc import Sequence
 from typing import Final, final
 
+from mqttlite.core.authorizer import SUBSCRIBE as SUBSCRIBE_ACTION
 from mqttlite.core.capabilities import refuse_subscription
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
 from mqttlite.core.closing import Closing
@@ -124,6 +125,8 @@ class Subscriptions:
             code = refuse_subscription(capabilities, parts, identifier)
             code = code or self._refusal(session, request, parts)
             outcome.reason = outcome.reason or parts.filter_refusal
+            if code == _NOT_AUTHORIZED and not outcome.reason and connection.problem_information:
+                outcome.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, request.topic_filter)
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
                 replay = self._subscribe(session, request, parts, identifier, outcome.waiting < RETAINED_WAITING)
@@ -172,7 +175,9 @@ class Subscriptions:
         outbox.answer(frame)
 
     def _refusal(self, session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> int:
-        if not self._routes.authorizer.may_subscribe(session.role, request.topic_filter):
+        permissions = self._routes.permissions
+        if not permissions.may_subscribe(session, request.topic_filter):
+            permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
             return _NOT_AUTHORIZED
         known = request.topic_filter in session.subscriptions
         if not known and len(session.subscriptions) >= self._limits.max_subscriptions:

@@ -45,7 +45,7 @@ class LocalLink(LinkPort):
 
     def connect(self, receive_maximum: int) -> None:
         """Open the connection. Raises `ConnectionRefusedError` if the broker does not accept the client."""
-        connection = self.connection = self._broker.open(Peer(), self._loop.time())
+        connection = self.connection = self._broker.open(Peer(is_trusted=True), self._loop.time())
         connection.hold_reasons = HoldReason.LOCAL
         self._loop_driver.links[connection.number] = self
         self._send_at_once(Connect("", V5, properties=Properties(receive_maximum=receive_maximum)))

@@ -157,8 +157,8 @@ OFFERED: Final = [
         """
         hello a b
         a> 82 ~ 0001 {} "$SYS/mine" 02 => 90 ~ 0001 {} 02
-        b> 32 ~ "$SYS/mine" 0001 {} 'x' => 40 03 0001 87
-        b> 34 ~ "$SYS/mine" 0002 {} 'x' => 50 03 0002 87
+        b> 32 ~ "$SYS/mine" 0001 {} 'x' => 40 ~ 0001 87 {1F "clients may not publish to $SYS and below"}
+        b> 34 ~ "$SYS/mine" 0002 {} 'x' => 50 ~ 0002 87 {1F "clients may not publish to $SYS and below"}
         a.
     """,
         ONLY_5,

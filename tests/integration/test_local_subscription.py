@@ -306,21 +306,37 @@ async def test_too_many_sessions_are_too_many(rig: Rig) -> None:
     await until(lambda: len(loop_driver_of(broker).links) == 1)
 
 
-class Guarded(OpenRules):
-    """An authorizer that lets nobody subscribe below `secret`."""
-
-    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
-        return not topic_filter.startswith(b"secret/")
-
-
-@pytest.mark.parametrize("topic_filter", ["secret/#", "secret/" + "x" * INLINE_FILTERS_BYTES])
-async def test_a_filter_that_the_authorizer_refuses_raises(rig: Rig, topic_filter: str) -> None:
-    broker = await rig.broker(authorizer=Guarded())
-    with pytest.raises(SubscribeRefused, match=r"not authorized \(0x87\)") as caught:
+@pytest.mark.parametrize("topic_filter", ["$share/g/#", "$share/g/" + "x" * INLINE_FILTERS_BYTES])
+async def test_a_filter_that_a_limit_refuses_raises(rig: Rig, topic_filter: str) -> None:
+    broker = await rig.broker(limits=Limits(max_shared_subscriptions=0))
+    with pytest.raises(SubscribeRefused, match=r"\(0x97\)") as caught:
         broker.subscribe(topic_filter, lambda message: None)
-    assert caught.value.refused == {topic_filter: 0x87}
+    assert caught.value.refused == {topic_filter: 0x97}
     await until(lambda: not loop_driver_of(broker).links)
     broker.subscribe("open/#")
+
+
+class Closed(OpenRules):
+    """Clients may do nothing."""
+
+    def is_open(self, topic: bytes) -> bool:
+        return False
+
+    def is_readable(self, topic: bytes) -> bool:
+        return False
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        return False
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        return False
+
+
+async def test_no_authorizer_restricts_the_program(rig: Rig) -> None:
+    broker = await rig.broker(authorizer=Closed())
+    messages = broker.subscribe("secret/#")
+    await broker.publish("secret/a", "x")
+    assert [message.payload for message in await take(messages, 1)] == [b"x"]
 
 
 async def test_a_subscription_begins_also_when_the_iteration_has_no_budget_left(rig: Rig) -> None:

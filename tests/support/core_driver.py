@@ -79,9 +79,10 @@ class World:
         must_authenticate: bool = False,
         capabilities: Capabilities = EVERYTHING,
         methods: frozenset[str] = frozenset(),
+        is_trusted: bool = False,
     ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
-        peer = Peer(identity, must_authenticate, capabilities, methods)
+        peer = Peer(identity, must_authenticate, capabilities, methods, is_trusted=is_trusted)
         client = Client(self, self.broker.open(peer, self.now), version)
         self.clients[client.connection.number] = client
         self.settle()

@@ -1,6 +1,9 @@
 """An authorizer that allows everything: tests override what their rules forbid."""
 
 from mqttlite.core.authentication import Grants
+from mqttlite.core.drops import Drops
+from mqttlite.core.effects import Effects
+from mqttlite.core.permissions import Permissions
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 
 
@@ -28,3 +31,9 @@ class OpenRules:
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
         return f"role {role} may not {action}"
+
+
+def permissions() -> Permissions:
+    """Everything is allowed."""
+    effects = Effects()
+    return Permissions(effects, Drops(effects))

@@ -13,6 +13,8 @@ from mqttlite.wire.packets import Ack, Connack, Publish, Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
 
+WHY = Properties(reason_string="clients may not publish to $SYS and below")
+
 OUTSIDE = ["$SYS", "$SYS/", "$SYS/broker/uptime"]
 
 
@@ -55,7 +57,7 @@ def test_a_5_0_client_is_told_that_it_may_not(qos: int, answer: int, topic: str)
     client = world.connect("p")
     for _ in range(2):
         packet_id = client.publish(topic, "x", qos, retain=True)
-        assert client.received() == [Ack(answer, packet_id, 0x87)]
+        assert client.received() == [Ack(answer, packet_id, 0x87, WHY)]
     assert subscriber.messages() == []
     assert world.session("p").received.all() == []
     assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 2}
@@ -207,7 +209,7 @@ def test_elsewhere_below_sys_an_analyst_may_no_more_than_others(topic: str) -> N
     client = analyst(world)
     client.send(Publish(topic.encode(), b"x"))
     packet_id = client.publish(topic, "x", qos=1)
-    assert client.received() == [Ack(PUBACK, packet_id, 0x87)]
+    assert client.received() == [Ack(PUBACK, packet_id, 0x87, WHY)]
     assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 2}
 
 
@@ -216,5 +218,5 @@ def test_who_is_not_named_may_not_publish_below_analytics() -> None:
     client = analyst(world, "somebody")
     client.send(Publish(ALERT.encode(), b"x"))
     packet_id = client.publish(ALERT, "x", qos=1)
-    assert client.received() == [Ack(PUBACK, packet_id, 0x87)]
+    assert client.received() == [Ack(PUBACK, packet_id, 0x87, WHY)]
     assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 2}

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import COMPARED_PER_ITERATION, TOPICS_COMPARED, Limits
 from mqttlite.core.routes import (
@@ -27,6 +26,7 @@ from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.packets import Unsubscribe
 from tests.support.core_driver import Client, World, request
 from tests.support.examples import examples
+from tests.support.rules import permissions
 
 
 def session_of(client_id: str = "c") -> Session:
@@ -76,12 +76,12 @@ def test_of_its_own_messages_a_session_gets_what_its_other_subscriptions_ask_for
 
 
 def test_a_topic_is_routed_once() -> None:
-    routes = Routes({}, 10_000, {}, DefaultRules(), Effects())
+    routes = Routes({}, 10_000, {}, permissions(), Effects())
     assert routes.find(b"a") is routes.find(b"a")
 
 
 def test_a_bad_topic_name_is_not_routed_and_not_cached() -> None:
-    routes = Routes({}, 10_000, {}, DefaultRules(), Effects())
+    routes = Routes({}, 10_000, {}, permissions(), Effects())
     with pytest.raises(TopicNameInvalid):
         routes.find(b"a/+")
     assert routes.cache == {}
@@ -95,7 +95,7 @@ def taken(routes: Routes) -> int:
 @pytest.mark.parametrize("levels", [1, 3, 20, MAX_LEVELS])
 def test_what_topics_are_said_to_take_is_about_what_they_do(levels: int) -> None:
     """However many levels they have, and none of them in common."""
-    routes = Routes({}, 10**8, {}, DefaultRules(), Effects())
+    routes = Routes({}, 10**8, {}, permissions(), Effects())
     tracemalloc.start()
     for number in range(500):
         routes.find(b"/".join(b"%d" % (number * MAX_LEVELS + level) for level in range(levels)))
@@ -118,7 +118,7 @@ def test_a_route_takes_more_with_each_subscription_identifier() -> None:
 
 def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
     size = _TOPIC_BYTES + 2 + Route([], []).size
-    routes = Routes({}, 3 * size, {}, DefaultRules(), Effects())
+    routes = Routes({}, 3 * size, {}, permissions(), Effects())
     for number in range(10, 20):
         routes.find(b"%d" % number)
         assert len(routes.cache) <= 3
@@ -127,13 +127,13 @@ def test_the_cache_forgets_all_rather_than_grow_beyond_its_limit() -> None:
 
 @pytest.mark.parametrize(("limit", "cached"), [(-1, False), (0, True)])
 def test_a_route_is_cached_if_it_fits_the_limit(limit: int, cached: bool) -> None:
-    routes = Routes({}, _TOPIC_BYTES + 1 + Route([], []).size + limit, {}, DefaultRules(), Effects())
+    routes = Routes({}, _TOPIC_BYTES + 1 + Route([], []).size + limit, {}, permissions(), Effects())
     assert routes.find(b"a").receivers == []
     assert (routes.cached(b"a") is not None) is cached
 
 
 def filled(*topics: bytes, most: int = 10**8) -> Routes:
-    routes = Routes({}, most, {}, DefaultRules(), Effects())
+    routes = Routes({}, most, {}, permissions(), Effects())
     for topic in topics:
         routes.find(topic)
     return routes

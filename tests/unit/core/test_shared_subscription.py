@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.acknowledgements import Acknowledgements
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DELIVERY_WORK, ITERATION_WORK, MEMBERS_ASKED, MEMBERS_PER_WORK_UNIT, Limits
 from mqttlite.core.message import Delivery, Message
@@ -31,6 +30,7 @@ from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish
 from tests.support.core_driver import Client, World, end_iteration
 from tests.support.examples import examples
+from tests.support.rules import permissions
 
 JOBS = "$share/workers/jobs/+"
 
@@ -224,7 +224,7 @@ def test_by_ordering_key_a_key_stays_with_one_member() -> None:
 
 def test_a_share_without_members_is_no_more() -> None:
     sessions: dict[str, Session] = {}
-    routes = Routes(sessions, 1000, {}, DefaultRules(), Effects())
+    routes = Routes(sessions, 1000, {}, permissions(), Effects())
     assert routes.share(b"$share/a/b") is None
 
 

@@ -1,0 +1,111 @@
+"""The rules in force, their verdicts as far as they are kept, and what was denied.
+
+The role of a client is asked for when it is first needed, and again after the rules or the client's identity changed.
+So `authorize` costs the same however many clients there are. Invariant: no verdict outlives the rules that gave it.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.authorizer import ACTIONS, RECEIVE, Authorizer, DefaultRules
+from mqttlite.core.drops import Drops
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import DENIALS_TOLD_PER_S, MAX_VERDICTS, VERDICT_TOPIC_BYTES
+from mqttlite.core.reasons import NOT_AUTHORIZED
+from mqttlite.core.source import CLIENT, Source
+from mqttlite.core.tally import Tally
+
+
+@final
+class Permissions:
+    """One for each broker. `drops` counts messages that no member of a shared subscription may receive."""
+
+    __slots__ = (
+        "_drops",
+        "_effects",
+        "_received",
+        "_told",
+        "_told_since",
+        "authorizer",
+        "denied",
+        "on_denied",
+        "restricts",
+        "rules",
+    )
+
+    def __init__(self, effects: Effects, drops: Drops, authorizer: Authorizer | None = None) -> None:
+        self._effects: Final = effects
+        self._drops: Final = drops
+        self.authorizer: Authorizer = DefaultRules() if authorizer is None else authorizer
+        self.rules: int = 1
+        """The number of the rules in force: they count up."""
+        self.restricts: bool = _restricts(self.authorizer)
+        """Whether there may be topics that not every client may receive."""
+        self._received: Final[dict[tuple[int, bytes], bool]] = {}
+        self.denied: Final[dict[str, int]] = dict.fromkeys(ACTIONS, 0)
+        """What was denied, by action: messages, or topic filters."""
+        self.on_denied: Callable[[str, str | None, str, bytes, str], None] | None = None
+        """Called with the client identifier, user name, action, topic and reason, up to `DENIALS_TOLD_PER_S` times a
+        second. It must not raise, nor call the core."""
+        self._told = 0
+        self._told_since = 0.0
+
+    def authorize(self, authorizer: Authorizer) -> None:
+        """Other rules are in force from now on. The caller drops the routes."""
+        self.authorizer = authorizer
+        self.rules += 1
+        self.restricts = _restricts(authorizer)
+        self._received.clear()
+
+    def role_of(self, source: Source) -> int:
+        """The role of a client under the rules in force."""
+        if source.rules != self.rules:
+            source.role = self.authorizer.role_of(source.client_id, source.username, source.grants)
+            source.rules = self.rules
+        return source.role
+
+    def may_subscribe(self, source: Source, topic_filter: bytes) -> bool:
+        """Whether a session may subscribe to a filter; one of the program's own may do so everywhere."""
+        return source.is_trusted or self.authorizer.may_subscribe(self.role_of(source), topic_filter)
+
+    def may_receive(self, source: Source, topic: bytes) -> bool:
+        """Whether a session may get a message of a topic now."""
+        if not self.restricts or source.is_trusted:
+            return True
+        key = (self.role_of(source), topic)
+        verdict = self._received.get(key)
+        if verdict is None:
+            verdict = self.authorizer.is_readable(topic) or self.authorizer.may_receive(key[0], topic)
+            if len(topic) <= VERDICT_TOPIC_BYTES:
+                if len(self._received) >= MAX_VERDICTS:
+                    self._received.clear()
+                self._received[key] = verdict
+        return verdict
+
+    def reason(self, source: Source, action: str, topic: bytes) -> str:
+        """Why a client is denied an action."""
+        return self.authorizer.reason(self.role_of(source), action, topic)
+
+    def deny(self, source: Source, action: str, topic: bytes, messages: int = 1) -> None:
+        """Count what is denied, and tell it."""
+        self.denied[action] += messages
+        if self.on_denied is None or source.kind != CLIENT:
+            return
+        now = self._effects.now
+        if now - self._told_since >= 1.0:
+            self._told_since = now
+            self._told = 0
+        if self._told < DENIALS_TOLD_PER_S:
+            self._told += 1
+            reason = self.reason(source, action, topic)
+            self.on_denied(source.client_id, source.username, action, topic, reason)
+
+    def drop_shared(self, topic: bytes, trace: int, tally: Tally) -> None:
+        """No member of a shared subscription may receive a message: it is dropped."""
+        self.denied[RECEIVE] += 1
+        tally.drop(NOT_AUTHORIZED)
+        self._drops.add(NOT_AUTHORIZED, 1, topic, trace)
+
+
+def _restricts(authorizer: Authorizer) -> bool:
+    return not (isinstance(authorizer, DefaultRules) and authorizer.is_alone)
