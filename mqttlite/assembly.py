@@ -113,6 +113,7 @@ class Assembly:
         self._default_chain: Final = auth_chain
         self.live_rules: Final = self._live_rules(authorizer)
         self.core.authorize(self._default_rules(self.live_rules.rules if authorizer is None else authorizer))
+        self.core.permissions.on_denied = self.hub.on_denied
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
         self.loop_driver: Final = LoopDriver(

@@ -76,6 +76,10 @@ class Listener:
     def on_unblocked(self, connection: int, duration_s: float, waiting_bytes: int) -> None:
         """The socket of a client takes bytes again; `waiting_bytes` waited for it at the end."""
 
+    def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
+        """A client was denied an action: `publish`, `subscribe` or `receive` (a message that waited when the rules
+        changed). `reason` names the rule. Told up to twenty times a second; the metrics count all."""
+
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`) began, or ended if not `active`."""
 
@@ -83,7 +87,7 @@ class Listener:
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")
 """What the core tells only while it has a tracer."""
 
-_EVENTS: Final = ("on_connected", "on_refused", "on_closed", "on_alarm", *_CORE_EVENTS)
+_EVENTS: Final = ("on_connected", "on_refused", "on_closed", "on_denied", "on_alarm", *_CORE_EVENTS)
 
 
 class EventHub(Listener):
@@ -131,6 +135,9 @@ class EventHub(Listener):
 
     def on_unblocked(self, connection: int, duration_s: float, waiting_bytes: int) -> None:
         self._tell("on_unblocked", connection, duration_s, waiting_bytes)
+
+    def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
+        self._tell("on_denied", client_id, username, action, topic, reason)
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         self._tell("on_alarm", alarm, active, detail)

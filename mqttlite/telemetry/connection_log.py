@@ -1,4 +1,4 @@
-"""A line of the log for each client that connects, is refused, leaves, or lost messages.
+"""A line of the log for each client that connects, is refused, leaves, lost messages, or is denied something.
 
 Invariant: what a client wrote is one line of the log and no longer than `MAX_CHARACTERS` of it.
 """
@@ -6,11 +6,14 @@ Invariant: what a client wrote is one line of the log and no longer than `MAX_CH
 import logging
 from typing import Final
 
+from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
 from mqttlite.event_hub import Link, Listener
 from mqttlite.wire.constants import VERSION_NAMES
 
 MAX_CHARACTERS: Final = 200
 """Of a sentence that may quote a client: enough for a reason, and a line that fits a screen."""
+
+_VERBS: Final = {PUBLISH: "publish to", SUBSCRIBE: "subscribe to", RECEIVE: "receive from"}
 
 _log = logging.getLogger("mqttlite")
 
@@ -69,6 +72,16 @@ class ConnectionLog(Listener):
                 ", ".join(f"{count} {reason}" for reason, count in connection.drops.items()),
                 extra={"fields": _fields(link)},
             )
+
+    def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
+        _log.warning(
+            "client %r may not %s %r: %s",
+            client_id,
+            _VERBS[action],
+            _printable(topic.decode()),
+            _printable(reason or "not authorized"),
+            extra={"fields": {"client_id": client_id, "username": username, "action": action}},
+        )
 
 
 def _fields(link: Link) -> dict[str, object]:

@@ -96,6 +96,11 @@ def _messages(report: Report) -> Iterator[Metric]:
         "Messages that a client did not get, or that met none, by reason.",
         [({"reason": reason}, count) for reason, count in sorted(totals.drops.items())],
     )
+    yield _counter(
+        "mqttlite_denied",
+        "Messages, or topic filters, that the rules did not allow, by action.",
+        [({"action": action}, count) for action, count in sorted(report.snapshot.denied.items())],
+    )
     yield _counter("mqttlite_received_bytes", "MQTT bytes from clients.", _only(totals.bytes_received))
     yield _counter("mqttlite_sent_bytes", "MQTT bytes to clients.", _only(totals.bytes_sent))
     yield _counter(

@@ -64,6 +64,8 @@ class Snapshot:
     connected: Mapping[Kind, int]
     disconnected: Mapping[str, int]
     refused: Mapping[tuple[str, str], int]
+    denied: Mapping[str, int]
+    """Messages, or topic filters, by the action that was denied."""
     sessions_expired: int
 
     connections: Mapping[Kind, int]
@@ -168,6 +170,7 @@ class Collection:
             connected=dict(counters.connected),
             disconnected=dict(counters.disconnected),
             refused=dict(counters.refused),
+            denied=dict(core.permissions.denied),
             sessions_expired=core.sessions.expired,
             connections=self._connections,
             blocked=self._blocked,

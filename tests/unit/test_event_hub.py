@@ -4,9 +4,12 @@ import logging
 
 import pytest
 
+from mqttlite.core.authorizer import DefaultRules
 from mqttlite.event_hub import CoreTracer, EventHub, Link, Listener, NoMessages
+from mqttlite.telemetry.connection_log import ConnectionLog
 from mqttlite.wire.packets import Unsubscribe
 from tests.support.core_driver import World
+from tests.support.rules import OpenRules
 from tests.unit.telemetry.watched import Link as FakeLink
 
 
@@ -127,3 +130,29 @@ def test_a_hub_without_an_observer_traces_no_message() -> None:
     receiver.subscribe("t", qos=1)
     publisher.publish("t", "x", 1)
     assert receiver.messages() == [("t", "x")]
+
+
+def test_a_denial_is_told_and_logged_with_its_rule(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[tuple[object, ...]] = []
+
+    class Denials(Listener):
+        def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
+            heard.append((client_id, username, action, topic, reason))
+
+    class Closed(OpenRules):
+        def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+            return False
+
+        def reason(self, role: int, action: str, topic: bytes) -> str:
+            return "denied by acl.conf:3"
+
+    world, hub = World(), EventHub()
+    hub.register(ConnectionLog())
+    hub.register(Denials())
+    world.broker.permissions.on_denied = hub.on_denied
+    world.broker.authorize(DefaultRules(authorizer=Closed()))
+    world.connect("c").subscribe("a/#")
+    assert heard == [("c", None, "subscribe", b"a/#", "denied by acl.conf:3")]
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == "client 'c' may not subscribe to 'a/#': denied by acl.conf:3"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     DENIALS_TOLD_PER_S,
     ITERATION_WORK,
@@ -16,12 +17,17 @@ from mqttlite.core.limits import (
     VERDICT_TOPIC_BYTES,
     Limits,
 )
+from mqttlite.core.message import Message
 from mqttlite.core.permissions import Permissions
+from mqttlite.core.restricted_share import restricted
 from mqttlite.core.session import Session
-from mqttlite.core.shared_subscription import HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN
+from mqttlite.core.shared_subscription import HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN, SharedSubscription
+from mqttlite.core.source import THE_BROKER
+from mqttlite.core.tally import Tally
 from mqttlite.topics.names import matches
-from mqttlite.wire.constants import V311
-from mqttlite.wire.packets import Ack, Suback, Subscribe, SubscriptionRequest, Will
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Ack, Publish, Suback, Subscribe, SubscriptionRequest, Will
 from tests.support.core_driver import Client, World
 from tests.support.rules import OpenRules, permissions
 
@@ -240,6 +246,31 @@ def test_new_rules_hold_for_messages_that_are_on_their_way_to_many(qos: int) -> 
     assert all(client.payloads() == ["x"] for client in readers)
     assert all(client.payloads() == [] for client in [*others, shared])
     assert world.broker.router.drops.by_reason == {"not_authorized": 1}
+
+
+def test_new_rules_hold_for_a_batch_that_is_on_its_way() -> None:
+    world = world_with(Readers("ro"))
+    reader, other = world.connect("r"), world.connect("o")
+    for client in (reader, other):
+        client.subscribe("#", qos=1, identifier=1)
+    writer = world.connect("w")
+    world.broker.effects.work = ITERATION_WORK - 1
+    packets = b"".join([encode(Publish(b"private/a", b"x"), V5) for _ in range(3)])
+    world.broker.effects.work = ITERATION_WORK - 1
+    world.broker.feed(writer.connection, packets, world.now)
+    waiting = len(world.broker.jobs)
+    world.broker.authorize(DefaultRules(authorizer=Readers()))
+    world.settle()
+    assert waiting == 1
+    assert (reader.payloads(), other.payloads()) == (["x"] * 3, [])
+
+
+def test_a_share_whose_last_member_has_left_gets_nothing() -> None:
+    tally = Tally()
+    tally.reached = 1
+    [sink] = restricted([SharedSubscription(b"$share/g/#", ROUND_ROBIN, Effects())], permissions())
+    sink.accept(Message(b"a", b"x"), THE_BROKER, tally)
+    assert (tally.reached, tally.dropped) == (0, {})
 
 
 # ── reasons ────────────────────────────────────────────────────────────────────────────────────────────────────────
