@@ -416,6 +416,7 @@ class Table(OpenRules):
         return (role, topic.decode()) in self.receive
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        topic_filter = topic_filter.removeprefix(b"$share/g/")
         return any(matches(topic_filter, topic.encode()) and (role, topic) in self.receive for topic in TOPICS)
 
 
@@ -474,6 +475,7 @@ def check_share(world: World, clients: dict[int, Client], table: Table, topic_fi
         for role, member in members.items()
         if member.subscribe(f"$share/g/{topic_filter}", qos=qos) == bytes([qos])
     }
+    assert joined == {role for role in members if table.may_subscribe(role, topic_filter.encode())}
     for topic in TOPICS:
         world.publish(topic, "x", qos)
         able = {role for role in joined if expected(table, role, topic, topic_filter)}
