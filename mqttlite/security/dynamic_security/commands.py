@@ -18,7 +18,6 @@ from mqttlite.security.dynamic_security.model import (
     Password,
     Role,
     State,
-    ordered,
     put,
 )
 from mqttlite.topics.names import check_filter
@@ -574,6 +573,6 @@ def _group_tree(group: Group) -> Json:
     return {
         "groupname": group.name,
         **texts_tree(group),
-        "clients": [{"username": username} for username, _ in ordered(group.clients)],
+        "clients": [{"username": username} for username in sorted(group.clients, key=str.encode)],
         "roles": priorities_tree(group.roles, "rolename"),
     }

@@ -172,7 +172,7 @@ class ControlTopic:
             password = await self._password(item) if name in SETS_PASSWORD else None
             data = execute(Command(self._rules.state, item, change, password), name)
         except CommandError as error:
-            _log_command(logging.WARNING, client_id, name, item, f" failed: {error}")
+            _log_command(logging.INFO, client_id, name, item, f" failed: {error}")
             return _failure(name, str(error), correlation)
         _log_command(logging.DEBUG if data is not None else logging.INFO, client_id, name, item, "")
         response: Json = {"command": name}

@@ -28,7 +28,6 @@ from mqttlite.security.dynamic_security.model import (
     Password,
     Role,
     State,
-    ordered,
     put,
 )
 from mqttlite.topics.names import check_filter
@@ -141,6 +140,7 @@ def save(path: Path, content: bytes) -> None:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
         with open(descriptor, "wb") as file:
             file.write(content)
+            _inherit(descriptor, path)
             file.flush()
             os.fsync(descriptor)
         os.replace(new, path)
@@ -156,6 +156,15 @@ def save(path: Path, content: bytes) -> None:
             os.close(directory)
 
 
+def _inherit(descriptor: int, path: Path) -> None:
+    """Owner and group stay, as does their right to read it: a broker may run as another user than who edits."""
+    if hasattr(os, "fchown") and path.exists():
+        was = path.stat()
+        with suppress(PermissionError):
+            os.fchown(descriptor, was.st_uid, was.st_gid)
+            os.fchmod(descriptor, 0o600 | was.st_mode & 0o060)
+
+
 # ── trees ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -163,7 +172,7 @@ def priorities_tree(priorities: dict[str, int], key: str) -> list[Json]:
     """Roles, groups or clients with their priorities, where these are given."""
     return [
         {key: name} if priority == NO_PRIORITY else {key: name, "priority": priority}
-        for name, priority in ordered(priorities)
+        for name, priority in priorities.items()
     ]
 
 
@@ -203,7 +212,7 @@ def _group_tree(group: Group) -> Json:
         "groupname": group.name,
         **texts_tree(group),
         "roles": priorities_tree(group.roles, "rolename"),
-        "clients": priorities_tree(group.clients, "username"),
+        "clients": priorities_tree(_sorted(group.clients), "username"),
     }
 
 

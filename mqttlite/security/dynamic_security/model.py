@@ -151,13 +151,8 @@ class State:
 
 
 def put(priorities: dict[str, int], name: str, priority: int) -> None:
-    """Give a name a priority and keep the order."""
+    """Give a name a priority and keep the order: highest priority first, then by name."""
     priorities[name] = priority
-    in_order = ordered(priorities)
+    in_order = sorted(priorities.items(), key=lambda each: (-each[1], each[0].encode()))
     priorities.clear()
     priorities.update(in_order)
-
-
-def ordered(priorities: dict[str, int]) -> list[tuple[str, int]]:
-    """Highest priority first, then by name."""
-    return sorted(priorities.items(), key=lambda each: (-each[1], each[0].encode()))
