@@ -8,6 +8,10 @@ user who does not exist, and the default access never opens `$CONTROL`.
 import logging
 from typing import Final
 
+from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.authorizer import PUBLISH as ACTION_PUBLISH
+from mqttlite.core.authorizer import SUBSCRIBE as ACTION_SUBSCRIBE
+from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.security.dynamic_security.model import (
     PUBLISH_RECEIVE,
     PUBLISH_SEND,
@@ -39,7 +43,7 @@ class DynamicRules:
         self._numbers: Final[dict[tuple[str, ...], int]] = {}
         self._names: Final[list[tuple[str, ...]]] = [()]
 
-    def role_of(self, client_id: str, username: str | None, grants: object = None) -> int:
+    def role_of(self, client_id: str, username: str | None, grants: Grants = NO_GRANTS) -> int:
         names = self.state.role_sets_of(username)
         if names is None:
             return NOBODY
@@ -67,12 +71,16 @@ class DynamicRules:
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
         return self._subscribe_verdict(role, topic_filter)[0]
 
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        return NO_POLICY
+
     def reason(self, role: int, action: str, topic: bytes) -> str:
-        """Why a role may do it or not; `action` is "publish", "subscribe" or "receive"."""
-        if action == "subscribe":
+        if action == ACTION_SUBSCRIBE:
             verdict, why = self._subscribe_verdict(role, topic)
         else:
-            verdict, why = self._topic_verdict(role, PUBLISH_SEND if action == "publish" else PUBLISH_RECEIVE, topic)
+            verdict, why = self._topic_verdict(
+                role, PUBLISH_SEND if action == ACTION_PUBLISH else PUBLISH_RECEIVE, topic
+            )
         return f"{'allowed' if verdict else 'denied'} by {why}"
 
     def _topic_verdict(self, role: int, kind: str, topic: bytes) -> tuple[bool, str]:
