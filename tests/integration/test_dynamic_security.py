@@ -9,7 +9,7 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import file_problems, warnings
-from mqttlite.security.dynamic_security import Options
+from mqttlite.security.dynamic_security import Options, path_of
 from mqttlite.security.dynamic_security.document import dump, load
 from mqttlite.security.dynamic_security.model import Acl, Client, Role, State
 from mqttlite.security.dynamic_security.passwords import Passwords
@@ -179,10 +179,8 @@ async def test_a_broken_file_stops_the_start_and_stays(rig: Rig, broken: Path) -
 def test_options_that_contradict_it_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^dynamic_security.file is missing, and so is data_dir"):
         Broker(Config(dynamic_security=Options()))
-    with pytest.raises(ConfigError, match=r"^password_file is set beside dynamic_security"):
-        Broker(Config(dynamic_security=Options(file="f"), password_file="users"))
     config = Config(dynamic_security=Options(), data_dir=str(tmp_path), listeners=(ListenerOptions(host="0.0.0.0"),))
-    assert config.users_of(config.listeners[0]) == str(tmp_path / "dynamic-security.json")
+    assert path_of(Options(), str(tmp_path)) == tmp_path / "dynamic-security.json"
     assert not config.lets_anybody_in(config.listeners[0])
     assert any("passwords over the network without encryption" in sentence for sentence in warnings(config))
     Broker(config)

@@ -155,8 +155,8 @@ def test_who_comes_in(path: Path) -> None:
     rules = DynamicRules(load(path))
     hashes = Passwords()
 
-    async def fits(username: str | None, password: bytes | None, client_id: str = "c", anonymous: bool = False) -> bool:
-        authenticator = DynamicAuthenticator(rules, hashes, allow_anonymous=anonymous)
+    async def fits(username: str | None, password: bytes | None, client_id: str = "c") -> bool | None:
+        authenticator = DynamicAuthenticator(rules, hashes)
         return await authenticator.authenticate(credentials(username, password, client_id))
 
     async def main() -> None:
@@ -164,16 +164,16 @@ def test_who_comes_in(path: Path) -> None:
         rules.state.clients["bare"] = Client("bare")
         assert await fits("admin", b"secret"), "the hash is Mosquitto's"
         assert await fits("dev", b"pw", "one")
-        assert not await fits("dev", b"pw", "two")
-        assert not await fits("dev", b"no", "one")
-        assert not await fits("dev", None, "one", anonymous=True)
-        assert not await fits("bare", b"")
-        assert not await fits("nobody", b"pw", anonymous=True)
-        assert await fits(None, None, anonymous=True)
-        assert not await fits(None, b"pw", anonymous=True)
-        assert not await fits(None, None)
-        rules.state.clients["dev"].disabled = True
-        assert not await fits("dev", b"pw", "one")
+        assert await fits("dev", b"pw", "two") is False
+        assert await fits("dev", b"no", "one") is False
+        assert await fits("dev", None, "one") is None
+        assert await fits("bare", b"") is None
+        assert await fits("nobody", b"pw") is None
+        assert await fits(None, b"pw") is None
+        assert await fits(None, None) is None
+        for name in ("dev", "bare"):
+            rules.state.clients[name].disabled = True
+            assert await fits(name, b"pw", "one") is False
 
     asyncio.run(main())
     hashes.close()
@@ -183,11 +183,11 @@ def test_a_user_deleted_while_its_password_is_hashed_stays_out() -> None:
     async def main() -> None:
         hashes = Passwords()
         state = State(clients={"dev": Client("dev", password=await hashes.make("pw"))})
-        authenticator = DynamicAuthenticator(DynamicRules(state), hashes, allow_anonymous=False)
+        authenticator = DynamicAuthenticator(DynamicRules(state), hashes)
         verdict = asyncio.ensure_future(authenticator.authenticate(credentials("dev", b"pw")))
         await asyncio.sleep(0)
         del state.clients["dev"]
-        assert not await verdict
+        assert await verdict is False
         hashes.close()
 
     asyncio.run(main())
