@@ -31,6 +31,7 @@ from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.frame_queue import FrameQueue
 from mqttlite.net.link import LinkPort
 from mqttlite.net.listeners import Listener
+from mqttlite.net.local_link import LocalLink
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.proxy_protocol import Proxies
@@ -40,6 +41,9 @@ from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.auth_chain import AuthChain, FirstOf
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.security.authenticator import Authenticator
+from mqttlite.security.dynamic_security import DynamicSecurity, DynamicSecurityError, path_of
+from mqttlite.security.dynamic_security.control import TOPIC as CONTROL_TOPIC
+from mqttlite.security.dynamic_security.control import Port as ControlPort
 from mqttlite.security.granted_topics import GrantedTopics
 from mqttlite.security.http_authenticator import HttpAuthenticator, HttpAuthOptions
 from mqttlite.security.identity import CertificateAuthenticator, identity_of
@@ -77,6 +81,9 @@ _TRANSPORT_NAMES: Final = {
     "unix": "a Unix socket",
 }
 
+KICKED_AT_ONCE: Final = 100
+"""Connections that one iteration ends, where a change of permissions ends many."""
+
 _log = logging.getLogger("mqttlite")
 
 
@@ -113,8 +120,14 @@ class Assembly:
             wall_ahead_us=self._wall.ahead_us,
         )
         self._default_chain: Final = auth_chain
+        self._dynamic_security: Final = self._load_dynamic_security()
+        if self._dynamic_security is not None:
+            if authorizer is not None:
+                raise ConfigError("dynamic_security: the program gives the broker an authorizer; one of both")
+            authorizer = self._dynamic_security.rules
         self.live_rules: Final = self._live_rules(authorizer)
-        self.core.authorize(self._default_rules(self.live_rules.rules if authorizer is None else authorizer))
+        self._rules: Final = self._default_rules(self.live_rules.rules if authorizer is None else authorizer)
+        self.core.authorize(self._rules)
         self.core.permissions.on_denied = self.hub.on_denied
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
@@ -180,6 +193,9 @@ class Assembly:
             sys_topics = SysTopics(self.snapshots, self._publish_queue, self._config.sys.interval_s, self._loop.time())
             self._sys_topics = self._loop.create_task(sys_topics.run())
         self._rules_watch = self._loop.create_task(self.live_rules.watch())
+        if self._dynamic_security is not None:
+            port = ControlPort(self._respond, lambda: self.core.authorize(self._rules), self._kick)
+            self.core.bind(CONTROL_TOPIC, self._dynamic_security.control(port))
         for each in self.listeners:
             await each.start()
 
@@ -209,6 +225,11 @@ class Assembly:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    async def close_commands(self) -> None:
+        """Finish the commands of `$CONTROL` that are under way."""
+        if self._dynamic_security is not None:
+            await self._dynamic_security.stop()
 
     async def close_queues(self) -> None:
         """Read nothing more of long queues."""
@@ -379,6 +400,7 @@ class Assembly:
         known: dict[LoginMethod, Authenticator | None] = {
             "password": passwords,
             "jwt": self.tokens,
+            "dynamic_security": None if self._dynamic_security is None else self._dynamic_security.authenticator,
             "http": self.http_authenticator,
             "certificate": CertificateAuthenticator(),
         }
@@ -414,6 +436,36 @@ class Assembly:
 
     def _on_rules(self, rules: Rules | None) -> None:
         self.core.authorize(self._default_rules(rules))
+        self.loop_driver.wake()
+
+    def _load_dynamic_security(self) -> DynamicSecurity | None:
+        options = self._config.dynamic_security
+        path = None if options is None else path_of(options, self._config.data_dir)
+        if path is None:
+            return None
+        try:
+            return DynamicSecurity(path)
+        except DynamicSecurityError as error:
+            raise ConfigError(f"dynamic_security.file: {error}") from None
+
+    def _respond(self, client_id: str, topic: bytes, payload: bytes) -> bool:
+        sent = self.core.send(client_id, topic, payload, self._loop.time())
+        self.loop_driver.wake()
+        return sent
+
+    async def _kick(self, users: frozenset[str | None]) -> None:
+        """End the connections of these users, some at a time; those of the program have no user and stay."""
+        await self.loop_driver.settled()  # the response is written before its client's connection ends
+        found = [
+            link.connection.client_id
+            for link in self.loop_driver.links.values()
+            if link.connection.username in users and not isinstance(link, LocalLink)
+        ]
+        for number, client_id in enumerate(found, 1):
+            self.core.kick(client_id, self._loop.time())
+            if number % KICKED_AT_ONCE == 0:
+                self.loop_driver.run()
+                await asyncio.sleep(0)
         self.loop_driver.wake()
 
     def _on_connected(self, link: LinkPort) -> None:

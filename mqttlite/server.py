@@ -291,6 +291,7 @@ class Broker:
         try:
             await assembly.close_admin_socket()
             await assembly.stop_reports()
+            await assembly.close_commands()
             try:
                 async with asyncio.timeout(self.config.stop_timeout_s):
                     await self._shut_down()

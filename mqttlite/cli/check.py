@@ -141,6 +141,7 @@ def _who(config: Config, listener: ListenerOptions) -> str:
     words = {
         "password": f"users of {passwords}",
         "jwt": "clients with a token",
+        "dynamic_security": "users of dynamic security",
         "http": f"clients that {config.http_auth.url if config.http_auth else ''} accepts",
         "certificate": "clients with a certificate",
     }

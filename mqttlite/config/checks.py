@@ -18,6 +18,9 @@ from mqttlite.config.shape import Problem
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.acl_file import load as load_acl
 from mqttlite.security.certificates import ends_at
+from mqttlite.security.dynamic_security import DynamicSecurityError, path_of
+from mqttlite.security.dynamic_security import Options as DynamicSecurityOptions
+from mqttlite.security.dynamic_security.document import load as load_dynamic_security
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.password_file import load as load_users
 from mqttlite.security.tls import TlsConfigError, server_context
@@ -44,6 +47,11 @@ def conflicts(config: Config) -> Iterator[Problem]:
     yield from _login_methods(config)
     for number, sentence in policy_problems(config.topic_policies):
         yield Problem(f"topic_policies[{number}]", f": {sentence}")
+    if config.dynamic_security is not None and path_of(config.dynamic_security, config.data_dir) is None:
+        yield Problem("dynamic_security.file", " is missing, and so is data_dir: name a file, or a data directory")
+    if config.dynamic_security is not None and config.has_rules:
+        option = "topic_policies" if config.acl_file is None else "acl_file"
+        yield Problem(option, " and dynamic_security both say who may do what: use one of them")
 
 
 def _login_methods(config: Config) -> Iterator[Problem]:
@@ -55,6 +63,7 @@ def _login_methods(config: Config) -> Iterator[Problem]:
         missing: dict[str, tuple[bool, str]] = {
             "password": (password_file is None, "set password_file"),
             "jwt": (config.jwt is None, "add a section [jwt]"),
+            "dynamic_security": (config.dynamic_security is None, "add a section [dynamic_security]"),
             "http": (config.http_auth is None, "add a section [http_auth]"),
             "certificate": (not has_authority, "give the listener a section tls with a ca_file"),
         }
@@ -160,8 +169,19 @@ def file_problems(config: Config) -> Iterator[Problem]:
             config.http_auth.context()
         except TlsConfigError as error:
             yield Problem("http_auth.ca_file", f": {error}")
+    if config.dynamic_security is not None:
+        yield from _dynamic_security_problems(config.dynamic_security, config.data_dir)
     if config.telemetry is not None:
         yield from _telemetry_problems(config.telemetry)
+
+
+def _dynamic_security_problems(options: DynamicSecurityOptions, data_dir: str | None) -> Iterator[Problem]:
+    path = path_of(options, data_dir)
+    if path is not None:
+        try:
+            load_dynamic_security(path)
+        except DynamicSecurityError as error:
+            yield Problem("dynamic_security.file", f": {error}")
 
 
 def _listener_problems(path: str, listener: ListenerOptions) -> Iterator[Problem]:

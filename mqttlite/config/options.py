@@ -18,6 +18,7 @@ from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.security.dynamic_security import Options as DynamicSecurityOptions
 from mqttlite.security.http_authenticator import HttpAuthOptions
 from mqttlite.security.identity import IdentitySource
 from mqttlite.security.jail import JailOptions
@@ -53,7 +54,7 @@ MAX_HALF_OPEN: Final = 10_000
 more handshakes than this within `handshake_timeout_s`."""
 
 
-LoginMethod = Literal["password", "jwt", "http", "certificate"]
+LoginMethod = Literal["password", "jwt", "dynamic_security", "http", "certificate"]
 
 BESIDE_PATH: Final = "beside path: a listener has a Unix socket or a host and a port; make them two listeners"
 
@@ -207,6 +208,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What holds for the messages of some topics, and who may use these topics."""
     login_jail: JailOptions = JailOptions()
     """When addresses that fail to log in are refused without a check."""
+    dynamic_security: DynamicSecurityOptions | None = None
+    """Users, groups and roles that clients change with Mosquitto's commands. Absent: `$CONTROL` is refused."""
     data_dir: str | None = None
     """The folder of what outlives the process: sessions, queued and retained messages. Empty: nothing does. Absent:
     `mqttlite serve` takes the user's folder for such data, and a `Broker` in a program keeps everything in memory."""
@@ -255,6 +258,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return listener.authentication
         configured: dict[LoginMethod, bool] = {
             "jwt": self.jwt is not None,
+            "dynamic_security": self.dynamic_security is not None,
             "password": self.passwords_of(listener)[0] is not None,
             "http": self.http_auth is not None,
         }

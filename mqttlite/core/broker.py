@@ -32,7 +32,7 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.memory import CONNECTION_BYTES
-from mqttlite.core.message import Message
+from mqttlite.core.message import Delivery, Message
 from mqttlite.core.packet_handler import PacketHandler
 from mqttlite.core.packet_loop import PacketLoop
 from mqttlite.core.permissions import Permissions
@@ -49,9 +49,11 @@ from mqttlite.core.sessions import Sessions
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.subscribe import Subscriptions
+from mqttlite.core.tally import SENT
 from mqttlite.core.throttling import Throttling
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.core.traffic import Traffic
+from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.errors import PeerError, QuotaExceeded
 from mqttlite.wire.properties import NONE, Properties
@@ -351,6 +353,21 @@ class Broker:
         if self.effects.overflowed:  # by its will
             self._closing.end_overflowed()
         return True
+
+    def send(self, client_id: str, topic: bytes, payload: bytes, now: float) -> bool:
+        """Send a QoS 0 message to one client, past rules and other subscribers.
+
+        False unless it is connected and one of its subscriptions, not a shared one, matches the topic.
+        """
+        self.effects.now = now
+        connection = self._online.get(client_id)
+        if connection is None:
+            return False
+        session = connection.session
+        assert session is not None, "the client is connected"
+        if not any(matches(name, topic) for name in session.subscriptions):
+            return False
+        return session.deliver_qos0(Delivery(Message(topic, payload, 0, False, NONE, 0.0), 0, False)) == SENT
 
     def end_session(self, client_id: str, now: float) -> bool:
         """Close the connection of a client with 0x98 and end its session; false if it has neither."""

@@ -161,6 +161,7 @@ class Route:
         "others",
         "receivers",
         "refusal",
+        "retains",
         "sinks",
         "size",
         "special",
@@ -174,6 +175,7 @@ class Route:
         is_open: bool = True,
         refusal: str = "",
         delayed: ParsedTopic | None = None,
+        retains: bool = True,
     ) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.observed: Observed | None = None
@@ -184,6 +186,8 @@ class Route:
         """Why the broker does not serve the topic, as a sentence: nobody may publish here. Empty where it does."""
         self.delayed: Final = delayed
         """The parts of a `$delayed` topic, whose messages are for nobody until they are due. It is not open."""
+        self.retains: Final = retains
+        """Whether a message that says RETAIN is kept."""
         self.direct3: list[Outbox] = NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
         self.direct5: list[Outbox] = NO_OUTBOXES

@@ -159,7 +159,7 @@ class Router:
                 # A 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2].
                 tally.code = TOPIC_NAME_INVALID if route.refusal else NOT_AUTHORIZED_CODE
             return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
-        if message.retain and not self.retained.put(message):  # [MQTT-3.3.1-8]
+        if message.retain and route.retains and not self.retained.put(message):  # [MQTT-3.3.1-8]
             tally.code = QUOTA_EXCEEDED
         return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)
 

@@ -28,7 +28,7 @@ from mqttlite.core.subscription import Binding, RoutePlan, SinkBinding, Subscrip
 from mqttlite.core.traffic import Traffic
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own, matches
-from mqttlite.topics.namespaces import DELAYED, parse_name
+from mqttlite.topics.namespaces import CONTROL, DELAYED, parse_name
 from mqttlite.topics.tree import SubscriptionTree
 
 _TOPIC_BYTES: Final = 200
@@ -168,10 +168,22 @@ class Routes:
         if parsed.namespace == DELAYED:
             self._effects.work += ROUTE_WORK
             return Route([], [], is_open=False, refusal=refusal, delayed=None if refusal else parsed)
-        route = Route([], [], is_open=False, refusal=refusal) if refusal else self.make(topic)
+        if parsed.namespace == CONTROL:
+            route = self._make_control(topic, refusal)
+        else:
+            route = Route([], [], is_open=False, refusal=refusal) if refusal else self.make(topic)
         if not is_own(topic):
             self._remember(topic, route)
         return route
+
+    def _make_control(self, topic: bytes, refusal: str) -> Route:
+        """The route of a `$CONTROL` topic, whose messages no client gets: they are for the sink bound to it.
+
+        They are neither counted by topic nor traced, for they may hold passwords.
+        """
+        sinks = [found.sink for found in self._tree.match(topic) if isinstance(found, SinkBinding)]
+        self._effects.work += ROUTE_WORK
+        return Route([], sinks, is_open=False, refusal="" if sinks else refusal, retains=False)
 
     def make(self, topic: bytes) -> Route:
         """What the tree says now of a valid topic name."""

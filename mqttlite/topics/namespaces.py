@@ -18,12 +18,14 @@ QUEUE: Final = 2
 STREAM: Final = 3
 DELAYED: Final = 4
 DEAD_LETTERS: Final = 5
+CONTROL: Final = 6
 
 _NAMESPACES: Final[dict[bytes, int]] = {
     b"$queue": QUEUE,
     b"$stream": STREAM,
     b"$delayed": DELAYED,
     b"$dlq": DEAD_LETTERS,
+    b"$CONTROL": CONTROL,
 }
 """By first level. `$share` is none of them: the standard reserves it in filters only, and only with a slash."""
 
@@ -37,6 +39,8 @@ MAX_DELAY_S: Final = 4_294_967
 """The longest delay of a message, some seven weeks: that of EMQX, whose clients know the namespace."""
 
 _MAX_DELAY_DIGITS: Final = len(str(MAX_DELAY_S))
+
+_NO_CONTROL: Final = "$CONTROL/…: nothing answers there; dynamic_security in the configuration turns its commands on"
 
 _NOT_TO_SUBSCRIBE: Final = "$delayed/…: no message comes on it; subscribe to the topic behind the seconds"
 
@@ -66,7 +70,12 @@ class ParsedTopic:
 
     @property
     def name_refusal(self) -> str:
-        """Why nobody can publish to this name, as one sentence for the client; empty where one can."""
+        """Why nobody can publish to this name, as one sentence for the client; empty where one can.
+
+        To a `$CONTROL` name one can all the same where a sink is bound to it.
+        """
+        if self.namespace == CONTROL:
+            return _NO_CONTROL
         if self.namespace != DELAYED:
             return _NOT_SERVED.get(self.namespace, "")
         if not self.name.isdigit() or len(self.name) > _MAX_DELAY_DIGITS or int(self.name) > MAX_DELAY_S:

@@ -32,6 +32,7 @@ FOREIGN: Final = frozenset(
         "docker",
         "find",
         "git",
+        "mosquitto_ctrl",
         "mosquitto_pub",
         "mosquitto_sub",
         "openssl",

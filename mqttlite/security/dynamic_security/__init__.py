@@ -1,0 +1,54 @@
+"""Clients, groups and roles that are changed while the broker runs, with the commands and the file of Mosquitto's
+dynamic security plugin. `assembly` makes a `DynamicSecurity` and connects it."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mqttlite.security.dynamic_security.control import ControlTopic, Port
+from mqttlite.security.dynamic_security.document import DynamicSecurityError, load
+from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
+from mqttlite.security.dynamic_security.rules import DynamicRules
+
+__all__ = ["DynamicSecurity", "DynamicSecurityError", "Options", "path_of"]
+
+FILE_NAME: Final = "dynamic-security.json"
+"""In the data directory, where the configuration names no file."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Users and their permissions that clients change with Mosquitto's dynamic security commands."""
+
+    file: str | None = None
+    """`dynamic-security.json` of Mosquitto's plugin. Absent: the file of that name in `data_dir`."""
+
+
+def path_of(options: Options, data_dir: str | None) -> Path | None:
+    """Where the file is; None where neither names a place."""
+    if options.file is not None:
+        return Path(options.file)
+    return Path(data_dir) / FILE_NAME if data_dir else None
+
+
+class DynamicSecurity:
+    """The rules, authenticators and commands over one file."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `DynamicSecurityError`."""
+        self._path: Final = path
+        self.rules: Final = DynamicRules(load(path))
+        self._passwords: Final = Passwords()
+        self.authenticator: Final = DynamicAuthenticator(self.rules, self._passwords)
+        self._control: ControlTopic | None = None
+
+    def control(self, port: Port) -> ControlTopic:
+        """The sink for the commands."""
+        self._control = ControlTopic(self._path, self.rules, self._passwords, port)
+        return self._control
+
+    async def stop(self) -> None:
+        """Finish the request under way."""
+        if self._control is not None:
+            await self._control.stop()
+        self._passwords.close()

@@ -1,0 +1,217 @@
+"""The topic of the commands: `$CONTROL/dynamic-security/v1`, a `Sink` with one task behind it.
+
+Requests are handled one after another, each saved before it is answered. Invariant: what a client hears was done is on
+disk, and a change that could not be saved is undone.
+"""
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.reasons import QUEUE_FULL
+from mqttlite.core.source import Source
+from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
+from mqttlite.security.dynamic_security.commands import (
+    NAME_OF,
+    SETS_PASSWORD,
+    Change,
+    Command,
+    CommandError,
+    execute,
+)
+from mqttlite.security.dynamic_security.document import Json, dump, is_text, load, save, small_keys
+from mqttlite.security.dynamic_security.model import Password
+from mqttlite.security.dynamic_security.passwords import MAX_PASSWORD_BYTES, Passwords
+from mqttlite.security.dynamic_security.rules import DynamicRules
+
+TOPIC: Final = b"$CONTROL/dynamic-security/v1"
+RESPONSE_TOPIC: Final = b"$CONTROL/dynamic-security/v1/response"
+
+MAX_REQUEST_BYTES: Final = 256 * 1024
+"""Of one request: a thousand commands and more, parsed in some milliseconds."""
+
+MAX_COMMANDS: Final = 1_000
+"""Of one request, which hashes a thousand passwords in ten seconds at most."""
+
+MAX_WAITING: Final = 100
+"""Requests that wait for those before them; one more is refused with Quota exceeded (0x97)."""
+
+_log = logging.getLogger("mqttlite.security")
+
+
+class Port(NamedTuple):
+    """What the broker does for the commands."""
+
+    respond: Callable[[str, bytes, bytes], bool]
+    """Send a payload to a client, by its identifier, on a topic; False if it is gone or has not subscribed to that."""
+    apply: Callable[[], None]
+    """Have the core ask the rules again."""
+    kick: Callable[[frozenset[str | None]], Awaitable[None]]
+    """End the connections of these users; None: of clients without user name."""
+
+
+class _Request(NamedTuple):
+    client_id: str
+    payload: bytes
+
+
+class ControlTopic:
+    """A `Sink`. `save_file` writes the file of a path: another one in tests."""
+
+    def __init__(
+        self,
+        path: Path,
+        rules: DynamicRules,
+        passwords: Passwords,
+        port: Port,
+        save_file: Callable[[Path, bytes], None] = save,
+    ) -> None:
+        self._path: Final = path
+        self._rules: Final = rules
+        self._passwords: Final = passwords
+        self._port: Final = port
+        self._save: Final = save_file
+        self._requests: Final[deque[_Request]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ the sink
+
+    def prepare(self, messages: int) -> bool:
+        return True
+
+    def accept(self, message: Message, source: Source, tally: Tally) -> None:
+        if self._put(_Request(source.client_id, message.payload)):
+            tally.sent += 1
+        else:
+            tally.drop(QUEUE_FULL)
+            tally.code = QUOTA_EXCEEDED
+
+    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        for number in range(batch.count):
+            if self._put(_Request(source.client_id, batch.payload(number))):
+                tally.sent += 1
+            else:
+                tally.drop(QUEUE_FULL)
+
+    def _put(self, request: _Request) -> bool:
+        if len(self._requests) >= MAX_WAITING:
+            return False
+        self._requests.append(request)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return True
+
+    async def stop(self) -> None:
+        """End when the request under way is done; forget the others."""
+        self._requests.clear()
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    # ------------------------------------------------------------------ requests
+
+    async def _run(self) -> None:
+        try:
+            while self._requests:
+                request = self._requests.popleft()
+                try:
+                    await self._handle(request)
+                except Exception:  # a fault of ours in one request must not end the others
+                    _log.exception("dynamic security: a request of client %r failed", request.client_id)
+        finally:
+            self._task = None
+
+    async def _handle(self, request: _Request) -> None:
+        change = Change()
+        responses = await self._responses(request, change)
+        if change.changed:
+            error = await self._keep()
+            self._port.apply()
+            if error:
+                change.kicked.clear()
+                responses = [{"command": each["command"], "error": error} for each in responses]
+        payload = json.dumps({"responses": responses}, ensure_ascii=False, separators=(",", ":")).encode()
+        if not self._port.respond(request.client_id, RESPONSE_TOPIC, payload):
+            _log.debug("client %r does not hear the response to its commands", request.client_id)
+        if change.kicked:
+            await self._port.kick(frozenset(change.kicked))
+
+    async def _responses(self, request: _Request, change: Change) -> list[Json]:
+        if len(request.payload) > MAX_REQUEST_BYTES:
+            return [_failure("Unknown command", f"Payload too large: {MAX_REQUEST_BYTES} bytes at most", None)]
+        try:
+            tree = json.loads(request.payload.decode(), object_pairs_hook=small_keys)
+        except (ValueError, RecursionError):
+            return [_failure("Unknown command", "Payload not valid JSON", None)]
+        items = tree.get("commands") if isinstance(tree, dict) else None
+        if not isinstance(items, list):
+            return [_failure("Unknown command", "Invalid/missing commands", None)]
+        if len(items) > MAX_COMMANDS:
+            return [_failure("Unknown command", f"Too many commands: {MAX_COMMANDS} at most", None)]
+        return [await self._response(item, request.client_id, change) for item in items]
+
+    async def _response(self, item: Any, client_id: str, change: Change) -> Json:
+        if not isinstance(item, dict):
+            return _failure("Unknown command", "Command not an object", None)
+        command = item.get("command")
+        if not isinstance(command, str) or not is_text(command):
+            return _failure("Unknown command", "Missing command", None)
+        correlation = item.get("correlationdata")
+        if correlation is not None and (not isinstance(correlation, str) or not is_text(correlation)):
+            return _failure(command, "Invalid correlationData data type.", None)
+        name = NAME_OF.get(command.lower())
+        if name is None:
+            return _failure(command, "Unknown command", correlation)
+        try:
+            password = await self._password(item) if name in SETS_PASSWORD else None
+            data = execute(Command(self._rules.state, item, change, password), name)
+        except CommandError as error:
+            _log_command(logging.INFO, client_id, name, item, f" failed: {error}")
+            return _failure(name, str(error), correlation)
+        _log_command(logging.DEBUG if data is not None else logging.INFO, client_id, name, item, "")
+        response: Json = {"command": name}
+        if data is not None:
+            response["data"] = data
+        if correlation is not None:
+            response["correlationData"] = correlation
+        return response
+
+    async def _password(self, item: Json) -> Password | None:
+        """The hash of the password in a command; None where there is none that can be."""
+        given = item.get("password")
+        if not isinstance(given, str) or not given or not is_text(given, MAX_PASSWORD_BYTES):
+            return None
+        return await self._passwords.make(given)
+
+    async def _keep(self) -> str:
+        """Save the state; what to tell the client where that failed, and the state is that of the file again."""
+        try:
+            await asyncio.to_thread(self._write)
+        except OSError as error:
+            _log.error("%s cannot be written, the change is undone: %s", self._path, error.strerror or error)
+            self._rules.state = await asyncio.to_thread(load, self._path)
+            return "Internal error"
+        return ""
+
+    def _write(self) -> None:
+        self._save(self._path, dump(self._rules.state))
+
+
+def _failure(command: str, error: str, correlation: str | None) -> Json:
+    response: Json = {"command": command, "error": error}
+    if correlation is not None:
+        response["correlationData"] = correlation
+    return response
+
+
+def _log_command(level: int, client_id: str, name: str, item: Json, outcome: str) -> None:
+    """One line for a command: who gave it, and what it is about, which is never a password."""
+    about = {key: item[key] for key in ("username", "groupname", "rolename", "acltype", "topic") if key in item}
+    said = "".join(f" {key}={value!r:.200}" for key, value in about.items())
+    _log.log(level, "dynamic security: client %r: %s%s%s", client_id, name, said, outcome)

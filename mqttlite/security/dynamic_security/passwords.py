@@ -1,0 +1,101 @@
+"""Lets clients in by user name and password: an `Authenticator`, and the hashes of new passwords.
+
+Invariant: passwords are hashed in threads, once for each CONNECT, and no answer tells whether a user exists.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from mqttlite.security.authenticator import Credentials, TooBusy
+from mqttlite.security.dynamic_security.document import HASH_BYTES
+from mqttlite.security.dynamic_security.model import Client, Password
+from mqttlite.security.dynamic_security.rules import DynamicRules
+
+ITERATIONS: Final = 15_000
+"""Of new passwords: some ten milliseconds for each guess, but also for each CONNECT. Mosquitto's own 101 are kept."""
+
+SALT_BYTES: Final = 12
+"""The only length that Mosquitto's plugin reads before 2.1."""
+
+HASHES_AT_ONCE: Final = 2
+"""Threads that hash, however many clients come back at once: the loop needs a processor, too."""
+
+MAX_WAITING: Final = 500
+"""Clients that wait for one of these threads; one more is refused with Server busy (0x89) and comes again."""
+
+MAX_PASSWORD_BYTES: Final = 65_535
+"""What CONNECT can carry."""
+
+
+class DynamicAuthenticator:
+    """Knows the users of `rules.state`."""
+
+    def __init__(self, rules: DynamicRules, passwords: "Passwords") -> None:
+        self._rules: Final = rules
+        self._passwords: Final = passwords
+
+    async def authenticate(self, credentials: Credentials) -> bool | None:
+        """Whether user, password and client identifier fit; None for a user that has no password here.
+
+        Raises `TooBusy`.
+        """
+        username = credentials.username
+        if username is None or credentials.password is None:
+            return None
+        clients = self._rules.state.clients
+        client = clients.get(username)
+        password = None if client is None else client.password
+        fits = await self._passwords.fits(password or self._decoy(clients), credentials.password)
+        if client is None or (password is None and not client.disabled):
+            return None
+        client = self._rules.state.clients.get(username)  # it may have been changed meanwhile
+        return (
+            fits
+            and client is not None
+            and client.password == password
+            and not client.disabled
+            and client.client_id in (None, credentials.client_id)
+        )
+
+    def _decoy(self, clients: dict[str, Client]) -> Password:
+        """A password that nobody has, which costs what one of the others does."""
+        like = next((each.password for each in clients.values() if each.password is not None), None)
+        return Password(b"", bytes(SALT_BYTES), ITERATIONS if like is None else like.iterations)
+
+
+class Passwords:
+    """Hashes in threads of its own."""
+
+    def __init__(self) -> None:
+        self._threads: Final = ThreadPoolExecutor(HASHES_AT_ONCE, thread_name_prefix="mqttlite-dynamic-security")
+        self._waiting = 0
+
+    async def fits(self, password: Password, given: bytes) -> bool:
+        """Whether a client gave this password. Raises `TooBusy`."""
+        if self._waiting >= HASHES_AT_ONCE + MAX_WAITING:
+            raise TooBusy(f"{MAX_WAITING} clients wait for their passwords to be checked")
+        self._waiting += 1
+        try:
+            hashed = await self._hash(given, password.salt, password.iterations)
+        finally:
+            self._waiting -= 1
+        return hmac.compare_digest(hashed, password.hash)
+
+    async def make(self, given: str) -> Password:
+        """A new password."""
+        salt = secrets.token_bytes(SALT_BYTES)
+        return Password(await self._hash(given.encode(), salt, ITERATIONS), salt, ITERATIONS)
+
+    def close(self) -> None:
+        """End the threads once they are idle."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _hash(self, given: bytes, salt: bytes, iterations: int) -> bytes:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, hashlib.pbkdf2_hmac, "sha512", given, salt, iterations, HASH_BYTES
+        )

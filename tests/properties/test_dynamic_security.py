@@ -1,0 +1,81 @@
+"""The rules of dynamic security are those of a model that looks at everything."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqttlite.security.dynamic_security import model
+from mqttlite.security.dynamic_security.document import dump, parse
+from mqttlite.security.dynamic_security.model import Acl, Client, Group, Role, State, put
+from mqttlite.security.dynamic_security.rules import DynamicRules, covers
+
+LEVELS = ("a", "b", "+")
+filters = st.builds(
+    lambda levels, tail: "/".join([*levels, *tail]),
+    st.lists(st.sampled_from(LEVELS), min_size=1, max_size=3),
+    st.sampled_from([[], ["#"]]),
+) | st.just("#")
+topics = st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join)
+names = st.sampled_from("rstu")
+priorities = st.integers(-2, 2)
+acls = st.tuples(st.sampled_from(model.ACL_TYPES), filters, priorities, st.booleans())
+
+
+@st.composite
+def states(draw: st.DrawFn) -> State:
+    state = State(default_access={each: draw(st.booleans()) for each in model.DEFAULT_TYPES})
+    for name in "rstu":
+        role = state.roles[name] = Role(name)
+        for kind, topic, priority, allow in draw(st.lists(acls, max_size=5)):
+            role.add(kind, Acl(topic, priority, allow))
+    client = state.clients["c"] = Client("c")
+    for name, priority in draw(st.lists(st.tuples(names, priorities), max_size=2, unique_by=lambda each: each[0])):
+        put(client.roles, name, priority)
+    for group_name in draw(st.lists(st.sampled_from("gh"), unique=True)):
+        group = state.groups[group_name] = Group(group_name)
+        for name, priority in draw(st.lists(st.tuples(names, priorities), max_size=2, unique_by=lambda each: each[0])):
+            put(group.roles, name, priority)
+        state.join(client, group, draw(priorities))
+    state.groups = dict(sorted(state.groups.items()))
+    return state
+
+
+def fits(topic_filter: list[str], topic: list[str]) -> bool:
+    """Whether a filter matches a name, by the words of the standard."""
+    if topic_filter == ["#"] or topic_filter == topic == []:
+        return True
+    if not topic_filter or not topic:
+        return False
+    return topic_filter[0] in ("+", topic[0]) and fits(topic_filter[1:], topic[1:])
+
+
+def verdict(state: State, kind: str, topic: str) -> bool:
+    """The first of all rules that matches, sorted by everything that orders them."""
+    ranked = []
+    client = state.clients["c"]
+    own = [((0, 0, ""), client.roles)]
+    joined = [((1, -priority, name), state.groups[name].roles) for name, priority in client.groups.items()]
+    for rank, roles in [*own, *joined]:
+        for role, priority in roles.items():
+            for age, acl in enumerate(state.roles[role].acls[kind]):
+                if fits(acl.topic.split("/"), topic.split("/")):
+                    ranked.append(((rank, -priority, role, -acl.priority, age), acl.allow))
+    return min(ranked)[1] if ranked else state.default_access[kind]
+
+
+@given(states(), topics)
+def test_the_first_rule_that_matches_decides(state: State, topic: str) -> None:
+    rules = DynamicRules(state)
+    role = rules.role_of("id", "c")
+    assert rules.may_publish(role, topic.encode()) == verdict(state, model.PUBLISH_SEND, topic)
+    assert rules.may_receive(role, topic.encode()) == verdict(state, model.PUBLISH_RECEIVE, topic)
+
+
+@given(filters, filters, topics)
+def test_a_pattern_that_covers_a_filter_matches_what_it_matches(pattern: str, topic_filter: str, topic: str) -> None:
+    if covers(pattern.encode(), topic_filter.encode()) and fits(topic_filter.split("/"), topic.split("/")):
+        assert fits(pattern.split("/"), topic.split("/"))
+
+
+@given(states())
+def test_a_state_is_the_same_after_it_was_written_and_read(state: State) -> None:
+    assert parse(dump(state)) == state

@@ -1,0 +1,460 @@
+"""The file of dynamic security, who it lets in, and its commands without a broker."""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqttlite.core.message import Message
+from mqttlite.core.source import CLIENT, Source
+from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
+from mqttlite.security.authenticator import Credentials, TooBusy
+from mqttlite.security.dynamic_security import document, model, passwords
+from mqttlite.security.dynamic_security.control import (
+    MAX_COMMANDS,
+    MAX_REQUEST_BYTES,
+    MAX_WAITING,
+    RESPONSE_TOPIC,
+    ControlTopic,
+    Port,
+)
+from mqttlite.security.dynamic_security.document import DynamicSecurityError, dump, load, parse, save
+from mqttlite.security.dynamic_security.model import MAX_ACLS, MAX_MEMBERSHIPS, Client, State
+from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
+from mqttlite.security.dynamic_security.rules import NOBODY, DynamicRules
+from mqttlite.wire.properties import NONE
+
+# As `mosquitto_ctrl dynsec init` writes it, shortened; the password is "secret".
+PASSWORD = "UyuQyrGsGNr7bwn/uX85jIC/WaexBDUXri8S04PeNtiY8fgl9MFDmrEdNFjJgB9sIJ8l5XaAGcgcN+hzti+1ig=="
+INITIAL = """{
+	"clients":	[{
+			"username":	"admin",
+			"textName":	"Dynsec admin user",
+			"password":	"PASSWORD",
+			"salt":	"yA2o+hfki7r8QWGw",
+			"iterations":	101,
+			"roles":	[{ "rolename":	"admin" }]
+		}],
+	"roles":	[{
+			"rolename":	"admin",
+			"acls":	[{ "acltype": "publishClientSend", "topic": "$CONTROL/dynamic-security/#", "allow": true }]
+		}],
+	"defaultACLAccess":	{ "publishClientSend": false, "publishClientReceive": true }
+}
+""".replace("PASSWORD", PASSWORD)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "dynamic-security.json"
+    path.write_text(INITIAL)
+    return path
+
+
+def credentials(username: str | None, password: bytes | None, client_id: str = "c") -> Credentials:
+    return Credentials(client_id, username, password, None, "127.0.0.1:40000", "tcp-1883")
+
+
+# ── the file ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_of_mosquitto_is_read_and_written_back(path: Path) -> None:
+    state = load(path)
+    assert state.clients["admin"].text_name == "Dynsec admin user"
+    assert state.default_access == {
+        "publishClientSend": False,
+        "publishClientReceive": True,
+        "subscribe": False,
+        "unsubscribe": False,
+    }
+    assert parse(dump(state)) == state
+
+
+BROKEN: list[tuple[str, str]] = [
+    ('{\n"clients": [,]}', ":2: column 13: Expecting value"),
+    ("[]", ": it must be a JSON object"),
+    ("[" * 100_000, ": it is nested too deeply"),
+    ('{"clients": 7}', ": clients must be an array"),
+    ('{"clients": [7]}', ": clients[0] must be an object"),
+    ('{"clients": [{}]}', ": clients[0].username is missing or empty"),
+    ('{"clients": [{"username": 7}]}', ": clients[0].username must be a text of at most 65535 bytes without U+0000"),
+    (r'{"clients": [{"username": "\ud800"}]}', ": clients[0].username must be a text"),
+    ('{"clients": [{"username": "a"}, {"username": "a"}]}', ": clients[1].username is 'a', which the file has already"),
+    ('{"clients": [{"username": "a", "disabled": 1}]}', ": clients[0].disabled must be true or false"),
+    ('{"clients": [{"username": "a", "password": "!", "salt": "", "iterations": 1}]}', "password is not base64"),
+    (
+        '{"clients": [{"username": "a", "password": "YQ==", "salt": "", "iterations": 1}]}',
+        "has 1 bytes: it must have 64",
+    ),
+    ('{"clients": [{"username": "a", "password": "YQ=="}]}', "iterations is 0: it may be 1 to 1000000"),
+    ('{"clients": [{"username": "a", "roles": [{"rolename": "r"}]}]}', "[0].rolename is 'r', which is not in the file"),
+    ('{"groups": [{"groupname": "g", "clients": [{"username": "a"}]}]}', "username is 'a', which is not in the file"),
+    ('{"anonymousGroup": "g"}', ": anonymousGroup is 'g', which is not in the file"),
+    ('{"roles": [{"rolename": "r", "acls": [{"acltype": "x", "topic": "a"}]}]}', "acls[0].acltype must be one of"),
+    ('{"roles": [{"rolename": "r", "acls": [{"acltype": "subscribeLiteral", "topic": "a#"}]}]}', "acls[0].topic: "),
+    (
+        '{"roles": [{"rolename": "r", "acls": [{"acltype": "subscribeLiteral", "topic": "a", "priority": "x"}]}]}',
+        "priority must be a whole number",
+    ),
+    ('{"defaultACLAccess": []}', ": defaultACLAccess must be an object"),
+    (f'{{"roles": {json.dumps([{}] * (model.MAX_ROLES + 1))}}}', f"roles has {model.MAX_ROLES + 1} entries"),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), BROKEN)
+def test_a_broken_file_is_refused_with_its_place(path: Path, content: str, expected: str) -> None:
+    path.write_text(content)
+    with pytest.raises(DynamicSecurityError) as caught:
+        load(path)
+    assert str(caught.value).startswith(str(path))
+    assert expected in str(caught.value)
+    assert path.read_text() == content
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(path: Path) -> None:
+    path.write_bytes(b'{\n"a": "\xff"}')
+    with pytest.raises(DynamicSecurityError, match=":2: it is not UTF-8"):
+        load(path)
+    path.unlink()
+    with pytest.raises(DynamicSecurityError, match=r"No such file or directory; 'mosquitto_ctrl dynsec init .* admin'"):
+        load(path)
+
+
+@pytest.mark.parametrize("call", ["open", "fsync", "replace"])
+def test_a_write_that_fails_leaves_the_former_file(path: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="No space left"):
+        save(path, b"{}")
+    monkeypatch.undo()
+    assert path.read_text() == INITIAL
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_what_a_crash_left_beside_the_file_does_no_harm(path: Path) -> None:
+    path.with_name(f"{path.name}.new").write_text("{half")
+    assert set(load(path).clients) == {"admin"}
+    path.chmod(0o640)
+    save(path, b'{"clients": []}')
+    assert load(path) == State()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(path.parent) == [path.name]
+
+
+# ── who comes in ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_comes_in(path: Path) -> None:
+    rules = DynamicRules(load(path))
+    hashes = Passwords()
+
+    async def fits(username: str | None, password: bytes | None, client_id: str = "c") -> bool | None:
+        authenticator = DynamicAuthenticator(rules, hashes)
+        return await authenticator.authenticate(credentials(username, password, client_id))
+
+    async def main() -> None:
+        rules.state.clients["dev"] = Client("dev", password=await hashes.make("pw"), client_id="one")
+        rules.state.clients["bare"] = Client("bare")
+        assert await fits("admin", b"secret"), "the hash is Mosquitto's"
+        assert await fits("dev", b"pw", "one")
+        assert await fits("dev", b"pw", "two") is False
+        assert await fits("dev", b"no", "one") is False
+        assert await fits("dev", None, "one") is None
+        assert await fits("bare", b"") is None
+        assert await fits("nobody", b"pw") is None
+        assert await fits(None, b"pw") is None
+        assert await fits(None, None) is None
+        for name in ("dev", "bare"):
+            rules.state.clients[name].disabled = True
+            assert await fits(name, b"pw", "one") is False
+
+    asyncio.run(main())
+    hashes.close()
+
+
+def test_a_user_deleted_while_its_password_is_hashed_stays_out() -> None:
+    async def main() -> None:
+        hashes = Passwords()
+        state = State(clients={"dev": Client("dev", password=await hashes.make("pw"))})
+        authenticator = DynamicAuthenticator(DynamicRules(state), hashes)
+        verdict = asyncio.ensure_future(authenticator.authenticate(credentials("dev", b"pw")))
+        await asyncio.sleep(0)
+        del state.clients["dev"]
+        assert await verdict is False
+        hashes.close()
+
+    asyncio.run(main())
+
+
+def test_more_clients_than_may_wait_are_refused_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "MAX_WAITING", 1)
+
+    async def main() -> None:
+        hashes = Passwords()
+        password = await hashes.make("pw")
+        waiting = [asyncio.ensure_future(hashes.fits(password, b"pw")) for _ in range(passwords.HASHES_AT_ONCE + 1)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooBusy):
+            await hashes.fits(password, b"pw")
+        assert all(await asyncio.gather(*waiting))
+        assert await hashes.fits(password, b"pw")
+        hashes.close()
+
+    asyncio.run(main())
+
+
+# ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Desk:
+    """The commands over a file, without a broker."""
+
+    def __init__(self, path: Path, save_file: Callable[[Path, bytes], None] = save) -> None:
+        self.rules = DynamicRules(load(path))
+        self.heard: list[tuple[str, Any]] = []
+        self.kicked: list[frozenset[str | None]] = []
+        self.applied = 0
+        self.hashes = Passwords()
+        self.control = ControlTopic(
+            path, self.rules, self.hashes, Port(self._respond, self._apply, self._kick), save_file
+        )
+
+    def _respond(self, client_id: str, topic: bytes, payload: bytes) -> bool:
+        assert topic == RESPONSE_TOPIC
+        self.heard.append((client_id, json.loads(payload)["responses"]))
+        return True
+
+    def _apply(self) -> None:
+        self.applied += 1
+
+    async def _kick(self, users: frozenset[str | None]) -> None:
+        self.kicked.append(users)
+
+    def put(self, payload: bytes, client_id: str = "admin") -> Tally:
+        tally = Tally()
+        message = Message(b"t", payload, 1, False, NONE, 0.0)
+        self.control.accept(message, Source(CLIENT, client_id), tally)
+        return tally
+
+    def ask(self, *commands: object, payload: bytes | None = None) -> list[Any]:
+        """The responses to a request."""
+
+        async def main() -> None:
+            self.put(json.dumps({"commands": commands}).encode() if payload is None else payload)
+            while not self.heard:
+                await asyncio.sleep(0.001)
+            await self.control.stop()
+
+        self.heard.clear()
+        asyncio.run(main())
+        ((_, responses),) = self.heard
+        assert isinstance(responses, list)
+        return responses
+
+
+def test_a_change_is_on_disk_when_it_is_answered_and_a_question_writes_nothing(path: Path) -> None:
+    desk = Desk(path)
+    assert desk.ask({"command": "listClients"})[0]["data"]["clients"] == ["admin"]
+    assert (desk.applied, path.read_text()) == (0, INITIAL)
+    assert desk.ask({"command": "createClient", "username": "ann", "password": "pw"}) == [{"command": "createClient"}]
+    assert desk.applied == 1
+    assert set(load(path).clients) == {"admin", "ann"}
+    assert load(path) == desk.rules.state
+
+
+def test_a_change_that_cannot_be_saved_is_undone(path: Path) -> None:
+    def fail(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    desk = Desk(path, fail)
+    responses = desk.ask({"command": "deleteClient", "username": "admin"}, {"command": "createRole", "rolename": "r"})
+    assert responses == [
+        {"command": "deleteClient", "error": "Internal error"},
+        {"command": "createRole", "error": "Internal error"},
+    ]
+    assert desk.kicked == []
+    assert desk.rules.state == load(path)
+
+
+def test_users_whose_permissions_change_are_disconnected(path: Path) -> None:
+    desk = Desk(path)
+    desk.ask(
+        {"command": "createRole", "rolename": "r"},
+        {"command": "createGroup", "groupname": "g", "roles": [{"rolename": "r"}]},
+        {"command": "createClient", "username": "ann", "groups": [{"groupname": "g"}]},
+        {"command": "createClient", "username": "bob", "roles": [{"rolename": "r"}]},
+        {"command": "createClient", "username": "cid"},
+    )
+    assert desk.kicked == []
+    for command, kicked in (
+        ({"command": "setAnonymousGroup", "groupname": "g"}, {None}),
+        ({"command": "modifyRole", "rolename": "r", "textname": "R"}, {None, "ann", "bob"}),
+        ({"command": "addGroupRole", "groupname": "g", "rolename": "admin"}, {None, "ann"}),
+        ({"command": "disableClient", "username": "cid"}, {"cid"}),
+        ({"command": "setClientPassword", "username": "cid", "password": "x"}, {"cid"}),
+        ({"command": "enableClient", "username": "cid"}, None),
+        ({"command": "deleteClient", "username": "bob"}, {"bob"}),
+    ):
+        desk.kicked.clear()
+        assert "error" not in desk.ask(command)[0]
+        assert desk.kicked == ([] if kicked is None else [frozenset(kicked)])
+
+
+def test_the_anonymous_group_is_not_deleted(path: Path) -> None:
+    desk = Desk(path)
+    desk.ask({"command": "createGroup", "groupname": "g"}, {"command": "setAnonymousGroup", "groupname": "g"})
+    (response,) = desk.ask({"command": "deleteGroup", "groupname": "g"})
+    assert response["error"] == "Deleting the anonymous group is forbidden"
+
+
+def test_a_request_is_bounded(path: Path) -> None:
+    desk = Desk(path)
+    assert "too large" in desk.ask(payload=b" " * (MAX_REQUEST_BYTES + 1))[0]["error"]
+    assert desk.ask(payload=b" " * MAX_REQUEST_BYTES)[0]["error"] == "Payload not valid JSON"
+    assert desk.ask(payload=b"[" * MAX_REQUEST_BYTES)[0]["error"] == "Payload not valid JSON"
+    assert len(desk.ask(*[{"command": "getAnonymousGroup"}] * MAX_COMMANDS)) == MAX_COMMANDS
+    assert "Too many commands" in desk.ask(*[{"command": "x"}] * (MAX_COMMANDS + 1))[0]["error"]
+
+
+LIMITS: list[tuple[str, str, dict[str, Any]]] = [
+    ("MAX_CLIENTS", "Too many clients: 1 at most", {"command": "createClient", "username": "x"}),
+    ("MAX_ROLES", "Too many roles: 1 at most", {"command": "createRole", "rolename": "x"}),
+    (
+        "MAX_ACLS",
+        "Too many ACLs: 1 at most",
+        {"command": "addRoleACL", "rolename": "admin", "acltype": "subscribeLiteral", "topic": "x"},
+    ),
+    (
+        "MAX_MEMBERSHIPS",
+        "Too many roles: 1 at most",
+        {"command": "addClientRole", "username": "admin", "rolename": "other"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("limit", "error", "command"), LIMITS)
+def test_how_much_there_may_be(
+    path: Path, limit: str, error: str, command: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(path)
+    desk.rules.state.roles.setdefault("other", model.Role("other")) if limit == "MAX_MEMBERSHIPS" else None
+    monkeypatch.setattr(model, limit, 1)
+    assert desk.ask(command) == [{"command": command["command"], "error": error}]
+    monkeypatch.setattr(model, limit, 2)
+    assert desk.ask(command) == [{"command": command["command"]}]
+
+
+def test_lists_in_commands_are_bounded(path: Path) -> None:
+    desk = Desk(path)
+    assert MAX_ACLS > MAX_MEMBERSHIPS
+    acls = [{"acltype": "subscribeLiteral", "topic": "x"}] * (MAX_ACLS + 1)
+    assert "Too many ACLs" in desk.ask({"command": "createRole", "rolename": "r", "acls": acls})[0]["error"]
+    names = [{"command": "createRole", "rolename": f"r{number}"} for number in range(MAX_MEMBERSHIPS + 1)]
+    desk.ask(*names)
+    roles = [{"rolename": each["rolename"]} for each in names]
+    create = {"command": "createClient", "username": "x", "roles": roles}
+    assert "Too many roles" in desk.ask(create)[0]["error"]
+    assert "x" not in desk.rules.state.clients
+    assert "error" not in desk.ask({**create, "roles": roles[1:]})[0]
+
+
+def test_names_that_mqtt_cannot_carry_are_refused(path: Path) -> None:
+    desk = Desk(path)
+    for name in ("\ud800", "a\0", "x" * 65_536):
+        (response,) = desk.ask({"command": "createClient", "username": name})
+        assert response["error"] == "Username not valid UTF-8"
+    assert desk.ask({"command": "createClient", "username": ""})[0]["error"] == "Empty username"
+    (response,) = desk.ask({"command": "nix", "correlationData": 7})
+    assert response["error"] == "Invalid correlationData data type."
+
+
+def test_requests_wait_in_a_bounded_queue_and_are_answered_in_order(path: Path) -> None:
+    desk = Desk(path)
+
+    async def main() -> None:
+        for number in range(MAX_WAITING):
+            role = json.dumps({"commands": [{"command": "createRole", "rolename": f"{number}"}]})
+            assert desk.put(role.encode(), f"admin{number % 3}").code == 0
+        assert desk.put(b"{}").code == QUOTA_EXCEEDED
+        while len(desk.heard) < MAX_WAITING:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+    assert [client_id for client_id, _ in desk.heard] == [f"admin{number % 3}" for number in range(MAX_WAITING)]
+    assert all("error" not in response for _, (response,) in desk.heard)
+    assert len(load(path).roles) == MAX_WAITING + 1
+
+
+def test_the_log_says_who_did_what_and_no_password(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(path)
+    with caplog.at_level(logging.DEBUG, "mqttlite.security"):
+        desk.ask({"command": "createClient", "username": "ann", "password": "hunter2"})
+        desk.ask({"command": "deleteClient", "username": "nix"})
+    assert "client 'admin': createClient username='ann'" in caplog.text
+    assert "client 'admin': deleteClient username='nix' failed: Client not found" in caplog.text
+    assert "hunter2" not in caplog.text + repr(desk.rules.state)
+
+
+# ── rules ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_control_is_never_open_by_default_and_unknown_users_may_nothing(path: Path) -> None:
+    state = load(path)
+    state.default_access = dict.fromkeys(state.default_access, True)
+    state.clients["ann"] = Client("ann")
+    rules = DynamicRules(state)
+    admin, ann, nobody = (rules.role_of("c", name) for name in ("admin", "ann", "nobody"))
+    assert rules.may_publish(admin, b"$CONTROL/dynamic-security/v1")
+    assert rules.may_publish(ann, b"a")
+    assert rules.may_receive(ann, b"a")
+    assert rules.may_subscribe(ann, b"a")
+    assert not rules.may_publish(ann, b"$CONTROL/dynamic-security/v1")
+    assert not rules.may_subscribe(ann, b"$CONTROL/#")
+    assert not rules.may_subscribe(ann, b"$share/g/$CONTROL/#")
+    assert nobody == NOBODY
+    assert not rules.may_publish(nobody, b"a")
+    assert not rules.may_receive(nobody, b"a")
+    assert not rules.is_open(b"a")
+    assert not rules.is_readable(b"a")
+    assert rules.reason(ann, "publish", b"a") == "allowed by the default access publishClientSend"
+    expected = "allowed by publishClientSend $CONTROL/dynamic-security/# of role admin"
+    assert rules.reason(admin, "publish", b"$CONTROL/dynamic-security/v1") == expected
+    assert rules.reason(ann, "subscribe", b"$CONTROL/#") == "denied by dynamic security: no role allows it"
+    assert rules.reason(nobody, "receive", b"a") == "denied by dynamic security, which does not know the user"
+
+
+def test_a_number_stands_for_the_same_roles_for_good(path: Path) -> None:
+    rules = DynamicRules(load(path), max_role_sets=2)
+    admin, anonymous = rules.role_of("c", "admin"), rules.role_of("c", None)
+    rules.state.clients["ann"] = Client("ann", roles={"admin": 3})
+    assert rules.role_of("c", "ann") == admin != anonymous
+    del rules.state.roles["admin"]
+    assert not rules.may_publish(admin, b"$CONTROL/dynamic-security/v1")
+    assert not rules.may_subscribe(admin, b"a")
+    rules.state.clients["bob"] = Client("bob", roles={"other": 1})
+    assert rules.role_of("c", "bob") == NOBODY, "there is no room for one more list"
+
+
+def test_a_share_does_not_get_round_what_is_denied() -> None:
+    role = model.Role("r")
+    role.add("subscribePattern", model.Acl("secret/#", 1, allow=False))
+    role.add("subscribePattern", model.Acl("#", 0, allow=True))
+    rules = DynamicRules(State(clients={"ann": Client("ann", roles={"r": 1})}, roles={"r": role}))
+    ann = rules.role_of("c", "ann")
+    assert rules.may_subscribe(ann, b"$share/g/open/#")
+    assert not rules.may_subscribe(ann, b"$share/g/secret/#")
+
+
+def test_the_document_has_a_largest_size(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MAX_FILE_BYTES", len(INITIAL.encode()))
+    load(path)
+    monkeypatch.setattr(document, "MAX_FILE_BYTES", len(INITIAL.encode()) - 1)
+    with pytest.raises(DynamicSecurityError, match="at most"):
+        load(path)
