@@ -272,6 +272,6 @@ def _exposition() -> tuple[str, Callable[[Report], Iterator[bytes]]] | None:
 
 def _ends_at(file: str) -> float:
     """When a certificate expires, in seconds since 1970."""
-    from mqttlite.security.certificates import ends_at
+    from mqttlite.security.certificate_files import ends_at
 
     return ends_at(file).timestamp()

@@ -17,7 +17,7 @@ from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.config.shape import Problem
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.acl_file import load as load_acl
-from mqttlite.security.certificates import ends_at
+from mqttlite.security.certificate_files import ends_at
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.password_file import load as load_users
 from mqttlite.security.tls import TlsConfigError, server_context

@@ -24,7 +24,7 @@ from mqttlite.core.memory import DELAYED_BYTES, ENTRY_BYTES, MESSAGE_BYTES, RETA
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import CannotListen
 from mqttlite.net.http import Options
-from mqttlite.security.certificates import ends_at
+from mqttlite.security.certificate_files import ends_at
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore

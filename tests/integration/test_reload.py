@@ -8,7 +8,8 @@ import pytest
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.net.http import Options as MetricsOptions
-from mqttlite.security.certificates import ends_at, init
+from mqttlite.security.certificate_files import ends_at
+from mqttlite.security.certificates import init
 from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.server import Broker
 from tests.integration.conftest import Rig

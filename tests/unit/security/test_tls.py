@@ -1,6 +1,7 @@
 """TLS contexts: what they allow, what they resume, and what they say when a file is wrong."""
 
 import os
+import shutil
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def certs(made: Path, tmp_path: Path) -> Path:
     """A copy that a test may damage."""
-    for path in made.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
