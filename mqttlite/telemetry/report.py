@@ -31,8 +31,14 @@ class ListenerState:
     turned_away: int
     half_open_closed: int
     failed_handshakes: int
-    certificate_ends_at: float | None
-    """When the first certificate of its chain is out of date, in seconds since 1970; None without TLS."""
+    tls_files_end_at: Mapping[str, float]
+    """When its certificate, authorities and list of revoked certificates are out of date, in seconds since 1970, by
+    option; empty without TLS."""
+
+    @property
+    def certificate_ends_at(self) -> float | None:
+        """When the first certificate of its chain is out of date; None without TLS."""
+        return self.tls_files_end_at.get("cert_file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
