@@ -5,10 +5,12 @@ What goes into a certificate lives in `security`. Invariant: no key that exists 
 
 import json
 import shlex
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import click
 
@@ -16,6 +18,9 @@ from mqttlite.security import authority, certificates, issuing
 from mqttlite.security.authority import Issued
 from mqttlite.security.certificate_files import CertificateError, Pair
 from mqttlite.security.certificates import Entry
+from mqttlite.security.findings import Level
+from mqttlite.security.local_examination import examine_directory
+from mqttlite.security.remote_examination import Visit, examine_broker
 
 _directory: Final = click.option(
     "--dir",
@@ -169,6 +174,64 @@ def list_(directory: Path, as_json: bool) -> None:
         for each in found
     ]
     _print_table(rows)
+
+
+@command.command(
+    short_help="Say in words why a client would fail.",
+    epilog="Exit codes: 0, nothing is wrong; 1, a client would fail; 2, wrong usage; 3, it works, but there are "
+    "warnings, such as a certificate that expires soon.",
+)
+@_directory
+@click.option(
+    "--connect", metavar="HOST[:PORT]", help="Connect to this broker as a client would.  [default port: 8883]"
+)
+@click.option("--cafile", metavar="FILE", help="With --connect: the authority that the client trusts.")
+@click.option("--cert", metavar="FILE", help="With --connect: the certificate that the client shows.")
+@click.option("--key", metavar="FILE", help="With --connect: its key.")
+@click.option(
+    "--days",
+    "warn_days",
+    type=click.IntRange(0, 36500),
+    default=authority.RENEW_WITHIN_DAYS,
+    show_default=True,
+    help="Warn of what expires within so many days.",
+)
+def doctor(
+    directory: Path, connect: str | None, cafile: str | None, cert: str | None, key: str | None, warn_days: int
+) -> None:
+    """Examine the certificates in DIR, or with --connect a broker that runs, and say what is wrong and what to do.
+
+    With --connect nothing is read from DIR. Without --cafile the system's authorities are trusted.
+    """
+    now = datetime.now(UTC)
+    if connect is None:
+        if cafile or cert or key:
+            raise click.UsageError("--cafile, --cert and --key belong to --connect, which is missing.")
+        findings = examine_directory(directory, now, warn_days)
+    else:
+        host, port = _address(connect)
+        if key is not None and cert is None:
+            raise click.UsageError("--key belongs to --cert, which is missing.")
+        findings = examine_broker(
+            Visit(host=host, port=port, cafile=cafile, cert=cert, key=key, now=now, warn_days=warn_days)
+        )
+    levels = set()
+    for finding in findings:
+        levels.add(finding.level)
+        click.echo(f"{finding.level:8} {finding.text}")
+    sys.exit(1 if Level.PROBLEM in levels else 3 if Level.WARNING in levels else 0)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """A host and a port, of `host`, `host:port`, `[::1]:port` and `mqtts://host:port`."""
+    parts = urlsplit(text if "://" in text else f"mqtts://{text}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.path not in ("", "/"):
+        raise click.BadParameter(f"{text!r} is no HOST:PORT, such as broker.example:8883.", param_hint="--connect")
+    return host, 8883 if port is None else port
 
 
 def _as_json(each: Issued, now: datetime) -> dict[str, object]:

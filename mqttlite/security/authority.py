@@ -85,7 +85,7 @@ def renew(
         for name in names:
             path = directory / f"{_checked(name)}.crt"
             certificate = load_certificate(path)
-            if not _is_issued_by(certificate, issuer.certificate):
+            if not is_issued_by(certificate, issuer.certificate):
                 raise CertificateError(f"{path} was issued by another authority than {directory / 'ca.crt'}.")
             if certificate.serial_number in revoked:
                 raise CertificateError(
@@ -156,11 +156,11 @@ def _certificates(directory: Path, ca: x509.Certificate) -> list[tuple[x509.Cert
             certificate = load_certificate(path)
         except CertificateError:  # another file of that name is none of ours
             continue
-        if path.name != "ca.crt" and _is_issued_by(certificate, ca):
+        if path.name != "ca.crt" and is_issued_by(certificate, ca):
             found[certificate.serial_number] = certificate, path
     for path in _copies(directory):
         certificate = load_certificate(path)
-        if certificate.serial_number not in found and _is_issued_by(certificate, ca):
+        if certificate.serial_number not in found and is_issued_by(certificate, ca):
             found[certificate.serial_number] = certificate, None
     return list(found.values())
 
@@ -173,7 +173,8 @@ def _ended(path: Path, now: datetime) -> bool:
     return load_certificate(path).not_valid_after_utc <= now
 
 
-def _is_issued_by(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
+def is_issued_by(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
+    """Whether an authority has signed a certificate."""
     try:
         certificate.verify_directly_issued_by(ca)
     except Exception:  # ValueError, TypeError and InvalidSignature: no, in each case

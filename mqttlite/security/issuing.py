@@ -214,7 +214,7 @@ def load_issuer(pair: Pair, now: datetime) -> Issuer:
             f"{pair.key} is not the key of {pair.certificate}: they belong to different authorities. "
             "Put the two files of one authority there."
         )
-    if not _may_sign_certificates(certificate):
+    if not may_sign_certificates(certificate):
         raise CertificateError(f"{pair.certificate} is no certificate authority, so it cannot issue certificates.")
     if certificate.not_valid_after_utc <= now:
         raise CertificateError(
@@ -224,7 +224,8 @@ def load_issuer(pair: Pair, now: datetime) -> Issuer:
     return Issuer(certificate, key)
 
 
-def _may_sign_certificates(certificate: x509.Certificate) -> bool:
+def may_sign_certificates(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is an authority's."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
