@@ -92,6 +92,8 @@ class Assembly:
         auth_chain: AuthChain,
         authorizer: Authorizer | None,
         not_ready: Callable[[], str],
+        *,
+        tls_keylog: str | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._config: Final = config
@@ -130,6 +132,7 @@ class Assembly:
         self.tokens: Final = None if config.jwt is None else _tokens(config.jwt, loop)
         self.http_authenticator: Final = None if config.http_auth is None else _http(config.http_auth, loop)
         self._auth_chains: Final[dict[Listener, AuthChain]] = {}
+        self._tls_keylog: Final = tls_keylog
         self._certificate_files: Final[dict[Listener, CertificateFiles]] = {}
         self.listeners: Final = [
             self._listener(number, options, auth_chain) for number, options in enumerate(config.listeners)
@@ -338,7 +341,7 @@ class Assembly:
         if auth_chain.is_open and is_refused(self._config, options):
             raise ConfigError(*(str(each) for each in open_listeners(self._config)))
         name = self._config.listener_names()[number]
-        files = None if options.tls is None else CertificateFiles(number, name, options)
+        files = None if options.tls is None else CertificateFiles(number, name, options, self._tls_keylog)
         listener = Listener(
             name,
             TcpEndpoint(options.host, options.port)

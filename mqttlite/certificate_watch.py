@@ -35,7 +35,8 @@ Version = tuple[tuple[int, int, int], ...]
 
 
 class CertificateFiles:
-    """The files of one listener that speaks TLS. Loads them when made; raises `ConfigError`."""
+    """The files of one listener that speaks TLS. Loads them when made; raises `ConfigError`. With a `keylog_file` the
+    keys of its connections are written there."""
 
     def __init__(self, number: int, name: str, options: ListenerOptions, keylog_file: str | None = None) -> None:
         assert options.tls is not None, "a listener that speaks TLS"
@@ -44,6 +45,12 @@ class CertificateFiles:
         self._number: Final = number
         self._protocol: Final = "mqtt" if options.websocket_options() is None else "http/1.1"
         self._keylog_file: Final = keylog_file
+        if keylog_file is not None:
+            _log.warning(
+                "%s: THE KEYS OF ALL TLS CONNECTIONS ARE WRITTEN TO %s: whoever reads it can read all traffic, "
+                "passwords included. This is for debugging only; delete the file afterwards.",
+                *(name, keylog_file),
+            )
         self.in_force: Version = self.version()
         self.tried: Version = self.in_force
         self.complained = False
@@ -63,12 +70,13 @@ class CertificateFiles:
         try:
             context = server_context(self.options, ServerContext, protocol=self._protocol)
             revoked = revoked_certificates(self.options)
+            if self._keylog_file is not None:
+                os.close(os.open(self._keylog_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+                context.keylog_filename = self._keylog_file
         except TlsConfigError as error:
             raise ConfigError(f"listeners[{self._number}].tls.{error.option}: {error}") from None
-        except OSError as error:  # a file that was there a moment before
+        except OSError as error:  # a file that was there a moment before, or the file for keys
             raise ConfigError(f"listeners[{self._number}].tls: {error}") from None
-        if self._keylog_file is not None:
-            context.keylog_filename = self._keylog_file
         self.context, self.revoked, self.ends = context, revoked, ends_of(self.options)
 
 

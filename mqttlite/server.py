@@ -83,6 +83,9 @@ class Broker:
         self.listeners: list[Listener] = []
         self.event_listeners: Final[list[event_hub.Listener]] = []
         """The program's listeners to events; add them before `start`."""
+        self.tls_keylog: str | None = None
+        """For debugging: a file for the keys of all TLS connections, with which whoever reads it reads the traffic.
+        Set it before `start`."""
         self._auth_chain: Final = AuthChain(authenticator, method_authenticator)
         self._authorizer: Final = authorizer
         if store is not None and self.config.data_dir:
@@ -182,7 +185,8 @@ class Broker:
             self._store = SqliteStore(Path(self.config.data_dir))
         try:
             self._assembly = assembly = Assembly(
-                self.config, self._store, self._auth_chain, self._authorizer, lambda: self._not_ready
+                *(self.config, self._store, self._auth_chain, self._authorizer, lambda: self._not_ready),
+                tls_keylog=self.tls_keylog,
             )
         except BaseException:
             self._close_store()
