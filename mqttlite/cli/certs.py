@@ -288,11 +288,13 @@ def _next_lines(directory: Path, clients: tuple[str, ...]) -> str:
         return f"--cert {shlex.quote(str(pair.certificate))} --key {shlex.quote(str(pair.key))}"
 
     authority = f"--cafile {shlex.quote(str(directory / 'ca.crt'))}"
+    path = directory / certificates.CRL
+    crl = f" --crl {shlex.quote(str(path))}" if path.exists() else ""
     line = f"-h localhost -p 8883 {authority}" + (f" {files(clients[0])}" if clients else "")
     return "\n".join(
         [
             "Next:",
-            f"  mqttlite serve --tls-port 8883 {authority} {files('server')}",
+            f"  mqttlite serve --tls-port 8883 {authority}{crl} {files('server')}",
             f"  mqttlite sub {line} -t 'hello/#' -v",
             f"  mqttlite pub {line} -t hello/world -m hello",
             "Clients need ca.crt and their own two files; every .key file stays secret.",

@@ -5,7 +5,7 @@ import shutil
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -61,14 +61,18 @@ async def test_a_port_without_tls(rig: Rig, certs: Path) -> None:
 
 
 async def test_a_port_that_speaks_something_else() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, answering(server):
+    with socket.create_server(("127.0.0.1", 0)) as server, answering(server, greet):
         result = await doctor("--connect", f"127.0.0.1:{server.getsockname()[1]}")
     assert result.exit_code == 1
     assert "speaks neither TLS nor MQTT" in problems(result)[0]
 
 
+def greet(connection: socket.socket) -> None:
+    connection.sendall(b"220 mail.example ESMTP\r\n")
+
+
 @contextmanager
-def answering(server: socket.socket) -> Iterator[None]:
+def answering(server: socket.socket, answer_one: Callable[[socket.socket], None]) -> Iterator[None]:
     def answer() -> None:
         while True:
             try:
@@ -76,7 +80,7 @@ def answering(server: socket.socket) -> Iterator[None]:
             except OSError:
                 return
             with connection:
-                connection.sendall(b"220 mail.example ESMTP\r\n")
+                answer_one(connection)
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()
@@ -244,6 +248,23 @@ async def test_an_old_broker_is_warned_of(certs: Path) -> None:
         result = await doctor("--connect", f"127.0.0.1:{port}", "--cafile", str(certs / "ca.crt"))
     assert "still speaks TLS 1.1" in result.stdout
     assert "speaks TLS 1.2 only" in result.stdout
+
+
+async def test_a_listener_of_tls_1_2_that_wants_a_certificate_fails_before_anything_is_shown(certs: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certs / "server.crt", certs / "server.key")
+    context.load_verify_locations(certs / "ca.crt")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    def refuse(connection: socket.socket) -> None:
+        with pytest.raises(OSError):  # noqa: PT011 - whatever the TLS library calls it
+            context.wrap_socket(connection, server_side=True)
+
+    with socket.create_server(("127.0.0.1", 0)) as server, answering(server, refuse):
+        result = await doctor("--connect", f"127.0.0.1:{server.getsockname()[1]}", "--cafile", str(certs / "ca.crt"))
+    assert result.exit_code == 1
+    assert "requires a client certificate" in problems(result)[0]
 
 
 @pytest.mark.parametrize(

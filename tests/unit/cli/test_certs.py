@@ -20,7 +20,7 @@ def test_it_prints_what_it_made_and_the_lines_to_paste(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.count("made  ") == 3
     assert "broker.example" in result.stdout
-    assert f"--cafile '{tmp_path}/my certs/ca.crt'" in result.stdout
+    assert f"--cafile '{tmp_path}/my certs/ca.crt' --crl '{tmp_path}/my certs/crl.pem'" in result.stdout
     for line in ("mqttlite serve --tls-port 8883", "mqttlite sub -h localhost -p 8883", "mqttlite pub -h localhost"):
         assert line in result.stdout
 
