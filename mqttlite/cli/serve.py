@@ -97,7 +97,8 @@ def command(
         if config.data_dir is not None:
             sys.setswitchinterval(SWITCH_INTERVAL_S)
         broker = Broker(config)
-        broker.tls_keylog = tls_keylog
+        if tls_keylog is not None:
+            broker.tls_keylog = tls_keylog
         _run(broker, source)
     except ConfigError as error:
         _fail(2, *error.problems)
