@@ -50,7 +50,7 @@ def _login_methods(config: Config) -> Iterator[Problem]:
     for number, listener in enumerate(config.listeners):
         path = f"listeners[{number}].authentication"
         password_file, allow_anonymous = config.passwords_of(listener)
-        has_authority = listener.tls is not None and listener.tls.ca_file is not None
+        has_authority = listener.tls is not None and listener.tls.client_certificate_mode != "none"
         missing: dict[str, tuple[bool, str]] = {
             "password": (password_file is None, "set password_file"),
             "jwt": (config.jwt is None, "add a section [jwt]"),

@@ -5,10 +5,12 @@ import os
 import shutil
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mqttlite.certificate_watch import WARN_EVERY_S
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.security.authority import revoke
@@ -221,3 +223,22 @@ async def test_soon_expiring_files_are_warned_of_at_the_start(
     await until(lambda: "crl.pem is out of date in" in caplog.text)
     lines = [line for line in caplog.messages if "is out of date in" in line]
     assert [os.path.basename(line.split()[2]) for line in lines] == ["server.crt", "ca.crt", "crl.pem"]
+
+
+@pytest.mark.asyncio(loop_factories=["asyncio"])
+async def test_the_warning_is_repeated_daily_and_not_more_often(
+    rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture, jump: Callable[[float], None]
+) -> None:
+    init(tmp_path, days=20)
+
+    def warnings() -> int:
+        return len([line for line in caplog.messages if "is out of date in" in line])
+
+    await watched(rig, tmp_path)
+    await until(lambda: warnings() == 1)
+    for _ in range(3):
+        jump(WARN_EVERY_S / 4)
+        await asyncio.sleep(0.01)
+    assert warnings() == 1
+    jump(WARN_EVERY_S / 4)
+    await until(lambda: warnings() == 2)
