@@ -7,7 +7,6 @@ thread, so that an assembly that could not be built needs no end.
 import asyncio
 import logging
 import secrets
-import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Final
 from mqttlite import event_hub
 from mqttlite.admin import Admin
 from mqttlite.admin_socket import AdminSocket
+from mqttlite.certificate_watch import CertificateFiles, CertificateWatch
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import is_refused, open_listeners
 from mqttlite.config.options import LoginMethod
@@ -36,7 +36,6 @@ from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.queue_reader import QueueReader
-from mqttlite.net.tls import ServerContext
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.auth_chain import AuthChain, FirstOf
 from mqttlite.security.auth_questions import AuthQuestions
@@ -51,8 +50,9 @@ from mqttlite.security.jail import LoginJail
 from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
+from mqttlite.security.revocation import certificate_id
 from mqttlite.security.rules import Rules
-from mqttlite.security.tls import TlsConfigError, server_context
+from mqttlite.security.tls import TlsConfigError
 from mqttlite.security.token_keys import TokenConfigError, TokenOptions
 from mqttlite.security.tokens import TokenAuthenticator
 from mqttlite.telemetry.alarms import Alarms
@@ -101,6 +101,8 @@ class Assembly:
         auth_chain: AuthChain,
         authorizer: Authorizer | None,
         not_ready: Callable[[], str],
+        *,
+        tls_keylog: str | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._config: Final = config
@@ -147,9 +149,12 @@ class Assembly:
         self.http_authenticator: Final = None if config.http_auth is None else _http(config.http_auth, loop)
         self._auth_chains: Final[dict[Listener, AuthChain]] = {}
         self._quotas: Final = BrokerQuotas(config.quotas, loop.time())
+        self._tls_keylog: Final = tls_keylog
+        self._certificate_files: Final[dict[Listener, CertificateFiles]] = {}
         self.listeners: Final = [
             self._listener(number, options, auth_chain) for number, options in enumerate(config.listeners)
         ]
+        self.certificates: Final = CertificateWatch(self.core, self._certificate_files, self.loop_driver.run)
         self.counters: Final = ConnectionCounters(self.core)
         self.snapshots: Final = Snapshots(
             self.core, lambda: list(self.loop_driver.links.values()), self.counters, loop.time
@@ -163,8 +168,10 @@ class Assembly:
             None
             if config.metrics is None
             else Monitor(
-                *(config.metrics, config, self.snapshots, self.admin),
-                *(self.listeners, timed_store, self.broker_id, not_ready),
+                config.metrics,
+                *(self.snapshots, self.admin, self.listeners, self.certificates, timed_store),
+                broker_id=self.broker_id,
+                not_ready=not_ready,
             )
         )
         self._sys_topics: asyncio.Task[None] | None = None
@@ -190,7 +197,10 @@ class Assembly:
         if self.monitor is not None:
             await self.monitor.start()
         if self._config.sys.interval_s:
-            sys_topics = SysTopics(self.snapshots, self._publish_queue, self._config.sys.interval_s, self._loop.time())
+            sys_topics = SysTopics(
+                *(self.snapshots, self._publish_queue, self._config.sys.interval_s, self._loop.time()),
+                certificates=self.certificates.ends_at,
+            )
             self._sys_topics = self._loop.create_task(sys_topics.run())
         self._rules_watch = self._loop.create_task(self.live_rules.watch())
         if self._dynamic_security is not None:
@@ -198,6 +208,7 @@ class Assembly:
             self.core.bind(CONTROL_TOPIC, self._dynamic_security.control(port))
         for each in self.listeners:
             await each.start()
+        self.certificates.start()
 
     def log_addresses(self) -> None:
         """Log where clients and people may connect."""
@@ -354,14 +365,16 @@ class Assembly:
         auth_chain = self._auth_chain(number, options, default)
         if auth_chain.is_open and is_refused(self._config, options):
             raise ConfigError(*(str(each) for each in open_listeners(self._config)))
+        name = self._config.listener_names()[number]
+        files = None if options.tls is None else CertificateFiles(number, name, options, self._tls_keylog)
         listener = Listener(
-            self._config.listener_names()[number],
+            name,
             TcpEndpoint(options.host, options.port)
             if options.path is None
             else UnixEndpoint(options.path, options.mode),
             transport=options.transport(),
             websocket=options.websocket_options(),
-            context=tls_context(number, options),
+            context=None if files is None else files.context,
             proxies=None if options.proxy_protocol is None else Proxies(options.proxy_protocol),
             max_connections=options.max_connections,
             max_half_open=options.half_open_limit(),
@@ -372,11 +385,15 @@ class Assembly:
             identity_of=partial(identity_of, source=options.identity_from),
             quotas=self._quotas.of_listener(options.quotas),
             connect_limits=(options.connects or self._config.connects).limits(self._loop.time()),
+            certificate_id_of=None if options.tls is None or options.tls.crl_file is None else certificate_id,
+            revoked=frozenset() if files is None else files.revoked,
             broker=self.core,
             loop_driver=self.loop_driver,
             frame_queue=self._frame_queue,
         )
         self._auth_chains[listener] = auth_chain
+        if files is not None:
+            self._certificate_files[listener] = files
         return listener
 
     def _default_rules(self, authorizer: Authorizer | None) -> DefaultRules:
@@ -506,11 +523,3 @@ def _http(options: HttpAuthOptions, loop: asyncio.AbstractEventLoop) -> HttpAuth
         return HttpAuthenticator(options, loop_time=loop.time)
     except TlsConfigError as error:
         raise ConfigError(f"http_auth.ca_file: {error}") from None
-
-
-def tls_context(number: int, options: ListenerOptions) -> ssl.SSLContext | None:
-    """The TLS context of a listener; None for one without TLS. Raises `ConfigError` for files that cannot be used."""
-    try:
-        return None if options.tls is None else server_context(options.tls, ServerContext)
-    except TlsConfigError as error:
-        raise ConfigError(f"listeners[{number}].tls.{error.option}: {error}") from None

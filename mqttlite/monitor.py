@@ -16,7 +16,7 @@ import msgspec
 
 from mqttlite.admin import MAX_PAGE, Admin
 from mqttlite.build import is_compiled, version
-from mqttlite.config import Config
+from mqttlite.certificate_watch import CertificateWatch
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING
 from mqttlite.event_hub import Listener as EventListener
 from mqttlite.net.endpoints import TcpEndpoint
@@ -50,10 +50,10 @@ class Monitor(EventListener):
     def __init__(
         self,
         options: Options,
-        config: Config,
         snapshots: Snapshots,
         admin: Admin,
         listeners: list[Listener],
+        certificates: CertificateWatch,
         store: TimedStore,
         broker_id: str,
         not_ready: Callable[[], str],
@@ -73,9 +73,7 @@ class Monitor(EventListener):
         self._store: Final = store
         self._broker_id: Final = broker_id
         self._not_ready: Final = not_ready
-        self._certificates: Final = [
-            None if each.tls is None else _ends_at(each.tls.cert_file) for each in config.listeners
-        ]
+        self._certificates: Final = certificates
         self._build: Final = Build(version=version(), compiled=is_compiled(), python=platform.python_version())
         self._exposition: Final = _exposition()
         self._lag: Final = LoopLag()
@@ -121,10 +119,6 @@ class Monitor(EventListener):
     async def stop(self) -> None:
         self._lag.stop()
         await self._http.stop()
-
-    def on_certificate(self, number: int, file: str) -> None:
-        """A listener uses another certificate from now on."""
-        self._certificates[number] = _ends_at(file)
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         if active:
@@ -225,6 +219,7 @@ class Monitor(EventListener):
         return reason
 
     def _make_report(self, snapshot: Snapshot) -> Report:
+        tls_files = self._certificates.ends_at()
         return Report(
             build=self._build,
             broker_id=self._broker_id,
@@ -242,9 +237,9 @@ class Monitor(EventListener):
                     throttled=dict(listener.throttled),
                     half_open_closed=listener.half_open_closed,
                     failed_handshakes=listener.failed_handshakes,
-                    certificate_ends_at=self._certificates[number],
+                    tls_files_end_at=tls_files.get(listener.name, {}),
                 )
-                for number, listener in enumerate(self._listeners)
+                for listener in self._listeners
             ],
             lag=self._lag.histogram,
             recent_lag=self._lag.recent(),
@@ -270,10 +265,3 @@ def _exposition() -> tuple[str, Callable[[Report], Iterator[bytes]]] | None:
     except ImportError:
         return None
     return CONTENT_TYPE, exposition
-
-
-def _ends_at(file: str) -> float:
-    """When a certificate expires, in seconds since 1970."""
-    from mqttlite.security.certificates import ends_at
-
-    return ends_at(file).timestamp()

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 
 from mqttlite import event_hub
 from mqttlite.admin import Admin
-from mqttlite.assembly import Assembly, tls_context
+from mqttlite.assembly import Assembly
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import conflicts
 from mqttlite.core.authorizer import Authorizer
@@ -83,6 +83,9 @@ class Broker:
         self.listeners: list[Listener] = []
         self.event_listeners: Final[list[event_hub.Listener]] = []
         """The program's listeners to events; add them before `start`."""
+        self.tls_keylog: str | None = None
+        """For debugging: a file for the keys of all TLS connections, with which whoever reads it reads the traffic.
+        Set it before `start`."""
         self._auth_chain: Final = AuthChain(authenticator, method_authenticator)
         self._authorizer: Final = authorizer
         if store is not None and self.config.data_dir:
@@ -182,7 +185,8 @@ class Broker:
             self._store = SqliteStore(Path(self.config.data_dir))
         try:
             self._assembly = assembly = Assembly(
-                self.config, self._store, self._auth_chain, self._authorizer, lambda: self._not_ready
+                *(self.config, self._store, self._auth_chain, self._authorizer, lambda: self._not_ready),
+                tls_keylog=self.tls_keylog,
             )
         except BaseException:
             self._close_store()
@@ -222,8 +226,9 @@ class Broker:
 
         For a file that cannot be used it logs an error and keeps the former content. New rules hold at once, also for
         clients that are connected. New certificates are used for handshakes that begin from now on; open connections
-        stay as they are. `acl_file`, `groups` and `topic_policies` of a `config` come in the place of those that the
-        broker has.
+        stay, but for clients whose certificates are revoked. All these files are also read when they change, without
+        this call. `acl_file`, `groups` and `topic_policies` of a `config` come in the place of those that the broker
+        has.
         """
         for passwords in self._assembly.passwords:
             await passwords.reload()
@@ -235,20 +240,7 @@ class Broker:
             await self._assembly.live_rules.use(config.acl_file, config.topic_policies, config.groups)
         else:
             await self._assembly.live_rules.reload()
-        for number, (listener, options) in enumerate(zip(self.listeners, self.config.listeners, strict=True)):
-            if options.tls is None:
-                continue
-            files = ", ".join(filter(None, (options.tls.cert_file, options.tls.key_file, options.tls.ca_file)))
-            try:
-                context = await asyncio.to_thread(tls_context, number, options)
-            except ConfigError as error:
-                _log.error("%s: the former certificates stay in use: %s", listener.name, error)
-                continue
-            assert context is not None, "a listener with TLS options"
-            listener.use_context(context)
-            if self.monitor is not None:
-                self.monitor.on_certificate(number, options.tls.cert_file)
-            _log.info("%s: reloaded for new connections: %s", listener.name, files)
+        await self._assembly.certificates.reload()
 
     async def log_status(self) -> None:
         """Log one line with the numbers of connections, sessions, subscriptions, retained and queued messages."""
@@ -290,6 +282,7 @@ class Broker:
         assembly = self._assembly
         try:
             await assembly.close_admin_socket()
+            await assembly.certificates.stop()
             await assembly.stop_reports()
             await assembly.close_commands()
             try:

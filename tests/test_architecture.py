@@ -32,8 +32,11 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin": {*GROUND, "event_hub"},
     "admin_socket": {*GROUND, "admin", "net"},
     "local_subscription": {"client", "net"} | set(GROUND),
-    "monitor": ADAPTER_PACKAGES | set(GROUND) | {"admin", "build", "config", "event_hub"},
-    "assembly": ADAPTER_PACKAGES | set(GROUND) | {"admin", "admin_socket", "config", "event_hub", "monitor"},
+    "certificate_watch": {*GROUND, "config", "net", "security"},
+    "monitor": ADAPTER_PACKAGES | set(GROUND) | {"admin", "build", "certificate_watch", "config", "event_hub"},
+    "assembly": ADAPTER_PACKAGES
+    | set(GROUND)
+    | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "monitor"},
     "server": ADAPTER_PACKAGES
     | set(GROUND)
     | {"admin", "assembly", "config", "event_hub", "local_subscription", "monitor"},

@@ -17,6 +17,7 @@ from mqttlite.cli.serve_flags import Flags
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import (
     address_problems,
+    certificate_warnings,
     conflicts,
     file_problems,
     in_words,
@@ -116,7 +117,12 @@ def check_config(path: str | None, flags: Flags) -> int:
     click.echo(f"{'The flags are' if path is None else f'{path} is'} right. A broker would serve:")
     for line in _served(config):
         click.echo(f"  {line}")
-    for sentence in (*warnings(config), *metrics_warnings(config), *_ports_in_use(config)):
+    for sentence in (
+        *warnings(config),
+        *certificate_warnings(config),
+        *metrics_warnings(config),
+        *_ports_in_use(config),
+    ):
         click.echo(f"warning: {sentence}", err=True)
     return 0
 

@@ -58,6 +58,12 @@ Exit codes:
 @click.command(epilog=_EPILOG, context_settings={"help_option_names": ["--help"]})
 @click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Read the configuration from a file.")
 @config_flags
+@click.option("--insecure-debug", is_flag=True, help="Allow flags that give secrets away, such as --tls-keylog.")
+@click.option(
+    "--tls-keylog",
+    metavar="FILE",
+    help="Write the keys of all TLS connections into this file, for Wireshark; needs --insecure-debug.",
+)
 @click.option("--check", is_flag=True, help="Say what is wrong with the flags and the file, and run no broker.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option(
@@ -67,9 +73,19 @@ Exit codes:
     show_default=True,
     help="auto: text on a terminal, else JSON.",
 )
-def command(config_path: str | None, check: bool, log_level: str, log_format: str, **given: Any) -> None:
+def command(
+    config_path: str | None,
+    insecure_debug: bool,
+    tls_keylog: str | None,
+    check: bool,
+    log_level: str,
+    log_format: str,
+    **given: Any,
+) -> None:
     """Run the broker: with no flags at all, MQTT 3.1.1 and 5.0 on 127.0.0.1:1883."""
     flags = Flags(**given)
+    if tls_keylog is not None and not insecure_debug:
+        _fail(2, "--tls-keylog lets whoever reads the file read all traffic; add --insecure-debug if that is meant")
     if check:
         sys.exit(check_config(config_path, flags))
     _begin_log(log_level, log_format)
@@ -80,7 +96,10 @@ def command(config_path: str | None, check: bool, log_level: str, log_format: st
         _keep_memory()
         if config.data_dir is not None:
             sys.setswitchinterval(SWITCH_INTERVAL_S)
-        _run(Broker(config), source)
+        broker = Broker(config)
+        if tls_keylog is not None:
+            broker.tls_keylog = tls_keylog
+        _run(broker, source)
     except ConfigError as error:
         _fail(2, *error.problems)
     except OSError as error:

@@ -48,6 +48,7 @@ _OPTIONS: Final = (
     ),
     click.option("--socket", "socket_path", metavar="PATH", help="MQTT over a Unix socket."),
     click.option("--cafile", metavar="FILE", help="CA whose client certificates are accepted."),
+    click.option("--crl", metavar="FILE", help="Revoked client certificates, in a list that this CA has signed."),
     click.option("--cert", metavar="FILE", help="The server's certificate, with its chain."),
     click.option("--key", metavar="FILE", help="The private key of --cert."),
     click.option(
@@ -94,6 +95,7 @@ class Flags:
     origins: tuple[str, ...] = ()
     socket_path: str | None = None
     cafile: str | None = None
+    crl: str | None = None
     cert: str | None = None
     key: str | None = None
     require_client_cert: bool = False
@@ -152,9 +154,9 @@ class Flags:
         if self.data_dir == "":
             yield "--data-dir names no folder; --no-persistence keeps everything in memory"
         if self.tls_port is None and self.wss_port is None:
-            if self.cafile or self.cert or self.key or self.require_client_cert:
+            if self.cafile or self.crl or self.cert or self.key or self.require_client_cert:
                 yield (
-                    "--cafile, --cert, --key and --require-client-cert belong to --tls-port, which is missing, "
+                    "--cafile, --crl, --cert, --key and --require-client-cert belong to --tls-port, which is missing, "
                     "or to --wss-port"
                 )
         elif self.cert is None or self.key is None:
@@ -178,7 +180,7 @@ class Flags:
         """The listeners that the flags ask for, each with the flag that does; none where there are no such flags."""
         tls = None
         if self.cert is not None and self.key is not None:
-            tls = TlsOptions(self.cert, self.key, self.cafile, self.require_client_cert)
+            tls = TlsOptions(self.cert, self.key, self.cafile, self.require_client_cert, crl_file=self.crl)
         web = WebSocketOptions(origins=self.origins)
         host = "127.0.0.1" if self.host is None else self.host
         port = self.port
@@ -212,6 +214,7 @@ class Flags:
                 f"{path}.tls.cert_file": "--cert",
                 f"{path}.tls.key_file": "--key",
                 f"{path}.tls.ca_file": "--cafile",
+                f"{path}.tls.crl_file": "--crl",
             }
         for option, flag, value in (
             ("password_file", "--password-file", self.password_file),

@@ -9,7 +9,6 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +16,10 @@ from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.config.shape import Problem
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.acl_file import load as load_acl
-from mqttlite.security.certificates import ends_at
 from mqttlite.security.dynamic_security import DynamicSecurityError, path_of
 from mqttlite.security.dynamic_security import Options as DynamicSecurityOptions
 from mqttlite.security.dynamic_security.document import load as load_dynamic_security
+from mqttlite.security.expiry import ends_of, expiry_warnings
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.password_file import load as load_users
 from mqttlite.security.tls import TlsConfigError, server_context
@@ -59,7 +58,7 @@ def _login_methods(config: Config) -> Iterator[Problem]:
     for number, listener in enumerate(config.listeners):
         path = f"listeners[{number}].authentication"
         password_file, allow_anonymous = config.passwords_of(listener)
-        has_authority = listener.tls is not None and listener.tls.ca_file is not None
+        has_authority = listener.tls is not None and listener.tls.client_certificate_mode != "none"
         missing: dict[str, tuple[bool, str]] = {
             "password": (password_file is None, "set password_file"),
             "jwt": (config.jwt is None, "add a section [jwt]"),
@@ -263,6 +262,13 @@ def metrics_warnings(config: Config) -> Iterator[str]:
         )
 
 
+def certificate_warnings(config: Config) -> Iterator[str]:
+    """The same of the files of TLS; a broker that runs says it when it reads them, and then daily."""
+    for name, listener in zip(config.listener_names(), config.listeners, strict=True):
+        if listener.tls is not None:
+            yield from expiry_warnings(name, ends_of(listener.tls))
+
+
 def _listener_warnings(config: Config, name: str, listener: ListenerOptions) -> Iterator[str]:
     if is_open(config, listener):
         yield (
@@ -278,10 +284,6 @@ def _listener_warnings(config: Config, name: str, listener: ListenerOptions) -> 
         yield f"listener {name}: max_half_open is above max_connections and has no effect"
     if listener.capabilities.server_moved and not listener.capabilities.server_reference:
         yield f"listener {name}: capabilities.server_moved has no effect without capabilities.server_reference"
-    if listener.tls is not None:
-        ends = ends_at(listener.tls.cert_file)
-        if ends < datetime.now(UTC):
-            yield f"listener {name}: the certificate {listener.tls.cert_file} is out of date since {ends:%Y-%m-%d}"
 
 
 def is_open(config: Config, listener: ListenerOptions) -> bool:
@@ -289,7 +291,7 @@ def is_open(config: Config, listener: ListenerOptions) -> bool:
     return (
         listener.path is None
         and not is_loopback(listener.host)
-        and not (listener.tls is not None and listener.tls.require_client_cert)
+        and not (listener.tls is not None and listener.tls.client_certificate_mode == "required")
         and config.lets_anybody_in(listener)
     )
 

@@ -369,6 +369,13 @@ class Broker:
             return False
         return session.deliver_qos0(Delivery(Message(topic, payload, 0, False, NONE, 0.0), 0, False)) == SENT
 
+    def end_unauthorized(self, connection: Connection, detail: str, now: float) -> None:
+        """Close a connection with 0x87: what its client showed to get in holds no longer. Harmless if it has ended."""
+        self.effects.now = now
+        self._closing.end(connection, CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, detail)
+        if self.effects.overflowed:  # by its will
+            self._closing.end_overflowed()
+
     def end_session(self, client_id: str, now: float) -> bool:
         """Close the connection of a client with 0x98 and end its session; false if it has neither."""
         kicked = self.kick(client_id, now)

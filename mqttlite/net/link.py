@@ -212,6 +212,13 @@ class Link(LinkPort):
         found: dict[str, object] | None = self._transport.get_extra_info("peercert")
         return found or None
 
+    def peer_certificate_der(self) -> bytes:
+        """The same in DER, for a client that showed one."""
+        tls: ssl.SSLObject = self._transport.get_extra_info("ssl_object")
+        found = tls.getpeercert(True)
+        assert found is not None, "the client showed a certificate"
+        return found
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.made = True
         self._transport = cast(asyncio.Transport, transport)

@@ -14,7 +14,7 @@ import math
 import os
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final, cast
 
 from mqttlite.core.broker import Broker
@@ -47,7 +47,7 @@ _log = logging.getLogger("mqttlite.net")
 
 class Listener:
     """One endpoint, and what is spoken there. `identity_of` names the client whose certificate (as `getpeercert`
-    gives it) is shown."""
+    gives it) is shown; `certificate_id_of` identifies a certificate in DER where certificates can be `revoked`."""
 
     def __init__(
         self,
@@ -67,6 +67,8 @@ class Listener:
         quotas: Quotas | None,
         connect_limits: ConnectLimits | None,
         identity_of: Callable[[dict[str, object]], str | None],
+        certificate_id_of: Callable[[bytes], Hashable] | None,
+        revoked: frozenset[Hashable],
         broker: Broker,
         loop_driver: LoopDriver,
         frame_queue: FrameQueue,
@@ -96,6 +98,10 @@ class Listener:
         )
         """Whoever shows no certificate."""
         self._identity_of: Final = identity_of
+        self._certificate_id_of: Final = certificate_id_of
+        self._revoked = revoked
+        self._certificates: Final[dict[Link, Hashable]] = {}
+        """Those of the links whose client showed one; empty where none can be revoked."""
         self._broker: Final = broker
         self._loop_driver: Final = loop_driver
         self._frame_queue: Final = frame_queue
@@ -133,9 +139,14 @@ class Listener:
         self._files.open()
         await self._endpoint.listen(self.name, self._guarded if self._tls or self._proxies else self._plain)
 
-    def use_context(self, context: ssl.SSLContext) -> None:
+    def use_context(self, context: ssl.SSLContext, revoked: frozenset[Hashable]) -> None:
         """Let handshakes that begin from now on use other certificates; for a listener that speaks TLS."""
         self._tls["ssl"] = context
+        self._revoked = revoked
+
+    def revoked_links(self) -> list[Link]:
+        """The links whose clients have shown certificates that are revoked by now."""
+        return [link for link, certificate in self._certificates.items() if certificate in self._revoked]
 
     async def stop_accepting(self) -> None:
         """No new connections, and an end to handshakes under way; the links stay as they are."""
@@ -296,6 +307,10 @@ class Listener:
                 quotas=peer.quotas,
                 connect_limits=peer.connect_limits,
             )
+        if certificate is not None and self._certificate_id_of is not None:
+            self._certificates[link] = certificate_id = self._certificate_id_of(link.peer_certificate_der())
+            if certificate_id in self._revoked:  # since its handshake began
+                self._loop.call_soon(link.abort)
         self._half_open.add(link, link.abort, self._loop.time())
         connection = self._broker.open(peer, self._loop.time())
         if self._is_limited(link):
@@ -319,6 +334,7 @@ class Listener:
     def _on_lost(self, link: Link) -> None:
         self._forget(link)
         self._links.discard(link)
+        self._certificates.pop(link, None)
         self._half_open.discard(link)
         self._leave()
 
@@ -451,9 +467,20 @@ _EXPLANATIONS: Final = {
     "UNSUPPORTED_PROTOCOL": "the client offers only TLS versions that are too old",
 }
 
+_REJECTIONS: Final = {
+    9: "the client's certificate is not valid yet; is this machine's clock right?",
+    10: "the client's certificate has expired; renew it",
+    12: "the list of revoked certificates is out of date; make a new one (crl_file)",
+    3: "no list of revoked certificates of the client's authority is there (crl_file)",
+    23: "the client's certificate is revoked (crl_file)",
+}
+"""OpenSSL's codes of what is wrong with a client's certificate."""
+
 
 def explain_handshake(error: OSError) -> str:
     """Why a handshake failed, in words where the TLS library's own are not."""
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _REJECTIONS:
+        return f"{_REJECTIONS[error.verify_code]} ({error.verify_message})"
     if isinstance(error, ssl.SSLError) and error.reason in _EXPLANATIONS:
         return f"{_EXPLANATIONS[error.reason]} ({error.reason})"
     if isinstance(error, ConnectionResetError) and not error.args:  # what asyncio makes of a client that just leaves

@@ -7,7 +7,10 @@ Invariant: a context is returned only when its files were loaded and fit togethe
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Final, Literal, NoReturn
+
+CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""For TLS 1.2: forward secrecy and authenticated encryption (AEAD), which all ciphers of 1.3 have."""
 
 _HOW_TO_MAKE_ONE = "'mqttlite certs init' makes a set for development."
 
@@ -28,27 +31,79 @@ class TlsOptions:
     key_file: str
     ca_file: str | None = None
     require_client_cert: bool = False
+    """The same as `client_certificates = "required"`."""
     min_version: Literal["1.2", "1.3"] = "1.2"
+    crl_file: str | None = None
+    """Revoked client certificates, in lists that the authorities of `ca_file` have signed."""
+    client_certificates: Literal["required", "optional", "none"] | None = None
+    """Whether clients are asked for a certificate, and must show one. Absent: optional with a `ca_file`, else none."""
+
+    def __post_init__(self) -> None:
+        if self.require_client_cert and self.client_certificates in ("optional", "none"):
+            raise ValueError(
+                f'require_client_cert is true and client_certificates is "{self.client_certificates}": set only the '
+                "second"
+            )
+
+    @property
+    def client_certificate_mode(self) -> Literal["required", "optional", "none"]:
+        """What holds for client certificates."""
+        if self.require_client_cert:
+            return "required"
+        return self.client_certificates or ("none" if self.ca_file is None else "optional")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files that are named."""
+        return tuple(filter(None, (self.cert_file, self.key_file, self.ca_file, self.crl_file)))
 
 
-def server_context(options: TlsOptions, kind: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:
-    """The context of a listener, of the class `kind`.
+_VERIFY_MODES: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
-    Session tickets stay on: a device that reconnects skips half of the handshake.
+
+def server_context(
+    options: TlsOptions, kind: type[ssl.SSLContext] = ssl.SSLContext, *, protocol: str = "mqtt"
+) -> ssl.SSLContext:
+    """The context of a listener, of the class `kind`; `protocol` is what is spoken over it, for clients that name
+    theirs (ALPN). Clients that name another are let in all the same.
+
+    Session tickets stay on: a device that reconnects skips half of the handshake. The keys of tickets belong to the
+    context, so that a new one for a new list of revoked certificates has every certificate verified again.
     """
-    if options.require_client_cert and options.ca_file is None:
+    mode = options.client_certificate_mode
+    if mode != "none" and options.ca_file is None:
         raise TlsConfigError(
-            "ca_file", "Client certificates are required, but no CA file says which ones to trust. Set ca_file."
+            "ca_file", f"Client certificates are {mode}, but no CA file says which ones to trust. Set ca_file."
         )
     context = kind(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers(CIPHERS)
+    context.set_alpn_protocols([protocol])
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if options.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
     context.num_tickets = 1  # a device keeps one to come back with, and each is a twentieth of a handshake's work
     context.options |= ssl.OP_NO_RENEGOTIATION  # a client could make us do the dear half of a handshake for ever
     _load_chain(context, ("cert_file", options.cert_file), ("key_file", options.key_file))
     if options.ca_file is not None:
         _load_authorities(context, "ca_file", options.ca_file)
-        context.verify_mode = ssl.CERT_REQUIRED if options.require_client_cert else ssl.CERT_OPTIONAL
+        context.verify_mode = _VERIFY_MODES[mode]
+    if options.crl_file is not None:
+        revoked_certificates(options)
+        context.load_verify_locations(cafile=options.crl_file)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
+
+
+def revoked_certificates(options: TlsOptions) -> frozenset[tuple[str, int]]:
+    """What the `crl_file` revokes, as `certificate_id` identifies it. Raises `TlsConfigError`."""
+    from mqttlite.security.revocation import RevocationError, load_revoked  # here, for clients start without it
+
+    if options.crl_file is None:
+        return frozenset()
+    if options.ca_file is None:
+        raise TlsConfigError("crl_file", "It revokes certificates of the authorities in ca_file, which is not set.")
+    try:
+        return load_revoked(options.crl_file, options.ca_file)
+    except RevocationError as error:
+        raise TlsConfigError("crl_file", str(error)) from None
 
 
 def client_context(

@@ -184,11 +184,11 @@ def _connections(report: Report) -> Iterator[Metric]:
     )
     yield _gauge(
         "mqttlite_tls_certificate_not_after_timestamp_seconds",
-        "When a listener's certificate is out of date, in seconds since 1970.",
+        "When a file of a listener's TLS is out of date, in seconds since 1970.",
         [
-            ({"listener": each.name}, each.certificate_ends_at)
+            ({"listener": each.name, "file": option}, ends_at)
             for each in report.listeners
-            if each.certificate_ends_at is not None
+            for option, ends_at in each.tls_files_end_at.items()
         ],
     )
 

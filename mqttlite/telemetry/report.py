@@ -36,8 +36,14 @@ class ListenerState:
     connection ended for it."""
     limited: Mapping[str, int]
     """Connections that were refused because somebody connects too often or has too many, by the limit."""
-    certificate_ends_at: float | None
-    """When the first certificate of its chain is out of date, in seconds since 1970; None without TLS."""
+    tls_files_end_at: Mapping[str, float]
+    """When its certificate, authorities and list of revoked certificates are out of date, in seconds since 1970, by
+    option; empty without TLS."""
+
+    @property
+    def certificate_ends_at(self) -> float | None:
+        """When the first certificate of its chain is out of date; None without TLS."""
+        return self.tls_files_end_at.get("cert_file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

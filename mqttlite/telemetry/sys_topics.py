@@ -8,6 +8,7 @@ import asyncio
 import math
 import os
 import sys
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -35,6 +36,9 @@ _LOADS: Final = (
 
 _MINUTES: Final = (1, 5, 15)
 
+_NO_LEVEL: Final = str.maketrans("/+#\0", "____")
+"""What a listener's name may have and a level of a topic name may not."""
+
 _UNPUBLISHED: Final = "connects"
 
 
@@ -53,12 +57,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SysTopics:
-    """Publishes a snapshot every `interval_s` seconds; `now` is the broker's second of the start."""
+    """Publishes a snapshot every `interval_s` seconds; `now` is the broker's second of the start. `certificates` says
+    when the files of TLS are out of date, in seconds since 1970, by listener and option."""
 
-    def __init__(self, snapshots: Snapshots, queue: PublishQueue, interval_s: float, now: float) -> None:
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        queue: PublishQueue,
+        interval_s: float,
+        now: float,
+        certificates: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
+    ) -> None:
         self._snapshots: Final = snapshots
         self._queue: Final = queue
         self._interval_s: Final = interval_s
+        self._certificates: Final = certificates
         self._version: Final = f"mqttlite version {_version()}"
         self._started_at: Final = now
         self._published_at = now
@@ -81,6 +94,10 @@ class SysTopics:
         for name, value in {**_gauges(snapshot), **self._counters}.items():
             if name != _UNPUBLISHED:
                 self._put(name, str(value))
+        for listener, ends_at in self._certificates().items():
+            level = listener.translate(_NO_LEVEL)
+            for option, seconds in ends_at.items():
+                self._put(f"tls/{level}/{option}/expires_at", str(int(seconds)))
         elapsed_s = now - self._published_at
         for name, counter in _LOADS:
             growth = self._counters[counter] - previous.get(counter, 0)

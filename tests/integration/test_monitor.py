@@ -24,7 +24,7 @@ from mqttlite.core.memory import DELAYED_BYTES, ENTRY_BYTES, MESSAGE_BYTES, RETA
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import CannotListen
 from mqttlite.net.http import Options
-from mqttlite.security.certificates import ends_at
+from mqttlite.security.certificate_files import ends_at
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore
@@ -544,7 +544,7 @@ def test_no_client_chooses_a_label() -> None:
     labels = set(re.findall(r'\{"(\w+)":', source)) | set(re.findall(r', "(\w+)": ', source))
     assert labels == {
         *("version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol", "quota", "limit"),
-        *("state", "kind", "stage", "table"),
+        *("state", "kind", "stage", "table", "file"),
     }
 
 

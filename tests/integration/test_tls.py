@@ -329,3 +329,15 @@ def client_hello(context: ssl.SSLContext | None = None) -> bytes:
     with pytest.raises(ssl.SSLWantReadError):
         shake.do_handshake()
     return there.read()
+
+
+async def test_keys_are_logged_for_debugging_with_a_loud_warning(
+    rig: Rig, certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker(Config(listeners=(ListenerOptions(port=0, tls=tls(certs)),)))
+    broker.tls_keylog = str(tmp_path / "keys")
+    async with broker:
+        assert "THE KEYS OF ALL TLS CONNECTIONS ARE WRITTEN TO" in caplog.text
+        await rig.device(broker.port, "device", tls=client(certs))
+        assert "CLIENT_TRAFFIC_SECRET_0" in (tmp_path / "keys").read_text()
+        assert (tmp_path / "keys").stat().st_mode & 0o077 == 0

@@ -3,14 +3,14 @@
 import os
 import socket
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from mqttlite.cli.main import main
-from mqttlite.config import Config, ConfigError, ListenerOptions, checks, load_config, parse_config
+from mqttlite.config import Config, ConfigError, ListenerOptions, load_config, parse_config
 from mqttlite.config.lines import Lines
 from mqttlite.security.certificates import init
 from mqttlite.server import Broker
@@ -360,13 +360,16 @@ def test_a_port_that_is_in_use_is_a_warning() -> None:
     assert f"warning: port {port} of 127.0.0.1 is in use now; does the broker run already?" in result.stderr
 
 
-def test_a_certificate_that_is_out_of_date_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    init(tmp_path)
-    monkeypatch.setattr(checks, "ends_at", lambda _path: datetime(2020, 1, 1, tzinfo=UTC))
+@pytest.mark.parametrize(
+    ("days_left", "said"), [(-1, "is out of date since 20"), (29, "is out of date in 28 days"), (31, "")]
+)
+def test_a_certificate_that_ends_soon_is_a_warning(tmp_path: Path, days_left: int, said: str) -> None:
+    init(tmp_path, days=100, now=datetime.now(UTC) + timedelta(days=days_left - 100, hours=1, minutes=-1))
     files = ("--cert", str(tmp_path / "server.crt"), "--key", str(tmp_path / "server.key"))
     result = CliRunner().invoke(main, ["serve", "--check", "--tls-port", "0", *files])
     assert result.exit_code == 0
-    assert "is out of date since 2020-01-01" in result.stderr
+    assert said in result.stderr
+    assert ("server.crt" in result.stderr) is bool(said)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`mqttlite certs init` at the terminal: what it prints and how it ends."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def test_it_prints_what_it_made_and_the_lines_to_paste(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.count("made  ") == 3
     assert "broker.example" in result.stdout
-    assert f"--cafile '{tmp_path}/my certs/ca.crt'" in result.stdout
+    assert f"--cafile '{tmp_path}/my certs/ca.crt' --crl '{tmp_path}/my certs/crl.pem'" in result.stdout
     for line in ("mqttlite serve --tls-port 8883", "mqttlite sub -h localhost -p 8883", "mqttlite pub -h localhost"):
         assert line in result.stdout
 
@@ -90,3 +91,33 @@ def test_the_version_says_how_the_ground_floor_runs() -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("mqttlite ")
     assert "pure Python" in result.stdout or "compiled" in result.stdout
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["certs", *arguments])
+
+
+def test_the_life_of_a_client_certificate(tmp_path: Path) -> None:
+    where = ("--dir", str(tmp_path))
+    certs(str(tmp_path))
+    assert "gauge.crt and gauge.key" in run("issue", "gauge", *where).stdout
+    assert run("issue", "gauge", *where).exit_code == 1
+    assert run("renew", *where).stdout == "Nothing ends within 30 days.\n"
+    assert "renewed  " in run("renew", "gauge", *where).stdout
+    revoked = run("revoke", "gauge", *where)
+    assert revoked.stdout.count("revoked  ") == 2
+    assert f"{tmp_path}/crl.pem" in revoked.stdout
+    lines = [json.loads(line) for line in run("list", "--json", *where).stdout.splitlines()]
+    assert [each["name"] for each in lines] == ["ca", "gauge", "gauge", "server"]
+    assert [each["revoked_at"] is None for each in lines] == [True, False, False, True]
+    table = run("list", *where).stdout.splitlines()
+    assert table[0].split() == ["NAME", "PURPOSE", "EXPIRES", "IN", "STATE", "SERIAL", "HOSTS"]
+    assert [line.split()[0] for line in table[1:]] == ["ca", "gauge", "gauge", "server"]
+
+
+@pytest.mark.parametrize("command", [["list"], ["renew"], ["revoke", "gauge"], ["issue", "gauge"]])
+def test_without_an_authority_each_command_fails_in_one_sentence(tmp_path: Path, command: list[str]) -> None:
+    result = run(*command, "--dir", str(tmp_path))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1

@@ -158,3 +158,9 @@ def test_an_address_that_cannot_be_had_is_exit_code_1(monkeypatch: pytest.Monkey
         1,
         "mqttlite serve: cannot listen on 127.0.0.1:1883 (tcp-1883): the port is in use",
     )
+
+
+def test_keys_of_tls_are_logged_only_for_those_who_say_twice_that_they_mean_it() -> None:
+    result = run("--tls-keylog", "keys", "--port", "0")
+    assert result.exit_code == 2
+    assert "--insecure-debug" in result.stderr

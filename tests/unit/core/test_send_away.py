@@ -85,3 +85,32 @@ def test_a_will_that_overflows_another_client_cuts_that_one_when_its_client_is_k
         world.settle()
     assert reader.closed
     assert not world.broker.kick("first", world.now)
+
+
+def test_a_client_whose_right_to_be_there_ended_is_told_so_and_its_session_stays() -> None:
+    world = World()
+    client = world.connect("client", expiry=100)
+    for _ in range(2):  # the second time it has ended already
+        world.broker.end_unauthorized(client.connection, "its certificate is revoked", world.now)
+        world.settle()
+    (goodbye,) = client.received()
+    assert isinstance(goodbye, Disconnect)
+    assert (goodbye.reason_code, goodbye.properties.reason_string) == (0x87, "its certificate is revoked")
+    assert client.closed
+    assert world.open().connect("client", clean_start=False).session_present  # type: ignore[union-attr]
+
+
+def test_its_will_may_overflow_another_client() -> None:
+    from mqttlite.core.limits import Limits
+    from mqttlite.wire.packets import Will
+
+    world = World(Limits(max_outbox_messages=1, on_overflow="disconnect"))
+    reader = world.connect("reader")
+    reader.subscribe("will")
+    reader.block()
+    for name in ("first", "second"):
+        assert not reader.closed
+        client = world.connect(name, will=Will(b"will", b"gone"))
+        world.broker.end_unauthorized(client.connection, "revoked", world.now)
+        world.settle()
+    assert reader.closed

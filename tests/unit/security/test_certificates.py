@@ -14,15 +14,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from mqttlite.security import certificates
-from mqttlite.security.certificates import CertificateError, init
+from mqttlite.security import issuing
+from mqttlite.security.certificate_files import CertificateError
+from mqttlite.security.certificates import init
 
 NOW = datetime(2030, 5, 1, 12, tzinfo=UTC)
-SET = ["ca.crt", "ca.key", "server.crt", "server.key"]
+SET = ["ca.crt", "ca.key", "crl.pem", "server.crt", "server.key"]
 
 
 def snapshot(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()} if directory.is_dir() else {}
+    """The files, without the copies in a folder of their own."""
+    return {path.name: path.read_bytes() for path in directory.glob("*") if path.is_file()}
 
 
 def load(path: Path) -> x509.Certificate:
@@ -48,7 +50,7 @@ def test_the_directory_is_made_with_its_parents(tmp_path: Path) -> None:
 def test_the_server_certificate_names_this_machine_and_the_hosts_asked_for(tmp_path: Path) -> None:
     init(tmp_path, hosts=["Broker.Example.", "10.0.0.7", "*.example.org", "broker.example", "fe80::1"])
     server = load(tmp_path / "server.crt")
-    names = certificates.names_of(server)
+    names = issuing.names_of(server)
     assert names[:3] == ["localhost", "127.0.0.1", "::1"]
     assert socket.gethostname().lower() in names
     assert names[-4:] == ["broker.example", "10.0.0.7", "*.example.org", "fe80::1"]
@@ -90,7 +92,7 @@ def test_the_days_can_be_chosen_but_nothing_outlives_its_authority(tmp_path: Pat
     init(tmp_path, days=90, ca_days=30, now=NOW)
     assert load(tmp_path / "server.crt").not_valid_after_utc == load(tmp_path / "ca.crt").not_valid_after_utc
     init(tmp_path, clients=["device"], days=7, now=NOW)
-    assert load(tmp_path / "device.crt").not_valid_after_utc == NOW - certificates.CLOCK_SKEW + timedelta(7)
+    assert load(tmp_path / "device.crt").not_valid_after_utc == NOW - issuing.CLOCK_SKEW + timedelta(7)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")
@@ -160,7 +162,7 @@ def test_certificates_without_their_authority_are_refused(tmp_path: Path) -> Non
     (tmp_path / "ca.key").unlink()
     with pytest.raises(CertificateError, match=r"its authority ca\.crt does not"):
         init(tmp_path)
-    assert sorted(snapshot(tmp_path)) == ["server.crt", "server.key"]
+    assert sorted(snapshot(tmp_path)) == ["crl.pem", "server.crt", "server.key"]
 
 
 def test_a_dangling_link_counts_as_a_file_that_exists(tmp_path: Path) -> None:
@@ -274,7 +276,7 @@ def test_a_machine_with_an_impossible_name_still_gets_its_certificate(
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "my machine")
     init(tmp_path)
-    assert certificates.names_of(load(tmp_path / "server.crt")) == ["localhost", "127.0.0.1", "::1"]
+    assert issuing.names_of(load(tmp_path / "server.crt")) == ["localhost", "127.0.0.1", "::1"]
 
 
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
@@ -283,7 +285,7 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
         init(tmp_path / "certs")
 
 
-@pytest.mark.parametrize("nth", range(6))
+@pytest.mark.parametrize("nth", range(9))
 def test_a_disk_that_fails_at_any_file_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
@@ -320,7 +322,7 @@ def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path, monkeypatc
     real_open = os.open
 
     def racing_open(path: Path, flags: int, mode: int = 0o777) -> int:
-        if path.name == "server.crt":
+        if Path(path).name == "server.crt":
             path.write_text("somebody else's")
         return real_open(path, flags, mode)
 

@@ -1,16 +1,20 @@
 """TLS contexts: what they allow, what they resume, and what they say when a file is wrong."""
 
 import os
+import shutil
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from mqttlite.security.certificates import init
+from mqttlite.security.authority import issued, revoke
+from mqttlite.security.certificates import init, issue
 from mqttlite.security.identity import identity_of
-from mqttlite.security.tls import TlsConfigError, TlsOptions, client_context, server_context
+from mqttlite.security.revocation import certificate_id
+from mqttlite.security.tls import TlsConfigError, TlsOptions, client_context, revoked_certificates, server_context
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +27,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def certs(made: Path, tmp_path: Path) -> Path:
     """A copy that a test may damage."""
-    for path in made.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -222,3 +225,149 @@ def test_a_client_certificate_may_hold_its_key(certs: Path) -> None:
     assert identity_of(there.getpeercert()) == "device"
     with pytest.raises(TlsConfigError, match="holds no PEM private key"):
         client_context(cert=str(certs / "device.crt"))
+
+
+# ── client certificates, lists of revoked ones, ciphers, ALPN ────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("ca", "required", "asked", "mode"),
+    [
+        (False, False, None, "none"),
+        (True, False, None, "optional"),
+        (True, True, None, "required"),
+        (True, True, "required", "required"),
+        (True, False, "required", "required"),
+        (True, False, "optional", "optional"),
+        (True, False, "none", "none"),
+    ],
+)
+def test_whether_clients_need_certificates(certs: Path, ca: bool, required: bool, asked: str | None, mode: str) -> None:
+    chosen = options(
+        certs,
+        ca_file=str(certs / "ca.crt") if ca else None,
+        require_client_cert=required,
+        client_certificates=asked,
+    )
+    assert chosen.client_certificate_mode == mode
+    names = {ssl.CERT_NONE: "none", ssl.CERT_OPTIONAL: "optional", ssl.CERT_REQUIRED: "required"}
+    assert names[server_context(chosen).verify_mode] == mode
+
+
+@pytest.mark.parametrize("asked", ["optional", "none"])
+def test_the_two_options_for_client_certificates_must_agree(certs: Path, asked: str) -> None:
+    with pytest.raises(ValueError, match="require_client_cert is true and client_certificates"):
+        options(certs, require_client_cert=True, client_certificates=asked)
+
+
+@pytest.mark.parametrize("mode", ["optional", "required"])
+def test_asking_for_certificates_needs_a_ca_file(certs: Path, mode: str) -> None:
+    with pytest.raises(TlsConfigError, match="Set ca_file"):
+        server_context(options(certs, client_certificates=mode))
+
+
+def test_a_certificate_that_is_not_asked_for_names_nobody(certs: Path) -> None:
+    server = server_context(options(certs, ca_file=str(certs / "ca.crt"), client_certificates="none"))
+    _, there = handshake(server, client(certs, "device"))
+    assert identity_of(there.getpeercert()) is None
+
+
+def with_list(certs: Path, **changes: object) -> TlsOptions:
+    return options(certs, ca_file=str(certs / "ca.crt"), crl_file=str(certs / "crl.pem"), **changes)
+
+
+@pytest.mark.parametrize("mode", ["optional", "required"])
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_revoked_certificate_is_refused_and_others_are_not(certs: Path, mode: str, newest: ssl.TLSVersion) -> None:
+    issue(certs, ["spy"])
+    revoke(certs, "spy")
+    server = server_context(with_list(certs, client_certificates=mode))
+    spy = client(certs, "spy")
+    spy.maximum_version = newest
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate revoked"):
+        handshake(server, spy)
+    _, there = handshake(server, client(certs, "device"))
+    assert identity_of(there.getpeercert()) == "device"
+    assert {serial for _, serial in revoked_certificates(with_list(certs))} == {
+        int(each.serial, 16) for each in issued(certs) if each.name == "spy"
+    }
+
+
+def test_a_certificate_is_identified_in_der_as_on_the_list(certs: Path) -> None:
+    revoke(certs, "device")
+    _, there = handshake(server_context(options(certs, ca_file=str(certs / "ca.crt"))), client(certs, "device"))
+    der = there.getpeercert(True)
+    assert der is not None
+    assert revoked_certificates(with_list(certs)) == {certificate_id(der)}
+
+
+def test_a_list_without_authorities_is_refused(certs: Path) -> None:
+    with pytest.raises(TlsConfigError, match="ca_file, which is not set") as caught:
+        server_context(options(certs, crl_file=str(certs / "crl.pem")))
+    assert caught.value.option == "crl_file"
+    assert revoked_certificates(options(certs)) == set()
+
+
+def foreign(path: Path) -> None:
+    init(path.parent / "others")
+    path.write_bytes((path.parent / "others" / "crl.pem").read_bytes())
+
+
+def outdated(path: Path) -> None:
+    made = path.parent / "old"
+    init(made, ca_days=1, now=datetime.now(UTC) - timedelta(days=3))
+    for name in ("crl.pem", "ca.crt", "server.crt", "server.key"):
+        (path.parent / name).write_bytes((made / name).read_bytes())
+
+
+WRONG_LISTS: list[tuple[Callable[[Path], None], str]] = [
+    (Path.unlink, "no such file"),
+    (a_directory, "cannot be read: Is a directory"),
+    (filled("hello"), "holds no list of revoked certificates in PEM"),
+    (copied("server.crt"), "holds a certificate, which would be trusted"),
+    (filled("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"), "is damaged"),
+    (foreign, "was not signed by an authority of"),
+    (outdated, "is out of date since"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "sentence"), WRONG_LISTS)
+def test_a_list_that_cannot_be_used_is_named_with_what_is_wrong(
+    certs: Path, spoil: Callable[[Path], None], sentence: str
+) -> None:
+    spoil(certs / "crl.pem")
+    with pytest.raises(TlsConfigError, match=sentence) as caught:
+        server_context(with_list(certs))
+    assert caught.value.option == "crl_file"
+
+
+def test_tls_1_2_has_only_authenticated_encryption_with_forward_secrecy(certs: Path) -> None:
+    names = [each["name"] for each in server_context(options(certs)).get_ciphers()]
+    assert names
+    assert all("GCM" in name or "CHACHA20" in name for name in names)
+    assert all(name.startswith(("ECDHE-", "TLS_")) for name in names)
+    old = client(certs)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    old.set_ciphers("ECDHE-ECDSA-AES128-SHA256:AES128-SHA")
+    with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
+        handshake(server_context(options(certs)), old)
+
+
+@pytest.mark.parametrize(
+    ("offered", "spoken", "chosen"),
+    [
+        (["mqtt"], "mqtt", "mqtt"),
+        (["x", "mqtt"], "mqtt", "mqtt"),
+        (["h2", "http/1.1"], "http/1.1", "http/1.1"),
+        (["other"], "mqtt", None),
+        ([], "mqtt", None),
+    ],
+)
+def test_the_protocol_is_named_where_the_client_asks(
+    certs: Path, offered: list[str], spoken: str, chosen: str | None
+) -> None:
+    asking = client(certs)
+    if offered:
+        asking.set_alpn_protocols(offered)
+    here, _ = handshake(server_context(options(certs), protocol=spoken), asking)
+    assert here.selected_alpn_protocol() == chosen

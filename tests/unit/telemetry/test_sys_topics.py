@@ -37,7 +37,8 @@ class Reported:
         queue = PublishQueue(
             self.world.broker, self.wake, lambda: self.world.now, call_soon=self.scheduled.append, clock=lambda: 0.0
         )
-        self.sys_topics = SysTopics(self.snapshots, queue, 10.0, START)
+        self.certificates: dict[str, dict[str, float]] = {}
+        self.sys_topics = SysTopics(self.snapshots, queue, 10.0, START, lambda: self.certificates)
 
     def wake(self) -> None:
         self.wakes += 1
@@ -91,6 +92,14 @@ def test_at_the_start_everything_is_said() -> None:
     assert len(zero) == 27
     assert {said[name] for name in zero} == {"0.00"}
     assert said["clients/connected"] == said["messages/received"] == said["publish/messages/dropped"] == "0"
+
+
+def test_the_ends_of_certificates_are_said_by_listener_and_file() -> None:
+    reported = Reported()
+    reported.certificates = {"plant/#1": {"cert_file": 1_900_000_000.5, "crl_file": 1_800_000_000.0}}
+    said = reported.report()
+    assert said["tls/plant__1/cert_file/expires_at"] == "1900000000"
+    assert said["tls/plant__1/crl_file/expires_at"] == "1800000000"
 
 
 def test_only_what_changed_is_said_again() -> None:

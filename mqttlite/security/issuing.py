@@ -1,0 +1,239 @@
+"""What certificates say: of an authority, of servers and of clients, all ECDSA P-256.
+
+How they reach the disk lives in `certificate_files`, which of them there are in `certificates`.
+"""
+
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from mqttlite.security.certificate_files import (
+    CertificateError,
+    Pair,
+    SigningKey,
+    is_complete,
+    load_certificate,
+    load_key,
+)
+
+CA_DAYS = 3650
+LEAF_DAYS = 825  # the longest that Apple's TLS accepts for a private CA
+CLOCK_SKEW = timedelta(hours=1)  # devices wake up with clocks a little behind ours
+
+_DNS_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    certificate: x509.Certificate
+    key: SigningKey
+
+    @property
+    def digest(self) -> hashes.SHA256 | None:
+        """What it hashes with; None where the kind of its key says that."""
+        return None if isinstance(self.key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey) else hashes.SHA256()
+
+    def sign(self, builder: x509.CertificateBuilder) -> x509.Certificate:
+        return builder.sign(self.key, self.digest)
+
+
+def local_hosts() -> list[x509.GeneralName]:
+    """The names this machine answers to without asking the network."""
+    names = [parse_host(name) for name in ("localhost", "127.0.0.1", "::1")]
+    try:
+        return [*names, parse_host(socket.gethostname())]
+    except CertificateError:  # a machine may carry a name that no certificate can hold
+        return names
+
+
+def parse_host(text: str) -> x509.GeneralName:
+    """An IP address or a DNS name, as a certificate spells it."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        pass
+    name = text.removesuffix(".").lower()
+    if not _DNS_NAME.fullmatch(name) or ".." in name:
+        raise CertificateError(
+            f"{text!r} is no host name or IP address; write international names in their xn-- form, and no port."
+        )
+    return x509.DNSName(name)
+
+
+def names_of(certificate: x509.Certificate) -> list[str]:
+    """The hosts a server certificate is valid for, as text."""
+    try:
+        alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(name.value) for name in alternative]
+
+
+def make_authority(now: datetime, days: int) -> Issuer:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _common_name("mqttlite private CA")
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now - CLOCK_SKEW + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+    )
+    return Issuer(builder.sign(key, hashes.SHA256()), key)
+
+
+def server_certificate(hosts: Sequence[x509.GeneralName]) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_common_name("localhost"))
+        .add_extension(x509.SubjectAlternativeName(list(dict.fromkeys(hosts))), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    )
+
+
+def client_certificate(name: str) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_common_name(name))
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    )
+
+
+def sign(
+    says: x509.CertificateBuilder, key: CertificatePublicKeyTypes, issuer: Issuer, now: datetime, days: int
+) -> x509.Certificate:
+    """A certificate of that public key."""
+    starts_at = max(now - CLOCK_SKEW, issuer.certificate.not_valid_before_utc)
+    # A certificate is worth nothing once its CA has ended, so it does not pretend to last longer.
+    expires_at = min(starts_at + timedelta(days=days), issuer.certificate.not_valid_after_utc)
+    return issuer.sign(
+        says.issuer_name(issuer.certificate.subject)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(starts_at)
+        .not_valid_after(expires_at)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(_authority_identifier(issuer), critical=False)
+    )
+
+
+def says_the_same(certificate: x509.Certificate) -> x509.CertificateBuilder:
+    """What a certificate says of whom it is for, for a newer one."""
+    builder = x509.CertificateBuilder().subject_name(certificate.subject)
+    for kind in (x509.SubjectAlternativeName, x509.ExtendedKeyUsage):
+        try:
+            found = certificate.extensions.get_extension_for_class(kind)
+        except x509.ExtensionNotFound:
+            continue
+        builder = builder.add_extension(found.value, critical=found.critical)
+    return builder
+
+
+def sign_crl(issuer: Issuer, revoked: Iterable[x509.RevokedCertificate], number: int, now: datetime) -> bytes:
+    """A list of revoked certificates, in PEM. Raises `CertificateError` for an authority that may not sign one.
+
+    It is valid as long as its authority: who makes it anew does so when there is something to revoke, and a list that
+    is out of date would shut out every client.
+    """
+    if not _may_sign_crls(issuer.certificate):
+        raise CertificateError(
+            f"The authority {common_name(issuer.certificate)!r} may not sign lists of revoked certificates: "
+            "its key usage does not say so."
+        )
+    starts_at = max(now - CLOCK_SKEW, issuer.certificate.not_valid_before_utc)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuer.certificate.subject)
+        .last_update(starts_at)
+        .next_update(issuer.certificate.not_valid_after_utc)
+        .add_extension(x509.CRLNumber(number), critical=False)
+        .add_extension(_authority_identifier(issuer), critical=False)
+    )
+    for each in revoked:
+        builder = builder.add_revoked_certificate(each)
+    return builder.sign(issuer.key, issuer.digest).public_bytes(serialization.Encoding.PEM)
+
+
+def common_name(certificate: x509.Certificate) -> str:
+    """The common name of its subject, or all of that where there is not exactly one."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if len(names) == 1 else certificate.subject.rfc4514_string()
+
+
+def _authority_identifier(issuer: Issuer) -> x509.AuthorityKeyIdentifier:
+    """Repeat the issuer's own identifier, which another tool may have computed in its own way."""
+    try:
+        own = issuer.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.key.public_key())
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def load_issuer(pair: Pair, now: datetime) -> Issuer:
+    is_complete(pair)
+    certificate = load_certificate(pair.certificate)
+    key = load_key(pair.key)
+    if certificate.public_key() != key.public_key():
+        raise CertificateError(
+            f"{pair.key} is not the key of {pair.certificate}: they belong to different authorities. "
+            "Put the two files of one authority there."
+        )
+    if not may_sign_certificates(certificate):
+        raise CertificateError(f"{pair.certificate} is no certificate authority, so it cannot issue certificates.")
+    if certificate.not_valid_after_utc <= now:
+        raise CertificateError(
+            f"{pair.certificate} expired on {certificate.not_valid_after_utc:%Y-%m-%d}. "
+            "Make a new set in an empty directory, and give its ca.crt to every client."
+        )
+    return Issuer(certificate, key)
+
+
+def may_sign_certificates(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is an authority's."""
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
+def _may_sign_crls(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.KeyUsage).value.crl_sign
+    except x509.ExtensionNotFound:
+        return True
