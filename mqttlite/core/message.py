@@ -131,6 +131,12 @@ class Message(Holdable):
     def expired(self, now: float) -> bool:
         return 0.0 < self.expires_at <= now
 
+    def copy(self, qos: int) -> "Message":
+        """The same message with another QoS."""
+        message = Message(self.topic, self.payload, qos, self.retain, self._properties, self.expires_at, self.raw)
+        message.number, message.trace = self.number, self.trace
+        return message
+
     def untraced(self) -> "Message":
         """The same message, which nobody follows."""
         return self.for_topic(self.topic)

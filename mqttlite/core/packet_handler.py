@@ -24,7 +24,7 @@ from mqttlite.core.route import Route
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, Tally
+from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, Tally
 from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -278,14 +278,18 @@ class PacketHandler:
         if valid:
             fan_out = self._router.publish(message, route, session)
             if not route.is_open:
-                receipt.refusal = self._refusal(connection, message.topic, route, fan_out.tally)
+                receipt.refusal = self._refusal(connection, message, route, fan_out.tally)
             self._settle(receipt, fan_out)
         else:
             self._router.drops.add(SCHEMA_INVALID, 1, message.topic)
             self._receipts.acknowledge(receipt, Tally(int(ReasonCode.PAYLOAD_FORMAT_INVALID)))
 
-    def _refusal(self, connection: Connection, topic: bytes, route: Route, tally: Tally) -> str | None:
+    def _refusal(self, connection: Connection, message: Message, route: Route, tally: Tally) -> str | None:
         """Why the broker does not take a message that was published now, where that takes a sentence."""
+        topic = message.topic
+        if tally.code == POLICY_REFUSES:
+            assert route.policy is not None, "it refused the message"
+            return route.policy.refusal(message.qos, message.retain, len(message.payload))
         if tally.code == NOT_AUTHORIZED_CODE:
             if connection.version != V5 or not connection.problem_information:
                 return None

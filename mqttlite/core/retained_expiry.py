@@ -27,7 +27,7 @@ class RetainedExpiry:
             if matches(topic_filter, message.topic):
                 if seconds == 0 or 0.0 < message.expires_at <= now + seconds:
                     return message
-                return _expiring(message, seconds, now)
+                return expiring(message, message.qos, seconds, now)
         return message
 
 
@@ -38,9 +38,15 @@ def _specificity(topic_filter: bytes) -> tuple[int, list[int]]:
     return -sum(1 for level in levels if level != b"#"), wildcards
 
 
-def _expiring(message: Message, interval_s: int, now: float) -> Message:
-    came = message.properties
-    properties = Properties(
+def expiring(message: Message, qos: int, interval_s: int, now: float) -> Message:
+    """A copy of a message with that QoS that expires after so many seconds."""
+    properties = with_expiry(message.properties, interval_s)
+    return Message(message.topic, message.payload, qos, message.retain, properties, now + interval_s)
+
+
+def with_expiry(came: Properties, interval_s: int) -> Properties:
+    """The properties of a PUBLISH with another Message Expiry Interval."""
+    return Properties(
         payload_format_indicator=came.payload_format_indicator,
         message_expiry_interval=interval_s,
         content_type=came.content_type,
@@ -48,4 +54,3 @@ def _expiring(message: Message, interval_s: int, now: float) -> Message:
         correlation_data=came.correlation_data,
         user_properties=came.user_properties,
     )
-    return Message(message.topic, message.payload, message.qos, message.retain, properties, now + interval_s)

@@ -14,6 +14,7 @@ from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, Tally
+from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.core.traffic import TopicTraffic
 from mqttlite.topics.namespaces import ParsedTopic
 from mqttlite.wire.constants import V5
@@ -159,6 +160,7 @@ class Route:
         "is_open",
         "observed",
         "others",
+        "policy",
         "receivers",
         "refusal",
         "retains",
@@ -176,6 +178,7 @@ class Route:
         refusal: str = "",
         delayed: ParsedTopic | None = None,
         retains: bool = True,
+        policy: TopicPolicy | None = None,
     ) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.observed: Observed | None = None
@@ -188,6 +191,8 @@ class Route:
         """The parts of a `$delayed` topic, whose messages are for nobody until they are due. It is not open."""
         self.retains: Final = retains
         """Whether a message that says RETAIN is kept."""
+        self.policy: Final = policy
+        """What is asked of each message, if anything is. The route is not open then."""
         self.direct3: list[Outbox] = NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
         self.direct5: list[Outbox] = NO_OUTBOXES

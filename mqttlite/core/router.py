@@ -22,7 +22,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.subscription import NO_SINKS
-from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
+from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import ParsedTopic
 from mqttlite.wire.constants import V5, V311
@@ -90,13 +90,24 @@ class Router:
                 messages -= len(traces)
                 if messages == 0:
                     return None
-        if not allowed:
-            if route.delayed is not None:
-                self._delay_packets(route.delayed, data, start, end, size, head, source, raw)
-            else:
-                self._deny(route, source, topic, messages)
-            return None
         piece = data[start:end]
+        if not route.is_open:
+            if not allowed:
+                if route.delayed is not None:
+                    self._delay_packets(route.delayed, data, start, end, size, head, source, raw)
+                else:
+                    self._deny(route, source, topic, messages)
+                return None
+            policy = route.policy
+            if policy is not None:
+                if policy.refusal(0, False, size - head):
+                    self.drops.add(NOT_AUTHORIZED, messages, topic)
+                    return None
+                limited = policy.limited_properties(raw)
+                if limited is not raw:
+                    raw, version = limited, V5
+                    piece, head = reframed(topic, piece, size, head, 0, V5, raw)
+                    size = len(piece) // messages
         if version == V5:
             same, different = route.direct5, route.direct3
         else:
@@ -159,6 +170,13 @@ class Router:
                 # A 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2].
                 tally.code = TOPIC_NAME_INVALID if route.refusal else NOT_AUTHORIZED_CODE
             return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
+        policy = route.policy
+        if policy is not None:
+            if policy.refusal(message.qos, message.retain, len(message.payload)):
+                self.drops.add(NOT_AUTHORIZED, 1, message.topic, message.trace)
+                tally.code = POLICY_REFUSES
+                return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
+            message = policy.limited(message, self._effects.now)
         if message.retain and route.retains and not self.retained.put(message):  # [MQTT-3.3.1-8]
             tally.code = QUOTA_EXCEEDED
         return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)

@@ -199,7 +199,11 @@ class Routes:
             self._leave_out_denied(plan, topic)
             plan.sinks = restricted(plan.sinks, self.permissions)
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
-        route = Route(receivers, plan.sinks, authorizer.is_open(topic))
+        policy = authorizer.policy_of(topic)
+        if policy.is_plain:
+            route = Route(receivers, plan.sinks, authorizer.is_open(topic))
+        else:
+            route = Route(receivers, plan.sinks, is_open=False, policy=policy)
         if self._observes:
             own = is_own(topic)
             traced = self._is_traced(topic, route, plan)

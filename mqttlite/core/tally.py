@@ -6,6 +6,9 @@ from mqttlite.core.reasons import QUEUE_FULL
 
 SUCCESS: Final = 0x00
 NO_MATCHING_SUBSCRIBERS: Final = 0x10
+POLICY_REFUSES: Final = 0x83
+"""Implementation specific error: the standard has no code for a message that breaks the policy of its topic."""
+
 NOT_AUTHORIZED_CODE: Final = 0x87
 TOPIC_NAME_INVALID: Final = 0x90
 QUOTA_EXCEEDED: Final = 0x97

@@ -2,28 +2,25 @@
 
 from typing import Final, final
 
+from mqttlite.core.message import Message, RawProperties
+from mqttlite.core.retained_expiry import expiring, with_expiry
+from mqttlite.wire.constants import PUBLISH
+from mqttlite.wire.plain import NO_EXPIRY
+from mqttlite.wire.properties import encode_properties
+
 EPHEMERAL: Final = "ephemeral"
 STANDARD: Final = "standard"
 DURABLE: Final = "durable"
 TOPIC_CLASSES: Final = (EPHEMERAL, STANDARD, DURABLE)
-"""Messages of an ephemeral topic reach connected clients and are kept nowhere. `DURABLE` is a promise of the operator's
-about the store; for the core it is `STANDARD`."""
+"""Messages of an ephemeral topic reach connected clients at QoS 0 and are kept nowhere. `DURABLE` is a promise of the
+operator's about the store; for the core it is `STANDARD`."""
 
 
 @final
 class TopicPolicy:
-    """A value. `max_payload_bytes` and `ttl_s` are 0 for no limit, `on_overflow` is "" for what the limits say."""
+    """A value. `max_payload_bytes` and `ttl_s` are 0 for no limit."""
 
-    __slots__ = (
-        "is_low_priority",
-        "max_payload_bytes",
-        "max_qos",
-        "min_qos",
-        "name",
-        "on_overflow",
-        "topic_class",
-        "ttl_s",
-    )
+    __slots__ = ("is_ephemeral", "is_plain", "max_payload_bytes", "max_qos", "min_qos", "name", "ttl_s")
 
     def __init__(
         self,
@@ -33,27 +30,47 @@ class TopicPolicy:
         min_qos: int = 0,
         max_qos: int = 2,
         ttl_s: int = 0,
-        on_overflow: str = "",
-        is_low_priority: bool = False,
     ) -> None:
         self.name: Final = name
         """How reason strings and logs name it."""
-        self.topic_class: Final = topic_class
+        self.is_ephemeral: Final = topic_class == EPHEMERAL
         self.max_payload_bytes: Final = max_payload_bytes
         self.min_qos: Final = min_qos
         """A PUBLISH with a lower QoS is refused."""
-        self.max_qos: Final = max_qos
+        self.max_qos: Final = 0 if self.is_ephemeral else max_qos
         """Receivers get messages with this QoS at most."""
         self.ttl_s: Final = ttl_s
         """Messages expire after so many seconds, or earlier where they say so."""
-        self.on_overflow: Final = on_overflow
-        """What a session does whose queue is full: one of `limits.OVERFLOW_POLICIES`."""
-        self.is_low_priority: Final = is_low_priority
-        """Whether its messages are the first to go where memory is short."""
+        self.is_plain: Final = not (max_payload_bytes or min_qos or self.max_qos < 2 or ttl_s)
+        """Whether nothing is asked of messages."""
 
     def __repr__(self) -> str:
         return f"TopicPolicy({self.name!r})"
 
+    def refusal(self, qos: int, retain: bool, payload_bytes: int) -> str:
+        """Why a message may not be published, as a sentence; empty if it may."""
+        if qos < self.min_qos:
+            return f"QoS {qos}: the policy of {self.name} asks for {self.min_qos} at least"
+        if retain and self.is_ephemeral:
+            return f"RETAIN: {self.name} is ephemeral, and nothing is kept of it"
+        if 0 < self.max_payload_bytes < payload_bytes:
+            return f"{payload_bytes} bytes of payload: the policy of {self.name} allows {self.max_payload_bytes}"
+        return ""
+
+    def limited(self, message: Message, now: float) -> Message:
+        """A message as its receivers get it: itself, or a copy with a lower QoS or an earlier end."""
+        if not self.ttl_s or 0.0 < message.expires_at <= now + self.ttl_s:
+            return message if message.qos <= self.max_qos else message.copy(self.max_qos)
+        limited = expiring(message, min(message.qos, self.max_qos), self.ttl_s, now)
+        limited.number, limited.trace = message.number, message.trace
+        return limited
+
+    def limited_properties(self, raw: RawProperties) -> RawProperties:
+        """The same for the properties of QoS 0 messages."""
+        if not self.ttl_s or (raw.expiry_s != NO_EXPIRY and raw.expiry_s <= self.ttl_s):
+            return raw
+        return RawProperties(encode_properties(with_expiry(raw.properties, self.ttl_s), PUBLISH), self.ttl_s)
+
 
 NO_POLICY: Final = TopicPolicy()
-"""Of a topic for which nothing is set; compared by identity."""
+"""Of a topic for which nothing is set."""

@@ -10,7 +10,6 @@ from typing import Final, Literal, final
 import msgspec
 import pygtrie
 
-from mqttlite.core.limits import OVERFLOW_POLICIES
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import check_filter, matches, shown
 from mqttlite.wire.errors import TopicFilterInvalid
@@ -45,10 +44,6 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """0: no limit but `limits.max_packet_bytes`."""
     ttl_s: int = 0
     """The longest life of a message that waits; 0: as long as it says."""
-    on_overflow: str = ""
-    """What a full queue does with these messages; empty: as with others."""
-    priority: Literal["low", "normal"] = "normal"
-    """Low: the first to be dropped."""
     description: str = ""
 
     def __post_init__(self) -> None:
@@ -73,8 +68,6 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
                 raise ValueError(f"{name} is {value}: it may be {low} to {high}")
         if self.min_qos > self.max_qos:
             raise ValueError(f"min_qos is {self.min_qos}, above max_qos, which is {self.max_qos}")
-        if self.on_overflow not in ("", *OVERFLOW_POLICIES):
-            raise ValueError(f"on_overflow is {self.on_overflow!r}: it may be {', '.join(OVERFLOW_POLICIES)}")
 
     def topic_filter(self) -> bytes:
         """The topics, as a filter."""
@@ -112,8 +105,6 @@ class Policy:
             min_qos=options.min_qos,
             max_qos=options.max_qos,
             ttl_s=options.ttl_s,
-            on_overflow=options.on_overflow,
-            is_low_priority=options.priority == "low",
         )
 
     @property

@@ -178,22 +178,17 @@ def test_the_most_specific_policy_holds(topic: str, expected: str | None) -> Non
 def test_a_policy_tells_the_core_what_holds() -> None:
     options = TopicPolicyOptions(
         prefix="a",
-        topic_class="ephemeral",
+        topic_class="standard",
         min_qos=1,
         max_qos=1,
         max_payload_bytes=5,
         ttl_s=7,
-        on_overflow="drop_oldest",
-        priority="low",
     )
     found = Rules(None, [options]).policy_of(b"a/b")
-    assert (found.name, found.topic_class, found.min_qos, found.max_qos) == ("a", "ephemeral", 1, 1)
-    assert (found.max_payload_bytes, found.ttl_s, found.on_overflow, found.is_low_priority) == (
-        5,
-        7,
-        "drop_oldest",
-        True,
-    )
+    assert (found.name, found.is_ephemeral, found.min_qos, found.max_qos) == ("a", False, 1, 1)
+    assert (found.max_payload_bytes, found.ttl_s) == (5, 7)
+    ephemeral = Rules(None, [TopicPolicyOptions(prefix="a", topic_class="ephemeral")]).policy_of(b"a/b")
+    assert (ephemeral.is_ephemeral, ephemeral.max_qos) == (True, 0)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +202,6 @@ def test_a_policy_tells_the_core_what_holds() -> None:
         ({"prefix": "a", "min_qos": 3}, "min_qos is 3: it may be 0 to 2"),
         ({"prefix": "a", "min_qos": 2, "max_qos": 1}, "min_qos is 2, above max_qos, which is 1"),
         ({"prefix": "a", "ttl_s": -1}, "ttl_s is -1"),
-        ({"prefix": "a", "on_overflow": "wait"}, "on_overflow is 'wait': it may be drop_newest, drop_oldest"),
     ],
 )
 def test_a_wrong_policy_says_what_would_be_right(options: dict[str, object], said: str) -> None:
