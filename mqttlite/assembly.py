@@ -452,6 +452,8 @@ class Assembly:
             raise ConfigError(*(f"acl_file: {problem}" for problem in error.problems)) from None
 
     def _on_rules(self, rules: Rules | None) -> None:
+        if self._dynamic_security is not None:  # its rules are in force, and a reload finds no others
+            return
         self.core.authorize(self._default_rules(rules))
         self.loop_driver.wake()
 

@@ -88,6 +88,7 @@ _WHY: Final = {
     "psk_hint": "pre-shared keys are not supported: use certificates",
     "use_subject_as_username": "the common name of the certificate is the identity of the client",
     "http_dir": "files are not served",
+    "mount_point": "topics cannot be put below another one",
     "bind_interface": "name an address in host",
     "auto_id_prefix": "assigned client identifiers begin with mqttlite-",
     "message_size_limit": "set limits.max_packet_bytes, which counts the whole packet",
@@ -315,7 +316,7 @@ _OF_LISTENER: Final[dict[str, Callable[[Table, str], bool]]] = {
     "max_connections": _whole("max_connections"),
     "protocol": _protocol,
     "socket_domain": _domain,
-    "mount_point": _text("mount_point"),
+    "allow_zero_length_clientid": _capability("allow_empty_client_id", "true", lambda value: value == "true"),
     "max_qos": _capability("maximum_qos", "2", int),
     "retain_available": _capability("retain_available", "true", lambda value: value == "true"),
 }

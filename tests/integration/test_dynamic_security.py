@@ -128,6 +128,32 @@ async def test_clients_are_disconnected_by_what_changes_them(rig: Rig, file: Pat
     await bob.ping()
 
 
+async def test_its_rules_stay_in_force_when_the_files_are_read_again(rig: Rig, file: Path) -> None:
+    broker = await broker_of(rig, file)
+    admin = await admin_of(rig, broker)
+    await do(admin, create("ann"))
+    ann = await login(rig, broker, "ann")
+    for _ in range(2):
+        assert await ann.published("plant/7") == 0x87
+        await broker.reload(broker.config)
+
+
+async def test_who_may_not_receive_a_topic_gets_nothing_of_it(rig: Rig, file: Path) -> None:
+    broker = await broker_of(rig, file)
+    admin = await admin_of(rig, broker)
+    role = {"command": "createRole", "rolename": "r", "acls": [ALL | {"acltype": "publishClientReceive"}]}
+    await do(admin, create("ann"), role, {"command": "addClientRole", "username": "ann", "rolename": "r"})
+    await do(admin, {"command": "setDefaultACLAccess", "acls": [{"acltype": "publishClientReceive", "allow": False}]})
+    await do(admin, create("bob"))
+    ann, bob = await login(rig, broker, "ann"), await login(rig, broker, "bob")
+    for device in (ann, bob):
+        assert await device.subscribe("plant/#") == b"\0"
+    await broker.publish("plant/7", "x")
+    assert await ann.message() == ("plant/7", b"x")
+    await bob.ping()
+    assert bob.waiting() == []
+
+
 async def test_administrators_hear_the_response_before_they_are_disconnected(rig: Rig, file: Path) -> None:
     broker = await broker_of(rig, file)
     admin = await admin_of(rig, broker)

@@ -41,15 +41,26 @@ def converted(folder: Path, text: str) -> tuple[Config, list[str]]:
         ("listener 1 ::1\nmax_connections 5", ListenerOptions(host="::1", port=1, max_connections=5)),
         ("listener 1 ::1\nmax_connections -1", ListenerOptions(host="::1", port=1)),
         (
-            "listener 1 ::1\nmax_qos 1\nretain_available false",
-            ListenerOptions(host="::1", port=1, capabilities=Capabilities(maximum_qos=1, retain_available=False)),
-        ),
-        (
-            "listener 1 ::1\ncertfile c\nkeyfile k\ncafile a\nrequire_certificate true\ntls_version tlsv1.3",
+            "listener 1 ::1\nmax_qos 1\nretain_available false\nallow_zero_length_clientid false",
             ListenerOptions(
                 host="::1",
                 port=1,
-                tls=TlsOptions(cert_file="c", key_file="k", ca_file="a", require_client_cert=True, min_version="1.3"),
+                capabilities=Capabilities(maximum_qos=1, retain_available=False, allow_empty_client_id=False),
+            ),
+        ),
+        (
+            "listener 1 ::1\ncertfile c\nkeyfile k\ncafile a\ncrlfile r\nrequire_certificate true\ntls_version tlsv1.3",
+            ListenerOptions(
+                host="::1",
+                port=1,
+                tls=TlsOptions(
+                    cert_file="c",
+                    key_file="k",
+                    ca_file="a",
+                    crl_file="r",
+                    require_client_cert=True,
+                    min_version="1.3",
+                ),
             ),
         ),
     ],
@@ -77,6 +88,7 @@ def test_what_comes_before_the_first_listener_is_one_of_its_own(tmp_path: Path) 
         ("persistent_client_expiration 2w", Config(limits=Limits(max_session_expiry_s=1_209_600))),
         ("allow_anonymous true\npassword_file /etc/p q", Config(allow_anonymous=True, password_file="/etc/p q")),
         ("persistence false", Config(data_dir="")),
+        ("acl_file /etc/acl", Config(acl_file="/etc/acl")),
         ("persistence true\npersistence_location /var/lib/m/", Config(data_dir="/var/lib/m")),
         ("set_tcp_nodelay true", Config()),
     ],
@@ -104,6 +116,7 @@ def test_who_may_come_in_is_said_for_all_or_for_a_listener(tmp_path: Path, is_pe
         ("max_queued_messages 0", ["1: max_queued_messages 0: everything has a limit here; set "]),
         ("max_keepalive soon", ["1: max_keepalive soon: its value is not a number"]),
         ("persistent_client_expiration 5", ["1: persistent_client_expiration 5: its value is not a number of"]),
+        ("listener 1 ::1\nmount_point a/", ["2: mount_point a/: topics cannot be put below another one"]),
         ("listener x", ["1: listener x: its port is not a number"]),
         ("listener 1 ::1\nprotocol mqttsn", ["2: protocol mqttsn: its value is not understood"]),
         (
