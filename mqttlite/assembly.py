@@ -122,6 +122,7 @@ class Assembly:
             wall_ahead_us=self._wall.ahead_us,
         )
         self._default_chain: Final = auth_chain
+        self._granted_topics: GrantedTopics | None = None
         self._dynamic_security: Final = self._load_dynamic_security()
         if self._dynamic_security is not None:
             if authorizer is not None:
@@ -154,6 +155,7 @@ class Assembly:
         self.listeners: Final = [
             self._listener(number, options, auth_chain) for number, options in enumerate(config.listeners)
         ]
+        self.core.permissions.trusts_names = all(each.is_open for each in self._auth_chains.values())
         self.certificates: Final = CertificateWatch(self.core, self._certificate_files, self.loop_driver.run)
         self.counters: Final = ConnectionCounters(self.core)
         self.snapshots: Final = Snapshots(
@@ -405,7 +407,9 @@ class Assembly:
             or not self._default_chain.is_open  # a program's authenticators may answer anything
         ):
             # `DefaultRules` makes two of each role
-            authorizer = GrantedTopics(authorizer, lambda: {each.role // 2 for each in self.core.sessions.values()})
+            authorizer = self._granted_topics = GrantedTopics(
+                authorizer, lambda: {each.role // 2 for each in self.core.sessions.values()}
+            )
         return DefaultRules(frozenset(config.sys.publishers), authorizer)
 
     def _auth_chain(self, number: int, options: ListenerOptions, default: AuthChain) -> AuthChain:
@@ -444,12 +448,16 @@ class Assembly:
             return LiveRules(
                 *(config.acl_file, config.topic_policies, config.groups),
                 on_rules=self._on_rules,
-                # `DefaultRules` makes two of each role
-                roles_in_use=lambda: {session.role // 2 for session in self.core.sessions.values()},
+                roles_in_use=self._roles_in_use,
                 max_roles=2 * config.limits.max_sessions,
             )
         except AclFileError as error:
             raise ConfigError(*(f"acl_file: {problem}" for problem in error.problems)) from None
+
+    def _roles_in_use(self) -> set[int]:
+        """The roles of the rules that sessions have."""
+        numbers = {session.role // 2 for session in self.core.sessions.values()}  # `DefaultRules` makes two of each
+        return numbers if self._granted_topics is None else self._granted_topics.rules_roles(numbers)
 
     def _on_rules(self, rules: Rules | None) -> None:
         if self._dynamic_security is not None:  # its rules are in force, and a reload finds no others
@@ -460,8 +468,10 @@ class Assembly:
     def _load_dynamic_security(self) -> DynamicSecurity | None:
         options = self._config.dynamic_security
         path = None if options is None else path_of(options, self._config.data_dir)
-        if path is None:
+        if options is None:
             return None
+        if path is None:
+            raise ConfigError("dynamic_security.file is missing, and so is data_dir: name a file, or a data directory")
         try:
             return DynamicSecurity(path)
         except DynamicSecurityError as error:

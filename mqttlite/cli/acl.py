@@ -59,6 +59,8 @@ def test(
         raise click.UsageError("Which rules? Name a configuration with -c, or a file with --acl-file.")
     try:
         config = Config() if config_path is None else load_config(config_path)
+        if config.dynamic_security is not None and acl_file is None:
+            raise click.UsageError("Dynamic security decides there: ask the broker, with 'mosquitto_ctrl dynsec'.")
         rules = rules_of(config, acl_file)
         name = _checked(action, topic)
     except (ConfigError, AclFileError) as error:

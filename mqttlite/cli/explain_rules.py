@@ -29,7 +29,9 @@ _ACCESS: Final = {
 
 def permissions(config: Config, acl: AclFile | None) -> Iterator[str]:
     """Who may do what, a line for each section of the ACL file and each policy."""
-    if acl is None:
+    if config.dynamic_security is not None:
+        yield "what the users, groups and roles of dynamic security allow: ask the broker, with mosquitto_ctrl dynsec"
+    elif acl is None:
         yield "all clients may publish and subscribe everywhere, except publish to $SYS: there is no acl_file"
     else:
         yield f"only what {acl.path} allows, and read $SYS where it does not deny that"
@@ -45,6 +47,8 @@ def permissions(config: Config, acl: AclFile | None) -> Iterator[str]:
         yield f"and {len(config.topic_policies) - MAX_SECTIONS} more topic policies"
     if acl is not None and config.topic_policies:
         yield "where there is a policy, it and the ACL file must both allow"
+    if config.http_auth is not None or (config.jwt is not None and config.jwt.limits_topics):
+        yield "clients whose credentials name topics only use these"
 
 
 def findings(config: Config, acl: AclFile | None) -> Iterator[str]:
@@ -64,6 +68,8 @@ def _open_listeners(config: Config, acl: AclFile | None) -> Iterator[str]:
     """Listeners of the network without passwords, and what anonymous clients may do there."""
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         if listener.path is not None or is_loopback(listener.host) or not config.lets_anybody_in(listener):
+            continue
+        if config.dynamic_security is not None:  # its default access decides
             continue
         if not config.login_methods(listener):
             who = "nobody is asked for a password, and user names are what clients claim"

@@ -213,7 +213,7 @@ class _Requests:
 
     async def _reload(self) -> None:
         log = logging.getLogger("mqttlite")
-        log.info("SIGHUP: the password files, the ACL file and the TLS files are read again")
+        log.info("SIGHUP: the password files, the rules and the TLS files are read again")
         self._service_manager.reloading()
         config = None
         if self._source is not None:

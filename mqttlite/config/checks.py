@@ -46,7 +46,7 @@ def conflicts(config: Config) -> Iterator[Problem]:
     yield from _login_methods(config)
     for number, sentence in policy_problems(config.topic_policies):
         yield Problem(f"topic_policies[{number}]", f": {sentence}")
-    if config.dynamic_security is not None and path_of(config.dynamic_security, config.data_dir) is None:
+    if config.dynamic_security is not None and config.dynamic_security.file is None and config.data_dir == "":
         yield Problem("dynamic_security.file", " is missing, and so is data_dir: name a file, or a data directory")
     if config.dynamic_security is not None and config.has_rules:
         option = "topic_policies" if config.acl_file is None else "acl_file"

@@ -93,9 +93,11 @@ _WHY: Final = {
     "auto_id_prefix": "assigned client identifiers begin with mqttlite-",
     "message_size_limit": "set limits.max_packet_bytes, which counts the whole packet",
     "retain_expiry_interval": "set retained_expiry_s",
-    "auth_plugin": "plugins are not supported",
-    "plugin": "plugins are not supported",
 }
+_PLUGIN: Final = ("plugin", "global_plugin", "auth_plugin")
+_PLUGIN_FILE: Final = ("plugin_opt_config_file", "auth_opt_config_file")
+"""What the dynamic security plugin keeps its users in."""
+
 _BRIDGE: Final = frozenset(["connection", "address", "addresses", "topic"])
 
 
@@ -181,6 +183,11 @@ class _Conversion:
             self._current_tls()["min_version"] = "1.3" if value == "tlsv1.3" else "1.2"
             if value not in ("tlsv1.3", "tlsv1.2"):
                 self._leave(line, "TLS 1.2 is the oldest version; it is set")
+        elif key in _PLUGIN:
+            if "dynamic_security" not in value:
+                self._leave(line, "plugins are not supported")
+        elif key in _PLUGIN_FILE:
+            self._top["dynamic_security"] = {"file": value}
         elif key not in _SO_ANYWAY:
             self._leave(line, _WHY.get(key, "no such option is known"))
 
@@ -194,6 +201,11 @@ class _Conversion:
             if "path" not in listener:
                 listener.setdefault("host", "")
                 listener.setdefault("port", 1883)
+        anyone = self._top if not self._is_per_listener else self._current()
+        if anyone.get("allow_anonymous") is False and not {"password_file", "dynamic_security"} & {*self._top, *anyone}:
+            self._left.append(
+                f"{path}: allow_anonymous false: on this machine everybody may come in until there is a way to log in"
+            )
         if self._is_kept is False:
             self._top["data_dir"] = ""
         elif self._data_dir:

@@ -189,7 +189,9 @@ class ConnectLimits:
     ) -> tuple[str, str, bool]:
         """Which limit refuses it and why, and whether it is one of connects in a time."""
         if self._client_jail is not None:
-            jailed_s = self._client_jail.jailed_s(client_id, now)
+            # With the user, so that nobody locks out another user's client by giving its name.
+            whose = client_id if username is None else f"{username}\n{client_id}"
+            jailed_s = self._client_jail.jailed_s(whose, now)
             if jailed_s > 0.0:
                 return CLIENT_FLAPPING, f"the client connects too often: come again in {jailed_s:.0f} s", True
         if username is None:

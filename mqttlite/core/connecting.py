@@ -9,6 +9,7 @@ from math import inf
 from typing import Final, final
 
 from mqttlite.core import connect
+from mqttlite.core.authorizer import PUBLISH
 from mqttlite.core.closing import Closing
 from mqttlite.core.connection import CONNECTED, Connection
 from mqttlite.core.deadlines import Deadline, Deadlines
@@ -21,6 +22,7 @@ from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 from mqttlite.core.throttling import Throttling
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM
+from mqttlite.wire.errors import ClientIdentifierNotValid
 from mqttlite.wire.packets import Connect
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -80,7 +82,8 @@ class Connecting:
         Raises a `PeerError` for one that cannot be accepted at all.
         """
         connection.client_id = packet.client_id  # the log names a client that is refused, too
-        connection.username = connection.peer.identity or packet.username
+        is_name_good = connection.peer.must_authenticate or self._routes.permissions.trusts_names
+        connection.username = connection.peer.identity or (packet.username if is_name_good else None)
         connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
         connect.check(packet, connection.peer)
         connection.problem_information = packet.properties.request_problem_information != 0
@@ -102,6 +105,10 @@ class Connecting:
         connection.keep_alive_s = connect.keep_alive(packet, limits)
         if packet.properties.maximum_packet_size is not None:
             connection.check_size(connect.acceptance(connection, packet, limits, data), "CONNACK")
+        permissions = self._routes.permissions
+        known = self._sessions.get(client_id)
+        if known is not None and permissions.is_anothers(known.username, connection.username):
+            raise ClientIdentifierNotValid("the client identifier is in use by another user's session")
         former = self._online.get(client_id)
         if connection.peer.connect_limits is not None:
             former_user = (
@@ -132,6 +139,9 @@ class Connecting:
         if connection.peer.quotas is not None:
             self._throttling.start(connection, connection.peer.quotas, self._paced)
         self._attach(connection, session, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
+        if packet.will is not None and not permissions.may_publish(session, packet.will.topic):
+            session.take_will()  # it is not left to whatever is known of the client when it is due
+            permissions.deny(session, PUBLISH, packet.will.topic)
         outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
         self._effects.connected.append(connection.number)
         session.resume()

@@ -288,8 +288,9 @@ class PacketHandler:
         """Why the broker does not take a message that was published now, where that takes a sentence."""
         topic = message.topic
         if tally.code == POLICY_REFUSES:
-            assert route.policy is not None, "it refused the message"
-            return route.policy.refusal(message.qos, message.retain, len(message.payload))
+            policy = self._routes.find(route.delayed.rest).policy if route.delayed is not None else route.policy
+            assert policy is not None, "it refused the message"
+            return policy.refusal(message.qos, message.retain, len(message.payload))
         if tally.code == NOT_AUTHORIZED_CODE:
             if connection.version != V5 or not connection.problem_information:
                 return None

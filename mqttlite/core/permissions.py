@@ -31,6 +31,7 @@ class Permissions:
         "on_denied",
         "restricts",
         "rules",
+        "trusts_names",
     )
 
     def __init__(self, effects: Effects, drops: Drops, authorizer: Authorizer | None = None) -> None:
@@ -41,6 +42,8 @@ class Permissions:
         """The number of the rules in force: they count up."""
         self.restricts: bool = _restricts(self.authorizer)
         """Whether there may be topics that not every client may receive."""
+        self.trusts_names: bool = True
+        """Whether a user name counts that nobody verified: only where no listener verifies any."""
         self._received: Final[dict[tuple[int, bytes], bool]] = {}
         self.denied: Final[dict[str, int]] = dict.fromkeys(ACTIONS, 0)
         """What was denied, by action: messages, or topic filters."""
@@ -64,6 +67,16 @@ class Permissions:
             source.rules = self.rules
         return source.role
 
+    def may_publish(self, source: Source, topic: bytes) -> bool:
+        """Whether a session may publish to a topic now."""
+        if not self.restricts or source.is_trusted:
+            return True
+        return self.authorizer.is_open(topic) or self.authorizer.may_publish(self.role_of(source), topic)
+
+    def is_anothers(self, username: str | None, other: str | None) -> bool:
+        """Whether a session of the user `username` is not for a client of the user `other`."""
+        return self.restricts and username is not None and username != other
+
     def may_subscribe(self, source: Source, topic_filter: bytes) -> bool:
         """Whether a session may subscribe to a filter; one of the program's own may do so everywhere."""
         return source.is_trusted or self.authorizer.may_subscribe(self.role_of(source), topic_filter)
@@ -86,8 +99,8 @@ class Permissions:
         """Why a client is denied an action."""
         return self.authorizer.reason(self.role_of(source), action, topic)
 
-    def deny(self, source: Source, action: str, topic: bytes, messages: int = 1) -> None:
-        """Count what is denied, and tell it."""
+    def deny(self, source: Source, action: str, topic: bytes, messages: int = 1, reason: str = "") -> None:
+        """Count what is denied, and tell it; the rules know the reason if none is given."""
         self.denied[action] += messages
         if self.on_denied is None or source.kind != CLIENT:
             return
@@ -97,8 +110,8 @@ class Permissions:
             self._told = 0
         if self._told < DENIALS_TOLD_PER_S:
             self._told += 1
-            reason = self.reason(source, action, topic)
-            self.on_denied(source.client_id, source.username, action, topic, reason)
+            told = reason or self.reason(source, action, topic)
+            self.on_denied(source.client_id, source.username, action, topic, told)
 
     def drop_shared(self, topic: bytes, trace: int, tally: Tally) -> None:
         """No member of a shared subscription may receive a message: it is dropped."""

@@ -100,8 +100,10 @@ class Router:
                 return None
             policy = route.policy
             if policy is not None:
-                if policy.refusal(0, False, size - head):
+                refusal = policy.refusal(0, False, size - head)
+                if refusal:
                     self.drops.add(NOT_AUTHORIZED, messages, topic)
+                    self._routes.permissions.deny(source, PUBLISH, topic, messages, refusal)
                     return None
                 limited = policy.limited_properties(raw)
                 if limited is not raw:
@@ -172,8 +174,10 @@ class Router:
             return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
         policy = route.policy
         if policy is not None:
-            if policy.refusal(message.qos, message.retain, len(message.payload)):
+            refusal = policy.refusal(message.qos, message.retain, len(message.payload))
+            if refusal:
                 self.drops.add(NOT_AUTHORIZED, 1, message.topic, message.trace)
+                self._routes.permissions.deny(source, PUBLISH, message.topic, 1, refusal)
                 tally.code = POLICY_REFUSES
                 return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
             message = policy.limited(message, self._effects.now)
@@ -235,6 +239,13 @@ class Router:
         if not self._may_delay(topic, source):
             self._deny(self._routes.find(topic), source, topic, 1)
             tally.code = NOT_AUTHORIZED_CODE
+            return
+        policy = self._routes.find(topic).policy
+        refusal = "" if policy is None else policy.refusal(message.qos, message.retain, len(message.payload))
+        if refusal:
+            self.drops.add(NOT_AUTHORIZED, 1, topic)
+            self._routes.permissions.deny(source, PUBLISH, topic, 1, refusal)
+            tally.code = POLICY_REFUSES
             return
         tally.reached = 1  # for it is no message that nobody gets
         if self._put(message.for_topic(topic), parsed.delay_s, source):

@@ -101,6 +101,10 @@ class GrantedTopics:
             return "denied: the client's credentials do not name this topic"
         return "" if self._authorizer is None else self._authorizer.reason(known.rules, action, topic)
 
+    def rules_roles(self, numbers: Iterable[int]) -> set[int]:
+        """The roles of the rules in roles that this object gave."""
+        return {self._roles[number].rules for number in numbers if number in self._roles}
+
     def _forget_unused(self) -> None:
         used = {ANYBODY, *self._roles_in_use()}
         for number in [each for each in self._roles if each not in used]:

@@ -21,7 +21,7 @@ class Rule(NamedTuple):
 
 REASONS: Final = {
     "no_subscribers": Rule("nobody subscribes to its topic", ""),
-    "not_authorized": Rule("its publisher may not publish there", ""),
+    "not_authorized": Rule("the rules, or the policy of the topic, do not let its publisher publish it there", ""),
     "filter_mismatch": Rule("the subscription's filter does not let it through", ""),
     "no_local": Rule("the receiver published it itself and asked not to get such messages", "No Local"),
     "expired": Rule("its Message Expiry Interval was over", "Message Expiry Interval"),

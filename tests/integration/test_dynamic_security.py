@@ -202,9 +202,11 @@ async def test_a_broken_file_stops_the_start_and_stays(rig: Rig, broken: Path) -
     assert content(broken) == BROKEN
 
 
-def test_options_that_contradict_it_are_refused(tmp_path: Path) -> None:
+async def test_options_that_contradict_it_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^dynamic_security.file is missing, and so is data_dir"):
-        Broker(Config(dynamic_security=Options()))
+        Broker(Config(dynamic_security=Options(), data_dir=""))
+    with pytest.raises(ConfigError, match=r"^dynamic_security.file is missing, and so is data_dir"):
+        await Broker(Config(dynamic_security=Options())).start()
     config = Config(dynamic_security=Options(), data_dir=str(tmp_path), listeners=(ListenerOptions(host="0.0.0.0"),))
     assert path_of(Options(), str(tmp_path)) == tmp_path / "dynamic-security.json"
     assert not config.lets_anybody_in(config.listeners[0])

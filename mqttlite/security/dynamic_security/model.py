@@ -137,12 +137,12 @@ class State:
     def role_sets_of(self, username: str | None) -> tuple[str, ...] | None:
         """The names of a user's roles in the order in which they are asked: its own, then those of its groups.
 
-        None for a user that does not exist. Without a user name: the roles of the anonymous group.
+        None for a user that does not exist or is disabled. Without a user name: the roles of the anonymous group.
         """
         if username is None:
             return () if self.anonymous_group is None else tuple(self.groups[self.anonymous_group].roles)
         client = self.clients.get(username)
-        if client is None:
+        if client is None or client.disabled:
             return None
         names = dict.fromkeys(client.roles)
         for group in client.groups:

@@ -215,6 +215,57 @@ def test_the_program_is_not_restricted() -> None:
     assert program.payloads() == ["x"]
 
 
+def test_a_will_that_its_client_may_not_publish_is_dropped_when_it_comes() -> None:
+    world = world_with(Writers())
+    reader = world.connect("s")
+    reader.subscribe("#")
+    denied = world.connect("x", expiry=100, will=Will(b"private/will", b"x"))
+    assert world.session("x").will is None
+    assert world.broker.permissions.denied["publish"] == 1
+    world.broker.authorize(DefaultRules())
+    denied.lose()
+    assert reader.payloads() == []
+    world.connect("y", will=Will(b"open/will", b"y")).lose()
+    assert reader.payloads() == ["y"]
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_session_of_another_user_is_not_handed_over(version: int) -> None:
+    world = world_with(Readers())
+    ann = world.connect("r", expiry=100, username="ann")
+    ann.subscribe("private/#", qos=1)
+    ann.lose()
+    other = world.open(version)
+    connack = other.connect("r", clean_start=False, username="bob")
+    assert connack is not None
+    assert connack.reason_code == (2 if version == V311 else 0x85)
+    assert world.session("r").username == "ann"
+    assert world.connect("r", clean_start=False, username="ann").connection.session_present
+
+
+def test_a_session_of_nobody_becomes_that_of_a_user() -> None:
+    world = world_with(Readers())
+    world.connect("r", expiry=100).lose()
+    assert world.connect("r", clean_start=False, username="ann").connection.session_present
+
+
+def test_without_rules_a_session_belongs_to_its_client_identifier() -> None:
+    world = World()
+    world.connect("r", expiry=100, username="ann").lose()
+    assert world.connect("r", clean_start=False, username="bob").connection.session_present
+
+
+def test_a_user_name_that_nobody_verified_counts_only_where_none_is_verified() -> None:
+    world = world_with(Readers())
+    assert world.connect("a", username="admin").connection.username == "admin"
+    world.broker.permissions.trusts_names = False
+    assert world.connect("b", username="admin").connection.username is None
+    asked = world.open(must_authenticate=True)
+    asked.connect("c", username="ann", password=b"pw")
+    world.answer(asked, True)
+    assert asked.connection.username == "ann"
+
+
 def test_a_will_is_published_only_where_its_client_may_publish_then() -> None:
     world = world_with(Writers("rw"))
     reader = world.connect("s")

@@ -129,9 +129,13 @@ def test_the_program_and_delayed_messages_are_bound_as_well() -> None:
     reader.subscribe("t", qos=1)
     assert world.publish("t", "xx", 1) == 0x83
     publisher.publish("$delayed/1/t", "xx", 1)
+    assert acknowledged(publisher) == (0x83, "2 bytes of payload: the policy of t allows 1")
+    publisher.publish("$delayed/1/t", "xx", 0)
+    publisher.publish("$delayed/1/t", "x", 1)
+    assert acknowledged(publisher)[0] == 0
     world.advance(2)
-    assert payloads(reader) == []
-    assert world.broker.router.drops.by_reason == {"not_authorized": 2}
+    assert payloads(reader) == [(b"x", 1)]
+    assert world.broker.router.drops.by_reason == {"not_authorized": 3}
 
 
 def test_a_traced_message_keeps_its_number() -> None:

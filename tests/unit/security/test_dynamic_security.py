@@ -174,6 +174,7 @@ def test_who_comes_in(path: Path) -> None:
         for name in ("dev", "bare"):
             rules.state.clients[name].disabled = True
             assert await fits(name, b"pw", "one") is False
+            assert rules.state.role_sets_of(name) is None, "nor by another login"
 
     asyncio.run(main())
     hashes.close()

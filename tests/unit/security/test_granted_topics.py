@@ -104,6 +104,12 @@ def test_credentials_that_name_topics_allow_only_these() -> None:
     assert [authorizer.may_subscribe(role, each) for each in wanted] == [True, True, True, False, False, False]
 
 
+def test_the_roles_of_the_rules_are_known_by_those_of_both() -> None:
+    authorizer = GrantedTopics(Rules(), nobody)
+    roles = [authorizer.role_of("c", name, Grants(publish=(b"a",))) for name in ("ann", "bob", "ann")]
+    assert authorizer.rules_roles([*roles, 99]) == {Rules().role_of("c", name, NO_GRANTS) for name in ("ann", "bob")}
+
+
 def test_credentials_may_name_no_topic_at_all() -> None:
     authorizer = GrantedTopics(None, nobody)
     role = authorizer.role_of("c", "ann", Grants(publish=(), subscribe=()))
