@@ -114,7 +114,7 @@ class SessionRecord(Source):
     def identify(self, username: str | None, version: int) -> None:
         """Who its client is, and which version of the protocol it speaks."""
         self._charge(text_bytes(username or "") - text_bytes(self.username or ""))
-        self.username = username
+        self.set_user(username)
         self.version = version
 
     def keep_will(self, will: Will) -> None:

@@ -34,6 +34,10 @@ class Source:
         self.traced: bool = False
         """Whether every message from and to this client is traced."""
 
+    def set_user(self, username: str | None) -> None:
+        """Whose client it is."""
+        self.username = username
+
 
 THE_BROKER: Final = Source(BROKER, "")
 """Publishes `$SYS` topics."""

@@ -83,7 +83,7 @@ class LoopDriver(LinkDriver):
         self.retry_commit_s = RETRY_COMMIT_S
         self.stall_bytes = STALL_BYTES
         self.stall_changes = STALL_CHANGES
-        self.throttled = 0
+        self.throttled: int = 0
         """How often a link was not read because its client was over a quota."""
         self._store: Final = store
         self._on_connected: Final = on_connected

@@ -45,8 +45,12 @@ class Node:
         self.plus: Node | None = None
         self.templates: dict[bytes, Node] | None = None
         """By levels with `%u` or `%c` in them."""
-        self.deny = self.read = self.write = 0
-        self.deny_below = self.read_below = self.write_below = 0
+        self.deny: int = 0
+        self.read: int = 0
+        self.write: int = 0
+        self.deny_below: int = 0
+        self.read_below: int = 0
+        self.write_below: int = 0
 
 
 @final
@@ -58,9 +62,9 @@ class RuleTree:
     def __init__(self, rules: Iterable[Rule], *, has_names: bool = False) -> None:
         self._has_names: Final = has_names
         self._root: Final = Node()
-        self.depth = 0
+        self.depth: int = 0
         """The most levels of a filter."""
-        self.has_deny = False
+        self.has_deny: bool = False
         for rule in rules:
             self.add(rule)
 

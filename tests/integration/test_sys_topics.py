@@ -211,5 +211,5 @@ async def test_mosquitto_says_nothing_that_we_do_not(rig: Rig, tmp_path: Path) -
     ours = await names_said(broker.port, "watcher")
     assert theirs - ours == set()
     more = ("connections/socket/count", "memory/limit", "memory/used", "messages/inflight")
-    more += ("messages/delayed", "alarms/store", "alarms/memory")
+    more += ("messages/delayed", "alarms/store", "alarms/memory", "logins/jailed", "logins/refused in jail")
     assert ours - theirs - SAID_LATER == {f"$SYS/broker/{name}" for name in more}
