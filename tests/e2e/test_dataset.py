@@ -78,7 +78,17 @@ def broker(directory: Path, dataset: Path) -> Iterator[int]:
     config.write_text(CONFIG.format(directory=dataset))
     log = directory / "broker.log"
     with log.open("wb") as stderr:
-        command = [sys.executable, "-m", "mqttlite", "serve", "--config", str(config), "--log-format", "text"]
+        command = [
+            sys.executable,
+            "-m",
+            "mqttlite",
+            "serve",
+            "--config",
+            str(config),
+            "--no-persistence",
+            "--log-format",
+            "text",
+        ]
         process = subprocess.Popen(command, stderr=stderr, cwd=ROOT, env=without_java(directory))
     try:
         deadline = time.monotonic() + START_S

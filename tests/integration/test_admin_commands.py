@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import socket
 import sys
 import tempfile
@@ -248,8 +249,9 @@ async def test_on_a_terminal_there_is_a_table(rig: Rig, broker: Broker, director
     assert await process.wait() == 0
     shown = os.read(ours, 65_536).decode().splitlines()
     os.close(ours)
-    assert shown[0] == "SEQUENCE  QOS  BYTES  EXPIRES  TOPIC    PAYLOAD"
-    assert shown[1] == f"0         1    100    -        plant/7  {'p' * 60}…"
+    assert shown[0] == "SEQUENCE  MESSAGE-ID        PUBLISHED             QOS  BYTES  EXPIRES  TOPIC    PAYLOAD"
+    ended = f"1    100    -        plant/7  {'p' * 60}…"
+    assert re.fullmatch(rf"0         \d{{16}}  \S{{20}}  {re.escape(ended)}", shown[1])
 
 
 # ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -30,7 +30,7 @@ def serve(certificates: Path, telemetry: Path, log: Path) -> Iterator[tuple[subp
     """`mqttlite serve` with TLS alone, on a port that the system chose."""
     files = [f"--{option}={certificates / name}" for option, name in (("cert", "server.crt"), ("key", "server.key"))]
     command = [sys.executable, "-P", "-m", "mqttlite", "serve", "--tls-port=0", *files]
-    command += [f"--cafile={certificates / 'ca.crt'}", f"--telemetry={telemetry}"]
+    command += [f"--cafile={certificates / 'ca.crt'}", f"--telemetry={telemetry}", "--no-persistence"]
     with log.open("wb") as output, subprocess.Popen(command, stderr=output, env=PYTHONPATH) as process:
         try:
             yield process, Line(listening_port(process, log), certificates)
