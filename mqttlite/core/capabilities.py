@@ -52,7 +52,17 @@ class Capabilities:
     allow_empty_client_id: bool = True
     """Whether the broker chooses a client identifier for clients that have none, or refuses them (0x85)."""
 
+    max_topic_levels: int = 0
+    """Levels in a topic of this listener's clients, where that is fewer than `limits` say; 0: as many."""
+    max_topic_bytes: int = 0
+    """Bytes in such a topic, likewise."""
+    max_payload_bytes: int = 0
+    """Bytes in a payload, likewise."""
+
     def __post_init__(self) -> None:
+        for name in ("max_topic_levels", "max_topic_bytes", "max_payload_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: 1 at least, or 0 for as many as limits allow")
         if self.maximum_qos not in (0, 1, 2):
             raise ValueError(f"maximum_qos is {self.maximum_qos}: it may be 0, 1 or 2")
         unknown = [version for version in self.protocol_versions if version not in VERSION_NAMES.values()]

@@ -21,6 +21,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 from mqttlite.core.throttling import Throttling
+from mqttlite.core.topic_limits import narrowed, topic_limits
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM
 from mqttlite.wire.errors import ClientIdentifierNotValid
 from mqttlite.wire.packets import Connect
@@ -43,6 +44,7 @@ class Connecting:
         "_routes",
         "_sessions",
         "_throttling",
+        "_topic_limits",
     )
 
     def __init__(
@@ -67,6 +69,7 @@ class Connecting:
         self._deadlines: Final = deadlines
         self._effects: Final = effects
         self._limits: Final = limits
+        self._topic_limits: Final = topic_limits(limits)
         self._client_id_prefix: Final = client_id_prefix
         self._throttling: Final = throttling
         self._paced: Final = paced
@@ -86,6 +89,10 @@ class Connecting:
         connection.username = connection.peer.identity or (packet.username if is_name_good else None)
         connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
         connect.check(packet, connection.peer)
+        if not connection.peer.is_trusted:
+            self._limit_topics(connection)
+        if packet.will is not None:
+            connection.topic_limits.check_will(packet.will)
         connection.problem_information = packet.properties.request_problem_information != 0
         return packet.properties.authentication_method is None and not connection.peer.must_authenticate
 
@@ -192,6 +199,12 @@ class Connecting:
             detail = f"no CONNECT accepted within {self._limits.connect_timeout_s:g} s"
             self._closing.end(connection, CloseReason.CONNECT_TIMEOUT, ReasonCode.UNSPECIFIED_ERROR, detail)
 
+    def _limit_topics(self, connection: Connection) -> None:
+        """Find out how long the client's topics and payloads may be."""
+        limits = connection.topic_limits = narrowed(self._topic_limits, connection.peer.capabilities)
+        connection.max_payload_bytes = limits.max_payload_bytes
+        self._routes.limit_topics(limits)
+
     def _attach(self, connection: Connection, session: Session, receive_maximum: int) -> None:
         client_id = connection.client_id
         connection.session = session
@@ -199,6 +212,7 @@ class Connecting:
         session.grants = connection.grants
         session.rules = 0
         session.is_trusted = connection.peer.is_trusted
+        session.topic_limits = connection.topic_limits
         connection.outbox.version = connection.version
         connection.outbox.client_id = client_id
         if self._effects.tracer is not None:

@@ -17,6 +17,7 @@ from mqttlite.core.outbox import Outbox
 from mqttlite.core.quotas import Quotas, Throttle
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.session import Session
+from mqttlite.core.topic_limits import NO_TOPIC_LIMITS, TopicLimits
 from mqttlite.wire.constants import (
     AUTH,
     CONNECT,
@@ -139,6 +140,7 @@ class Connection:
         "input_bytes",
         "keep_alive_s",
         "last_heard",
+        "max_payload_bytes",
         "number",
         "opened_at",
         "outbox",
@@ -159,6 +161,7 @@ class Connection:
         "state",
         "subscriptions",
         "throttle",
+        "topic_limits",
         "username",
         "version",
         "waits_for",
@@ -197,6 +200,10 @@ class Connection:
         self.keep_alive_s: int = 0
         self.problem_information: bool = True
         """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
+        self.topic_limits: TopicLimits = NO_TOPIC_LIMITS
+        """How long the client's topics may be; set at its CONNECT."""
+        self.max_payload_bytes: int = NO_TOPIC_LIMITS.max_payload_bytes
+        """Those of them, where each message asks."""
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
         self.raw: RawProperties = NO_PROPERTIES

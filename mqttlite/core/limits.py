@@ -6,12 +6,15 @@ An operator sets `Limits`; the constants below it are fixed.
 from dataclasses import dataclass
 from typing import Final
 
-from mqttlite.wire.constants import MAX_REMAINING_LENGTH, NEVER_EXPIRES
+from mqttlite.topics.names import MAX_LEVELS
+from mqttlite.wire.constants import MAX_REMAINING_LENGTH, MAX_STRING_BYTES, NEVER_EXPIRES
 
 DROP_NEWEST: Final = "drop_newest"
 DROP_OLDEST: Final = "drop_oldest"
 DISCONNECT: Final = "disconnect"
 OVERFLOW_POLICIES: Final = (DROP_NEWEST, DROP_OLDEST, DISCONNECT)
+
+REFUSE: Final = "refuse"
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,17 @@ class Limits:
     """Topic aliases a 5.0 client may introduce on a connection: each keeps a topic name."""
     max_topic_aliases: int = 32
     """Topic aliases to a 5.0 client, where its Topic Alias Maximum is not smaller: each keeps a topic name."""
+    max_topic_levels: int = 201
+    """Levels in a topic of a client, name or filter: each takes a node of the tree of subscriptions. With more a
+    PUBLISH is refused with 0x90, a topic filter with 0x8F."""
+    max_topic_bytes: int = 65_535
+    """Bytes in such a topic; with more it is refused with the same codes. The standard has fields for no more."""
+    max_payload_bytes: int = 0
+    """Bytes in the payload of a client's message, where `max_packet_bytes` leaves room for too many. 0: as many as
+    fit."""
+    on_large_payload: str = REFUSE
+    """What happens to a message with more: `refuse` drops it with 0x97 in its acknowledgement, `disconnect` closes the
+    connection with 0x95."""
     max_inflight: int = 1_000
     """QoS 1 and 2 messages unacknowledged by a client, where its own Receive Maximum is not smaller."""
     max_inflight_bytes: int = 64 * 1_048_576
@@ -77,6 +91,8 @@ class Limits:
     def __post_init__(self) -> None:
         if self.on_overflow not in OVERFLOW_POLICIES:
             raise ValueError(f"on_overflow is {self.on_overflow!r}: it may be {', '.join(OVERFLOW_POLICIES)}")
+        if self.on_large_payload not in (REFUSE, DISCONNECT):
+            raise ValueError(f"on_large_payload is {self.on_large_payload!r}: it may be {REFUSE} or {DISCONNECT}")
         if not self.connect_timeout_s >= 0.001:  # so written, it refuses NaN too
             raise ValueError(f"connect_timeout_s is {self.connect_timeout_s:g}: 0.001 at least")
         for name, least in _LEAST.items():
@@ -92,6 +108,9 @@ _LEAST: Final[dict[str, int]] = {
     "receive_maximum": 1,
     "topic_alias_maximum": 0,
     "max_topic_aliases": 0,
+    "max_topic_levels": 1,
+    "max_topic_bytes": 1,
+    "max_payload_bytes": 0,
     "max_inflight": 1,
     "max_inflight_bytes": 0,
     "max_queued_messages": 0,
@@ -115,11 +134,13 @@ _MOST: Final[dict[str, int]] = {
     "max_packet_bytes": MAX_REMAINING_LENGTH + 5,
     "receive_maximum": 65_535,
     "topic_alias_maximum": 65_535,
+    "max_topic_levels": MAX_LEVELS,
+    "max_topic_bytes": MAX_STRING_BYTES,
     "max_inflight": 65_535,
     "server_keep_alive_s": 65_535,
     "max_session_expiry_s": NEVER_EXPIRES,
 }
-"""What the standard's fields can say of them."""
+"""What the standard's fields can say of them; `MAX_LEVELS` is the broker's own."""
 
 FILL_BYTES: Final = 262_144
 """What one session sends from its queue in one pass, so that a long backlog leaves room for the others."""

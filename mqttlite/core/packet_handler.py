@@ -16,15 +16,15 @@ from mqttlite.core.connection import A_FAN_OUT, CLOSED, NOTHING, Connection
 from mqttlite.core.delayed_messages import DELAYS_FULL
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
-from mqttlite.core.limits import BATCH_MESSAGES, MAX_RAW_PROPERTIES_BYTES, Limits
+from mqttlite.core.limits import BATCH_MESSAGES, DISCONNECT, MAX_RAW_PROPERTIES_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
-from mqttlite.core.reasons import SCHEMA_INVALID
+from mqttlite.core.reasons import PACKET_TOO_LARGE, SCHEMA_INVALID
 from mqttlite.core.receipts import Receipt, Receipts
 from mqttlite.core.route import Route
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, Tally
+from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -37,6 +37,7 @@ from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import PINGRESP_FRAME, encode_ack
 from mqttlite.wire.errors import (
     MalformedPacket,
+    PacketTooLarge,
     ProtocolError,
     ReceiveMaximumExceeded,
     TopicAliasInvalid,
@@ -48,8 +49,14 @@ from mqttlite.wire.packets import (
     Publish,
 )
 from mqttlite.wire.plain import NOT_PLAIN, expiry_if_plain
-from mqttlite.wire.properties import NONE
+from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
+
+_FAULTS: Final[dict[int, str]] = {
+    int(ReasonCode.PAYLOAD_FORMAT_INVALID): SCHEMA_INVALID,
+    QUOTA_EXCEEDED: PACKET_TOO_LARGE,
+}
+"""Why messages are dropped whose payloads are not accepted, by reason code."""
 
 
 @final
@@ -94,8 +101,8 @@ class PacketHandler:
             if raw_at < stop and data[raw_at]:
                 raw = self._raw_properties(connection, data, raw_at)
             head_end += 1 if raw is None else len(raw.data)
-        if raw is None or head_end > stop or topic_at == topic_end:
-            # Too short, without a topic, or with properties to be looked at closely: not for the short way.
+        if raw is None or stop - head_end > connection.max_payload_bytes or head_end > stop or topic_at == topic_end:
+            # Too short or long, without a topic, or with properties to be looked at closely: not for the short way.
             packet = decode(first, data[body:stop], connection.version)
             assert isinstance(packet, Publish)
             self._on_publish(connection, packet)
@@ -227,13 +234,13 @@ class PacketHandler:
             raise ProtocolError("PUBLISH with neither a topic name nor a topic alias (§3.3.2.1)")
         capabilities = connection.peer.capabilities
         check_publish(capabilities, packet.qos, packet.retain)
-        valid = payload_is_valid(capabilities, packet.payload, properties)
         message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
+        fault = self._fault(connection, packet.payload, properties)
         if packet.qos:
-            self._receive(connection, message, packet.packet_id, valid)
-        elif not valid:
+            self._receive(connection, message, packet.packet_id, fault)
+        elif fault:
             connection.received_qos0 += 1
-            self._router.drops.add(SCHEMA_INVALID, 1, topic)
+            self._router.drops.add(_FAULTS[fault], 1, topic)
         else:
             connection.received_qos0 += 1
             session = connection.session
@@ -251,8 +258,21 @@ class PacketHandler:
             raise ProtocolError(f"topic alias {alias} was never introduced (§3.3.2.3.4)")
         return connection.aliases[alias]
 
-    def _receive(self, connection: Connection, message: Message, packet_id: int, valid: bool = True) -> None:
-        """A QoS 1 or 2 message: distribute it, once, and acknowledge it; one that is not valid only the latter.
+    def _fault(self, connection: Connection, payload: bytes, properties: Properties) -> int:
+        """The reason code for a payload that is not accepted, 0 for one that is.
+
+        Raises `PacketTooLarge` where a large one is to close the connection.
+        """
+        if len(payload) > connection.max_payload_bytes:
+            if self._limits.on_large_payload == DISCONNECT:
+                raise PacketTooLarge(connection.topic_limits.payload_refusal(len(payload)))
+            return QUOTA_EXCEEDED
+        if payload_is_valid(connection.peer.capabilities, payload, properties):
+            return 0
+        return int(ReasonCode.PAYLOAD_FORMAT_INVALID)
+
+    def _receive(self, connection: Connection, message: Message, packet_id: int, fault: int = 0) -> None:
+        """A QoS 1 or 2 message: distribute it, once, and acknowledge it; one with a faulty payload only the latter.
 
         The answer is what its QoS demands [MQTT-3.3.4-1], with its identifier [MQTT-2.2.1-5].
         """
@@ -275,14 +295,16 @@ class PacketHandler:
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
         receipt = Receipt(connection, session, message.qos, Ids(packet_id), before, message)
-        if valid:
-            fan_out = self._router.publish(message, route, session)
-            if not route.is_open:
-                receipt.refusal = self._refusal(connection, message, route, fan_out.tally)
-            self._settle(receipt, fan_out)
-        else:
-            self._router.drops.add(SCHEMA_INVALID, 1, message.topic)
-            self._receipts.acknowledge(receipt, Tally(int(ReasonCode.PAYLOAD_FORMAT_INVALID)))
+        if fault:
+            self._router.drops.add(_FAULTS[fault], 1, message.topic)
+            if fault == QUOTA_EXCEEDED:
+                receipt.refusal = connection.topic_limits.payload_refusal(len(message.payload))
+            self._receipts.acknowledge(receipt, Tally(fault))
+            return
+        fan_out = self._router.publish(message, route, session)
+        if not route.is_open:
+            receipt.refusal = self._refusal(connection, message, route, fan_out.tally)
+        self._settle(receipt, fan_out)
 
     def _refusal(self, connection: Connection, message: Message, route: Route, tally: Tally) -> str | None:
         """Why the broker does not take a message that was published now, where that takes a sentence."""
@@ -301,6 +323,8 @@ class PacketHandler:
             return self._routes.permissions.reason(session, PUBLISH_ACTION, topic) or None
         if route.delayed is not None and tally.code == QUOTA_EXCEEDED:
             return DELAYS_FULL
+        if tally.code == TOPIC_NAME_INVALID and not route.refusal:
+            return connection.topic_limits.refusal(topic if route.delayed is None else route.delayed.rest)
         return route.refusal or None
 
     def _wait_for(self, connection: Connection, fan_out: FanOut) -> None:

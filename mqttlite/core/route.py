@@ -157,6 +157,7 @@ class Route:
         "delayed",
         "direct3",
         "direct5",
+        "is_limited",
         "is_open",
         "observed",
         "others",
@@ -179,6 +180,7 @@ class Route:
         delayed: ParsedTopic | None = None,
         retains: bool = True,
         policy: TopicPolicy | None = None,
+        is_limited: bool = False,
     ) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.observed: Observed | None = None
@@ -191,6 +193,8 @@ class Route:
         """The parts of a `$delayed` topic, whose messages are for nobody until they are due. It is not open."""
         self.retains: Final = retains
         """Whether a message that says RETAIN is kept."""
+        self.is_limited: Final = is_limited
+        """Whether the topic is longer than some clients may use. The route is not open then."""
         self.policy: Final = policy
         """What is asked of each message, if anything is. The route is not open then."""
         self.direct3: list[Outbox] = NO_OUTBOXES

@@ -170,7 +170,7 @@ class Router:
             else:
                 self._deny(route, source, message.topic, 1, message.trace)
                 # A 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2].
-                tally.code = TOPIC_NAME_INVALID if route.refusal else NOT_AUTHORIZED_CODE
+                tally.code = _denial_code(route, source, message.topic)
             return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
         policy = route.policy
         if policy is not None:
@@ -219,11 +219,14 @@ class Router:
             return False
         if source.kind != CLIENT:
             return True
+        if route.is_limited and source.topic_limits.excludes(topic):
+            return False
         permissions = self._routes.permissions
         role = permissions.role_of(source)
         verdict = route.verdicts.get(role)
         if verdict is None:
-            verdict = permissions.authorizer.may_publish(role, topic)
+            authorizer = permissions.authorizer
+            verdict = (route.is_limited and authorizer.is_open(topic)) or authorizer.may_publish(role, topic)
             route.allow(role, verdict)
         return verdict
 
@@ -231,14 +234,16 @@ class Router:
         """Messages are not published: nobody may, or the publisher may not."""
         self.drops.add(_why_refused(route), messages, topic, trace)
         if not route.refusal:
-            self._routes.permissions.deny(source, PUBLISH, topic, messages)
+            refusal = source.topic_limits.refusal(topic) if route.is_limited else ""
+            self._routes.permissions.deny(source, PUBLISH, topic, messages, refusal)
 
     def _delay(self, parsed: ParsedTopic, message: Message, source: Source, tally: Tally) -> None:
         """Keep a message to a `$delayed` topic until it is due."""
         topic = parsed.rest
         if not self._may_delay(topic, source):
-            self._deny(self._routes.find(topic), source, topic, 1)
-            tally.code = NOT_AUTHORIZED_CODE
+            route = self._routes.find(topic)
+            self._deny(route, source, topic, 1)
+            tally.code = _denial_code(route, source, topic)
             return
         policy = self._routes.find(topic).policy
         refusal = "" if policy is None else policy.refusal(message.qos, message.retain, len(message.payload))
@@ -317,3 +322,9 @@ class Router:
 def _why_refused(route: Route) -> str:
     """Why messages are dropped that may not be published. To a namespace that is not served nobody can subscribe."""
     return NO_SUBSCRIBERS if route.refusal else NOT_AUTHORIZED
+
+
+def _denial_code(route: Route, source: Source, topic: bytes) -> int:
+    """The reason code for a message that its publisher may not publish, or nobody."""
+    is_invalid = route.refusal or (route.is_limited and source.topic_limits.excludes(topic))
+    return TOPIC_NAME_INVALID if is_invalid else NOT_AUTHORIZED_CODE

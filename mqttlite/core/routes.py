@@ -25,6 +25,7 @@ from mqttlite.core.session import Session
 from mqttlite.core.shared_subscription import ROUND_ROBIN, SharedSubscription
 from mqttlite.core.sink import Sink
 from mqttlite.core.subscription import Binding, RoutePlan, SinkBinding, Subscription
+from mqttlite.core.topic_limits import NO_TOPIC_LIMITS, TopicLimits
 from mqttlite.core.traffic import Traffic
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own, matches
@@ -58,6 +59,7 @@ class Routes:
         "_policies",
         "_sessions",
         "_shares",
+        "_topic_limits",
         "_tree",
         "cache",
         "permissions",
@@ -95,6 +97,17 @@ class Routes:
         self.traffic: Traffic | None = None
         """Where messages are counted by topic; set by `observe`."""
         self._observes = False
+        self._topic_limits = NO_TOPIC_LIMITS
+        """The lowest of all clients."""
+
+    def limit_topics(self, limits: TopicLimits) -> None:
+        """There are clients with these limits: if no others had any so low, all routes are made anew."""
+        lowest = self._topic_limits
+        if limits.max_levels < lowest.max_levels or limits.max_bytes < lowest.max_bytes:
+            self._topic_limits = TopicLimits(
+                min(limits.max_levels, lowest.max_levels), min(limits.max_bytes, lowest.max_bytes), 0
+            )
+            self._clear()
 
     def authorize(self, authorizer: Authorizer) -> None:
         """Ask another authorizer from now on; all routes are made anew."""
@@ -200,10 +213,9 @@ class Routes:
             plan.sinks = restricted(plan.sinks, self.permissions)
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
         policy = authorizer.policy_of(topic)
-        if policy.is_plain:
-            route = Route(receivers, plan.sinks, authorizer.is_open(topic))
-        else:
-            route = Route(receivers, plan.sinks, is_open=False, policy=policy)
+        is_limited = self._topic_limits.excludes(topic)
+        is_open = policy.is_plain and not is_limited and authorizer.is_open(topic)
+        route = Route(receivers, plan.sinks, is_open, policy=None if policy.is_plain else policy, is_limited=is_limited)
         if self._observes:
             own = is_own(topic)
             traced = self._is_traced(topic, route, plan)

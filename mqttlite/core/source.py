@@ -6,6 +6,7 @@ Invariant: a publisher is compared by identity, which is what No Local asks for 
 from typing import Final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.topic_limits import NO_TOPIC_LIMITS, TopicLimits
 
 CLIENT: Final = 0
 BROKER: Final = 1
@@ -15,7 +16,7 @@ PROGRAM: Final = 2
 class Source:
     """A publisher. A session is one; the broker and the program are the two below."""
 
-    __slots__ = ("client_id", "grants", "is_trusted", "kind", "role", "rules", "traced", "username")
+    __slots__ = ("client_id", "grants", "is_trusted", "kind", "role", "rules", "topic_limits", "traced", "username")
 
     def __init__(self, kind: int, client_id: str) -> None:
         self.kind: Final = kind
@@ -31,6 +32,8 @@ class Source:
         """The number of the rules that gave the role; 0: the role is not known."""
         self.is_trusted: bool = False
         """Whether it is a session of the program's own, which no rules restrict."""
+        self.topic_limits: TopicLimits = NO_TOPIC_LIMITS
+        """How long its topics may be."""
         self.traced: bool = False
         """Whether every message from and to this client is traced."""
 

@@ -32,6 +32,7 @@ from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
 _NOT_AUTHORIZED: Final = 0x87
+_TOPIC_FILTER_INVALID: Final = 0x8F
 _QUOTA_EXCEEDED: Final = 0x97
 _NO_SUBSCRIPTION_EXISTED: Final = 0x11
 
@@ -123,8 +124,11 @@ class Subscriptions:
             existing = tracer is not None and request.topic_filter in session.subscriptions
             parts = parse_filter(request.topic_filter)
             code = refuse_subscription(capabilities, parts, identifier)
+            limit = session.topic_limits.refusal(parts.rest) if code == 0 else ""
+            if limit:
+                code = _TOPIC_FILTER_INVALID
             code = code or self._refusal(session, request, parts)
-            outcome.reason = outcome.reason or parts.filter_refusal
+            outcome.reason = outcome.reason or parts.filter_refusal or limit
             if code == _NOT_AUTHORIZED and not outcome.reason and connection.problem_information:
                 outcome.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, request.topic_filter)
             if code == 0:
