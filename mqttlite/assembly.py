@@ -11,14 +11,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqttlite import event_hub
 from mqttlite.admin import Admin
 from mqttlite.admin_socket import AdminSocket
 from mqttlite.certificate_watch import CertificateFiles, CertificateWatch
 from mqttlite.config import Config, ConfigError, ListenerOptions
-from mqttlite.config.checks import is_refused, open_listeners
+from mqttlite.config.checks import (
+    api_key_file,
+    http_warnings,
+    is_loopback,
+    is_refused,
+    open_gateway,
+    open_listeners,
+)
 from mqttlite.config.options import LoginMethod
 from mqttlite.config.quotas import BrokerQuotas
 from mqttlite.core.authorizer import Authorizer, DefaultRules
@@ -37,6 +44,7 @@ from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.queue_reader import QueueReader
 from mqttlite.security.acl_file import AclFileError
+from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
 from mqttlite.security.auth_chain import AuthChain, FirstOf
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.security.authenticator import Authenticator
@@ -73,6 +81,9 @@ from mqttlite.telemetry.sys_topics import SysTopics
 from mqttlite.telemetry.timing import TimedStore
 from mqttlite.telemetry.wall import Wall
 
+if TYPE_CHECKING:
+    from mqttlite.gateway.gateway import Gateway
+
 _TRANSPORT_NAMES: Final = {
     "tcp": "TCP",
     "tls": "TLS",
@@ -80,6 +91,9 @@ _TRANSPORT_NAMES: Final = {
     "wss": "WebSocket and TLS",
     "unix": "a Unix socket",
 }
+
+HTTP_LISTENER: Final = -1
+"""The number of the gateway among the listeners: it is none of those in the config, and has no password file."""
 
 KICKED_AT_ONCE: Final = 100
 """Connections that one iteration ends, where a change of permissions ends many."""
@@ -176,6 +190,7 @@ class Assembly:
                 not_ready=not_ready,
             )
         )
+        self.gateway: Final = self._gateway(not_ready)
         self._sys_topics: asyncio.Task[None] | None = None
         self._rules_watch: asyncio.Task[None] | None = None
         self.dataset: Dataset | None = None
@@ -210,6 +225,8 @@ class Assembly:
             self.core.bind(CONTROL_TOPIC, self._dynamic_security.control(port))
         for each in self.listeners:
             await each.start()
+        if self.gateway is not None:
+            await self.gateway.start()
         self.certificates.start()
 
     def log_addresses(self) -> None:
@@ -217,6 +234,9 @@ class Assembly:
         if self.monitor is not None:
             for address in self.monitor.addresses:
                 _log.info("metrics, health and status are at http://%s", address)
+        if self.gateway is not None:
+            for url in self.gateway.urls:
+                _log.info("the HTTP gateway is at %s, its routes at %s/docs", url, url)
         if self._config.data_dir:
             sessions = len(self.core.sessions)
             _log.info("data directory: %s (%d sessions)", Path(self._config.data_dir).absolute(), sessions)
@@ -427,6 +447,52 @@ class Assembly:
         }
         asked = [each for each in (known[method] for method in methods) if each is not None]
         return AuthChain(FirstOf(asked), passwords, allow_anonymous=self._config.passwords_of(options)[1])
+
+    def _gateway(self, not_ready: Callable[[], str]) -> "Gateway | None":
+        """The gateway, where the config has a section for it. Raises `ConfigError`."""
+        config = self._config
+        listener = config.http_listener()
+        if config.http is None or listener is None:
+            return None
+        try:
+            from mqttlite.gateway.context import GatewayContext  # needs the extra
+            from mqttlite.gateway.gateway import Gateway
+        except ImportError as error:
+            raise ConfigError(
+                f"http: {error.name} is missing, which the gateway needs: pip install 'mqttlite[gateway]'"
+            ) from None
+        try:
+            api_keys = ApiKeys(api_key_file(config), clock=self._loop.time)
+        except ApiKeyFileError as error:
+            raise ConfigError(f"http.api_key_file: {error}") from None
+        auth_chain = self._auth_chain(HTTP_LISTENER, listener, self._default_chain)
+        if auth_chain.is_open and (problems := [str(each) for each in open_gateway(config, bool(api_keys))]):
+            raise ConfigError(*problems)
+        may_be_anonymous = config.passwords_of(listener)[1] or (auth_chain.is_open and is_loopback(listener.host))
+        for sentence in http_warnings(config, not may_be_anonymous):
+            _log.warning("%s", sentence)
+        return Gateway(
+            GatewayContext(
+                options=config.http,
+                config=config,
+                broker_id=self.broker_id,
+                core=self.core,
+                admin=self.admin,
+                snapshots=self.snapshots,
+                hub=self.hub,
+                loop_driver=self.loop_driver,
+                live_rules=self.live_rules,
+                listeners=self.listeners,
+                certificates=self.certificates,
+                api_keys=api_keys,
+                login=partial(self.questions.login, chain=auth_chain),
+                must_log_in=not may_be_anonymous,
+                is_local=is_loopback(listener.host),
+                clock=self._loop.time,
+                wall=self._wall.at,
+                not_ready=not_ready,
+            )
+        )
 
     def _passwords(self, number: int, options: ListenerOptions) -> PasswordAuthenticator:
         path, _ = self._config.passwords_of(options)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Coroutine
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from mqttlite import event_hub
 from mqttlite.admin import Admin
@@ -33,6 +33,9 @@ from mqttlite.telemetry.observer import Observer
 from mqttlite.wire.constants import PUBLISH
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties, encode_properties
+
+if TYPE_CHECKING:
+    from mqttlite.gateway.gateway import Gateway
 
 _ABORT_S: Final = 2.0
 """How long connections that were cut off may take to be gone; a loop that is not held up does it at once."""
@@ -158,6 +161,11 @@ class Broker:
         It exists once `start` has run, and belongs to that run.
         """
         return self._assembly.admin
+
+    @property
+    def gateway(self) -> "Gateway | None":
+        """The HTTP gateway; None without a section `http`, and while the broker does not run."""
+        return self._assembly.gateway if self._is_up else None
 
     @property
     def dataset(self) -> Dataset | None:
@@ -296,6 +304,8 @@ class Broker:
             try:
                 async with asyncio.timeout(_ABORT_S):
                     await self._subscriptions.abort()
+                    if assembly.gateway is not None:
+                        await assembly.gateway.abort()
                     for listener in self.listeners:
                         await listener.emptied()
             except TimeoutError:
@@ -316,11 +326,15 @@ class Broker:
         questions = self._assembly.questions.cancel()
         for listener in self.listeners:
             await listener.stop_accepting()
+        if self._assembly.gateway is not None:
+            await self._assembly.gateway.stop_accepting()
         self._core.shut_down(asyncio.get_running_loop().time())
         await self._loop_driver.settled()
         for listener in self.listeners:
             await listener.emptied()
         await self._subscriptions.emptied()
+        if self._assembly.gateway is not None:
+            await self._assembly.gateway.emptied()
         if questions:
             await asyncio.wait(questions)
 

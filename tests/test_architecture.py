@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Each room with the rooms it may look into. Rooms of one floor do not know each other.
 GROUND: Final = {"wire": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
-ADAPTER_PACKAGES: Final = {"net", "store", "security", "gateway", "telemetry", "delivery", "testing"}
+ADAPTER_PACKAGES: Final = {"net", "store", "security", "telemetry", "delivery", "testing"}
 BELOW: Final[dict[str, set[str]]] = {
     **GROUND,
     "event_hub": set(GROUND),
@@ -34,12 +34,13 @@ BELOW: Final[dict[str, set[str]]] = {
     "local_subscription": {"client", "net"} | set(GROUND),
     "certificate_watch": {*GROUND, "config", "net", "security"},
     "monitor": ADAPTER_PACKAGES | set(GROUND) | {"admin", "build", "certificate_watch", "config", "event_hub"},
+    "gateway": ADAPTER_PACKAGES | set(GROUND) | {"admin", "build", "certificate_watch", "config", "event_hub"},
     "assembly": ADAPTER_PACKAGES
     | set(GROUND)
-    | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "monitor"},
+    | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "gateway", "monitor"},
     "server": ADAPTER_PACKAGES
     | set(GROUND)
-    | {"admin", "assembly", "config", "event_hub", "local_subscription", "monitor"},
+    | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor"},
     "cli": ADAPTER_PACKAGES | set(GROUND) | {"build", "client", "config", "server"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names

@@ -23,6 +23,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "pub": "Publish messages.",
     "sub": "Subscribe and print what arrives.",
     "certs": "Make certificates for TLS.",
+    "token": "Make, list and revoke API keys.",
     "passwd": "Say who may connect, with which password.",
     "top": "Show what a broker does, live.",
     "health": "Say whether a broker is well.",

@@ -16,6 +16,7 @@ import msgspec
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.data_dir import default_data_dir
 from mqttlite.config.file import Reading
+from mqttlite.config.http import HttpOptions
 from mqttlite.config.shape import Problem
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
@@ -73,6 +74,12 @@ _OPTIONS: Final = (
         metavar="PORT",
         help="Serve metrics, health and status over HTTP here; 0: the system chooses.",
     ),
+    click.option(
+        "--http-port",
+        type=_port,
+        metavar="PORT",
+        help="Publish, subscribe and administer over HTTP here; 0: the system chooses.",
+    ),
 )
 
 
@@ -105,6 +112,7 @@ class Flags:
     no_persistence: bool = False
     telemetry: str | None = None
     metrics_port: int | None = None
+    http_port: int | None = None
 
     def apply(self, config: Config) -> Config:
         """The config with what the flags say. Raises `ConfigError`."""
@@ -126,6 +134,8 @@ class Flags:
         changes["data_dir"] = self._data_dir(config)
         if self.metrics_port is not None:
             changes["metrics"] = _replaced(config.metrics, MetricsOptions, port=self.metrics_port)
+        if self.http_port is not None:
+            changes["http"] = _replaced(config.http, HttpOptions, port=self.http_port)
         return msgspec.structs.replace(config, **changes)
 
     def _data_dir(self, config: Config) -> str:
@@ -220,6 +230,7 @@ class Flags:
             ("password_file", "--password-file", self.password_file),
             ("telemetry.directory", "--telemetry", self.telemetry),
             ("metrics.port", "--metrics-port", self.metrics_port),
+            ("http.port", "--http-port", self.http_port),
         ):
             if value is not None:
                 found[option] = flag

@@ -16,6 +16,9 @@ from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.config.shape import Problem
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.acl_file import load as load_acl
+from mqttlite.security.api_keys import FILE_NAME as API_KEY_FILE_NAME
+from mqttlite.security.api_keys import ApiKeyFileError
+from mqttlite.security.api_keys import load as load_api_keys
 from mqttlite.security.dynamic_security import DynamicSecurityError, path_of
 from mqttlite.security.dynamic_security import Options as DynamicSecurityOptions
 from mqttlite.security.dynamic_security.document import load as load_dynamic_security
@@ -101,6 +104,8 @@ def _same_ports(config: Config) -> Iterator[Problem]:
     ]
     if config.metrics is not None:
         taken.append(("metrics.port", config.metrics.host, config.metrics.port))
+    if config.http is not None:
+        taken.append(("http.port", config.http.host, config.http.port))
     for at, (path, host, port) in enumerate(taken):
         for other, other_host, other_port in taken[:at]:
             if port == other_port != 0 and _overlap(host, other_host):
@@ -147,6 +152,27 @@ def open_listeners(config: Config) -> Iterator[Problem]:
             )
 
 
+def open_gateway(config: Config, has_keys: bool) -> Iterator[Problem]:
+    """The same of the gateway; API keys that exist are a way to log in."""
+    listener = config.http_listener()
+    if listener is not None and is_refused(config, listener) and not has_keys:
+        yield Problem(
+            "http.host",
+            f" is {listener.host!r}, where the network reaches it, and callers need not say who they are: set "
+            "password_file, make an API key with 'mqttlite token new', or, if everybody may come in, "
+            "http.allow_anonymous = true",
+        )
+
+
+def api_key_file(config: Config) -> Path | None:
+    """Where the API keys of the gateway are; None where there is none, or no place for them."""
+    if config.http is None:
+        return None
+    if config.http.api_key_file is not None:
+        return Path(config.http.api_key_file)
+    return Path(config.data_dir) / API_KEY_FILE_NAME if config.data_dir else None
+
+
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -158,6 +184,15 @@ def file_problems(config: Config) -> Iterator[Problem]:
         yield from _acl_problems(config.acl_file)
     for number, listener in enumerate(config.listeners):
         yield from _listener_problems(f"listeners[{number}]", listener)
+    http_listener = config.http_listener()
+    if http_listener is not None:
+        yield from _listener_problems("http", http_listener)
+    keys = api_key_file(config)
+    if keys is not None:
+        try:
+            load_api_keys(keys)
+        except ApiKeyFileError as error:
+            yield Problem("http.api_key_file", f": {error}")
     if config.jwt is not None:
         try:
             load_keys(config.jwt)
@@ -253,6 +288,17 @@ def warnings(config: Config) -> Iterator[str]:
         yield "http_auth.url sends passwords over the network without encryption; use https://"
 
 
+def http_warnings(config: Config, must_log_in: bool) -> Iterator[str]:
+    """The same of the gateway; a broker that runs says it where it opens its port."""
+    if config.http is None or is_loopback(config.http.host):
+        return
+    where = in_words(config.http.host)
+    if not must_log_in:
+        yield f"http is open to the network, on {where}: everybody who reaches it may publish and subscribe"
+    elif config.http.tls is None:
+        yield f"http on {where} takes passwords and tokens without encryption; give it a section tls"
+
+
 def metrics_warnings(config: Config) -> Iterator[str]:
     """The same of the port of `[metrics]`; a broker that runs says it where it opens that port."""
     if config.metrics is not None and not is_loopback(config.metrics.host):
@@ -316,6 +362,8 @@ def address_problems(config: Config) -> Iterator[Problem]:
     hosts = [(f"listeners[{n}].host", each.host) for n, each in enumerate(config.listeners) if each.path is None]
     if config.metrics is not None:
         hosts.append(("metrics.host", config.metrics.host))
+    if config.http is not None:
+        hosts.append(("http.host", config.http.host))
     for path, host in hosts:
         problem = _host_problem(host)
         if problem:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from mqttlite.config.connects import ConnectOptions
+from mqttlite.config.http import HttpOptions
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits
@@ -190,6 +191,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What the broker says of itself below `$SYS`."""
     metrics: MetricsOptions | None = None
     """Where metrics, health and status are served over HTTP. Absent: nowhere."""
+    http: HttpOptions | None = None
+    """Where topics, clients and the rest are served over HTTP. Absent: nowhere."""
     password_file: str | None = None
     """Users and their passwords, as `mqttlite passwd` writes them. Absent: who comes in is not asked."""
     allow_anonymous: bool = False
@@ -263,6 +266,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "http": self.http_auth is not None,
         }
         return tuple(method for method, is_there in configured.items() if is_there)
+
+    def http_listener(self) -> ListenerOptions | None:
+        """What of the gateway is like a listener: its address, and who may come in."""
+        http = self.http
+        if http is None:
+            return None
+        return ListenerOptions(
+            name="http",
+            host=http.host,
+            port=http.port,
+            tls=http.tls,
+            allow_anonymous=http.allow_anonymous,
+        )
 
     def lets_anybody_in(self, listener: ListenerOptions) -> bool:
         """Whether clients may come in at a listener without credentials."""

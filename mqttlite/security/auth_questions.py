@@ -38,6 +38,15 @@ class AuthQuestions(Listener):
         self._tasks[question.number] = task
         task.add_done_callback(partial(self._on_done, question.number))
 
+    async def login(self, credentials: Credentials, *, chain: AuthChain) -> Verdict:
+        """The verdict on somebody who is no client of the core, such as a caller over HTTP."""
+        verdict = self._jail.refusal(credentials)
+        if verdict is not None:
+            await self._jail.delay()
+            return verdict
+        question = Authenticate(0, credentials.client_id, credentials.username, credentials.password)
+        return self._jail.judge(credentials, await chain.verdict(question, credentials))
+
     def cancel(self) -> list[asyncio.Task[None]]:
         """Cancel all open questions; an authenticator may take its time to notice."""
         tasks = list(self._tasks.values())

@@ -1,0 +1,86 @@
+"""Options of the HTTP gateway: where it listens, who may come in with which role, and how much one request may cost.
+
+The gateway itself needs the extra `gateway`; this module does not. Invariant: an origin is written as a browser
+writes it, so that it can be compared as text.
+"""
+
+import math
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from mqttlite.security.tls import TlsOptions
+
+RoleName = Literal["user", "viewer", "operator", "admin"]
+"""Each may do what the ones before it may: use topics as the rules allow, look, act, change."""
+
+MAX_ORIGINS: Final = 100
+"""Sites whose pages may use the gateway; it is asked for each request of a page."""
+
+MAX_BODY_BYTES: Final = 268_435_455
+"""The largest body that can be allowed: the largest payload of MQTT."""
+
+_ORIGIN: Final = re.compile(r"https?://[a-z0-9.\-\[\]:_]+")
+
+
+class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where topics, clients and the rest are served over HTTP. Needs the extra `gateway`."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """0 lets the system choose."""
+    tls: TlsOptions | None = None
+    allow_anonymous: bool | None = None
+    """Whether requests without credentials are answered, where it is not as for MQTT."""
+    anonymous_role: RoleName | None = None
+    """The role of such requests. Absent: `viewer` where only this machine reaches the gateway, else `user`."""
+    roles: dict[Literal["viewer", "operator", "admin"], tuple[str, ...]] = {}
+    """The users of each role; everybody else who logs in is a `user`."""
+    api_key_file: str | None = None
+    """The API keys, as `mqttlite token` writes them. Absent: `api-keys.json` in the data directory."""
+    allowed_origins: tuple[str, ...] = ()
+    """Sites whose pages may use the gateway, such as `https://app.example` (CORS). Its own pages always may."""
+    max_connections: int = 20_000
+    """One more is closed at once. A page that subscribes holds one."""
+    request_timeout_s: float = 10.0
+    """How long a request may take to arrive, and a client's TLS handshake."""
+    keep_alive_s: float = 75.0
+    """How long a connection may be idle between two requests."""
+    max_body_bytes: int = 4_194_304
+    """Of one request; a larger one is refused with 413."""
+    requests_per_s: float = 200.0
+    """Of each caller, and as many at once. What is published counts as over MQTT instead (`quotas`). 0: no limit."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise ValueError(f"port is {self.port}: it may be 0 to 65535")
+        if self.max_connections < 1:
+            raise ValueError(f"max_connections is {self.max_connections}: 1 at least")
+        for name in ("request_timeout_s", "keep_alive_s"):
+            if not 0.001 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name):g}: 0.001 at least, and finite")
+        if not 1 <= self.max_body_bytes <= MAX_BODY_BYTES:
+            raise ValueError(f"max_body_bytes is {self.max_body_bytes}: it may be 1 to {MAX_BODY_BYTES}")
+        if not 0 <= self.requests_per_s < math.inf:
+            raise ValueError(f"requests_per_s is {self.requests_per_s:g}: 0 at least, and finite")
+        if len(self.allowed_origins) > MAX_ORIGINS:
+            raise ValueError(f"allowed_origins has {len(self.allowed_origins)} sites: {MAX_ORIGINS} at most")
+        for origin in self.allowed_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"allowed_origins has {origin!r}: write a scheme and a host in lower case, and no path, such as "
+                    "https://app.example"
+                )
+        seen: dict[str, str] = {}
+        for role, users in self.roles.items():
+            for user in users:
+                if seen.setdefault(user, role) != role:
+                    raise ValueError(f"roles has {user!r} as {seen[user]} and as {role}: one of both")
+
+    def role_of(self, username: str | None) -> RoleName:
+        """The role of a user who logged in."""
+        for role, users in self.roles.items():
+            if username in users:
+                return role
+        return "user"

@@ -1,0 +1,248 @@
+"""The gateway's ASGI application: what holds for every request, and the routers.
+
+What holds for every request: a bound on its body, no pages of other sites (CSRF, CORS), errors as problems, headers
+that keep answers out of caches and frames, and a line in the audit log for each change. A router is a function in
+`ROUTERS`; a `BareRoute` is for what must be quick and skips the framework. Invariant: whatever a request holds, its
+answer is a response of the route or a problem.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.build import version
+from mqttlite.gateway import docs_page, me
+from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, replay
+from mqttlite.gateway.caller import Caller, Callers, peer_of
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.openapi import describe
+from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem, of_framework
+
+RouterFactory = Callable[[GatewayContext], APIRouter]
+
+ROUTERS: Final[tuple[RouterFactory, ...]] = (docs_page.router, me.router)
+"""Each makes the routes of one subject. A new subject is one line here."""
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""They change nothing."""
+
+_PROTECTION: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""Of each answer of a router: an address with `?token=` in it is told to nobody, and no other site shows a page."""
+
+_log = logging.getLogger("mqttlite.gateway")
+_audit = logging.getLogger("mqttlite.audit")
+
+
+@dataclass(frozen=True, slots=True)
+class BareRoute:
+    """A route without the framework: `endpoint` is called with what the path has between `prefix` and `suffix`."""
+
+    method: str
+    prefix: str
+    suffix: str
+    endpoint: Callable[[str, Scope, Receive, Send], Awaitable[None]]
+    path: str
+    """In the words of OpenAPI, such as `/api/v1/topics/{topic_id}/publish`."""
+    description: dict[str, Any]
+    """The operation in OpenAPI."""
+
+    def match(self, path: str) -> str | None:
+        """The variable part of a path; None if the route is not for it."""
+        if not path.startswith(self.prefix) or not path.endswith(self.suffix):
+            return None
+        middle = path[len(self.prefix) : len(path) - len(self.suffix)]
+        return middle if middle or not self.suffix else None
+
+
+BareRouteFactory = Callable[[GatewayContext, Callers, Bodies], Sequence[BareRoute]]
+
+BARE_ROUTES: Final[tuple[BareRouteFactory, ...]] = ()
+"""Each makes bare routes; they come before the routers'."""
+
+
+def build_app(
+    context: GatewayContext,
+    routers: Sequence[RouterFactory] = ROUTERS,
+    bare_routes: Sequence[BareRouteFactory] = BARE_ROUTES,
+) -> "GatewayApp":
+    """The application of one run of a broker."""
+    callers = Callers(context)
+    bodies = Bodies(context.options.max_body_bytes)
+    bare = [route for make in bare_routes for route in make(context, callers, bodies)]
+    api = FastAPI(title="mqttlite", version=version(), docs_url=None, redoc_url=None, redirect_slashes=False)
+    api.state.context = context
+    api.state.callers = callers
+    for make in routers:
+        api.include_router(make(context))
+    api.add_exception_handler(HTTPException, _on_http_exception)
+    api.add_exception_handler(RequestValidationError, _on_invalid)
+    api.add_exception_handler(Exception, _on_failure)
+    describe(api, [(route.method, route.path, route.description) for route in bare])
+    return GatewayApp(api, bare, callers, bodies, context.options.allowed_origins)
+
+
+class GatewayApp:
+    """The whole application, for an ASGI server or a test client."""
+
+    def __init__(
+        self, api: FastAPI, bare: Sequence[BareRoute], callers: Callers, bodies: Bodies, allowed_origins: Sequence[str]
+    ) -> None:
+        self.api: Final = api
+        self.bare: Final = tuple(bare)
+        self.callers: Final = callers
+        self.bodies: Final = bodies
+        self._allowed_origins: Final = frozenset(allowed_origins)
+        self._dispatch: App = self._route
+        if allowed_origins:
+            self._dispatch = CORSMiddleware(
+                self._route,
+                allow_origins=sorted(allowed_origins),
+                allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+                allow_headers=["Authorization", "Content-Type", "Last-Event-ID"],
+                expose_headers=["Retry-After"],
+                max_age=600,
+            )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})
+        try:
+            if scope["type"] == "http":
+                self._check_origin(scope, scope["method"] in SAFE_METHODS)
+            elif scope["type"] == "websocket":
+                self._check_origin(scope, False)
+            await self._dispatch(scope, receive, send)
+        except Problem as problem:
+            await _send_problem(problem, scope, receive, send)
+        except ClientGone:
+            pass
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.api(scope, receive, send)
+            return
+        try:
+            method, path = scope["method"], scope["path"]
+            for route in self.bare:
+                if method == route.method and (part := route.match(path)) is not None:
+                    await route.endpoint(part, scope, receive, send)
+                    return
+            body = await self.bodies.read(scope, receive)
+            try:
+                await self._by_framework(scope, replay(body, receive), send)
+            finally:
+                self.bodies.release(body)
+        except Problem as problem:  # here, for the CORS headers
+            await _send_problem(problem, scope, receive, send)
+
+    async def _by_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+
+        async def send_protected(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                present = {name.lower() for name, _ in message["headers"]}
+                headers = [*message["headers"], *_PROTECTION]
+                if b"cache-control" not in present:
+                    headers.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            await self.api(scope, receive, send_protected)
+        except Exception:
+            _log.exception("%s %s failed", scope["method"], scope["path"])
+            if "answered_failure" not in scope["state"]:  # in the middle of an answer: the connection ends
+                raise
+        if scope["method"] not in SAFE_METHODS:
+            _note_change(scope, status)
+
+    def _check_origin(self, scope: Scope, is_safe: bool) -> None:
+        """A page of another site may change nothing, whatever its browser sends along (CSRF)."""
+        if is_safe:
+            return
+        origin = host = b""
+        for name, value in scope["headers"]:
+            if name == b"origin":
+                origin = value
+            elif name == b"host":
+                host = value
+        if not origin:
+            return
+        given = origin.decode("latin-1")
+        if given in self._allowed_origins or urlsplit(given).netloc.encode("latin-1") == host:
+            return
+        raise Problem(Code.CROSS_ORIGIN, f"a page of {given[:100]} may not do this; allow it by http.allowed_origins")
+
+
+def _note_change(scope: Scope, status: int) -> None:
+    """One line of the audit log: who changed what, and whether it was done."""
+    caller = scope["state"].get("caller")
+    who = "somebody" if not isinstance(caller, Caller) else f"{caller.username or 'anonymous'} ({caller.how})"
+    _audit.info(
+        "%s %s by %s: %d",
+        *(scope["method"], scope["path"], who, status),
+        extra={
+            "fields": {
+                "peer": peer_of(scope),
+                "username": caller.username if isinstance(caller, Caller) else None,
+                "how": caller.how if isinstance(caller, Caller) else None,
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+            }
+        },
+    )
+
+
+async def _on_http_exception(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return of_framework(error).response()
+
+
+async def _on_failure(request: Request, _error: Exception) -> Response:
+    request.scope["state"]["answered_failure"] = True
+    return Problem(Code.INTERNAL_ERROR, "the broker failed to answer; its log says why").response()
+
+
+async def _on_invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [
+        {"at": ".".join(str(part) for part in each["loc"]), "message": str(each["msg"])} for each in error.errors()
+    ][:MAX_ERRORS]
+    first = found[0]
+    return Problem(Code.INVALID_VALUE, f"{first['at']}: {first['message']}", errors=found).response()
+
+
+MAX_ERRORS: Final = 20
+"""Wrong values that one answer names."""
+
+
+async def _send_problem(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": str(problem.detail)[:100]})
+        return
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in (problem.headers or {}).items()]
+    body = problem.body()
+    headers += [
+        (b"content-type", PROBLEM_JSON.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+        *_PROTECTION,
+    ]
+    await send({"type": "http.response.start", "status": problem.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,93 @@
+"""Reads the bodies of requests: whole, within the limit of one, and of all together.
+
+Invariant: bodies that are not answered yet have `MAX_BODIES_BYTES` together at most, so that many large requests at
+once cost a bounded amount of memory.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from mqttlite.gateway.problems import Code, Problem
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MAX_BODIES_BYTES: Final = 67_108_864
+"""Of all requests that are being read or answered: sixteen of the largest by default; one more has to come again."""
+
+CLOSE: Final = {"Connection": "close"}
+"""For answers that are given before the whole request has come."""
+
+
+class ClientGone(Exception):
+    """The connection ended before the request had come."""
+
+
+class Bodies:
+    """The budget for bodies of one gateway. Call `release` with the size of each body that was read."""
+
+    def __init__(self, max_body_bytes: int, max_bytes: int = MAX_BODIES_BYTES) -> None:
+        self._max_body_bytes: Final = max_body_bytes
+        self._max_bytes: Final = max(max_bytes, max_body_bytes)
+        self.held_bytes: int = 0
+
+    async def read(self, scope: Scope, receive: Receive) -> bytes:
+        """The body of a request. Raises `Problem`, and `ClientGone`."""
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and len(value) < 20:
+                self._check(int(value))
+        message = await receive()
+        chunk: bytes = message.get("body", b"")
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            self._check(len(chunk))
+            self.held_bytes += len(chunk)
+            return chunk
+        chunks = [chunk]
+        size = len(chunk)
+        self.held_bytes += size
+        try:
+            while message["type"] == "http.request" and message.get("more_body", False):
+                message = await receive()
+                chunk = message.get("body", b"")
+                self._check(size + len(chunk), len(chunk))
+                size += len(chunk)
+                self.held_bytes += len(chunk)
+                chunks.append(chunk)
+            if message["type"] != "http.request":
+                raise ClientGone
+        except BaseException:
+            self.held_bytes -= size
+            raise
+        return b"".join(chunks)
+
+    def release(self, body: bytes) -> None:
+        """A request was answered."""
+        self.held_bytes -= len(body)
+
+    def _check(self, size: int, more: int | None = None) -> None:
+        if size > self._max_body_bytes:
+            raise Problem(
+                Code.TOO_LARGE,
+                f"a body of {size} bytes or more: {self._max_body_bytes} at most (http.max_body_bytes)",
+                headers=CLOSE,
+            )
+        if self.held_bytes + (size if more is None else more) > self._max_bytes:
+            headers = {**CLOSE, "Retry-After": "1"}
+            raise Problem(Code.BUSY, "too many large requests at once; try again", headers=headers)
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """What gives a body that was read, and then what the connection has to say."""
+    is_given = False
+
+    async def read_again() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return read_again

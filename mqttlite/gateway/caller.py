@@ -1,0 +1,260 @@
+"""Who calls: credentials of a request become a `Caller` with a role, by the authenticators and the jail of MQTT.
+
+Roles are about the broker: who may look, act and change. Which topics a caller may use is decided by the rules, as for
+MQTT, whatever the role. Invariant: what a caller may do is at most a second old, and no older than its credentials.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Annotated, Any, Final
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.rate_limits import BucketTable, Rate
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.security.addresses import network_of
+from mqttlite.security.api_keys import PREFIX
+from mqttlite.security.authenticator import Credentials
+from mqttlite.wire.reason_codes import ReasonCode
+
+LISTENER: Final = "http"
+"""The name of the gateway in logs and telemetry, and of its listener for authenticators."""
+
+REMEMBERED_S: Final = 0.4
+"""How long a login need not be checked again: with `api_keys.LOOK_S` a revoked key is refused within a second."""
+
+MAX_REMEMBERED: Final = 10_000
+"""Logins that are remembered, some 5 MB: the oldest make room."""
+
+MAX_CREDENTIALS_BYTES: Final = 12_288
+"""Of credentials: more than the longest token, and less than all headers may have."""
+
+_LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Role(IntEnum):
+    """Each may do what the lower ones may."""
+
+    USER = 0
+    """Publishes, subscribes and makes topics, as the rules allow."""
+    VIEWER = 1
+    """Looks at clients, sessions, rules and metrics."""
+    OPERATOR = 2
+    """Disconnects, purges, removes, traces."""
+    ADMIN = 3
+    """Changes rules, users, tokens and the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request. Two requests of one caller may have two equal values."""
+
+    username: str | None
+    role: Role
+    grants: Grants = field(default=NO_GRANTS, compare=False)
+    how: str = "anonymous"
+    """`anonymous`, `login` (a password or token of MQTT), or `key <id>`."""
+    peer: str = ""
+    """`address:port`."""
+
+    @property
+    def key(self) -> str:
+        """Names the caller for limits: its key or user, or its network."""
+        if self.how.startswith("key "):
+            return self.how
+        return f"network {network_of(self.peer)}" if self.username is None else f"user {self.username}"
+
+    def may(self, role: Role) -> bool:
+        return self.role >= role
+
+
+class Callers:
+    """Finds out who calls. One for each gateway."""
+
+    def __init__(self, context: GatewayContext) -> None:
+        self._context: Final = context
+        options = context.options
+        self._remembered: Final[dict[tuple[bytes, str], tuple[Caller, float]]] = {}
+        self._anonymous_role: Final = Role[
+            (options.anonymous_role or ("viewer" if context.is_local else "user")).upper()
+        ]
+        self._rates: Final = BucketTable(Rate(options.requests_per_s)) if options.requests_per_s else None
+
+    def remembered(self, connection_headers: list[tuple[bytes, bytes]], peer: str) -> Caller | None:
+        """A caller whose credentials were checked within the last second; None: ask `find`."""
+        for name, value in connection_headers:
+            if name == b"authorization":
+                found = self._remembered.get((value, network_of(peer)))
+                return found[0] if found is not None and found[1] > self._context.clock() else None
+        return None
+
+    async def find(self, request: HTTPConnection, *, token_in_query: bool = False) -> Caller:
+        """The caller of a request. Raises `Problem`.
+
+        `token_in_query` is for EventSource and WebSocket of browsers, which send no headers: `?token=`.
+        """
+        peer = peer_of(request.scope)
+        given = request.headers.get("authorization", "")
+        if not given and token_in_query and request.query_params.get("token"):
+            given = f"Bearer {request.query_params['token']}"
+        if not given:
+            return self._anonymous(request, peer)
+        if len(given) > MAX_CREDENTIALS_BYTES:
+            raise _refused(f"credentials of {len(given)} bytes: {MAX_CREDENTIALS_BYTES} at most")
+        now = self._context.clock()
+        key = (given.encode("latin-1", "replace"), network_of(peer))
+        found = self._remembered.get(key)
+        if found is not None and found[1] > now:
+            return found[0]
+        caller = await self._log_in(given, peer)
+        self._remembered.pop(key, None)
+        if len(self._remembered) >= MAX_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[key] = (caller, min(now + REMEMBERED_S, caller.grants.expires_at))
+        return caller
+
+    def charge(self, caller: Caller) -> None:
+        """Count a request of a caller. Raises `Problem` where it sends too many."""
+        if self._rates is None:
+            return
+        now = self._context.clock()
+        buckets = self._rates.of(caller.key, now)
+        if not buckets.have(1, 0, now):
+            raise Problem(
+                Code.TOO_MANY_REQUESTS,
+                f"more than {self._context.options.requests_per_s:g} requests a second (http.requests_per_s)",
+                headers={"Retry-After": "1"},
+            )
+        buckets.take(1, 0, now)
+
+    def _anonymous(self, request: HTTPConnection, peer: str) -> Caller:
+        context = self._context
+        if context.must_log_in:
+            raise _refused("credentials are missing: send a header Authorization, with Bearer or Basic")
+        host = request.headers.get("host", "")
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if context.is_local and name.lower() not in _LOCAL_HOSTS and not name.startswith("127."):
+            # A page of another site, whose name was made to lead here (DNS rebinding).
+            raise Problem(Code.WRONG_HOST, "without credentials the gateway answers only as localhost")
+        return Caller(None, self._anonymous_role, peer=peer)
+
+    async def _log_in(self, given: str, peer: str) -> Caller:
+        scheme, _, value = given.partition(" ")
+        value = value.strip()
+        if scheme.lower() == "bearer":
+            if value.startswith(PREFIX):
+                return await self._by_key(value, peer)
+            username, password = None, value.encode()
+        elif scheme.lower() == "basic":
+            username, password = _basic(value)
+        else:
+            raise _refused("the header Authorization begins with Bearer or Basic")
+        verdict = await self._context.login(_credentials(username, password, peer))
+        if verdict.reason_code != ReasonCode.SUCCESS:
+            raise _problem_of(verdict.reason_code)
+        user = verdict.username or username
+        role = Role[self._context.options.role_of(user).upper()]
+        return Caller(user, role, verdict.grants, "login", peer)
+
+    async def _by_key(self, secret: str, peer: str) -> Caller:
+        key = self._context.api_keys.find(secret)
+        if key is None:  # the jail counts it, and keeps who guesses waiting
+            verdict = await self._context.login(_credentials(None, secret.encode(), peer))
+            raise _problem_of(verdict.reason_code or ReasonCode.BAD_USER_NAME_OR_PASSWORD)
+        grants = NO_GRANTS
+        if key.expires_at is not None:
+            left = key.expires_at - self._context.wall(self._context.clock()).timestamp()
+            grants = Grants(expires_at=self._context.clock() + left)
+        return Caller(key.user, Role[key.role.upper()], grants, f"key {key.id}", peer)
+
+
+def caller_of(request: HTTPConnection) -> Caller:
+    """The caller of a request whose route has `require`."""
+    caller = request.scope["state"]["caller"]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def require(role: Role, *, token_in_query: bool = False) -> Any:
+    """The dependency of a route: who calls has this role at least. `caller: Annotated[Caller, require(Role.VIEWER)]`
+    gives the route its caller; a router or route that does not need it names it in `dependencies=[…]`.
+
+    `token_in_query` allows `?token=` too, for EventSource and WebSocket.
+    """
+    return Depends(dependency(role, token_in_query=token_in_query))
+
+
+def dependency(role: Role, *, token_in_query: bool = False) -> Callable[[HTTPConnection], Coroutine[Any, Any, Caller]]:
+    """The function behind `require`."""
+
+    async def authorized(request: HTTPConnection) -> Caller:
+        callers: Callers = request.app.state.callers
+        caller = await callers.find(request, token_in_query=token_in_query)
+        request.scope.setdefault("state", {})["caller"] = caller
+        callers.charge(caller)
+        check_role(caller, role)
+        return caller
+
+    authorized.required_role = role  # type: ignore[attr-defined]  # the tests of permissions read it
+    return authorized
+
+
+def check_role(caller: Caller, role: Role) -> None:
+    """Raises `Problem` for a caller with a lower role."""
+    if not caller.may(role):
+        raise Problem(
+            Code.NOT_AUTHORIZED,
+            f"this needs the role {role.name.lower()}, and the caller has {caller.role.name.lower()}",
+        )
+
+
+User = Annotated[Caller, require(Role.USER)]
+Viewer = Annotated[Caller, require(Role.VIEWER)]
+Operator = Annotated[Caller, require(Role.OPERATOR)]
+Admin = Annotated[Caller, require(Role.ADMIN)]
+"""Types of the parameter by which a route asks for a role and gets its caller."""
+
+
+def peer_of(scope: Any) -> str:
+    """`address:port` of the other end."""
+    client = scope.get("client")
+    if client is None:
+        return "unix"
+    host, port = client
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _credentials(username: str | None, password: bytes | None, peer: str) -> Credentials:
+    return Credentials("", username, password, None, peer, LISTENER)
+
+
+def _basic(value: str) -> tuple[str, bytes]:
+    try:
+        name, colon, password = base64.b64decode(value, validate=True).partition(b":")
+        if not colon:
+            raise ValueError
+        return name.decode(), password
+    except (binascii.Error, ValueError):
+        raise _refused("the credentials behind Basic are not base64 of user:password in UTF-8") from None
+
+
+def _refused(detail: str) -> Problem:
+    return Problem(Code.NOT_AUTHENTICATED, detail, headers={"WWW-Authenticate": 'Bearer realm="mqttlite"'})
+
+
+def _problem_of(reason_code: int) -> Problem:
+    if reason_code == ReasonCode.CONNECTION_RATE_EXCEEDED:
+        return Problem(
+            Code.TOO_MANY_FAILED_LOGINS,
+            "too many failed logins from this address; try again later",
+            headers={"Retry-After": "60"},
+        )
+    if reason_code in (ReasonCode.SERVER_BUSY, ReasonCode.SERVER_UNAVAILABLE):
+        return Problem(Code.BUSY, "logins cannot be checked now; try again", headers={"Retry-After": "1"})
+    return _refused("the credentials are not accepted: they are wrong, revoked or expired")

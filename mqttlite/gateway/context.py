@@ -1,0 +1,54 @@
+"""What the routers of the gateway work with: the parts of one run of a broker.
+
+`assembly` makes it. Invariant: routers change the broker by these parts only, in the broker's own event loop.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from mqttlite.admin import Admin
+from mqttlite.certificate_watch import CertificateWatch
+from mqttlite.config import Config
+from mqttlite.config.http import HttpOptions
+from mqttlite.core.authentication import Verdict
+from mqttlite.core.broker import Broker as Core
+from mqttlite.event_hub import EventHub
+from mqttlite.net.listeners import Listener
+from mqttlite.net.loop_driver import LoopDriver
+from mqttlite.security.api_keys import ApiKeys
+from mqttlite.security.authenticator import Credentials
+from mqttlite.security.live_rules import LiveRules
+from mqttlite.telemetry.snapshot import Snapshots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayContext:
+    """One for each run. Whatever a new router needs is a field here, which `assembly` fills."""
+
+    options: HttpOptions
+    config: Config
+    broker_id: str
+    core: Core
+    admin: Admin
+    """Lists, shows, disconnects and purges: never the core directly for that."""
+    snapshots: Snapshots
+    hub: EventHub
+    loop_driver: LoopDriver
+    """After a call of the core, `loop_driver.wake()` carries out what it decided."""
+    live_rules: LiveRules
+    listeners: list[Listener]
+    certificates: CertificateWatch
+    api_keys: ApiKeys
+    login: Callable[[Credentials], Awaitable[Verdict]]
+    """Who somebody is, by the same authenticators and jail as over MQTT."""
+    must_log_in: bool
+    """Whether requests without credentials are refused."""
+    is_local: bool
+    """Whether only this machine reaches the gateway."""
+    clock: Callable[[], float]
+    """The broker's seconds, for calls of the core."""
+    wall: Callable[[float], datetime]
+    """The UTC time of one of them."""
+    not_ready: Callable[[], str]
+    """Why no clients may connect, in a sentence; empty while they may."""

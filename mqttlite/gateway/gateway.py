@@ -1,0 +1,105 @@
+"""The gateway of one run of a broker: its application, its server, its TLS files.
+
+Invariant: it lives in the broker's event loop and ends with it; what it began, `stop` and `abort` end.
+"""
+
+import logging
+import os
+import ssl
+from typing import Final
+
+from mqttlite.config import ConfigError
+from mqttlite.gateway.app import GatewayApp, build_app
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.http_server import HttpServer
+from mqttlite.security.tls import TlsConfigError, TlsOptions, server_context
+
+_log = logging.getLogger("mqttlite.gateway")
+
+Version = tuple[tuple[int, int, int], ...]
+
+LOOK_S: Final = 0.5
+"""How often the TLS files' versions are looked at while connections come."""
+
+
+class Gateway:
+    """Made by `assembly` where the config has a section `http`. Raises `ConfigError` for TLS files that do not fit."""
+
+    def __init__(self, context: GatewayContext) -> None:
+        self._context: Final = context
+        self.app: Final[GatewayApp] = build_app(context)
+        tls = context.options.tls
+        self._tls: Final = None if tls is None else _TlsFiles(tls, context)
+        self._server: Final = HttpServer(self.app, context.options, None if self._tls is None else self._tls.current)
+
+    @property
+    def port(self) -> int:
+        """The real port, once it listens."""
+        return self._server.port
+
+    @property
+    def urls(self) -> list[str]:
+        """Where it is reached."""
+        scheme = "http" if self._context.options.tls is None else "https"
+        return [f"{scheme}://{address}" for address in self._server.addresses]
+
+    @property
+    def server(self) -> HttpServer:
+        """Its connections."""
+        return self._server
+
+    async def start(self) -> None:
+        """Listen. Raises `CannotListen`."""
+        await self._server.start()
+
+    async def stop_accepting(self) -> None:
+        """No new requests; subscribers end with the core's connections."""
+        await self._server.stop_accepting()
+
+    async def emptied(self) -> None:
+        """Wait until the last answer is sent."""
+        await self._server.emptied()
+
+    async def abort(self) -> None:
+        """Close what is still open."""
+        await self._server.abort()
+
+
+class _TlsFiles:
+    """The context for handshakes: made again when its files have changed and fit."""
+
+    def __init__(self, options: TlsOptions, context: GatewayContext) -> None:
+        self._options: Final = options
+        self._clock: Final = context.clock
+        self._seen = self._version()
+        self._looked_at = self._clock()
+        try:
+            self._context = server_context(options, protocol="http/1.1")
+        except TlsConfigError as error:
+            raise ConfigError(f"http.tls.{error.option}: {error}") from None
+
+    def current(self) -> ssl.SSLContext:
+        """The context to use now."""
+        now = self._clock()
+        if now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            seen = self._version()
+            if seen != self._seen:
+                self._seen = seen
+                try:
+                    self._context = server_context(self._options, protocol="http/1.1")
+                    _log.info("http: the TLS files were read again")
+                except TlsConfigError as error:
+                    _log.error("http: the former certificates stay in use: %s", error)
+        return self._context
+
+    def _version(self) -> Version:
+        return tuple(_version_of(path) for path in self._options.files)
+
+
+def _version_of(path: str) -> tuple[int, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return found.st_ctime_ns, found.st_size, found.st_ino

@@ -1,0 +1,364 @@
+"""Speaks HTTP for an ASGI application in the broker's event loop: uvicorn's protocols on sockets of our own.
+
+uvicorn's own server would take the signals and poll; here there is neither. Invariant: a client that is slow, silent or
+sends too much costs a bounded amount of memory for a bounded time: there are `max_connections` at most, a request
+arrives within `request_timeout_s`, its head has `MAX_HEAD_BYTES` at most, and who reads nothing is cut off after
+`UNREAD_S`.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Any, Final, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from uvicorn.server import ServerState
+
+from mqttlite.config.http import HttpOptions
+from mqttlite.gateway.bodies import App
+from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem
+from mqttlite.net.endpoints import TcpEndpoint
+
+MAX_HEAD_BYTES: Final = 16_384
+"""Of a request's line and headers: twice what other servers allow, for tokens may have 8 KB."""
+
+UNREAD_S: Final = 60.0
+"""How long a client may take nothing of what waits for it before it is cut off."""
+
+WRITE_BUFFER_BYTES: Final = 65_536
+"""What may wait in a socket before its route waits too."""
+
+MAX_SOCKET_MESSAGE_BYTES: Final = 1_048_576
+"""Of a WebSocket message in JSON."""
+
+PING_S: Final = 30.0
+"""How often a WebSocket is asked whether it is still there; without an answer for as long it is dead."""
+
+MAX_HANDSHAKES: Final = 1_000
+"""TLS handshakes at once: some 50 MB; one more is closed at once."""
+
+BACKLOG_POLL_S: Final = 0.02
+"""How often a server that stops looks whether its last connection is gone."""
+
+_log = logging.getLogger("mqttlite.gateway")
+_protocol_log = logging.getLogger("mqttlite.gateway.protocol")
+_protocol_log.setLevel(logging.ERROR)  # what strangers send wrong is no line in the log
+
+
+class _State(ServerState):
+    """What the connections share. The date of answers is made when one is sent, at most once a second."""
+
+    def __init__(self, options: HttpOptions) -> None:
+        super().__init__()
+        self.options: Final = options
+        self.turned_away: int = 0
+        self._dated_at = -1.0
+        self._headers: list[tuple[bytes, bytes]] = []
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        now = asyncio.get_running_loop().time()
+        if now - self._dated_at >= 1.0:
+            self._dated_at = now
+            self._headers = [(b"date", formatdate(usegmt=True).encode())]
+        return self._headers
+
+    @default_headers.setter
+    def default_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        pass  # uvicorn begins with an empty list
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """uvicorn's, with limits on time and size."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        assert isinstance(server_state, _State)
+        self.state: Final = server_state
+        self.logger = _protocol_log
+        self.access_log = False
+        self._arrival: asyncio.TimerHandle | None = None
+        """Ends a connection whose request does not come."""
+        self._unread: asyncio.TimerHandle | None = None
+        """Ends one that takes nothing."""
+        self._in_head = True
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
+        if len(self.connections) > self.state.options.max_connections:
+            self.state.turned_away += 1
+            if self.state.turned_away & (self.state.turned_away - 1) == 0:  # the 1st, 2nd, 4th, 8th …
+                _log.warning(
+                    "%d HTTP connections are the limit (http.max_connections); turned away so far: %d",
+                    *(self.state.options.max_connections, self.state.turned_away),
+                )
+            transport.abort()
+            return
+        kernel = transport.get_extra_info("socket")
+        if kernel is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+            kernel.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_S * 1_000))
+        self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timers()
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+
+    def data_received(self, data: bytes) -> None:
+        if self._arrival is None and self._in_head:
+            self._await_request()
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self._refuse(_too_long())
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._charge_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._charge_head(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._head_bytes = 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if self._arrival is not None:
+            self._arrival.cancel()
+            self._arrival = None
+        self._in_head = True
+        super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._cancel_timers()
+        super().handle_websocket_upgrade()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(_too_long())
+        else:
+            self._refuse(Problem(Code.BAD_REQUEST, "this is no HTTP request"))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _await_request(self) -> None:
+        self._arrival = self.loop.call_later(self.state.options.request_timeout_s, self._on_late)
+
+    def _on_late(self) -> None:
+        self._arrival = None
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            self._refuse(
+                Problem(
+                    Code.REQUEST_TIMEOUT,
+                    f"the request did not arrive within {self.state.options.request_timeout_s:g} s "
+                    "(http.request_timeout_s)",
+                )
+            )
+
+    def _charge_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise ValueError("the head is too long")  # the parser makes an error of it, and that a response
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer without the application, and close."""
+        if self.transport.is_closing():
+            return
+        body = problem.body()
+        headers = b"".join(b"%s: %s\r\n" % header for header in self.server_state.default_headers)
+        self.transport.write(
+            b"%s%scontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
+            % (STATUS_LINE[problem.status_code], headers, PROBLEM_JSON.encode(), len(body), body)
+        )
+        self.transport.close()
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._arrival, self._unread):
+            if timer is not None:
+                timer.cancel()
+        self._arrival = self._unread = None
+
+
+def _too_long() -> Problem:
+    return Problem(Code.HEADERS_TOO_LARGE, f"the request's line and headers have {MAX_HEAD_BYTES} bytes at most")
+
+
+class SocketProtocol(WSProtocol):
+    """uvicorn's WebSocket, quiet."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.logger = _protocol_log
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
+
+
+class _TlsGate(asyncio.Protocol):
+    """Makes the TLS handshake of one accepted connection."""
+
+    def __init__(self, server: "HttpServer") -> None:
+        self._server: Final = server
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._server.begin_handshake(cast(asyncio.Transport, transport), self)
+
+
+class HttpServer:
+    """One for each gateway. `context` is the present TLS context, asked for at each handshake."""
+
+    def __init__(self, app: App, options: HttpOptions, context: Callable[[], ssl.SSLContext] | None) -> None:
+        self._options: Final = options
+        self._context: Final = context
+        self._endpoint: Final = TcpEndpoint(options.host, options.port)
+        self._state: Final = _State(options)
+        self._config: Final = Config(
+            cast(Any, app),
+            http=HttpProtocol,
+            ws=SocketProtocol,
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=cast(int, options.keep_alive_s),
+            ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
+            ws_ping_interval=PING_S,
+            ws_ping_timeout=PING_S,
+        )
+        self._handshakes: Final[set[asyncio.Task[None]]] = set()
+        self._stopping = False
+
+    @property
+    def port(self) -> int:
+        """The port asked for; once `start` has run, the real one."""
+        return self._endpoint.port
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, as `address:port`."""
+        return self._endpoint.addresses
+
+    @property
+    def open(self) -> int:
+        """Connections, of which some may be idle."""
+        return len(self._state.connections)
+
+    @property
+    def turned_away(self) -> int:
+        """Connections for which there was no room."""
+        return self._state.turned_away
+
+    async def start(self) -> None:
+        """Listen. Raises `CannotListen`."""
+        self._config.load()
+        await self._endpoint.listen("http", self._accept)
+
+    async def stop_accepting(self) -> None:
+        """No new connections; idle ones end, and the others after their answer."""
+        self._stopping = True
+        self._endpoint.close()
+        handshakes = list(self._handshakes)
+        for task in handshakes:
+            task.cancel()
+        if handshakes:
+            await asyncio.wait(handshakes)
+        for connection in list(self._state.connections):
+            connection.shutdown()
+
+    async def emptied(self) -> None:
+        """After `stop_accepting`: wait until the last connection is gone."""
+        while self._state.connections or self._state.tasks:
+            await asyncio.sleep(BACKLOG_POLL_S)
+
+    async def abort(self) -> None:
+        """Close what is still open at once, and end what still answers."""
+        for connection in list(self._state.connections):
+            transport = connection.transport
+            if transport is not None:
+                transport.abort()
+        tasks = list(self._state.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def begin_handshake(self, transport: asyncio.Transport, gate: asyncio.Protocol) -> None:
+        """Speak TLS with a new connection, unless there are too many handshakes."""
+        if self._stopping or len(self._handshakes) >= MAX_HANDSHAKES:
+            transport.abort()
+            return
+        transport.pause_reading()
+        task = asyncio.get_running_loop().create_task(self._handshake(transport, gate))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _handshake(self, transport: asyncio.Transport, gate: asyncio.Protocol) -> None:
+        assert self._context is not None, "only with TLS"
+        try:
+            secure = await asyncio.get_running_loop().start_tls(
+                *(transport, gate, self._context()),
+                server_side=True,
+                ssl_handshake_timeout=self._options.request_timeout_s,
+            )
+        except (OSError, asyncio.CancelledError):  # ssl.SSLError is one
+            transport.abort()
+            return
+        if secure is not None:
+            protocol = self._speak()
+            secure.set_protocol(protocol)
+            protocol.connection_made(secure)
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        return self._speak() if self._context is None else _TlsGate(self)
+
+    def _speak(self) -> HttpProtocol:
+        return HttpProtocol(self._config, self._state, {})

@@ -1,0 +1,64 @@
+"""The description of the API (OpenAPI): what the framework knows, the bare routes, credentials and problems.
+
+Invariant: it names every route, and for each the answer to a wrong request.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from mqttlite.gateway.problems import PROBLEM_JSON, Code
+
+_PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "enum": [str(code) for code in Code]},
+        "detail": {"type": "string"},
+    },
+}
+
+_ANSWER: dict[str, Any] = {
+    "description": "A problem (RFC 9457)",
+    "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+
+
+def describe(api: FastAPI, bare: Sequence[tuple[str, str, dict[str, Any]]]) -> None:
+    """Let the application describe itself with all routes; `bare` are method, path and operation of the others."""
+
+    def openapi() -> dict[str, Any]:
+        if api.openapi_schema is None:
+            api.openapi_schema = _whole(api, bare)
+        return api.openapi_schema
+
+    api.openapi = openapi  # type: ignore[method-assign]  # as its documentation says
+
+
+def _whole(api: FastAPI, bare: Sequence[tuple[str, str, dict[str, Any]]]) -> dict[str, Any]:
+    found = get_openapi(title=api.title, version=api.version, routes=api.routes)
+    paths = found.setdefault("paths", {})
+    for method, path, operation in bare:
+        paths.setdefault(path, {})[method.lower()] = {**operation}
+    for operations in paths.values():
+        for operation in operations.values():
+            responses = operation.setdefault("responses", {})
+            responses.pop("422", None)
+            responses["4XX"] = _ANSWER
+            responses["5XX"] = _ANSWER
+    components = found.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas["Problem"] = _PROBLEM
+    components["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a token as over MQTT"},
+        "basic": {"type": "http", "scheme": "basic", "description": "User name and password as over MQTT"},
+    }
+    found["security"] = [{"bearer": []}, {"basic": []}, {}]
+    return found

@@ -1,0 +1,118 @@
+"""Errors over HTTP: each is `application/problem+json` (RFC 9457) with a `code` of one closed list.
+
+Invariant: a code always comes with the same status, so that programs may look at either.
+"""
+
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+PROBLEM_JSON: Final = "application/problem+json"
+
+
+class Code(StrEnum):
+    """What went wrong. Programs compare these; people read the `detail`."""
+
+    BAD_REQUEST = "bad_request"
+    INVALID_TOPIC = "invalid_topic"
+    NOT_AUTHENTICATED = "not_authenticated"
+    NOT_AUTHORIZED = "not_authorized"
+    CROSS_ORIGIN = "cross_origin"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    CONFLICT = "conflict"
+    GONE = "gone"
+    TOO_LARGE = "too_large"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
+    WRONG_HOST = "wrong_host"
+    INVALID_VALUE = "invalid_value"
+    POLICY_REFUSES = "policy_refuses"
+    SCHEMA_INVALID = "schema_invalid"
+    TOO_MANY_REQUESTS = "too_many_requests"
+    TOO_MANY_FAILED_LOGINS = "too_many_failed_logins"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    REQUEST_TIMEOUT = "request_timeout"
+    HEADERS_TOO_LARGE = "headers_too_large"
+    INTERNAL_ERROR = "internal_error"
+    NOT_AVAILABLE = "not_available"
+    BUSY = "busy"
+
+
+STATUS: Final[dict[Code, int]] = {
+    Code.BAD_REQUEST: 400,
+    Code.INVALID_TOPIC: 400,
+    Code.NOT_AUTHENTICATED: 401,
+    Code.NOT_AUTHORIZED: 403,
+    Code.CROSS_ORIGIN: 403,
+    Code.NOT_FOUND: 404,
+    Code.METHOD_NOT_ALLOWED: 405,
+    Code.REQUEST_TIMEOUT: 408,
+    Code.CONFLICT: 409,
+    Code.GONE: 410,
+    Code.TOO_LARGE: 413,
+    Code.UNSUPPORTED_MEDIA_TYPE: 415,
+    Code.WRONG_HOST: 421,
+    Code.INVALID_VALUE: 422,
+    Code.POLICY_REFUSES: 422,
+    Code.SCHEMA_INVALID: 422,
+    Code.TOO_MANY_REQUESTS: 429,
+    Code.TOO_MANY_FAILED_LOGINS: 429,
+    Code.QUOTA_EXCEEDED: 429,
+    Code.HEADERS_TOO_LARGE: 431,
+    Code.INTERNAL_ERROR: 500,
+    Code.NOT_AVAILABLE: 501,
+    Code.BUSY: 503,
+}
+
+_OF_STATUS: Final[dict[int, Code]] = {
+    400: Code.BAD_REQUEST,
+    401: Code.NOT_AUTHENTICATED,
+    403: Code.NOT_AUTHORIZED,
+    404: Code.NOT_FOUND,
+    405: Code.METHOD_NOT_ALLOWED,
+    422: Code.INVALID_VALUE,
+}
+"""What a status means that the framework chose."""
+
+
+class Problem(HTTPException):
+    """Raise it anywhere in a route: the caller gets `code`, its status and `detail`, a sentence that says what, where
+    and what to do. `more` are further members of the answer."""
+
+    def __init__(self, code: Code, detail: str, *, headers: dict[str, str] | None = None, **more: Any) -> None:
+        super().__init__(STATUS[code], detail, headers)
+        self.code: Final = code
+        self.more: Final = more
+
+    def body(self) -> bytes:
+        """The answer as JSON."""
+        return msgspec.json.encode(
+            {
+                "type": "about:blank",
+                "title": HTTPStatus(self.status_code).phrase,
+                "status": self.status_code,
+                "code": str(self.code),
+                "detail": self.detail,
+                **self.more,
+            }
+        )
+
+    def response(self) -> Response:
+        """The answer of a route."""
+        return Response(self.body(), self.status_code, self.headers, PROBLEM_JSON)
+
+
+def of_framework(error: HTTPException) -> Problem:
+    """A problem for what the framework raised, such as a path that no route has."""
+    if isinstance(error, Problem):
+        return error
+    code = _OF_STATUS.get(error.status_code, Code.BAD_REQUEST)
+    detail = {
+        404: "there is nothing at this path; /docs lists what there is",
+        405: "this path has other methods; /docs lists them",
+    }.get(error.status_code, str(error.detail))
+    return Problem(code, detail, headers=dict(error.headers or {}))

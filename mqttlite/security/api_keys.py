@@ -1,0 +1,187 @@
+"""API keys: a file of random keys, hashed, each with a role; `mqttlite token` writes it and the gateway reads it.
+
+A key is 256 random bits, so a plain SHA-256 keeps it: nobody guesses it, and a request costs microseconds.
+Invariant: a key is in the file as its hash only, and the file is replaced whole, so that no reader sees half of it.
+"""
+
+import hashlib
+import logging
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+FILE_NAME: Final = "api-keys.json"
+"""In the data directory."""
+
+PREFIX: Final = "mqk_"
+"""Marks a key, for people and for tools that look for secrets in sources."""
+
+MAX_KEYS: Final = 10_000
+"""Keys of one file: some 2 MB, read in some 20 ms."""
+
+MAX_FILE_BYTES: Final = 8_388_608
+"""A larger file is not read: 10,000 keys have a quarter of it."""
+
+LOOK_S: Final = 0.5
+"""How often the file's version is looked at while requests come: a revoked key is refused within a second."""
+
+KeyRole = Literal["user", "viewer", "operator", "admin"]
+
+_log = logging.getLogger("mqttlite.security")
+
+Version = tuple[int, int, int]
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One key. `id` names it for people: it is no secret."""
+
+    id: str
+    sha256: str
+    role: KeyRole
+    user: str | None = None
+    """The user whose topics it may use; None: those of a client without a user name."""
+    note: str = ""
+    created_at: int
+    expires_at: int | None = None
+    """Both in seconds since 1970."""
+
+
+class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    version: Literal[1] = 1
+    keys: list[ApiKey] = []
+
+
+class ApiKeyFileError(ValueError):
+    """Which file cannot be used, why, and what to do."""
+
+
+def load(path: Path) -> list[ApiKey]:
+    """The keys of a file; none where there is no file. Raises `ApiKeyFileError`."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ApiKeyFileError(f"{path} is larger than {MAX_FILE_BYTES} bytes: it is no file of API keys")
+        keys = msgspec.json.decode(path.read_bytes(), type=_File).keys
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ApiKeyFileError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ApiKeyFileError(f"{path} is no file of API keys: {error}; 'mqttlite token new' makes one") from None
+    if len(keys) > MAX_KEYS:
+        raise ApiKeyFileError(f"{path} has {len(keys)} keys: {MAX_KEYS} at most")
+    return keys
+
+
+def add(path: Path, role: KeyRole, user: str | None, expires_at: int | None, note: str = "") -> tuple[str, ApiKey]:
+    """Make a key and put it into a file, which is made if it is missing: the key, which nothing can show again, and
+    its entry. Raises `ApiKeyFileError`."""
+    keys = load(path)
+    if len(keys) >= MAX_KEYS:
+        raise ApiKeyFileError(f"{path} has {MAX_KEYS} keys, which is the limit; revoke some")
+    secret = PREFIX + secrets.token_urlsafe(32)
+    entry = ApiKey(
+        id=secrets.token_hex(4),
+        sha256=_hash(secret),
+        role=role,
+        user=user,
+        note=note,
+        created_at=int(time.time()),
+        expires_at=expires_at,
+    )
+    _save(path, [*keys, entry])
+    return secret, entry
+
+
+def revoke(path: Path, key_id: str) -> bool:
+    """Remove a key; False if there is none of that id. Raises `ApiKeyFileError`."""
+    keys = load(path)
+    left = [each for each in keys if each.id != key_id]
+    if len(left) == len(keys):
+        return False
+    _save(path, left)
+    return True
+
+
+def _save(path: Path, keys: list[ApiKey]) -> None:
+    content = msgspec.json.format(msgspec.json.encode(_File(keys=keys)))
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # readable by its owner only
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise ApiKeyFileError(f"{path} cannot be written: {error.strerror}") from None
+
+
+class ApiKeys:
+    """The keys of a file, as it is now. A file that cannot be used any more is logged, and the former keys stay.
+
+    `clock` is the time of the loop, `wall` the time that keys expire by. Without a `path` there are none.
+    """
+
+    def __init__(self, path: Path | None, *, clock: Callable[[], float], wall: Callable[[], float] = time.time) -> None:
+        """Raises `ApiKeyFileError`."""
+        self.path: Final = path
+        self._clock: Final = clock
+        self._wall: Final = wall
+        self._seen = _version_of(path)
+        self._looked_at = clock()
+        self._keys: dict[str, ApiKey] = {} if path is None else _by_hash(load(path))
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def find(self, secret: str) -> ApiKey | None:
+        """The entry of a key; None for one that is not known, was revoked, or has expired."""
+        self._notice_change()
+        key = self._keys.get(_hash(secret))
+        if key is None or (key.expires_at is not None and key.expires_at <= self._wall()):
+            return None
+        return key
+
+    def _notice_change(self) -> None:
+        now = self._clock()
+        if self.path is None or now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        seen = _version_of(self.path)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._keys = _by_hash(load(self.path))
+            _log.info("%s was read again: %d API keys", self.path, len(self._keys))
+        except ApiKeyFileError as error:
+            _log.error("the API keys stay as they were: %s", error)
+
+
+def _by_hash(keys: list[ApiKey]) -> dict[str, ApiKey]:
+    return {each.sha256: each for each in keys}
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
+
+
+def _version_of(path: Path | None) -> Version:
+    """Another one for another content, as far as the file system tells."""
+    if path is None:
+        return 0, 0, 0
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return found.st_ctime_ns, found.st_size, found.st_ino

@@ -1,0 +1,86 @@
+"""A broker with a gateway, and clients of its ASGI application: no socket, but the same authentication and routes."""
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from starlette.routing import Mount, Route, WebSocketRoute
+
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.config.http import HttpOptions
+from mqttlite.gateway.app import GatewayApp
+from mqttlite.gateway.caller import Role
+from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
+from mqttlite.server import Broker
+
+ROLES: tuple[KeyRole, ...] = ("user", "viewer", "operator", "admin")
+
+
+class GatewayUnderTest:
+    """A broker that runs, and whoever calls its gateway. `keys` has an API key of each role, of a user `key-ROLE`."""
+
+    def __init__(self, broker: Broker, data_dir: Path, keys: dict[Role, str]) -> None:
+        self.broker = broker
+        self.data_dir = data_dir
+        self.keys = keys
+        assert broker.gateway is not None
+        self.gateway = broker.gateway
+        self._clients: list[httpx.AsyncClient] = []
+
+    def client(
+        self, role: Role | None = None, *, key: str | None = None, peer: str = "127.0.0.1", host: str = "localhost"
+    ) -> httpx.AsyncClient:
+        """A caller with a role, or with a `key` (an API key or token), or without credentials."""
+        transport = httpx.ASGITransport(self.gateway.app, client=(peer, 50_000))  # type: ignore[arg-type]
+        shown = key if role is None else self.keys[role]
+        headers = {} if shown is None else {"Authorization": f"Bearer {shown}"}
+        client = httpx.AsyncClient(transport=transport, base_url=f"http://{host}:8080", headers=headers)
+        self._clients.append(client)
+        return client
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.aclose()
+
+
+@asynccontextmanager
+async def running_gateway(
+    data_dir: Path, *, http: dict[str, Any] | None = None, **config: Any
+) -> AsyncIterator[GatewayUnderTest]:
+    """A broker on ports that the system chooses."""
+    config.setdefault("listeners", (ListenerOptions(port=0),))
+    keys = {Role[role.upper()]: add(data_dir / FILE_NAME, role, f"key-{role}", None)[0] for role in ROLES}
+    options = Config(http=HttpOptions(**{"port": 0, **(http or {})}), data_dir=str(data_dir), **config)
+    async with Broker(options) as broker:
+        under_test = GatewayUnderTest(broker, data_dir, keys)
+        try:
+            yield under_test
+        finally:
+            await under_test.close()
+
+
+def nobody_without_credentials(folder: Path) -> dict[str, Any]:
+    """Options of a broker whose callers have to say who they are: a password file without users."""
+    path = folder / "users"
+    path.write_text("")
+    return {"password_file": str(path)}
+
+
+def routes_of(app: GatewayApp) -> set[tuple[str, str]]:
+    """The method and path of each route, but HEAD and OPTIONS."""
+    return {(route.method, route.path) for route in app.bare} | set(_routes_in(app.api.routes))
+
+
+def _routes_in(routes: Iterable[object]) -> Iterator[tuple[str, str]]:
+    for each in routes:
+        if isinstance(each, APIWebSocketRoute | WebSocketRoute):
+            yield "WEBSOCKET", each.path
+        elif isinstance(each, APIRoute | Route):
+            yield from ((method, each.path) for method in each.methods or () if method not in ("HEAD", "OPTIONS"))
+        elif isinstance(each, Mount):
+            yield "GET", f"{each.path}/{{path}}"
+        else:  # a router that was included
+            yield from _routes_in(each.original_router.routes)  # type: ignore[attr-defined]

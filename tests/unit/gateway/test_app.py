@@ -1,0 +1,160 @@
+"""What holds for every request: origins, bodies, problems, headers."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from fastapi import APIRouter
+from starlette.requests import Request
+
+from mqttlite.gateway.app import BareRoute
+from mqttlite.gateway.bodies import Bodies
+from mqttlite.gateway.caller import Operator, Role
+from mqttlite.gateway.problems import STATUS, Code, Problem
+from tests.support.gateway import GatewayUnderTest, running_gateway
+
+
+def add_routes(gateway: GatewayUnderTest) -> None:
+    """Routes that echo, fail, and change something."""
+    routes = APIRouter()
+
+    @routes.post("/test/echo")
+    async def echo(request: Request) -> int:
+        return len(await request.body())
+
+    @routes.post("/test/change")
+    async def change(caller: Operator, number: int) -> int:
+        return number
+
+    @routes.get("/test/bug")
+    async def bug() -> None:
+        raise KeyError("a bug")
+
+    @routes.get("/test/problem")
+    async def problem() -> None:
+        raise Problem(Code.CONFLICT, "it is there already", name="x")
+
+    gateway.gateway.app.api.include_router(routes)
+
+
+async def test_a_page_of_another_site_changes_nothing(gateway: GatewayUnderTest) -> None:
+    add_routes(gateway)
+    client = gateway.client()
+    evil = await client.post("/test/echo", headers={"Origin": "https://evil.example"})
+    assert (evil.status_code, evil.json()["code"]) == (403, "cross_origin")
+    assert "access-control-allow-origin" not in evil.headers
+    own = await client.post("/test/echo", headers={"Origin": "http://localhost:8080"})
+    assert own.status_code == 200
+
+
+async def test_a_site_that_is_allowed_may(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http={"allowed_origins": ("https://app.example",)}) as gateway:
+        add_routes(gateway)
+        client = gateway.client()
+        site = {"Origin": "https://app.example"}
+        answer = await client.post("/test/echo", headers=site)
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "https://app.example")
+        asked = {**site, "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "authorization"}
+        assert (await client.options("/test/echo", headers=asked)).status_code == 200
+        refused = await client.get("/nothing", headers=site)  # a page reads what is wrong, too
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (404, "https://app.example")
+
+
+@pytest.mark.parametrize(("size", "status"), [(9, 200), (10, 200), (11, 413)])
+async def test_a_body_has_a_limit(tmp_path: Path, size: int, status: int) -> None:
+    async with running_gateway(tmp_path, http={"max_body_bytes": 10}) as gateway:
+        add_routes(gateway)
+        answer = await gateway.client().post("/test/echo", content=b"x" * size)
+        assert answer.status_code == status
+        assert gateway.gateway.app.bodies.held_bytes == 0
+
+        async def chunks() -> object:
+            for _ in range(size):
+                yield b"x"
+
+        chunked = await gateway.client().post("/test/echo", content=chunks())  # type: ignore[arg-type]
+        assert chunked.status_code == status
+        assert gateway.gateway.app.bodies.held_bytes == 0
+
+
+async def test_all_bodies_together_have_a_limit() -> None:
+    bodies = Bodies(10, max_bytes=15)
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"x" * 10}
+
+    first = await bodies.read({"headers": []}, receive)
+    with pytest.raises(Problem) as refused:
+        await bodies.read({"headers": []}, receive)
+    assert refused.value.code == Code.BUSY
+    bodies.release(first)
+    await bodies.read({"headers": []}, receive)
+
+
+async def test_every_error_is_a_problem(gateway: GatewayUnderTest, caplog: pytest.LogCaptureFixture) -> None:
+    add_routes(gateway)
+    client = gateway.client(Role.ADMIN)
+    for method, path, status, code in (
+        ("GET", "/nothing", 404, "not_found"),
+        ("DELETE", "/docs", 405, "method_not_allowed"),
+        ("POST", "/test/change?number=x", 422, "invalid_value"),
+        ("GET", "/test/problem", 409, "conflict"),
+        ("GET", "/test/bug", 500, "internal_error"),
+    ):
+        answer = await client.request(method, path)
+        found = answer.json()
+        assert (answer.status_code, found["status"], found["code"]) == (status, status, code)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["cache-control"] == "no-store"
+    assert "GET /test/bug failed" in caplog.text
+
+
+def test_each_code_has_its_status() -> None:
+    assert STATUS.keys() == set(Code)
+    assert Problem(Code.CONFLICT, "it is there", name="x").body().endswith(b'"detail":"it is there","name":"x"}')
+
+
+async def test_a_change_is_a_line_in_the_audit_log(gateway: GatewayUnderTest, caplog: pytest.LogCaptureFixture) -> None:
+    add_routes(gateway)
+    with caplog.at_level(logging.INFO, "mqttlite.audit"):
+        await gateway.client(Role.OPERATOR).post("/test/change?number=1")
+        await gateway.client(Role.VIEWER).post("/test/change?number=1")
+        await gateway.client(Role.OPERATOR).get("/api/v1/me")
+    lines = [record.getMessage() for record in caplog.records if record.name == "mqttlite.audit"]
+    assert [line.split(" (")[0] for line in lines] == [
+        "POST /test/change by key-operator",
+        "POST /test/change by key-viewer",
+    ]
+    assert [line[-3:] for line in lines] == ["200", "403"]
+
+
+async def test_the_page_of_the_routes_needs_no_script_and_loads_nothing(gateway: GatewayUnderTest) -> None:
+    answer = await gateway.client().get("/docs")
+    assert answer.status_code == 200
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "<script" not in answer.text
+    assert "/api/v1/me" in answer.text
+
+
+async def test_the_description_names_each_route_and_its_problems(gateway: GatewayUnderTest) -> None:
+    found = (await gateway.client().get("/openapi.json")).json()
+    operation = found["paths"]["/api/v1/me"]["get"]
+    assert "application/problem+json" in operation["responses"]["4XX"]["content"]
+    assert "422" not in operation["responses"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "suffix", "path", "part"),
+    [
+        ("/topics/", "", "/topics/a/b", "a/b"),
+        ("/topics/", "", "/topics/", ""),
+        ("/t/", "/publish", "/t/x/publish", "x"),
+        ("/t/", "/publish", "/t//publish", None),
+        ("/t/", "/publish", "/t/x", None),
+        ("/t/", "/publish", "/other/publish", None),
+    ],
+)
+def test_a_bare_route_takes_its_part_of_the_path(prefix: str, suffix: str, path: str, part: str | None) -> None:
+    async def endpoint(*_: object) -> None: ...
+
+    assert BareRoute("POST", prefix, suffix, endpoint, "", {}).match(path) == part

@@ -1,0 +1,43 @@
+"""Each route asks for its role: the table names all of them, and each is tried with each role, and with none.
+
+A new route is a new line in `ROUTES`; without one the first test fails.
+"""
+
+import re
+from pathlib import Path
+
+from mqttlite.gateway.caller import Role
+from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, routes_of, running_gateway
+
+PUBLIC = None
+
+ROUTES: dict[tuple[str, str], Role | None] = {
+    ("GET", "/docs"): PUBLIC,
+    ("GET", "/openapi.json"): PUBLIC,
+    ("GET", "/api/v1/me"): Role.USER,
+}
+"""The role that a route asks for at least, by its method and path."""
+
+
+async def test_the_table_names_every_route(gateway: GatewayUnderTest) -> None:
+    assert routes_of(gateway.gateway.app) == ROUTES.keys()
+
+
+async def test_each_route_answers_the_roles_that_it_should_and_no_others(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
+        callers = {"nobody": (gateway.client(), None), "a stranger": (gateway.client(key="mqk_wrong"), None)}
+        callers |= {role.name: (gateway.client(role), role) for role in Role}
+        wrong: list[str] = []
+        for (method, path), needed in ROUTES.items():
+            url = re.sub(r"\{[^}]*\}", "x", path)
+            for who, (client, role) in callers.items():
+                status = (await client.request(method, url)).status_code
+                if needed is None:
+                    expected = status not in (401, 403)
+                elif role is None:
+                    expected = status == 401
+                else:
+                    expected = (status == 403) if role < needed else status not in (401, 403)
+                if not expected:
+                    wrong.append(f"{who}: {method} {url}: {status}")
+        assert wrong == []
