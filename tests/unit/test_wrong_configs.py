@@ -39,7 +39,10 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
     ("[telemetry]\ndirectory = 't'\nstop_timeout_s = 1", [(3, "it belongs to the top of the file")]),
     ("[[listeners]]\ncert_file = 'a'", [(2, "listeners[0].cert_file is unknown here; it belongs to [listeners.tls]")]),
     ("[[listeners]]\nwebsocket = { origin = [] }", [(2, "websocket.origin is unknown; did you mean origins?")]),
-    ("[[listeners]]\ncafile = 'a'", [(2, "is unknown here; did you mean ca_file of [listeners.tls] or [http_auth]?")]),
+    (
+        "[[listeners]]\ncafile = 'a'",
+        [(2, "is unknown here; did you mean ca_file of [listeners.tls] or [http.tls] or [http_auth]?")],
+    ),
     ("[[listeners]]\nusername = 'a'", [(2, "username is unknown; listeners[0] may have name, host,")]),
     # ── types
     ('[limits]\nmax_inflight = "many"', [(2, 'limits.max_inflight must be a whole number, not the text "many"')]),
@@ -377,6 +380,7 @@ def test_a_certificate_that_ends_soon_is_a_warning(tmp_path: Path, days_left: in
     [
         (("--port", "5", "--tls-port", "5", "--cert", "c", "--key", "k"), "--tls-port is 5, and --port is 5, too"),
         (("--port", "5", "--metrics-port", "5"), "--metrics-port is 5, and --port is 5, too"),
+        (("--port", "5", "--http-port", "5"), "--http-port is 5, and --port is 5, too"),
         (("--tls-port", "5", "--cert", "no", "--key", "k"), "--cert: no: no such file"),
         (("--password-file", "no"), "--password-file: no: cannot be read"),
         (("--telemetry", "/dev/null/x"), "--telemetry: /dev/null/x: /dev/null is a file"),
