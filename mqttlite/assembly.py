@@ -404,6 +404,7 @@ class Assembly:
             must_authenticate=not auth_chain.is_open,
             methods=auth_chain.methods,
             capabilities=options.capabilities,
+            mount_point=options.mount_point.encode(),
             identity_of=partial(identity_of, source=options.identity_from),
             quotas=self._quotas.of_listener(options.quotas),
             connect_limits=(options.connects or self._config.connects).limits(self._loop.time()),

@@ -130,7 +130,8 @@ def check_config(path: str | None, flags: Flags) -> int:
 def _served(config: Config) -> Iterator[str]:
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         where = listener.path or f"port {listener.port} of {in_words(listener.host)}"
-        yield f"{_TRANSPORTS[listener.transport()]} on {where}, for {_who(config, listener)} ({name})"
+        below = f", below {listener.mount_point}" if listener.mount_point else ""
+        yield f"{_TRANSPORTS[listener.transport()]} on {where}, for {_who(config, listener)}{below} ({name})"
     if config.data_dir:
         yield f"sessions, queued and retained messages kept in {config.data_dir}"
     if config.metrics is not None:

@@ -88,7 +88,7 @@ _WHY: Final = {
     "psk_hint": "pre-shared keys are not supported: use certificates",
     "use_subject_as_username": "the common name of the certificate is the identity of the client",
     "http_dir": "files are not served",
-    "mount_point": "topics cannot be put below another one",
+    "mount_point": "it has to end with a slash, may not begin with $, and has no wildcards",
     "bind_interface": "name an address in host",
     "auto_id_prefix": "assigned client identifiers begin with mqttlite-",
     "message_size_limit": "set limits.max_packet_bytes, which counts the whole packet",
@@ -178,7 +178,7 @@ class _Conversion:
             self._number(line, self._sys, "interval_s")
         elif key in _OF_LISTENER:
             if not _OF_LISTENER[key](self._current(), value):
-                self._leave(line, "its value is not understood")
+                self._leave(line, _WHY.get(key, "its value is not understood"))
         elif key == "tls_version":
             self._current_tls()["min_version"] = "1.3" if value == "tlsv1.3" else "1.2"
             if value not in ("tlsv1.3", "tlsv1.2"):
@@ -295,6 +295,14 @@ def _require_certificate(listener: Table, value: str) -> bool:
     return value in ("true", "false")
 
 
+def _mount_point(listener: Table, value: str) -> bool:
+    """Mosquitto takes any text; here it is whole levels."""
+    is_whole = value.endswith("/") and not value.startswith("$") and "+" not in value and "#" not in value
+    if is_whole:
+        listener["mount_point"] = value
+    return is_whole
+
+
 def _protocol(listener: Table, value: str) -> bool:
     if value == "websockets":
         listener["websocket"] = True
@@ -327,6 +335,7 @@ _OF_LISTENER: Final[dict[str, Callable[[Table, str], bool]]] = {
     "require_certificate": _require_certificate,
     "max_connections": _whole("max_connections"),
     "protocol": _protocol,
+    "mount_point": _mount_point,
     "socket_domain": _domain,
     "allow_zero_length_clientid": _capability("allow_empty_client_id", "true", lambda value: value == "true"),
     "max_qos": _capability("maximum_qos", "2", int),

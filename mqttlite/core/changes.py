@@ -16,20 +16,27 @@ from mqttlite.wire.packets import Will
 class SaveSession:
     """A session begins, or changes its expiry or whose it is.
 
-    `expires_at` is 0.0 while it is connected or never expires. `username` (None: anonymous) and protocol `version` are
-    those of its latest connection.
+    `expires_at` is 0.0 while it is connected or never expires. `username` (None: anonymous), protocol `version` and
+    `mount_point` are those of its latest connection.
     """
 
-    __slots__ = ("client_id", "expires_at", "expiry_interval", "username", "version")
+    __slots__ = ("client_id", "expires_at", "expiry_interval", "mount_point", "username", "version")
 
     def __init__(
-        self, client_id: str, expiry_interval: int, expires_at: float, username: str | None = None, version: int = V5
+        self,
+        client_id: str,
+        expiry_interval: int,
+        expires_at: float,
+        username: str | None = None,
+        version: int = V5,
+        mount_point: bytes = b"",
     ) -> None:
         self.client_id: Final = client_id
         self.expiry_interval: Final = expiry_interval
         self.expires_at: Final = expires_at
         self.username: Final = username
         self.version: Final = version
+        self.mount_point: Final = mount_point
 
 
 @final

@@ -22,9 +22,10 @@ from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 from mqttlite.core.throttling import Throttling
 from mqttlite.core.topic_limits import narrowed, topic_limits
+from mqttlite.topics.namespaces import mounted_name
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM
 from mqttlite.wire.errors import ClientIdentifierNotValid
-from mqttlite.wire.packets import Connect
+from mqttlite.wire.packets import Connect, Will
 from mqttlite.wire.reason_codes import ReasonCode
 
 
@@ -88,11 +89,13 @@ class Connecting:
         is_name_good = connection.peer.must_authenticate or self._routes.permissions.trusts_names
         connection.username = connection.peer.identity or (packet.username if is_name_good else None)
         connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
+        if connection.peer.mount_point:
+            connection.outbox.mount(connection.peer.mount_point)
         connect.check(packet, connection.peer)
         if not connection.peer.is_trusted:
             self._limit_topics(connection)
         if packet.will is not None:
-            connection.topic_limits.check_will(packet.will)
+            connection.topic_limits.check_will(_mounted_will(connection, packet.will))
         connection.problem_information = packet.properties.request_problem_information != 0
         return packet.properties.authentication_method is None and not connection.peer.must_authenticate
 
@@ -129,10 +132,16 @@ class Connecting:
             self._closing.end(former, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
         before = len(self._effects.changes)
         session, present = self._sessions.open(
-            client_id, packet.clean_start, expiry, connection.username, connection.version
+            client_id,
+            packet.clean_start,
+            expiry,
+            connection.username,
+            connection.version,
+            connection.peer.mount_point,
         )
-        if packet.will is not None:
-            session.keep_will(packet.will)  # [MQTT-3.1.2-7]
+        will = None if packet.will is None else _mounted_will(connection, packet.will)
+        if will is not None:
+            session.keep_will(will)  # [MQTT-3.1.2-7]
         connection.clean_start = packet.clean_start
         connection.session_present = present
         connection.connected_at = now
@@ -146,9 +155,9 @@ class Connecting:
         if connection.peer.quotas is not None:
             self._throttling.start(connection, connection.peer.quotas, self._paced)
         self._attach(connection, session, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
-        if packet.will is not None and not permissions.may_publish(session, packet.will.topic):
+        if will is not None and not permissions.may_publish(session, will.topic):
             session.take_will()  # it is not left to whatever is known of the client when it is due
-            permissions.deny(session, PUBLISH, packet.will.topic)
+            permissions.deny(session, PUBLISH, will.topic)
         outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
         self._effects.connected.append(connection.number)
         session.resume()
@@ -202,7 +211,7 @@ class Connecting:
     def _limit_topics(self, connection: Connection) -> None:
         """Find out how long the client's topics and payloads may be."""
         limits = connection.topic_limits = narrowed(self._topic_limits, connection.peer.capabilities)
-        connection.max_payload_bytes = limits.max_payload_bytes
+        connection.in_place_bytes = -1 if connection.peer.mount_point else limits.max_payload_bytes
         self._routes.limit_topics(limits)
 
     def _attach(self, connection: Connection, session: Session, receive_maximum: int) -> None:
@@ -269,3 +278,11 @@ class _ExpiryDeadline(Deadline):
 
     def on_due(self) -> None:
         self._connecting.on_expiry(self._number)
+
+
+def _mounted_will(connection: Connection, will: Will) -> Will:
+    """A client's will as the broker knows it."""
+    mount_point = connection.peer.mount_point
+    if not mount_point:
+        return will
+    return Will(mounted_name(mount_point, will.topic), will.payload, will.qos, will.retain, will.properties)

@@ -75,7 +75,7 @@ class Peer:
     """What the listener knows about the other end. `identity` is the name in a verified client certificate; `methods`
     are the authentication methods that a client may use; `tls_bytes` is what TLS takes in memory; `is_trusted` says
     that it is the program itself, which no rules restrict; `quotas` say how much its clients may send and get,
-    `connect_limits` how often they may come."""
+    `connect_limits` how often they may come; `mount_point` is before all topics of its clients."""
 
     __slots__ = (
         "capabilities",
@@ -83,6 +83,7 @@ class Peer:
         "identity",
         "is_trusted",
         "methods",
+        "mount_point",
         "must_authenticate",
         "quotas",
         "tls_bytes",
@@ -98,6 +99,7 @@ class Peer:
         is_trusted: bool = False,
         quotas: Quotas | None = None,
         connect_limits: ConnectLimits | None = None,
+        mount_point: bytes = b"",
     ) -> None:
         self.is_trusted: Final = is_trusted
         self.identity: Final = identity
@@ -107,6 +109,7 @@ class Peer:
         self.tls_bytes: Final = tls_bytes
         self.quotas: Final = quotas
         self.connect_limits: Final = connect_limits
+        self.mount_point: Final = mount_point
 
 
 @final
@@ -136,11 +139,11 @@ class Connection:
         "framer",
         "grants",
         "hold_reasons",
+        "in_place_bytes",
         "inflight_high_water",
         "input_bytes",
         "keep_alive_s",
         "last_heard",
-        "max_payload_bytes",
         "number",
         "opened_at",
         "outbox",
@@ -202,8 +205,9 @@ class Connection:
         """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
         self.topic_limits: TopicLimits = NO_TOPIC_LIMITS
         """How long the client's topics may be; set at its CONNECT."""
-        self.max_payload_bytes: int = NO_TOPIC_LIMITS.max_payload_bytes
-        """Those of them, where each message asks."""
+        self.in_place_bytes: int = NO_TOPIC_LIMITS.max_payload_bytes
+        """The longest payload of a message that is handled where it lies; -1: none is, for the client is below a mount
+        point."""
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
         self.raw: RawProperties = NO_PROPERTIES

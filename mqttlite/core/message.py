@@ -9,6 +9,7 @@ from typing import Final, Protocol, final
 
 from mqttlite.core.memory import BATCH_BYTES, MESSAGE_BYTES, Holdable
 from mqttlite.core.tracer import NOT_TRACED
+from mqttlite.topics.namespaces import unmounted
 from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.encode import publish_parts
@@ -191,7 +192,19 @@ class StoredOrigin:
 class Delivery:
     """A message in the shape in which some receivers get it: QoS, retain flag, subscription identifiers."""
 
-    __slots__ = ("_head3", "_head5", "_left_s", "_tail3", "_tail5", "identifiers", "message", "origin", "qos", "retain")
+    __slots__ = (
+        "_head3",
+        "_head5",
+        "_left_s",
+        "_tail3",
+        "_tail5",
+        "_unmounted",
+        "identifiers",
+        "message",
+        "origin",
+        "qos",
+        "retain",
+    )
 
     def __init__(
         self,
@@ -212,6 +225,7 @@ class Delivery:
         self._head5 = b""
         self._tail5 = b""
         self._left_s = NO_EXPIRY  # which these two say is left
+        self._unmounted: dict[bytes, Delivery] | None = None
 
     def parts(self, version: int, now: float) -> tuple[bytes, bytes]:
         """What stands before and behind the packet identifier; built once for a protocol version.
@@ -237,6 +251,21 @@ class Delivery:
     def forget_parts(self) -> None:
         """No receiver follows at once: do not keep in memory what can be built again."""
         self._head3 = self._tail3 = self._head5 = self._tail5 = b""
+        self._unmounted = None
+
+    def unmounted(self, mount_point: bytes) -> "Delivery | None":
+        """The delivery as clients below a mount point see it, once for all of them; None where they have no name for
+        its topic."""
+        if self._unmounted is None:
+            self._unmounted = {}
+        seen = self._unmounted.get(mount_point)
+        if seen is None:
+            topic = unmounted(mount_point, self.message.topic)
+            if not topic:
+                return None
+            seen = Delivery(self.message.for_topic(topic), self.qos, self.retain, self.identifiers)
+            self._unmounted[mount_point] = seen
+        return seen
 
     def _parts5(self, remaining_s: int) -> tuple[bytes, bytes]:
         message = self.message

@@ -14,7 +14,7 @@ from mqttlite.core.pace import Pace
 from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, RATE_LIMITED, count
 from mqttlite.core.topic_aliases import TopicAliases
 from mqttlite.core.tracer import BACKPRESSURE, NOT_TRACED, Tracer
-from mqttlite.wire.constants import V5
+from mqttlite.wire.constants import MAX_REMAINING_LENGTH, V5
 from mqttlite.wire.expiry import with_time_left
 
 
@@ -79,6 +79,7 @@ class Outbox:
         "high_water_messages",
         "link_blocked",
         "max_packet_bytes",
+        "mount_point",
         "number",
         "pace",
         "sent_qos0",
@@ -96,7 +97,9 @@ class Outbox:
         self._memory: Final = effects.memory
         self.version: int = 0
         self.max_packet_bytes: int = 0
-        """The client's Maximum Packet Size; 0 is none."""
+        """The client's Maximum Packet Size; 0 is none, and that it takes all packets as they are."""
+        self.mount_point: bytes = b""
+        """What is taken from the beginning of topics: the client does not see it."""
         self.topic_alias_maximum: int = 0
         """How many topic aliases we may send to the client [MQTT-3.1.2-27]; 0 before 5.0."""
         self._aliases: TopicAliases | None = None
@@ -209,6 +212,11 @@ class Outbox:
         if not self.dirty:
             self.dirty = True
             self.effects.dirty.append(self)
+
+    def mount(self, mount_point: bytes) -> None:
+        """The client is below a mount point: it gets no packet that was made for others."""
+        self.mount_point = mount_point
+        self.max_packet_bytes = self.max_packet_bytes or MAX_REMAINING_LENGTH + 5
 
     def topic_alias(self, topic: bytes) -> int:
         """The alias to use for a topic now: 0 is none, and a negative one is introduced by this message.

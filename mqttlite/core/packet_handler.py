@@ -25,6 +25,7 @@ from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
+from mqttlite.topics.namespaces import mounted_name
 from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -101,7 +102,7 @@ class PacketHandler:
             if raw_at < stop and data[raw_at]:
                 raw = self._raw_properties(connection, data, raw_at)
             head_end += 1 if raw is None else len(raw.data)
-        if raw is None or stop - head_end > connection.max_payload_bytes or head_end > stop or topic_at == topic_end:
+        if raw is None or stop - head_end > connection.in_place_bytes or head_end > stop or topic_at == topic_end:
             # Too short or long, without a topic, or with properties to be looked at closely: not for the short way.
             packet = decode(first, data[body:stop], connection.version)
             assert isinstance(packet, Publish)
@@ -232,6 +233,8 @@ class PacketHandler:
             connect.check_response_topic(properties)
         if not topic:
             raise ProtocolError("PUBLISH with neither a topic name nor a topic alias (§3.3.2.1)")
+        if connection.peer.mount_point:
+            topic = mounted_name(connection.peer.mount_point, topic)
         capabilities = connection.peer.capabilities
         check_publish(capabilities, packet.qos, packet.retain)
         message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
@@ -263,7 +266,7 @@ class PacketHandler:
 
         Raises `PacketTooLarge` where a large one is to close the connection.
         """
-        if len(payload) > connection.max_payload_bytes:
+        if len(payload) > connection.topic_limits.max_payload_bytes:
             if self._limits.on_large_payload == DISCONNECT:
                 raise PacketTooLarge(connection.topic_limits.payload_refusal(len(payload)))
             return QUOTA_EXCEEDED

@@ -171,11 +171,15 @@ class Session(SessionBacklog):
         if outbox is None:
             self.drop(QOS0_OFFLINE, 1, delivery.message.topic, delivery.message.trace)
             return DROPPED
-        if outbox.max_packet_bytes and self._is_too_large(outbox, delivery):
-            return DROPPED
-        head, tail = delivery.parts(outbox.version, self._effects.now)
+        seen = delivery
+        if outbox.max_packet_bytes:
+            for_client = self._for_client(outbox, delivery)
+            if for_client is None:
+                return DROPPED
+            seen = for_client
+        head, tail = seen.parts(outbox.version, self._effects.now)
         if outbox.topic_alias_maximum:
-            head, tail = with_alias(outbox, delivery, head, tail)
+            head, tail = with_alias(outbox, seen, head, tail)
         if delivery.message.trace:
             is_taken = outbox.offer_traced(head + tail, delivery.message.trace, delivery.message.expires_at)
         else:
@@ -237,7 +241,7 @@ class Session(SessionBacklog):
 
     def _send(self, outbox: Outbox, delivery: Delivery, sequence: int, was_queued: bool) -> None:
         """Give a message its packet identifier and send it, unless the client takes no packets so large."""
-        if outbox.max_packet_bytes and self._is_too_large(outbox, delivery):
+        if outbox.max_packet_bytes and self._for_client(outbox, delivery) is None:
             if was_queued:
                 self._discard(sequence)
             return
@@ -258,7 +262,7 @@ class Session(SessionBacklog):
         sent = self.window.pop_resend(packet_id)
         delivery = sent.delivery
         assert delivery is not None
-        if outbox.max_packet_bytes and self._is_too_large(outbox, delivery):
+        if outbox.max_packet_bytes and self._for_client(outbox, delivery) is None:
             self._discard(sent.sequence)
             return 0
         if not self.may_receive(delivery.message.topic):
@@ -271,9 +275,14 @@ class Session(SessionBacklog):
         return delivery.message.size() + _PUBLISH_BYTES
 
     def _write(self, outbox: Outbox, delivery: Delivery, packet_id: int, sent_before: bool) -> None:
-        head, tail = delivery.parts(outbox.version, self._effects.now)
+        seen = delivery
+        if outbox.mount_point:
+            for_client = delivery.unmounted(outbox.mount_point)
+            assert for_client is not None, "the client has a name for the topic"
+            seen = for_client
+        head, tail = seen.parts(outbox.version, self._effects.now)
         if outbox.topic_alias_maximum:
-            head, tail = with_alias(outbox, delivery, head, tail)
+            head, tail = with_alias(outbox, seen, head, tail)
         outbox.send(with_packet_id(head, tail, packet_id, sent_before))
         self._note_sent(outbox, delivery.qos, 1)
         if delivery.message.trace:
@@ -345,15 +354,22 @@ class Session(SessionBacklog):
         if self._waiting() or self._replays:
             self.fill()
 
-    def _is_too_large(self, outbox: Outbox, delivery: Delivery) -> bool:
-        """Whether the client takes no packet of that size [MQTT-3.1.2-25]; the outbox counts it then."""
-        head, tail = delivery.parts(outbox.version, self._effects.now)
+    def _for_client(self, outbox: Outbox, delivery: Delivery) -> Delivery | None:
+        """The delivery as the client sees it; None, and counted, where it takes no packet of that size [MQTT-3.1.2-25]
+        or where the topic is not below its mount point."""
+        message = delivery.message
+        seen: Delivery | None = delivery
+        if outbox.mount_point:
+            seen = delivery.unmounted(outbox.mount_point)
+        if seen is None:
+            self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace, "not below the mount point")
+            return None
+        head, tail = seen.parts(outbox.version, self._effects.now)
         size = len(head) + (2 if delivery.qos else 0) + len(tail)
         if not outbox.too_large(size):
-            return False
+            return seen
         tracer = self._effects.tracer
         if tracer is not None:
-            message = delivery.message
             detail = f"{size}/{outbox.max_packet_bytes} bytes"
             tracer.on_dropped(message.trace, self.client_id, message.topic, PACKET_TOO_LARGE, 1, detail)
-        return True
+        return None

@@ -30,6 +30,7 @@ class SessionRecord(Source):
         "ends_with_connection",
         "expiry",
         "expiry_interval",
+        "mount_point",
         "queue",
         "received",
         "subscriptions",
@@ -47,6 +48,8 @@ class SessionRecord(Source):
         """Seconds that the session outlives its connection; 0: not at all."""
         self.ends_with_connection: bool = False
         """Whether it is in the store only because some of its messages are nowhere else."""
+        self.mount_point: bytes = b""
+        """What its subscriptions begin with; a client below another one has another session."""
         self.version: int = V5
         """Who its client was when it last connected, and with which version of the protocol."""
         self.subscriptions: Final[dict[bytes, Subscription]] = {}

@@ -89,15 +89,17 @@ class Sessions:
         expiry_interval: int,
         username: str | None = None,
         version: int = V5,
+        mount_point: bytes = b"",
     ) -> tuple[Session, bool]:
         """The session of a client that connects, and whether it was there before [MQTT-3.1.3-2] [MQTT-3.1.4-4].
 
-        A clean start ends the former one [MQTT-3.1.2-4] [MQTT-3.2.2-2]; without, it goes on
+        A clean start ends the former one [MQTT-3.1.2-4] [MQTT-3.2.2-2], and so does another mount point, for the
+        client has other topics there; without, it goes on
         [MQTT-3.1.2-5] [MQTT-3.2.2-3], or one begins [MQTT-3.1.2-6].
         Its former connection is gone by now. Raises `QuotaExceeded` when there are too many sessions.
         """
         session = self._by_client_id.get(client_id)
-        if session is not None and clean_start:
+        if session is not None and (clean_start or session.mount_point != mount_point):
             self.end(session)
             session = None
         present = session is not None
@@ -114,6 +116,7 @@ class Sessions:
         was_durable = session.durable
         session.expiry_interval = expiry_interval
         session.identify(username, version)
+        session.mount_point = mount_point
         session.ends_with_connection = False
         if was_durable and not session.durable and session.queue.stored:
             # What waits is in the store alone: it stays there as long as the connection, or until a crash ends both.
@@ -166,6 +169,7 @@ class Sessions:
         """Put back a session from a store. One that was not left in order expires as if it were left now."""
         session = self.begin(saved.client_id, saved.expiry_interval)
         session.identify(saved.username, saved.version)
+        session.mount_point = saved.mount_point
         if saved.expiry_interval < NEVER_EXPIRES:
             session.expiry = SessionExpiry(self, saved.client_id)
             self._deadlines.arm(session.expiry, saved.expires_at or now + saved.expiry_interval)
@@ -236,7 +240,14 @@ class Sessions:
 
     def _save(self, session: Session, expires_at: float) -> None:
         self._effects.record(
-            SaveSession(session.client_id, session.expiry_interval, expires_at, session.username, session.version)
+            SaveSession(
+                session.client_id,
+                session.expiry_interval,
+                expires_at,
+                session.username,
+                session.version,
+                session.mount_point,
+            )
         )
 
     def _cancel_deadlines(self, session: Session) -> None:

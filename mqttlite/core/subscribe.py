@@ -22,7 +22,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
 from mqttlite.topics.names import check_filter
-from mqttlite.topics.namespaces import SHARED, ParsedTopic, parse_filter
+from mqttlite.topics.namespaces import SHARED, ParsedTopic, mounted_filter, parse_filter
 from mqttlite.wire.constants import SUBSCRIBE, V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError, ProtocolError
@@ -120,6 +120,8 @@ class Subscriptions:
         """
         capabilities = connection.peer.capabilities
         tracer = self._effects.tracer
+        if connection.peer.mount_point:
+            requests = [_mounted(request, connection.peer.mount_point) for request in requests]
         for request in requests:
             existing = tracer is not None and request.topic_filter in session.subscriptions
             parts = parse_filter(request.topic_filter)
@@ -149,6 +151,8 @@ class Subscriptions:
 
         No more messages are added for it [MQTT-3.10.4-2]; those in flight or queued stay [MQTT-3.10.4-3].
         """
+        if session.mount_point:
+            topic_filter = mounted_filter(session.mount_point, topic_filter)
         subscription = session.pop_subscription(topic_filter)  # [MQTT-3.10.4-1]
         if subscription is None:
             return _NO_SUBSCRIPTION_EXISTED
@@ -301,6 +305,17 @@ class _LongPacket(Job):
         for request in requests:
             self._outcome.codes.append(self._subscriptions.unsubscribe(self._session, request.topic_filter))
         self._effects.work += FILTER_WORK * len(requests)
+
+
+def _mounted(request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRequest:
+    """What a client below a mount point asks for."""
+    return SubscriptionRequest(
+        mounted_filter(mount_point, request.topic_filter),
+        request.qos,
+        request.no_local,
+        request.retain_as_published,
+        request.retain_handling,
+    )
 
 
 def _wants_retained(session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> bool:

@@ -64,6 +64,7 @@ class Listener:
         must_authenticate: bool,
         methods: frozenset[str],
         capabilities: Capabilities,
+        mount_point: bytes,
         quotas: Quotas | None,
         connect_limits: ConnectLimits | None,
         identity_of: Callable[[dict[str, object]], str | None],
@@ -95,6 +96,7 @@ class Listener:
             0 if context is None else TLS_BYTES,
             quotas=quotas,
             connect_limits=connect_limits,
+            mount_point=mount_point,
         )
         """Whoever shows no certificate."""
         self._identity_of: Final = identity_of
@@ -306,6 +308,7 @@ class Listener:
                 peer.tls_bytes,
                 quotas=peer.quotas,
                 connect_limits=peer.connect_limits,
+                mount_point=peer.mount_point,
             )
         if certificate is not None and self._certificate_id_of is not None:
             self._certificates[link] = certificate_id = self._certificate_id_of(link.peer_certificate_der())

@@ -4,6 +4,10 @@
 is written; the core knows what it does. SUBSCRIBE and UNSUBSCRIBE parse each filter when it comes in, and a
 `Subscription` keeps what the routes need of it.
 
+A client below a *mount point* names the topics behind it: `mounted_name` and `mounted_filter` put it before them, and
+`unmounted` takes it away. Namespaces come first, so `$share/<share name>/` stays where it is, and `$SYS` is the same
+for everybody.
+
 Invariant: a filter or name that the broker does not serve has a refusal, and is never ordinary.
 """
 
@@ -125,3 +129,32 @@ def check_is_served(topic: bytes) -> None:
     refusal = parse_name(topic).name_refusal
     if refusal:
         raise TopicNameInvalid(refusal)
+
+
+def mounted_name(mount_point: bytes, topic: bytes) -> bytes:
+    """The topic that a client below a mount point means by a name that is not empty."""
+    if topic.startswith(b"$"):
+        if is_own(topic):
+            return topic
+        parts = parse_name(topic)
+        rest = parts.rest
+        if parts.namespace == DELAYED and rest and not is_own(rest) and parse_name(rest).namespace == ORDINARY:
+            return topic[: len(topic) - len(rest)] + mount_point + rest
+        if parts.namespace != ORDINARY:
+            return topic
+    return mount_point + topic
+
+
+def mounted_filter(mount_point: bytes, topic_filter: bytes) -> bytes:
+    """The same for a valid topic filter. Raises as `parse_filter` does."""
+    if not topic_filter.startswith(b"$share/"):
+        return mounted_name(mount_point, topic_filter)
+    parts = parse_filter(topic_filter)
+    return topic_filter[: len(topic_filter) - len(parts.rest)] + mounted_name(mount_point, parts.rest)
+
+
+def unmounted(mount_point: bytes, topic: bytes) -> bytes:
+    """The name of a topic for a client below a mount point; empty where it has none, as that of the mount point."""
+    if topic.startswith(mount_point):
+        return topic[len(mount_point) :]
+    return topic if topic.startswith(b"$") else b""

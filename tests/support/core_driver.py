@@ -84,6 +84,7 @@ class World:
         is_trusted: bool = False,
         quotas: Quotas | None = None,
         connect_limits: ConnectLimits | None = None,
+        mount_point: bytes = b"",
     ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
         peer = Peer(
@@ -94,6 +95,7 @@ class World:
             is_trusted=is_trusted,
             quotas=quotas,
             connect_limits=connect_limits,
+            mount_point=mount_point,
         )
         client = Client(self, self.broker.open(peer, self.now), version)
         self.clients[client.connection.number] = client

@@ -40,6 +40,7 @@ def converted(folder: Path, text: str) -> tuple[Config, list[str]]:
         ("listener 1 ::1\nprotocol websockets", ListenerOptions(host="::1", port=1, websocket=True)),
         ("listener 1 ::1\nmax_connections 5", ListenerOptions(host="::1", port=1, max_connections=5)),
         ("listener 1 ::1\nmax_connections -1", ListenerOptions(host="::1", port=1)),
+        ("listener 1 ::1\nmount_point a/", ListenerOptions(host="::1", port=1, mount_point="a/")),
         (
             "listener 1 ::1\nmax_qos 1\nretain_available false\nallow_zero_length_clientid false",
             ListenerOptions(
@@ -116,7 +117,10 @@ def test_who_may_come_in_is_said_for_all_or_for_a_listener(tmp_path: Path, is_pe
         ("max_queued_messages 0", ["1: max_queued_messages 0: everything has a limit here; set "]),
         ("max_keepalive soon", ["1: max_keepalive soon: its value is not a number"]),
         ("persistent_client_expiration 5", ["1: persistent_client_expiration 5: its value is not a number of"]),
-        ("listener 1 ::1\nmount_point a/", ["2: mount_point a/: topics cannot be put below another one"]),
+        (
+            "listener 1 ::1\nmount_point a",
+            ["2: mount_point a: it has to end with a slash, may not begin with $, and has no wildcards"],
+        ),
         ("listener x", ["1: listener x: its port is not a number"]),
         ("listener 1 ::1\nprotocol mqttsn", ["2: protocol mqttsn: its value is not understood"]),
         (

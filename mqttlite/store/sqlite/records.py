@@ -181,6 +181,8 @@ def encode_session(saved: SaveSession, number: int, offset: float) -> bytes:
     expires_at = saved.expires_at + offset if saved.expires_at else 0.0
     flags = saved.version | (_ANONYMOUS if saved.username is None else 0)
     names = f"{number}\0{saved.client_id}\0{saved.username or ''}".encode()
+    if saved.mount_point:
+        names += b"\0" + saved.mount_point
     return sealed(_SESSION.pack(saved.expiry_interval, expires_at, flags) + names)
 
 
@@ -188,11 +190,12 @@ def decode_session(data: object, number: int, offset: float) -> SaveSession:
     """Raises `Damaged`, also for a record of another session."""
     body = opened(data)
     expiry_interval, expires_at, flags = _SESSION.unpack_from(body)
-    own, client_id, username = body[_SESSION.size :].decode().split("\0")
+    own, client_id, username, *mount_point = body[_SESSION.size :].decode().split("\0")
     if int(own) != number:
         raise Damaged("a session has the number of another")
     version = flags & ~_ANONYMOUS
     name = None if flags & _ANONYMOUS else username
     # A session that was due long ago is due at a time before the broker's first second: it must not become 0.0.
     due = min(-1e-9, expires_at - offset) if expires_at and expires_at <= offset else expires_at - offset
-    return SaveSession(client_id, expiry_interval, due if expires_at else 0.0, name, version)
+    mounted = "".join(mount_point).encode()
+    return SaveSession(client_id, expiry_interval, due if expires_at else 0.0, name, version, mounted)
