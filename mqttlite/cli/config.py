@@ -1,4 +1,4 @@
-"""`mqttlite config check`: say what is wrong with a configuration file, without running a broker.
+"""`mqttlite config check` and `config default`: a configuration file, without running a broker.
 
 What is checked lives in `check`. Invariant: it is the same as `mqttlite serve -c FILE --check`.
 """
@@ -9,6 +9,7 @@ import click
 
 from mqttlite.cli.check import check_config
 from mqttlite.cli.serve_flags import Flags
+from mqttlite.config.default_file import default_file
 
 
 @click.group(name="config", context_settings={"help_option_names": ["--help"]})
@@ -23,3 +24,9 @@ def command() -> None:
 def check(file: str) -> None:
     """Say everything that is wrong with a file, and what a broker would do with it."""
     sys.exit(check_config(file, Flags()))
+
+
+@command.command(context_settings={"help_option_names": ["--help"]})
+def default() -> None:
+    """Print a file with every option, its default, and what it is for."""
+    click.echo(default_file(), nl=False)

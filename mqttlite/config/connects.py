@@ -27,8 +27,11 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     flapping_client: int = 0
     """How often one client may connect in `flapping_window_s`; with once more it is jailed."""
     flapping_user: int = 0
+    """The same for the clients of one user together."""
     flapping_address: int = 0
+    """The same for one address, or IPv6 network of 64 bits."""
     flapping_window_s: float = 60.0
+    """In how many seconds the connects of these three are counted."""
     jail_s: float = 60.0
     """How long it is refused then, and each time twice as long …"""
     max_jail_s: float = 3_600.0

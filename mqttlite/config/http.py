@@ -28,9 +28,11 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where topics, clients and the rest are served over HTTP. Needs the extra `gateway`."""
 
     host: str = "127.0.0.1"
+    """The address to listen on."""
     port: int = 8080
     """0 lets the system choose."""
     tls: TlsOptions | None = None
+    """Absent: it speaks no TLS."""
     allow_anonymous: bool | None = None
     """Whether requests without credentials are answered, where it is not as for MQTT."""
     anonymous_role: RoleName | None = None

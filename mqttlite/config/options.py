@@ -64,13 +64,17 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Where to listen. Port 0 lets the system choose."""
 
     name: str = ""
+    """What log and telemetry call it. Empty: made from transport and port, such as `tcp-1883`."""
     host: str = "127.0.0.1"
+    """An address, or a name and all its addresses. `0.0.0.0` is every IPv4 address, `::` every IPv6 one, `""` both."""
     port: int = 1883
+    """0: the system chooses, and the log says which."""
     path: str | None = None
     """A Unix socket to listen on, in place of `host` and `port`."""
     mode: int = 0o660
     """Who may connect to it: the permissions of its file."""
     tls: TlsOptions | None = None
+    """Absent: it speaks no TLS."""
     websocket: WebSocketOptions | bool = False
     """MQTT over WebSocket; `true` is at `/mqtt`, for programs: pages need `origins`."""
     proxy_protocol: ProxyOptions | None = None
@@ -189,7 +193,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Everything. Without a file: MQTT on 127.0.0.1:1883."""
 
     listeners: tuple[ListenerOptions, ...] = (ListenerOptions(),)
+    """Where clients connect, and what holds for those of one listener."""
     limits: Limits = Limits()
+    """What one client, and all together, may use."""
     connects: ConnectOptions = ConnectOptions()
     """How often clients may connect to each listener, and how many connections they may have."""
     quotas: QuotaOptions = QuotaOptions()
@@ -233,6 +239,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The folder of what outlives the process: sessions, queued and retained messages. Empty: nothing does. Absent:
     `mqttlite serve` takes the user's folder for such data, and a `Broker` in a program keeps everything in memory."""
     lame_duck: LameDuckOptions = LameDuckOptions()
+    """How a broker that is to be replaced sends its clients away."""
     stop_timeout_s: float = 5.0
     """How long a stop may take to send clients their last bytes."""
 

@@ -21,15 +21,19 @@ class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     messages_per_s: float = 0.0
     """What each client may send."""
     bytes_per_s: float = 0.0
+    """The same in bytes."""
     user_messages_per_s: float = 0.0
     """What the clients of one user may send together."""
     user_bytes_per_s: float = 0.0
+    """The same in bytes."""
     all_messages_per_s: float = 0.0
     """What all clients may send together: those of the listener, or of the broker."""
     all_bytes_per_s: float = 0.0
+    """The same in bytes."""
     to_client_messages_per_s: float = 0.0
     """What each client may be sent."""
     to_client_bytes_per_s: float = 0.0
+    """The same in bytes."""
     burst_s: float = 1.0
     """How many seconds' worth may come at once, after a silence that was as long."""
     on_rate: Literal["hold", "disconnect"] = "hold"

@@ -34,9 +34,13 @@ class Capabilities:
     maximum_qos: int = 2
     """A PUBLISH above it closes its connection (0x9B) [MQTT-3.2.2-11]; a SUBSCRIBE does not [MQTT-3.2.2-10]."""
     retain_available: bool = True
+    """Whether messages may be retained; a PUBLISH with RETAIN closes its connection otherwise (0x9A)."""
     wildcards_available: bool = True
+    """Whether `+` and `#` may be subscribed to (0xA2)."""
     shared_subscriptions_available: bool = True
+    """Whether `$share/…` may be subscribed to (0x9E)."""
     subscription_identifiers_available: bool = True
+    """Whether subscriptions may have identifiers (0xA1)."""
     check_payload_format: bool = False
     """Whether a payload that says it is UTF-8 must be (0x99) [MQTT-3.3.2-4]."""
     tell_delivery: bool = False

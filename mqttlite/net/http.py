@@ -44,6 +44,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Where metrics, health and status are served."""
 
     host: str = "127.0.0.1"
+    """The address to listen on."""
     port: int = 9883
     """0 lets the system choose."""
 

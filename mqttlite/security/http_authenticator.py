@@ -41,9 +41,11 @@ class HttpAuthOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Which server is asked, and for how long its answers count."""
 
     url: str
+    """Where each login is asked about."""
     ca_file: str | None = None
     """The authorities of the server's certificate, where they are not the system's."""
     timeout_s: float = 5.0
+    """How long its answer may take."""
     cache_s: float = 30.0
     """How long a login that was accepted is accepted again without a question; 0: not at all."""
 

@@ -28,11 +28,15 @@ class TlsOptions:
     """How a listener speaks TLS. With a `ca_file` clients may show a certificate; they must if it is required."""
 
     cert_file: str
+    """The server's certificate with its chain, in PEM."""
     key_file: str
+    """Its private key, in PEM, not encrypted."""
     ca_file: str | None = None
+    """The authorities whose client certificates are accepted."""
     require_client_cert: bool = False
     """The same as `client_certificates = "required"`."""
     min_version: Literal["1.2", "1.3"] = "1.2"
+    """The oldest TLS version."""
     crl_file: str | None = None
     """Revoked client certificates, in lists that the authorities of `ca_file` have signed."""
     client_certificates: Literal["required", "optional", "none"] | None = None

@@ -54,19 +54,29 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     algorithms: tuple[Algorithm, ...]
     """The algorithms that a token may be signed with; its own header does not choose beyond them."""
     secret_file: str | None = None
+    """The secret of `HS…`."""
     public_key_file: str | None = None
+    """One public key, or a certificate, in PEM."""
     jwks_file: str | None = None
+    """A JSON Web Key Set."""
     audience: str | None = None
+    """What `aud` has to be or to contain. Absent: tokens with an `aud` are refused."""
     issuer: str | None = None
+    """What `iss` has to be. Absent: anything."""
     leeway_s: float = 10.0
     """How far the clocks of the issuer and the broker may be apart."""
     require_exp: bool = True
+    """Whether tokens that never expire are refused."""
     user_claim: str = "sub"
+    """The claim that is the user name."""
     user_name_must_match: bool = False
     """Whether the user name in CONNECT has to be that of the token. Else it is ignored."""
     groups_claim: str | None = None
+    """The claim with the client's groups."""
     publish_claim: str | None = None
+    """The claim with the topic filters that the client may publish to."""
     subscribe_claim: str | None = None
+    """The claim with the topic filters that the client may subscribe to."""
 
     def __post_init__(self) -> None:
         if not self.algorithms:

@@ -39,12 +39,15 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     topic_class: Literal["ephemeral", "standard", "durable"] = msgspec.field(default="standard", name="class")
     """What is stored of the messages."""
     min_qos: int = 0
+    """A message with a lower QoS is refused."""
     max_qos: int = 2
+    """Subscribers get messages with this QoS at most."""
     max_payload_bytes: int = 0
     """0: no limit but `limits.max_packet_bytes`."""
     ttl_s: int = 0
     """The longest life of a message that waits; 0: as long as it says."""
     description: str = ""
+    """For people."""
 
     def __post_init__(self) -> None:
         if bool(self.prefix) == bool(self.filter):

@@ -36,6 +36,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     entries: int = 10_000
     """Messages, counted once for each receiver."""
     max_bytes: int = 16 * 1_048_576
+    """What they may take in memory."""
 
     def __post_init__(self) -> None:
         for number, topic_filter in enumerate(self.topics):

@@ -25,10 +25,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Where the rows go, how they are made, and how much may wait."""
 
     directory: str
+    """The folder of the dataset."""
     format: Literal["auto", "parquet", "jsonl"] = "auto"
     """What a complete file is; `auto`: Parquet where there is pyarrow."""
     rotate_bytes: int = 64 * 1024 * 1024
+    """A file is complete when it has so many bytes …"""
     rotate_after_s: float = 60.0
+    """… or its first row is so many seconds old."""
     keep_s: float | None = None
     """None: for ever."""
     keep_bytes: int | None = None
@@ -36,11 +39,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_pending_rows: int = 10_000
     """Of each table, so that a flood of events does not displace sessions."""
     retry_after_s: float = 1.0
+    """How long to wait before a disk that failed is tried again."""
     interval_s: float = 10.0
+    """What `traffic`, `activity`, `latency` and `drops` sum up in one row."""
     samples_per_s: int = 200
+    """About how many messages a second are traced one by one. 0: none."""
     max_topics: int = 1_000
+    """Topics that have rows of their own; others are summed up by their first levels."""
     pseudonymise: tuple[Kind, ...] = ()
+    """Which names are written as pseudonyms."""
     pseudonym_key_file: str | None = None
+    """The key of these; a missing file is made. Needed with `pseudonymise`."""
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():

@@ -48,6 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     interval_s: float = 10.0
     """0: never."""
     presence: bool = True
+    """Whether clients that come and go are told of."""
     publishers: tuple[str, ...] = ()
     """User names, or client ids, that may publish below `$SYS/analytics`, where nobody else may."""
 

@@ -1,0 +1,174 @@
+"""The configuration file with every option: `mqttlite config default`.
+
+Names, types and defaults are those of the option types, and the sentences their docstrings, so the file says what the
+program does. Invariant: without the `#` in front of them, the lines that begin with one `#` and no space are a file of
+the default configuration; those that begin with two are sections that it does not have.
+"""
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.inspect import (
+    BoolType,
+    DataclassType,
+    DictType,
+    Field,
+    FloatType,
+    IntType,
+    LiteralType,
+    NoneType,
+    StructType,
+    Type,
+    UnionType,
+    VarTupleType,
+)
+
+from mqttlite.config.options import Config
+
+WIDTH: Final = 120
+
+_LARGE: Final = 65_536
+
+_OCTAL: Final = frozenset({"mode"})
+"""Options that people write in octal."""
+
+_HEAD: Final = """\
+# All options of mqttlite with their defaults. A line such as "#stop_timeout_s = 5.0" says what holds without it: take
+# away the # to change the value. Lines with ## belong to what is absent unless you write it, with values to fill in.
+"""
+
+
+def default_file() -> str:
+    """The text of the file, which ends with a newline."""
+    return "\n".join((_HEAD, *_section(Config(), _info(Config), "", "#")))
+
+
+def _section(value: object, kind: StructType | DataclassType, path: str, mark: str) -> Iterator[str]:
+    """The options of a section, then the sections in it; `value` has the defaults, or is None where there is none."""
+    inner: list[tuple[Field, str]] = []
+    for field in kind.fields:
+        section = _section_of(field.type)
+        if section is not None and not isinstance(field.type, DictType):
+            inner.append((field, section))
+            continue
+        yield from _option(field, kind.cls, mark)
+    for field, opening in inner:
+        yield from _inner(value, field, kind.cls, path, opening, mark)
+
+
+def _option(field: Field, cls: type, mark: str) -> Iterator[str]:
+    yield from _prose(sentence_of(cls, field.name))
+    default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    is_absent = default is None or default is msgspec.NODEFAULT
+    written = _example(field.type) if is_absent else _toml(default)
+    if field.name in _OCTAL:
+        written = oct(int(written))
+    yield f"{'##' if is_absent and mark == '#' else mark}{field.encode_name} = {written}\n"
+
+
+def _inner(value: object, field: Field, cls: type, path: str, opening: str, mark: str) -> Iterator[str]:
+    """A section in a section, or a list of them, of which one is shown."""
+    at = f"{path}.{field.encode_name}" if path else field.encode_name
+    mine: object = getattr(value, field.name, None) if value is not None else None
+    kind = _struct_in(field.type)
+    if isinstance(mine, tuple):
+        mine = mine[0] if mine else None
+    is_there = isinstance(mine, kind.cls)
+    mark = mark if is_there else "##"
+    yield from _prose(sentence_of(cls, field.name))
+    yield f"{mark}{opening}{at}{']' * len(opening)}\n"
+    yield from _section(mine if is_there else None, kind, at, mark)
+
+
+def _prose(sentence: str) -> Iterator[str]:
+    yield from (f"# {line}" for line in textwrap.wrap(sentence, WIDTH - 2))
+
+
+def _info(cls: type) -> StructType | DataclassType:
+    kind = msgspec.inspect.type_info(cls)
+    assert isinstance(kind, StructType | DataclassType)
+    return kind
+
+
+def _alternatives(kind: Type) -> tuple[Type, ...]:
+    return kind.types if isinstance(kind, UnionType) else (kind,)
+
+
+def _section_of(kind: Type) -> str | None:
+    """How the header of an option's section begins; None where it has no section."""
+    for each in _alternatives(kind):
+        if isinstance(each, VarTupleType) and isinstance(each.item_type, StructType | DataclassType):
+            return "[["
+        if isinstance(each, StructType | DataclassType):
+            return "["
+    return None
+
+
+def _struct_in(kind: Type) -> StructType | DataclassType:
+    for each in _alternatives(kind):
+        inner = each.item_type if isinstance(each, VarTupleType) else each
+        if isinstance(inner, StructType | DataclassType):
+            return inner
+    raise AssertionError("the option has a section")
+
+
+def _example(kind: Type) -> str:
+    """A value of an option without default: the first that its type has, or one that is empty."""
+    first = next(each for each in _alternatives(kind) if not isinstance(each, NoneType))
+    match first:
+        case BoolType():
+            return "false"
+        case IntType():
+            return "0"
+        case FloatType():
+            return "0.0"
+        case LiteralType():
+            return _toml(first.values[0])
+        case VarTupleType():
+            return f"[{_example(first.item_type)}]"
+    return '"…"'
+
+
+def _toml(value: object) -> str:
+    """A value as TOML: but for large numbers, which have underscores, it looks like JSON. Tables are empty."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= _LARGE:
+        return f"{value:_}"
+    return msgspec.json.encode(value).decode()
+
+
+# ── sentences ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sentence_of(cls: type, name: str) -> str:
+    """What the docstring of an option says; empty if it has none."""
+    return " ".join(_sentences(cls).get(name, "").split())
+
+
+@cache
+def _sentences(cls: type) -> dict[str, str]:
+    """The docstrings of a type's options, from its source: neither Python nor a compiled module keeps them."""
+    for node in ast.walk(_source(cls.__module__)):
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+            return {
+                option.target.id: text.value.value
+                for option, text in zip(node.body, node.body[1:], strict=False)
+                if isinstance(option, ast.AnnAssign)
+                and isinstance(option.target, ast.Name)
+                and isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            }
+    raise AssertionError(f"{cls} is in its module")
+
+
+@cache
+def _source(module: str) -> ast.Module:
+    """Raises `OSError` where the package has no sources."""
+    path = Path(__file__).parents[2].joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
