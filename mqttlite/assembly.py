@@ -43,6 +43,7 @@ from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.queue_reader import QueueReader
+from mqttlite.reports import Reports
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
 from mqttlite.security.auth_chain import AuthChain, FirstOf
@@ -78,7 +79,7 @@ from mqttlite.telemetry.publish_queue import PublishQueue
 from mqttlite.telemetry.rows import SessionRows
 from mqttlite.telemetry.snapshot import Snapshots
 from mqttlite.telemetry.sys_topics import SysTopics
-from mqttlite.telemetry.timing import TimedStore
+from mqttlite.telemetry.timing import LoopLag, TimedStore
 from mqttlite.telemetry.wall import Wall
 
 if TYPE_CHECKING:
@@ -180,16 +181,14 @@ class Assembly:
         )
         self._admin_socket: Final = AdminSocket(config.data_dir, self.admin) if config.data_dir else None
         self._publish_queue: Final = PublishQueue(self.core, self.loop_driver.wake, loop.time)
-        self.monitor: Final = (
-            None
-            if config.metrics is None
-            else Monitor(
-                config.metrics,
-                *(self.snapshots, self.admin, self.listeners, self.certificates, timed_store),
-                broker_id=self.broker_id,
-                not_ready=not_ready,
-            )
+        self.lag: Final = LoopLag()
+        self.reports: Final = Reports(
+            *(self.snapshots, self.listeners, self.certificates, timed_store, self.lag),
+            following=Following(self._follow),
+            broker_id=self.broker_id,
+            not_ready=not_ready,
         )
+        self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, self.reports, self.admin)
         self.gateway: Final = self._gateway(not_ready)
         self._sys_topics: asyncio.Task[None] | None = None
         self._rules_watch: asyncio.Task[None] | None = None
@@ -198,8 +197,6 @@ class Assembly:
         self.observer: Observer | None = None
         self._follower: Observer | None = None
         """Traces what is followed at run time, where nothing else is traced."""
-        if self.monitor is not None:
-            self.monitor.following = Following(self._follow)
 
     # ------------------------------------------------------------------ open and close
 
@@ -211,6 +208,8 @@ class Assembly:
         for listener in (*self._event_listeners(), *listeners):
             self.hub.register(listener)
         self._trace()
+        if self.monitor is not None or self.gateway is not None:
+            self.lag.start()
         if self.monitor is not None:
             await self.monitor.start()
         if self._config.sys.interval_s:
@@ -285,9 +284,9 @@ class Assembly:
     async def close_monitor(self) -> None:
         """Serve nothing over HTTP any more."""
         if self.monitor is not None:
-            if self.monitor.following is not None:
-                self.monitor.following.stop()
             await self.monitor.stop()
+        self.reports.following.stop()
+        self.lag.stop()
         await self.snapshots.stop()
 
     async def _open_admin_socket(self) -> None:
@@ -298,9 +297,7 @@ class Assembly:
 
     def _event_listeners(self) -> list[event_hub.Listener]:
         """All that hear what happens, in this order. A new one is one line here."""
-        found: list[event_hub.Listener] = [self.questions, self.counters, ConnectionLog()]
-        if self.monitor is not None:
-            found.append(self.monitor)
+        found: list[event_hub.Listener] = [self.questions, self.counters, ConnectionLog(), self.reports]
         if self.observer is not None:
             found.append(self.observer)
         if self.dataset is not None:
@@ -342,8 +339,7 @@ class Assembly:
                 self.dataset = Dataset(options, self.broker_id)
             except TelemetryError as error:
                 raise ConfigError(f"telemetry.{error.option}: {error}") from None
-        if self.monitor is not None:
-            self.monitor.dataset = self.dataset
+        self.reports.dataset = self.dataset
 
     def _observer(self) -> Observer | None:
         """What traces messages; None where there is neither a dataset nor a delivery log."""
@@ -351,9 +347,8 @@ class Assembly:
         if self.dataset is None and delivery_log is None:
             return None
         observer = self._new_observer(delivery_log)
-        if self.monitor is not None:
-            self.monitor.latency = lambda: observer.latency
-            self.monitor.oldest_unacknowledged_s = observer.oldest_unacknowledged_s
+        self.reports.latency = lambda: observer.latency
+        self.reports.oldest_unacknowledged_s = observer.oldest_unacknowledged_s
         self._show(observer)
         observer.start(sum(listener.max_connections for listener in self._config.listeners))
         return observer
@@ -371,8 +366,7 @@ class Assembly:
     def _show(self, observer: Observer) -> None:
         """Tell an observer what is written, and let it answer why."""
         self.loop_driver.on_written = observer.on_written
-        if self.monitor is not None:
-            self.monitor.answers = lambda: observer.answers
+        self.reports.answers = lambda: observer.answers
 
     def _on_memory_short(self, is_short: bool, detail: str) -> None:
         if is_short:
@@ -480,6 +474,7 @@ class Assembly:
                 core=self.core,
                 admin=self.admin,
                 snapshots=self.snapshots,
+                reports=self.reports,
                 hub=self.hub,
                 loop_driver=self.loop_driver,
                 live_rules=self.live_rules,

@@ -33,11 +33,14 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin_socket": {*GROUND, "admin", "net"},
     "local_subscription": {"client", "net"} | set(GROUND),
     "certificate_watch": {*GROUND, "config", "net", "security"},
-    "monitor": ADAPTER_PACKAGES | set(GROUND) | {"admin", "build", "certificate_watch", "config", "event_hub"},
-    "gateway": ADAPTER_PACKAGES | set(GROUND) | {"admin", "build", "certificate_watch", "config", "event_hub"},
+    "reports": {*GROUND, "build", "certificate_watch", "event_hub", "net", "telemetry"},
+    "monitor": {*GROUND, "admin", "net", "reports", "telemetry"},
+    "gateway": ADAPTER_PACKAGES
+    | set(GROUND)
+    | {"admin", "build", "certificate_watch", "config", "event_hub", "reports"},
     "assembly": ADAPTER_PACKAGES
     | set(GROUND)
-    | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "gateway", "monitor"},
+    | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "gateway", "monitor", "reports"},
     "server": ADAPTER_PACKAGES
     | set(GROUND)
     | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor"},

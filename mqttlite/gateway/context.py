@@ -16,6 +16,7 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.event_hub import EventHub
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
+from mqttlite.reports import Reports
 from mqttlite.security.api_keys import ApiKeys
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.live_rules import LiveRules
@@ -33,6 +34,8 @@ class GatewayContext:
     admin: Admin
     """Lists, shows, disconnects and purges: never the core directly for that."""
     snapshots: Snapshots
+    reports: Reports
+    """The state of the broker for people, its alarms, and why messages were not delivered."""
     hub: EventHub
     loop_driver: LoopDriver
     """After a call of the core, `loop_driver.wake()` carries out what it decided."""

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mqttlite import monitor
+from mqttlite import reports
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
@@ -48,7 +48,7 @@ REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metric
 @pytest.fixture(autouse=True)
 def always_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """No snapshot serves twice."""
-    monkeypatch.setattr(monitor, "FRESH_S", 0.0)
+    monkeypatch.setattr(reports, "FRESH_S", 0.0)
 
 
 @dataclass
@@ -243,7 +243,7 @@ async def test_rates_and_greed_are_those_since_the_look_before(rig: Rig, monkeyp
     late = await rig.device(broker.port, "late")
     late.publish("t", bytes(10_000))
     await late.ping()
-    report = await of(broker).report()
+    report = await of(broker).reports.latest()
     assert [each.client_id for each in report.snapshot.rankings["bytes"]] == ["late"]
     assert report.snapshot.growth["messages_received"] == 1
     assert report.snapshot.totals.messages_received == 2
@@ -270,7 +270,7 @@ async def test_rows_of_telemetry_are_counted(rig: Rig, tmp_path: Path) -> None:
     broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path))))
     device = await rig.device(broker.port, "device")
     await device.disconnect()
-    dataset = of(broker).dataset
+    dataset = of(broker).reports.dataset
     assert dataset is not None
     await until(lambda: dataset.written_rows["sessions"] == 1)
     assert await value(broker, "mqttlite_telemetry_rows_written_total", table="sessions") == 1
@@ -280,9 +280,9 @@ async def test_rows_of_telemetry_are_counted(rig: Rig, tmp_path: Path) -> None:
 
 async def test_the_loop_s_lag_is_measured(rig: Rig) -> None:
     broker = await rig.broker(config())
-    await until(lambda: of(broker)._lag.histogram.messages > 0)
+    await until(lambda: of(broker).reports._lag.histogram.messages > 0)
     time.sleep(0.25)  # noqa: ASYNC251 the stall is what is to be seen
-    await until(lambda: of(broker)._lag.histogram.max_us > 100_000)
+    await until(lambda: of(broker).reports._lag.histogram.max_us > 100_000)
     assert (await status(broker))["loop_lag_s"]["max"] > 0.1
     count = await value(broker, "mqttlite_event_loop_lag_seconds_count")
     assert count == await value(broker, "mqttlite_event_loop_lag_seconds_bucket", le="+Inf")
@@ -308,7 +308,7 @@ async def test_a_store_that_fails_is_not_ready_until_it_recovers(rig: Rig) -> No
     store.sick = True
     device = await rig.device(broker.port, "device")
     device.publish("t", b"kept", 1, retain=True)
-    await until(lambda: of(broker)._alarms)
+    await until(lambda: of(broker).reports.alarms)
     code, _, sentence = await get(broker, "/readyz")
     assert (code, sentence) == (
         503,
@@ -323,7 +323,7 @@ async def test_a_store_that_fails_is_not_ready_until_it_recovers(rig: Rig) -> No
     assert (topic, alarm["active"]) == ("$SYS/broker/alarms/store", True)
     assert alarm["detail"] == "[Errno 28] No space left on device"
     store.sick = False
-    await until(lambda: not of(broker)._alarms)
+    await until(lambda: not of(broker).reports.alarms)
     ended = json.loads((await watcher.message())[1])
     assert (ended["active"], ended["detail"], ended["since"] > alarm["since"]) == (False, "", True)
     assert (await get(broker, "/readyz"))[0] == 200
@@ -373,7 +373,7 @@ class Said:
 
 async def test_why_is_what_the_delivery_log_says(rig: Rig) -> None:
     broker = await rig.broker(config())
-    of(broker).answers = lambda: Said()  # type: ignore[assignment, return-value]
+    of(broker).reports.answers = lambda: Said()  # type: ignore[assignment, return-value]
     _, kind, body = await get(broker, "/why?target=plant/7&client=c7")
     assert (kind, json.loads(body)) == ("application/json", {"sentences": ["plant/7 for c7"]})
     assert json.loads((await get(broker, "/why?target=plant/7"))[2])["sentences"] == ["plant/7 for None"]
@@ -470,7 +470,7 @@ async def test_without_prometheus_client_metrics_say_what_to_install(
 
 
 async def test_many_who_ask_at_once_cost_one_snapshot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "FRESH_S", 60.0)  # as long as a busy machine may take for this
+    monkeypatch.setattr(reports, "FRESH_S", 60.0)  # as long as a busy machine may take for this
     taken: list[object] = []
     collection = snapshot.Collection
     monkeypatch.setattr(snapshot, "Collection", lambda *a: taken.append(a) or collection(*a))
@@ -499,8 +499,8 @@ async def test_a_port_that_is_open_to_the_network_is_warned_of(
 async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_path: Path) -> None:
     """What `promtool check metrics` looks for, and the reference has each name."""
     broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path))))
-    of(broker).oldest_unacknowledged_s = lambda: 1.0
-    of(broker).latency = lambda: {"total": of(broker)._lag.histogram}
+    of(broker).reports.oldest_unacknowledged_s = lambda: 1.0
+    of(broker).reports.latency = lambda: {"total": of(broker).reports._lag.histogram}
     await rig.device(broker.port, "device")
     _, _, body = await get(broker, "/metrics")
     documented = set(
@@ -524,10 +524,10 @@ async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_p
 
 async def test_what_is_written_in_pieces_is_what_is_written_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = await rig.broker(config())
-    histogram = of(broker)._lag.histogram
-    of(broker).latency = lambda: dict.fromkeys(("route", "queue", "write", "total"), histogram)
+    histogram = of(broker).reports._lag.histogram
+    of(broker).reports.latency = lambda: dict.fromkeys(("route", "queue", "write", "total"), histogram)
     await rig.device(broker.port, "device")
-    report = await of(broker).report()
+    report = await of(broker).reports.latest()
     frozen = dataclasses.replace(report, lag=Histogram())
     pieces = list(metrics.exposition(frozen))
     monkeypatch.setattr(metrics, "PIECE", 1_000_000)
@@ -540,7 +540,7 @@ async def test_what_is_written_in_pieces_is_what_is_written_at_once(rig: Rig, mo
 
 def test_no_client_chooses_a_label() -> None:
     """A label for each client id would fill a Prometheus."""
-    source = Path(monitor.__file__).with_name("telemetry").joinpath("metrics.py").read_text(encoding="utf-8")
+    source = Path(reports.__file__).with_name("telemetry").joinpath("metrics.py").read_text(encoding="utf-8")
     labels = set(re.findall(r'\{"(\w+)":', source)) | set(re.findall(r', "(\w+)": ', source))
     assert labels == {
         *("version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol", "quota", "limit"),
@@ -562,7 +562,7 @@ async def test_a_look_holds_the_loop_up_for_a_slice_at_a_time(rig: Rig) -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    found = await of(broker).report()
+    found = await of(broker).reports.latest()
     counting.cancel()
     assert found.snapshot.sessions == sessions
     assert passes >= 20

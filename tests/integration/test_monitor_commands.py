@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from mqttlite import monitor
+from mqttlite import reports
 from mqttlite.cli import top, why
 from mqttlite.cli.ask import WrongUsage, place
 from mqttlite.cli.main import main
@@ -55,7 +55,7 @@ async def watched(rig: Rig, **options: Any) -> Broker:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(top, "LOOK_S", 0.0)
-    monkeypatch.setattr(monitor, "FRESH_S", 0.0)
+    monkeypatch.setattr(reports, "FRESH_S", 0.0)
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ class Said:
 
 def says(broker: Broker, **answers: object) -> None:
     assert broker.monitor is not None
-    broker.monitor.answers = lambda: Said(**answers)  # type: ignore[assignment, return-value]
+    broker.monitor.reports.answers = lambda: Said(**answers)  # type: ignore[assignment, return-value]
 
 
 async def test_why_prints_the_delivery_log_s_sentences(rig: Rig) -> None:

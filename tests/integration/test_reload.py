@@ -53,7 +53,7 @@ async def test_new_handshakes_see_new_certificates_and_authorities(rig: Rig, cer
         await rig.device(broker.port, "refused", tls=client(certs))
     await former.ping()
     assert broker.monitor is not None
-    (listener,) = (await broker.monitor.report()).listeners
+    (listener,) = (await broker.monitor.reports.latest()).listeners
     assert listener.certificate_ends_at == ends_at(str(newer / "server.crt")).timestamp()
 
 

@@ -1,0 +1,124 @@
+"""Reports on the broker as it runs: the source of the metrics port and of the dashboard.
+
+Invariant: however many ask, one snapshot is under way at most, and it holds up the loop for one slice at a time; while
+nobody asks, nothing is made.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from mqttlite.build import is_compiled, version
+from mqttlite.certificate_watch import CertificateWatch
+from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING
+from mqttlite.event_hub import Listener as EventListener
+from mqttlite.net.listeners import Listener
+from mqttlite.telemetry.answers import Answers
+from mqttlite.telemetry.dataset import Dataset
+from mqttlite.telemetry.following import Following
+from mqttlite.telemetry.histograms import Histogram
+from mqttlite.telemetry.log import lines_dropped
+from mqttlite.telemetry.report import Build, ListenerState, Report
+from mqttlite.telemetry.snapshot import Snapshot, Snapshots
+from mqttlite.telemetry.timing import LoopLag, TimedStore
+
+FRESH_S: Final = 0.5
+"""A snapshot that is younger serves again: many who ask cost no more than one."""
+
+_NOT_READY: Final = {STORE_FAILING: "the store fails, and what is to be kept waits until it recovers"}
+"""Alarms during which the broker is not ready, in words."""
+
+
+class Reports(EventListener):
+    """One for each run. `not_ready` says in a sentence why no clients may connect, or nothing."""
+
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        listeners: list[Listener],
+        certificates: CertificateWatch,
+        store: TimedStore,
+        lag: LoopLag,
+        *,
+        following: Following,
+        broker_id: str,
+        not_ready: Callable[[], str],
+    ) -> None:
+        self.answers: Callable[[], Answers | None] = lambda: None
+        """Says why messages were not delivered; None where nothing is traced."""
+        self.following: Final = following
+        """Traces filters at run time."""
+        self.latency: Callable[[], Mapping[str, Histogram]] = dict
+        """By stage, of the messages that were traced since the start."""
+        self.oldest_unacknowledged_s: Callable[[], float] | None = None
+        self.dataset: Dataset | None = None
+        """None where no telemetry is written."""
+        self.alarms: Final[dict[str, str]] = {}
+        """Those that are active, and what was said of each."""
+        self._snapshots: Final = snapshots
+        self._listeners: Final = listeners
+        self._store: Final = store
+        self._lag: Final = lag
+        self._broker_id: Final = broker_id
+        self._not_ready: Final = not_ready
+        self._certificates: Final = certificates
+        self._build: Final = Build(version=version(), compiled=is_compiled(), python=platform.python_version())
+        self._started_at: Final = time.monotonic()
+        self._latest: Report | None = None
+
+    def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
+        if active:
+            self.alarms[alarm] = detail
+        else:
+            self.alarms.pop(alarm, None)
+
+    async def latest(self) -> Report:
+        """The state of the broker, not older than `FRESH_S`."""
+        snapshot = await self._snapshots.take(FRESH_S)
+        if self._latest is None or self._latest.snapshot is not snapshot:
+            self._latest = self._make(snapshot)
+        return self._latest
+
+    def not_ready(self) -> str:
+        """Why clients are not served as they should be, in words; empty for a broker that is ready."""
+        reason = self._not_ready()
+        for alarm in self.alarms:
+            reason = reason or _NOT_READY.get(alarm, "")
+        return reason
+
+    def _make(self, snapshot: Snapshot) -> Report:
+        tls_files = self._certificates.ends_at()
+        return Report(
+            build=self._build,
+            broker_id=self._broker_id,
+            uptime_s=time.monotonic() - self._started_at,
+            not_ready=self.not_ready(),
+            snapshot=snapshot,
+            listeners=[
+                ListenerState(
+                    name=listener.name,
+                    transport=listener.transport,
+                    addresses=listener.addresses,
+                    connections=listener.open,
+                    turned_away=listener.turned_away,
+                    limited=dict(listener.limited),
+                    throttled=dict(listener.throttled),
+                    half_open_closed=listener.half_open_closed,
+                    failed_handshakes=listener.failed_handshakes,
+                    tls_files_end_at=tls_files.get(listener.name, {}),
+                )
+                for listener in self._listeners
+            ],
+            lag=self._lag.histogram,
+            recent_lag=self._lag.recent(),
+            commits=self._store.histogram,
+            commit_failures=self._store.failures,
+            store_failing=STORE_FAILING in self.alarms,
+            memory_short=MEMORY_SHORT in self.alarms,
+            rows_written={} if self.dataset is None else dict(self.dataset.written_rows),
+            rows_dropped={} if self.dataset is None else self.dataset.dropped_rows,
+            latency=self.latency(),
+            log_lines_dropped=lines_dropped(),
+            oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
+        )
