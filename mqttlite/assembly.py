@@ -38,7 +38,6 @@ from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.frame_queue import FrameQueue
 from mqttlite.net.link import LinkPort
 from mqttlite.net.listeners import Listener
-from mqttlite.net.local_link import LocalLink
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.proxy_protocol import Proxies
@@ -64,6 +63,9 @@ from mqttlite.security.rules import Rules
 from mqttlite.security.tls import TlsConfigError
 from mqttlite.security.token_keys import TokenConfigError, TokenOptions
 from mqttlite.security.tokens import TokenAuthenticator
+from mqttlite.security.topic_records import FILE_NAME as TOPIC_FILE_NAME
+from mqttlite.security.topic_records import TopicFileError, TopicRecord, policies_of
+from mqttlite.security.topic_records import load as load_topics
 from mqttlite.telemetry.alarms import Alarms
 from mqttlite.telemetry.connection_log import ConnectionLog
 from mqttlite.telemetry.counters import ConnectionCounters
@@ -143,6 +145,9 @@ class Assembly:
             if authorizer is not None:
                 raise ConfigError("dynamic_security: the program gives the broker an authorizer; one of both")
             authorizer = self._dynamic_security.rules
+        self._topic_file: Final = Path(config.data_dir) / TOPIC_FILE_NAME if config.data_dir else None
+        self._has_own_rules: Final = authorizer is not None
+        self.topics: Final = self._load_topics()
         self.live_rules: Final = self._live_rules(authorizer)
         self._rules: Final = self._default_rules(self.live_rules.rules if authorizer is None else authorizer)
         self.core.authorize(self._rules)
@@ -452,6 +457,7 @@ class Assembly:
         try:
             from mqttlite.gateway.context import GatewayContext  # needs the extra
             from mqttlite.gateway.gateway import Gateway
+            from mqttlite.gateway.topics import Topics
         except ImportError as error:
             raise ConfigError(
                 f"http: {error.name} is missing, which the gateway needs: pip install 'mqttlite[gateway]'"
@@ -481,9 +487,14 @@ class Assembly:
                 listeners=self.listeners,
                 certificates=self.certificates,
                 api_keys=api_keys,
+                topics=Topics(
+                    *(self.topics, self._topic_file),
+                    None if self._has_own_rules else self.live_rules,
+                ),
                 login=partial(self.questions.login, chain=auth_chain),
                 must_log_in=not may_be_anonymous,
                 is_local=is_loopback(listener.host),
+                quotas=self._quotas.of_listener(None),
                 clock=self._loop.time,
                 wall=self._wall.at,
                 not_ready=not_ready,
@@ -512,9 +523,20 @@ class Assembly:
                 on_rules=self._on_rules,
                 roles_in_use=self._roles_in_use,
                 max_roles=2 * config.limits.max_sessions,
+                topics=[] if self._has_own_rules else policies_of(self.topics),
             )
         except AclFileError as error:
             raise ConfigError(*(f"acl_file: {problem}" for problem in error.problems)) from None
+
+    def _load_topics(self) -> list[TopicRecord]:
+        """The topics that somebody made. Raises `ConfigError` for a file that cannot be used."""
+        try:
+            topics = load_topics(self._topic_file)
+        except TopicFileError as error:
+            raise ConfigError(f"data_dir: {error}") from None
+        if self._has_own_rules and policies_of(topics):
+            _log.warning("%s: its permissions do not hold, for other rules are in force", self._topic_file)
+        return topics
 
     def _roles_in_use(self) -> set[int]:
         """The roles of the rules that sessions have."""
@@ -550,7 +572,7 @@ class Assembly:
         found = [
             link.connection.client_id
             for link in self.loop_driver.links.values()
-            if link.connection.username in users and not isinstance(link, LocalLink)
+            if link.connection.username in users and not link.connection.peer.is_trusted
         ]
         for number, client_id in enumerate(found, 1):
             self.core.kick(client_id, self._loop.time())

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final, final
 
 from mqttlite.core.admission import Admission
+from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.backlogs import Backlogs
 from mqttlite.core.changes import Change
@@ -49,6 +50,7 @@ from mqttlite.core.sessions import Sessions
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.subscribe import Subscriptions
+from mqttlite.core.subscription import Subscription
 from mqttlite.core.tally import SENT
 from mqttlite.core.throttling import Throttling
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
@@ -275,6 +277,11 @@ class Broker:
             self._closing.end_overflowed()
         return fan_out
 
+    def publisher(self, client_id: str, username: str | None, grants: Grants) -> Source:
+        """A source for `publish` that is no session, such as a caller over HTTP: what it may publish is decided as for
+        a client of that name. Make a new one when its credentials were checked again."""
+        return self._connecting.publisher(client_id, username, grants)
+
     def answer(self, question_id: int, answer: object, now: float) -> None:
         """The answer to a question of `Effects.questions`; harmless when nobody waits for it any more."""
         self.effects.now = now
@@ -423,6 +430,11 @@ class Broker:
     @property
     def shared_subscriptions(self) -> int:
         return self._routes.shared_subscriptions
+
+    def subscribers(self, topic: bytes) -> tuple[list[Subscription], int]:
+        """The subscriptions that match a topic name, one for each client, and how many shared ones do besides; a sink
+        counts as one. Raises `TopicNameInvalid`."""
+        return self._routes.subscribers(topic)
 
     def has_subscribers(self, topic: bytes) -> bool:
         """Whether a message of the broker's own would reach anybody. Raises `TopicNameInvalid`."""

@@ -9,6 +9,7 @@ from math import inf
 from typing import Final, final
 
 from mqttlite.core import connect
+from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import PUBLISH
 from mqttlite.core.closing import Closing
 from mqttlite.core.connection import CONNECTED, Connection
@@ -20,6 +21,7 @@ from mqttlite.core.reasons import CloseReason
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
+from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.throttling import Throttling
 from mqttlite.core.topic_limits import narrowed, topic_limits
 from mqttlite.topics.namespaces import mounted_name
@@ -207,6 +209,15 @@ class Connecting:
             connection.deadline = None
             detail = f"no CONNECT accepted within {self._limits.connect_timeout_s:g} s"
             self._closing.end(connection, CloseReason.CONNECT_TIMEOUT, ReasonCode.UNSPECIFIED_ERROR, detail)
+
+    def publisher(self, client_id: str, username: str | None, grants: Grants) -> Source:
+        """What publishes for somebody who has no session: the rules and limits are those of such a client."""
+        source = Source(CLIENT, client_id)
+        source.username = username
+        source.grants = grants
+        source.topic_limits = self._topic_limits
+        self._routes.limit_topics(self._topic_limits)
+        return source
 
     def _limit_topics(self, connection: Connection) -> None:
         """Find out how long the client's topics and payloads may be."""

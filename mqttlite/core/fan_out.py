@@ -103,6 +103,10 @@ class FanOut(Job):
             self.on_done()
         return True
 
+    def message_id(self) -> int:
+        """The number by which its message is known, which gets one now if it has none; 0 where nobody may get it."""
+        return 0 if self._message is None else self._effects.identify(self._message)
+
     def on_new_rules(self, permissions: Permissions) -> None:
         self._asks = True
         self._sinks = restricted(self._sinks, permissions)

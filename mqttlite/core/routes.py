@@ -229,6 +229,16 @@ class Routes:
         check_name(topic)
         return bool(self._tree.match(topic))
 
+    def subscribers(self, topic: bytes) -> tuple[list[Subscription], int]:
+        """The subscriptions that match a topic, one for each client, and how many shared ones and sinks do besides.
+
+        Raises as `find` does."""
+        check_name(topic)
+        plan = RoutePlan()
+        for binding in self._tree.match(topic):
+            binding.join(plan)
+        return [theirs[0] for theirs in plan.by_client.values()], len(plan.sinks)
+
     def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
         """Enter a subscription in the place of an earlier one of the same session and filter, if there was one."""
         topic_filter = subscription.topic_filter

@@ -7,9 +7,8 @@ answer is a response of the route or a problem.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, FastAPI
@@ -20,7 +19,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.build import version
-from mqttlite.gateway import docs_page, me
+from mqttlite.gateway import docs_page, me, publish_routes, topic_routes
+from mqttlite.gateway.bare import BareRoute, BareRouteFactory
 from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, replay
 from mqttlite.gateway.caller import Caller, Callers, peer_of
 from mqttlite.gateway.context import GatewayContext
@@ -29,7 +29,7 @@ from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem, of_framework
 
 RouterFactory = Callable[[GatewayContext], APIRouter]
 
-ROUTERS: Final[tuple[RouterFactory, ...]] = (docs_page.router, me.router)
+ROUTERS: Final[tuple[RouterFactory, ...]] = (docs_page.router, me.router, topic_routes.router)
 """Each makes the routes of one subject. A new subject is one line here."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -47,30 +47,7 @@ _log = logging.getLogger("mqttlite.gateway")
 _audit = logging.getLogger("mqttlite.audit")
 
 
-@dataclass(frozen=True, slots=True)
-class BareRoute:
-    """A route without the framework: `endpoint` is called with what the path has between `prefix` and `suffix`."""
-
-    method: str
-    prefix: str
-    suffix: str
-    endpoint: Callable[[str, Scope, Receive, Send], Awaitable[None]]
-    path: str
-    """In the words of OpenAPI, such as `/api/v1/topics/{topic_id}/publish`."""
-    description: dict[str, Any]
-    """The operation in OpenAPI."""
-
-    def match(self, path: str) -> str | None:
-        """The variable part of a path; None if the route is not for it."""
-        if not path.startswith(self.prefix) or not path.endswith(self.suffix):
-            return None
-        middle = path[len(self.prefix) : len(path) - len(self.suffix)]
-        return middle if middle or not self.suffix else None
-
-
-BareRouteFactory = Callable[[GatewayContext, Callers, Bodies], Sequence[BareRoute]]
-
-BARE_ROUTES: Final[tuple[BareRouteFactory, ...]] = ()
+BARE_ROUTES: Final[tuple[BareRouteFactory, ...]] = (publish_routes.routes,)
 """Each makes bare routes; they come before the routers'."""
 
 

@@ -7,7 +7,7 @@ MQTT, whatever the role. Invariant: what a caller may do is at most a second old
 import base64
 import binascii
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Annotated, Any, Final
 
@@ -16,6 +16,8 @@ from starlette.requests import HTTPConnection
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.rate_limits import BucketTable, Rate
+from mqttlite.core.source import THE_PROGRAM, Source
+from mqttlite.gateway.bodies import Scope
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.security.addresses import network_of
@@ -62,6 +64,13 @@ class Caller:
     """`anonymous`, `login` (a password or token of MQTT), or `key <id>`."""
     peer: str = ""
     """`address:port`."""
+    source: Source = field(default=THE_PROGRAM, compare=False, repr=False)
+    """What publishes for it: the rules know it by its user."""
+
+    @property
+    def client_id(self) -> str:
+        """What stands for a client identifier in rules, logs and telemetry, where the caller has no session."""
+        return LISTENER if self.username is None else f"{LISTENER}-{self.username}"
 
     @property
     def key(self) -> str:
@@ -86,13 +95,16 @@ class Callers:
         ]
         self._rates: Final = BucketTable(Rate(options.requests_per_s)) if options.requests_per_s else None
 
-    def remembered(self, connection_headers: list[tuple[bytes, bytes]], peer: str) -> Caller | None:
-        """A caller whose credentials were checked within the last second; None: ask `find`."""
-        for name, value in connection_headers:
+    def remembered(self, scope: Scope) -> Caller | None:
+        """A caller whose credentials were checked a moment ago, for routes that have to be quick; None: ask `find`."""
+        given = b""
+        for name, value in scope["headers"]:
             if name == b"authorization":
-                found = self._remembered.get((value, network_of(peer)))
-                return found[0] if found is not None and found[1] > self._context.clock() else None
-        return None
+                given = value
+                break
+        client = scope["client"]
+        found = self._remembered.get((given, client[0] if client else "unix")) if given else None
+        return found[0] if found is not None and found[1] > self._context.clock() else None
 
     async def find(self, request: HTTPConnection, *, token_in_query: bool = False) -> Caller:
         """The caller of a request. Raises `Problem`.
@@ -100,6 +112,7 @@ class Callers:
         `token_in_query` is for EventSource and WebSocket of browsers, which send no headers: `?token=`.
         """
         peer = peer_of(request.scope)
+        client = request.scope.get("client")
         given = request.headers.get("authorization", "")
         if not given and token_in_query and request.query_params.get("token"):
             given = f"Bearer {request.query_params['token']}"
@@ -108,16 +121,24 @@ class Callers:
         if len(given) > MAX_CREDENTIALS_BYTES:
             raise _refused(f"credentials of {len(given)} bytes: {MAX_CREDENTIALS_BYTES} at most")
         now = self._context.clock()
-        key = (given.encode("latin-1", "replace"), network_of(peer))
+        key = (given.encode("latin-1", "replace"), client[0] if client else "unix")
         found = self._remembered.get(key)
         if found is not None and found[1] > now:
             return found[0]
         caller = await self._log_in(given, peer)
+        self._remember(key, caller)
+        return caller
+
+    def _remember(self, key: tuple[bytes, str], caller: Caller) -> None:
+        now = self._context.clock()
         self._remembered.pop(key, None)
         if len(self._remembered) >= MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
         self._remembered[key] = (caller, min(now + REMEMBERED_S, caller.grants.expires_at))
-        return caller
+
+    def _with_source(self, caller: Caller) -> Caller:
+        source = self._context.core.publisher(caller.client_id, caller.username, caller.grants)
+        return replace(caller, source=source)
 
     def charge(self, caller: Caller) -> None:
         """Count a request of a caller. Raises `Problem` where it sends too many."""
@@ -142,7 +163,13 @@ class Callers:
         if context.is_local and name.lower() not in _LOCAL_HOSTS and not name.startswith("127."):
             # A page of another site, whose name was made to lead here (DNS rebinding).
             raise Problem(Code.WRONG_HOST, "without credentials the gateway answers only as localhost")
-        return Caller(None, self._anonymous_role, peer=peer)
+        key = (b"", network_of(peer))
+        found = self._remembered.get(key)
+        if found is not None and found[1] > context.clock():
+            return found[0]
+        caller = self._with_source(Caller(None, self._anonymous_role, peer=peer))
+        self._remember(key, caller)
+        return caller
 
     async def _log_in(self, given: str, peer: str) -> Caller:
         scheme, _, value = given.partition(" ")
@@ -160,7 +187,7 @@ class Callers:
             raise _problem_of(verdict.reason_code)
         user = verdict.username or username
         role = Role[self._context.options.role_of(user).upper()]
-        return Caller(user, role, verdict.grants, "login", peer)
+        return self._with_source(Caller(user, role, verdict.grants, "login", peer))
 
     async def _by_key(self, secret: str, peer: str) -> Caller:
         key = self._context.api_keys.find(secret)
@@ -171,7 +198,7 @@ class Callers:
         if key.expires_at is not None:
             left = key.expires_at - self._context.wall(self._context.clock()).timestamp()
             grants = Grants(expires_at=self._context.clock() + left)
-        return Caller(key.user, Role[key.role.upper()], grants, f"key {key.id}", peer)
+        return self._with_source(Caller(key.user, Role[key.role.upper()], grants, f"key {key.id}", peer))
 
 
 def caller_of(request: HTTPConnection) -> Caller:

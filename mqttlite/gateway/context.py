@@ -13,7 +13,9 @@ from mqttlite.config import Config
 from mqttlite.config.http import HttpOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker as Core
+from mqttlite.core.quotas import Quotas
 from mqttlite.event_hub import EventHub
+from mqttlite.gateway.topics import Topics
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.reports import Reports
@@ -43,12 +45,16 @@ class GatewayContext:
     listeners: list[Listener]
     certificates: CertificateWatch
     api_keys: ApiKeys
+    topics: Topics
+    """The topics that somebody made."""
     login: Callable[[Credentials], Awaitable[Verdict]]
     """Who somebody is, by the same authenticators and jail as over MQTT."""
     must_log_in: bool
     """Whether requests without credentials are refused."""
     is_local: bool
     """Whether only this machine reaches the gateway."""
+    quotas: Quotas | None
+    """How much each caller may publish and get, as clients of MQTT; None: any amount."""
     clock: Callable[[], float]
     """The broker's seconds, for calls of the core."""
     wall: Callable[[float], datetime]

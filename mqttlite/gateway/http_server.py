@@ -94,6 +94,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Ends one that takes nothing."""
         self._in_head = True
         self._head_bytes = 0
+        self._is_whole = False
+        """Whether what was read last ended with the end of a request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -118,9 +120,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        if self._arrival is None and self._in_head:
-            self._await_request()
+        self._is_whole = False
         super().data_received(data)
+        if self._is_whole:
+            return
+        if self._arrival is None:
+            self._await_request()
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
@@ -128,6 +133,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head = True
+        self._is_whole = False
         self._head_bytes = 0
         super().on_message_begin()
 
@@ -141,6 +147,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._is_whole = False
         self._head_bytes = 0
         super().on_headers_complete()
 
@@ -149,6 +156,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._arrival.cancel()
             self._arrival = None
         self._in_head = True
+        self._is_whole = True
         super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:

@@ -7,10 +7,13 @@ it, so that a burst costs the loop nothing at once.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, final
 
+from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import CONNECTED, Connection, Peer
+from mqttlite.core.quotas import Quotas
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import WRITE_BUFFER_BYTES, LinkDriver, LinkPort
 from mqttlite.wire.constants import V5
@@ -24,9 +27,28 @@ LOCAL: Final = "local"
 """The transport of local links in telemetry, metrics and the log, and the name of their listener."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalClient:
+    """Somebody for whom the program connects, such as a caller over HTTP: the rules, limits and quotas hold for it as
+    for a client that comes in by a socket."""
+
+    client_id: str = ""
+    """Empty: the broker assigns one."""
+    username: str | None = None
+    """Who it is, as somebody has verified."""
+    grants: Grants = NO_GRANTS
+    clean_start: bool = True
+    session_expiry_s: int = 0
+    """How long its session outlives the connection."""
+    quotas: Quotas | None = None
+
+
 @final
 class LocalLink(LinkPort):
-    """`on_readable` is called when there is something to read, or nothing more will come. It must not raise."""
+    """`on_readable` is called when there is something to read, or nothing more will come. It must not raise.
+
+    `listener`, `transport` and `address` are what logs, metrics and telemetry call it.
+    """
 
     __slots__ = ("_at", "_frames", "_on_readable", "_unread_bytes")
 
@@ -34,21 +56,40 @@ class LocalLink(LinkPort):
     connection: Connection
     gone: bool
 
-    def __init__(self, broker: Broker, loop_driver: LinkDriver, on_readable: Callable[[], None]) -> None:
-        super().__init__(LOCAL, LOCAL, broker, loop_driver)
-        self.address = LOCAL
+    def __init__(
+        self,
+        broker: Broker,
+        loop_driver: LinkDriver,
+        on_readable: Callable[[], None],
+        listener: str = LOCAL,
+        transport: str = LOCAL,
+        address: str = LOCAL,
+    ) -> None:
+        super().__init__(listener, transport, broker, loop_driver)
+        self.address = address
         self._on_readable: Final = on_readable
         self._frames: Final[deque[bytes]] = deque()
         self._at = 0
         """Where the next packet begins in the first of the frames."""
         self._unread_bytes = 0
 
-    def connect(self, receive_maximum: int) -> None:
-        """Open the connection. Raises `ConnectionRefusedError` if the broker does not accept the client."""
-        connection = self.connection = self._broker.open(Peer(is_trusted=True), self._loop.time())
+    def connect(self, receive_maximum: int, client: LocalClient | None = None) -> None:
+        """Open the connection: of a client, or of the program itself, which no rules restrict.
+
+        Raises `ConnectionRefusedError` if the broker does not accept it.
+        """
+        peer = Peer(is_trusted=True) if client is None else Peer(client.username, quotas=client.quotas)
+        connection = self.connection = self._broker.open(peer, self._loop.time())
         connection.hold_reasons = HoldReason.LOCAL
         self._loop_driver.links[connection.number] = self
-        self._send_at_once(Connect("", V5, properties=Properties(receive_maximum=receive_maximum)))
+        properties = Properties(receive_maximum=receive_maximum)
+        if client is None:
+            packet = Connect("", V5, properties=properties)
+        else:
+            connection.grants = client.grants
+            properties.session_expiry_interval = client.session_expiry_s
+            packet = Connect(client.client_id, V5, client.clean_start, properties=properties)
+        self._send_at_once(packet)
         if connection.state != CONNECTED:
             raise ConnectionRefusedError(connection.close_detail)
 

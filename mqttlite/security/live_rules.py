@@ -36,10 +36,12 @@ class LiveRules:
         on_rules: Callable[[Rules | None], None],
         roles_in_use: Callable[[], Collection[int]],
         max_roles: int,
+        topics: Sequence[TopicPolicyOptions] = (),
     ) -> None:
-        """Raises `AclFileError`."""
+        """`topics` are further policies, of topics that somebody made. Raises `AclFileError`."""
         self._acl_file = acl_file
         self._policies = policies
+        self._topics = topics
         self._groups = groups
         self._on_rules: Final = on_rules
         self._roles_in_use: Final = roles_in_use
@@ -66,6 +68,21 @@ class LiveRules:
             if not await self._read_again():
                 self._acl_file, self._policies, self._groups = former
             self._note_file()
+
+    @property
+    def policies(self) -> Sequence[TopicPolicyOptions]:
+        """The policies of the configuration."""
+        return self._policies
+
+    async def use_topics(self, topics: Sequence[TopicPolicyOptions]) -> bool:
+        """Take other policies of topics that somebody made; False where the ACL file cannot be used now, and the rules
+        stay as they were."""
+        async with self._reading:
+            former, self._topics = self._topics, topics
+            if await self._read_again():
+                return True
+            self._topics = former
+            return False
 
     async def reload(self) -> None:
         """Read the file now, changed or not; log what came of it."""
@@ -115,10 +132,10 @@ class LiveRules:
         acl: AclFile | None = None
         if self._acl_file is not None:
             acl = load(self._acl_file)
-        elif not self._policies:
+        elif not self._policies and not self._topics:
             return None
         return Rules(
-            *(acl, self._policies, self._groups),
+            *(acl, [*self._policies, *self._topics], self._groups),
             roles_in_use=self._roles_in_use,
             max_roles=self._max_roles,
             numbers=self._numbers_of_roles,

@@ -22,10 +22,11 @@ ROLES: tuple[KeyRole, ...] = ("user", "viewer", "operator", "admin")
 class GatewayUnderTest:
     """A broker that runs, and whoever calls its gateway. `keys` has an API key of each role, of a user `key-ROLE`."""
 
-    def __init__(self, broker: Broker, data_dir: Path, keys: dict[Role, str]) -> None:
+    def __init__(self, broker: Broker, data_dir: Path, keys: dict[Role, str], users: dict[str, str]) -> None:
         self.broker = broker
         self.data_dir = data_dir
         self.keys = keys
+        self.users = users
         assert broker.gateway is not None
         self.gateway = broker.gateway
         self._clients: list[httpx.AsyncClient] = []
@@ -41,6 +42,10 @@ class GatewayUnderTest:
         self._clients.append(client)
         return client
 
+    def user(self, name: str) -> httpx.AsyncClient:
+        """A caller with the key of one of the `users`."""
+        return self.client(key=self.users[name])
+
     async def close(self) -> None:
         for client in self._clients:
             await client.aclose()
@@ -48,14 +53,15 @@ class GatewayUnderTest:
 
 @asynccontextmanager
 async def running_gateway(
-    data_dir: Path, *, http: dict[str, Any] | None = None, **config: Any
+    data_dir: Path, *, http: dict[str, Any] | None = None, users: tuple[str, ...] = (), **config: Any
 ) -> AsyncIterator[GatewayUnderTest]:
-    """A broker on ports that the system chooses."""
+    """A broker on ports that the system chooses; each of the `users` has a key with the role `user`."""
     config.setdefault("listeners", (ListenerOptions(port=0),))
     keys = {Role[role.upper()]: add(data_dir / FILE_NAME, role, f"key-{role}", None)[0] for role in ROLES}
+    secrets = {name: add(data_dir / FILE_NAME, "user", name, None)[0] for name in users}
     options = Config(http=HttpOptions(**{"port": 0, **(http or {})}), data_dir=str(data_dir), **config)
     async with Broker(options) as broker:
-        under_test = GatewayUnderTest(broker, data_dir, keys)
+        under_test = GatewayUnderTest(broker, data_dir, keys, secrets)
         try:
             yield under_test
         finally:

@@ -7,7 +7,7 @@ import pytest
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from mqttlite.gateway.app import BareRoute
+from mqttlite.gateway.bare import BareRoute
 from mqttlite.gateway.bodies import Bodies
 from mqttlite.gateway.caller import Operator, Role
 from mqttlite.gateway.problems import STATUS, Code, Problem

@@ -15,6 +15,17 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/docs"): PUBLIC,
     ("GET", "/openapi.json"): PUBLIC,
     ("GET", "/api/v1/me"): Role.USER,
+    ("POST", "/api/v1/topics"): Role.USER,
+    ("GET", "/api/v1/topics"): Role.USER,
+    ("GET", "/api/v1/topics/{topic_id}"): Role.USER,
+    ("PATCH", "/api/v1/topics/{topic_id}"): Role.USER,
+    ("DELETE", "/api/v1/topics/{topic_id}"): Role.USER,
+    ("GET", "/api/v1/topics/{topic_id}/subscribers"): Role.USER,
+    ("POST", "/api/v1/topics/{topic_id}/publish"): Role.USER,
+    ("POST", "/api/v1/publish/bulk"): Role.USER,
+    ("PUT", "/topics/{topic}"): Role.USER,
+    ("POST", "/topics/{topic}"): Role.USER,
+    ("GET", "/topics/{topic}"): Role.USER,
 }
 """The role that a route asks for at least, by its method and path."""
 

@@ -1,0 +1,37 @@
+"""Routes without the framework, for what has to be quick: an endpoint gets the variable part of its path.
+
+Such an endpoint asks itself who calls, reads its body by `Bodies`, and raises `Problem`. Invariant: a bare route comes
+before the routers' routes, and no path is for both.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
+from mqttlite.gateway.caller import Callers
+from mqttlite.gateway.context import GatewayContext
+
+
+@dataclass(frozen=True, slots=True)
+class BareRoute:
+    """A route without the framework: `endpoint` is called with what the path has between `prefix` and `suffix`."""
+
+    method: str
+    prefix: str
+    suffix: str
+    endpoint: Callable[[str, Scope, Receive, Send], Awaitable[None]]
+    path: str
+    """In the words of OpenAPI, such as `/api/v1/topics/{topic_id}/publish`."""
+    description: dict[str, Any]
+    """The operation in OpenAPI."""
+
+    def match(self, path: str) -> str | None:
+        """The variable part of a path; None if the route is not for it."""
+        if not path.startswith(self.prefix) or not path.endswith(self.suffix):
+            return None
+        middle = path[len(self.prefix) : len(path) - len(self.suffix)]
+        return middle if middle or not self.suffix else None
+
+
+BareRouteFactory = Callable[[GatewayContext, Callers, Bodies], Sequence[BareRoute]]

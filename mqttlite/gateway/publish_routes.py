@@ -1,0 +1,406 @@
+"""The routes that publish, as bare ASGI: by a topic's id, many at once, and plainly by a topic's name.
+
+Invariant: an answer says what became of the message, or is a problem and nothing was published; of many at once it
+says how many were refused, and why the first of them were.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from mqttlite.gateway import cloud_events
+from mqttlite.gateway.bare import BareRoute
+from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
+from mqttlite.gateway.caller import Caller, Callers
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.publishing import (
+    Draft,
+    MessageBody,
+    Publishing,
+    check_qos,
+    checked,
+    draft_of,
+    topic_of,
+)
+from mqttlite.topics.names import check_name
+from mqttlite.wire.errors import TopicNameInvalid
+from mqttlite.wire.properties import NONE, Properties
+
+MAX_BULK_MESSAGES: Final = 100_000
+"""Of one request: half a second of the broker's time."""
+
+BULK_SLICE: Final = 500
+"""Messages of it that are published before others have their turn: some milliseconds."""
+
+MAX_BULK_ERRORS: Final = 100
+"""Refused messages that the answer names."""
+
+_FORM: Final = "application/x-www-form-urlencoded"
+"""What curl says of a body whose type nobody named."""
+
+_JSON: Final = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+
+
+class BulkMessage(MessageBody, frozen=True, forbid_unknown_fields=True):
+    """One of many messages: its topic by name or by id."""
+
+    topic: str | None = None
+    topic_id: str | None = None
+
+
+_BODY: Final = msgspec.json.Decoder(MessageBody)
+_BULK: Final = msgspec.json.Decoder(list[BulkMessage])
+_BULK_LINE: Final = msgspec.json.Decoder(BulkMessage)
+
+
+class PublishRoutes:
+    """The endpoints of one gateway."""
+
+    def __init__(self, context: GatewayContext, callers: Callers, bodies: Bodies) -> None:
+        self._context: Final = context
+        self._callers: Final = callers
+        self._bodies: Final = bodies
+        self._publishing: Final = Publishing(context)
+        self._topics: Final = context.topics
+
+    async def by_id(self, topic_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /api/v1/topics/{topic_id}/publish`."""
+        caller = self._callers.remembered(scope) or await self._callers.find(HTTPConnection(scope))
+        topic = self._topics.find(topic_id)
+        name = topic.name.encode()
+        body = await self._bodies.read(scope, receive)
+        try:
+            headers = _headers(scope)
+            if cloud_events.is_event(headers):
+                draft = Draft(name, body, 1, False, checked(cloud_events.properties_of(headers, body)))
+            else:
+                draft = draft_of(name, _decoded(_BODY, body))
+            outcome = await self._publishing.publish(caller, draft)
+        finally:
+            self._bodies.release(body)
+        await _answer(send, outcome.json())
+
+    async def by_name(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`PUT` and `POST /topics/{topic}`: the body is the payload."""
+        caller = self._callers.remembered(scope) or await self._callers.find(HTTPConnection(scope))
+        topic = topic_of(name)
+        qos, retain, expiry_s = _query(scope)
+        body = await self._bodies.read(scope, receive)
+        try:
+            headers = _headers(scope)
+            if cloud_events.is_event(headers):
+                properties = cloud_events.properties_of(headers, body)
+            else:
+                content_type = headers.get("content-type")
+                is_named = content_type is not None and content_type != _FORM
+                properties = Properties(content_type=content_type) if is_named else NONE
+            if expiry_s is not None:
+                properties = Properties(
+                    content_type=properties.content_type,
+                    user_properties=properties.user_properties,
+                    message_expiry_interval=expiry_s,
+                )
+            if properties is not NONE:
+                checked(properties)
+            outcome = await self._publishing.publish(caller, Draft(topic, body, qos, retain, properties))
+        finally:
+            self._bodies.release(body)
+        await _answer(send, outcome.json())
+
+    async def retained(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /topics/{topic}`: the retained message."""
+        caller = await self._callers.find(HTTPConnection(scope))
+        self._callers.charge(caller)
+        topic = topic_of(name)
+        try:
+            check_name(topic)
+        except TopicNameInvalid as error:
+            raise Problem(Code.INVALID_TOPIC, str(error)) from None
+        core = self._context.core
+        if not core.permissions.may_subscribe(caller.source, topic) or not core.permissions.may_receive(
+            caller.source, topic
+        ):
+            why = core.permissions.reason(caller.source, "receive", topic)
+            raise Problem(Code.NOT_AUTHORIZED, f"the caller may not read {name[:200]!r}: {why or 'denied'}")
+        found = core.router.retained.search(topic).take(1)
+        if not found or 0.0 < found[0].expires_at <= self._context.clock():
+            raise Problem(Code.NOT_FOUND, f"no message is retained of {name[:200]!r}")
+        message = found[0]
+        properties = message.properties
+        content_type = properties.content_type
+        is_header = content_type is not None and content_type.isascii() and content_type.isprintable()
+        shown = str(content_type) if is_header else "application/octet-stream"
+        headers = [
+            (b"content-type", shown.encode()),
+            (b"x-message-id", b"%d" % message.number),
+            (b"x-content-type-options", b"nosniff"),
+            (b"content-security-policy", b"sandbox; default-src 'none'"),
+            (b"cache-control", b"no-store"),
+        ]
+        headers += [(name.encode(), value.encode()) for name, value in cloud_events.headers_of(properties)]
+        await _answer(send, message.payload, headers)
+
+    async def bulk(self, _: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /api/v1/publish/bulk`: an array in JSON, or lines of JSON (NDJSON)."""
+        caller = await self._callers.find(HTTPConnection(scope))
+        body = await self._bodies.read(scope, receive)
+        try:
+            if _headers(scope).get("content-type", "").partition(";")[0].strip() == "application/x-ndjson":
+                messages = _decoded_lines(body)
+            else:
+                messages = _decoded(_BULK, body)
+            if len(messages) > MAX_BULK_MESSAGES:
+                raise Problem(Code.TOO_LARGE, f"{len(messages)} messages: {MAX_BULK_MESSAGES} at most")
+            self._publishing.charge(caller, len(messages), len(body))
+            answer = await self._publish_all(caller, messages)
+        finally:
+            self._bodies.release(body)
+        await _answer(send, answer)
+
+    async def _publish_all(self, caller: Caller, messages: list[BulkMessage]) -> bytes:
+        publishing = self._publishing
+        effects = self._context.core.effects
+        changes = len(effects.changes)
+        waits = False
+        published = delivered = queued = dropped = 0
+        reasons: dict[str, int] = {}
+        errors: list[dict[str, Any]] = []
+        refused = 0
+        names: dict[str, bytes] = {}
+        for index, message in enumerate(messages):
+            try:
+                draft = draft_of(self._name_of(message, names), message)
+                fan_out = publishing.begin(caller, draft)
+                if not fan_out.done:
+                    await publishing.finished(fan_out)
+                    waits = True
+                tally = fan_out.tally
+                if tally.code >= 0x80 and not tally.reached:
+                    publishing.outcome(caller, draft, fan_out)  # raises
+            except Problem as problem:
+                refused += 1
+                if len(errors) < MAX_BULK_ERRORS:
+                    errors.append({"index": index, "code": str(problem.code), "detail": problem.detail})
+                continue
+            published += 1
+            delivered += tally.sent
+            queued += tally.queued
+            if not tally.reached:
+                dropped += 1
+                reasons["no_subscribers"] = reasons.get("no_subscribers", 0) + 1
+            elif tally.dropped:
+                dropped += 1
+                for reason, count in tally.dropped.items():
+                    reasons[reason] = reasons.get(reason, 0) + count
+            if index % BULK_SLICE == BULK_SLICE - 1:
+                waits = waits or len(effects.changes) > changes
+                self._context.loop_driver.run()
+                await asyncio.sleep(0)
+                changes = len(effects.changes)
+        if waits or len(effects.changes) > changes:
+            await self._context.loop_driver.settled()
+        else:
+            self._context.loop_driver.wake()
+        return msgspec.json.encode(
+            {
+                "published": published,
+                "delivered_to": delivered,
+                "queued_for": queued,
+                "dropped": dropped,
+                "reasons": reasons,
+                "refused": refused,
+                "errors": errors,
+            }
+        )
+
+    def _name_of(self, message: BulkMessage, names: dict[str, bytes]) -> bytes:
+        if (message.topic is None) == (message.topic_id is None):
+            raise Problem(Code.INVALID_VALUE, "topic and topic_id: one of them names the topic")
+        if message.topic_id is not None:
+            return self._topics.find(message.topic_id).name.encode()
+        assert message.topic is not None, "one of them is there"
+        found = names.get(message.topic)
+        if found is None:
+            found = names[message.topic] = topic_of(message.topic)
+        return found
+
+
+def routes(context: GatewayContext, callers: Callers, bodies: Bodies) -> Sequence[BareRoute]:
+    """The bare routes of this module."""
+    made = PublishRoutes(context, callers, bodies)
+    return (
+        BareRoute("POST", "/api/v1/topics/", "/publish", made.by_id, "/api/v1/topics/{topic_id}/publish", _BY_ID),
+        BareRoute("POST", "/api/v1/publish/bulk", "", made.bulk, "/api/v1/publish/bulk", _BULK_OPERATION),
+        BareRoute("PUT", "/topics/", "", made.by_name, "/topics/{topic}", _operation("Publish the body as payload")),
+        BareRoute("POST", "/topics/", "", made.by_name, "/topics/{topic}", _operation("The same as PUT")),
+        BareRoute("GET", "/topics/", "", made.retained, "/topics/{topic}", _RETAINED),
+    )
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _query(scope: Scope) -> tuple[int, bool, int | None]:
+    """QoS, retain and expiry of a query. Raises `Problem`."""
+    given = scope["query_string"]
+    if not given:
+        return 0, False, None
+    query = dict(parse_qsl(given.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    qos = _number(query.get("qos", "0"), "qos")
+    check_qos(qos)
+    retain = query.get("retain", "false").lower()
+    if retain not in ("true", "false", "1", "0"):
+        raise Problem(Code.INVALID_VALUE, f"retain is {retain[:20]!r}: write true or false")
+    expiry = query.get("expiry_s")
+    return qos, retain in ("true", "1"), None if expiry is None else _number(expiry, "expiry_s")
+
+
+MAX_FIELDS: Final = 100
+"""Of a query."""
+
+
+def _number(text: str, name: str) -> int:
+    if not text.isdecimal() or len(text) > 10:
+        raise Problem(Code.INVALID_VALUE, f"{name} is {text[:20]!r}: a whole number is meant")
+    return int(text)
+
+
+def _decoded(decoder: Any, body: bytes) -> Any:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise Problem(Code.INVALID_VALUE, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(Code.BAD_REQUEST, f"the body is no JSON: {error}") from None
+
+
+def _decoded_lines(body: bytes) -> list[BulkMessage]:
+    try:
+        return _BULK_LINE.decode_lines(body)
+    except msgspec.ValidationError as error:
+        raise Problem(Code.INVALID_VALUE, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(Code.BAD_REQUEST, f"the body is no NDJSON: {error}") from None
+
+
+async def _answer(send: Send, body: bytes, headers: list[tuple[bytes, bytes]] = _JSON) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [*headers, (b"content-length", b"%d" % len(body))],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+# ── OpenAPI ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_OUTCOME: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["message_id", "delivered_to", "queued_for", "dropped", "reason"],
+    "properties": {
+        "message_id": {"type": "string"},
+        "delivered_to": {"type": "integer"},
+        "queued_for": {"type": "integer"},
+        "dropped": {"type": "boolean"},
+        "reason": {"type": ["string", "null"]},
+    },
+}
+
+_PROPERTIES_SCHEMA: Final[dict[str, Any]] = {
+    "type": ["object", "null"],
+    "additionalProperties": False,
+    "properties": {
+        "content_type": {"type": ["string", "null"]},
+        "response_topic": {"type": ["string", "null"]},
+        "correlation_data": {"type": ["string", "null"], "contentEncoding": "base64"},
+        "expiry_s": {"type": ["integer", "null"], "minimum": 0, "maximum": 4_294_967_295},
+        "user_properties": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+}
+
+_MESSAGE_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "payload": {"description": "Any JSON, or a string in `encoding`"},
+        "encoding": {"type": "string", "enum": ["json", "text", "base64"]},
+        "qos": {"type": "integer", "minimum": 0, "maximum": 2},
+        "retain": {"type": "boolean"},
+        "properties": _PROPERTIES_SCHEMA,
+    },
+}
+
+
+def _parameter(name: str, where: str, schema: dict[str, Any], description: str = "") -> dict[str, Any]:
+    return {"name": name, "in": where, "required": where == "path", "schema": schema, "description": description}
+
+
+def _answered(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"200": {"description": "What became of it", "content": {"application/json": {"schema": schema}}}}
+
+
+_TOPIC: Final = _parameter("topic", "path", {"type": "string"}, "A topic's name; its slashes are part of the path")
+
+_BY_ID: Final[dict[str, Any]] = {
+    "summary": "Publish a message to a topic",
+    "tags": ["publish"],
+    "parameters": [_parameter("topic_id", "path", {"type": "string"})],
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _MESSAGE_SCHEMA}}},
+    "responses": _answered(_OUTCOME),
+}
+
+_BULK_OPERATION: Final[dict[str, Any]] = {
+    "summary": "Publish many messages",
+    "tags": ["publish"],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "array",
+                    "items": {
+                        **_MESSAGE_SCHEMA,
+                        "properties": {
+                            **_MESSAGE_SCHEMA["properties"],
+                            "topic": {"type": ["string", "null"]},
+                            "topic_id": {"type": ["string", "null"]},
+                        },
+                    },
+                }
+            },
+            "application/x-ndjson": {"schema": {"type": "string"}},
+        },
+    },
+    "responses": _answered({"type": "object"}),
+}
+
+
+def _operation(summary: str) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "tags": ["publish"],
+        "parameters": [
+            _TOPIC,
+            _parameter("qos", "query", {"type": "integer", "minimum": 0, "maximum": 2}),
+            _parameter("retain", "query", {"type": "boolean"}),
+            _parameter("expiry_s", "query", {"type": "integer", "minimum": 0, "maximum": 4_294_967_295}),
+        ],
+        "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
+        "responses": _answered(_OUTCOME),
+    }
+
+
+_RETAINED: Final[dict[str, Any]] = {
+    "summary": "The retained message of a topic",
+    "tags": ["publish"],
+    "parameters": [_TOPIC],
+    "responses": {"200": {"description": "Its payload, with its content type", "content": {"*/*": {"schema": {}}}}},
+}

@@ -1,0 +1,275 @@
+"""Publishes for callers over HTTP and WebSocket, and says what became of a message, as the fan-out counted it.
+
+Permissions, policies and quotas are those of MQTT: the caller's `Source` is asked about as a client is. Invariant: an
+outcome is given when the message is in the session of every receiver, and on disk where it has to be.
+"""
+
+import asyncio
+import base64
+import binascii
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import msgspec
+
+from mqttlite.core.fan_out import FanOut
+from mqttlite.core.rate_limits import Buckets
+from mqttlite.core.reasons import NO_SUBSCRIBERS
+from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID
+from mqttlite.gateway.caller import Caller
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.wire.constants import MAX_STRING_BYTES, NEVER_EXPIRES, PUBLISH
+from mqttlite.wire.errors import PeerError, TopicNameInvalid
+from mqttlite.wire.properties import NONE, Properties, encode_properties
+
+MAX_USER_PROPERTIES: Final = 100
+"""Of one message."""
+
+
+class MessageProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a message has beside its payload (5.0 §3.3.2.3)."""
+
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: str | None = None
+    """In base64."""
+    expiry_s: int | None = None
+    user_properties: dict[str, str] = {}
+
+
+class MessageBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message in JSON."""
+
+    payload: msgspec.Raw = msgspec.Raw(b"")
+    encoding: Literal["json", "text", "base64"] = "json"
+    """`json`: the payload is that JSON; `text` and `base64`: it is what the string says."""
+    qos: int = 0
+    retain: bool = False
+    properties: MessageProperties | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message that is to be published."""
+
+    topic: bytes
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = field(default=NONE, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a message."""
+
+    message_id: int
+    delivered_to: int
+    """Receivers to which it is on its way; a shared subscription is one."""
+    queued_for: int
+    dropped_for: dict[str, int]
+    """Receivers that do not get it, by reason."""
+    reached: int
+
+    @property
+    def dropped(self) -> bool:
+        """Whether nobody gets it, or somebody does not who should."""
+        return not self.reached or bool(self.dropped_for)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was dropped, for most of them."""
+        if not self.reached:
+            return NO_SUBSCRIBERS
+        return max(self.dropped_for, key=self.dropped_for.__getitem__) if self.dropped_for else None
+
+    def json(self) -> bytes:
+        """As routes answer it."""
+        if self.reached and not self.dropped_for:
+            return b'{"message_id":"%d","delivered_to":%d,"queued_for":%d,"dropped":false,"reason":null}' % (
+                *(self.message_id, self.delivered_to, self.queued_for),
+            )
+        return b'{"message_id":"%d","delivered_to":%d,"queued_for":%d,"dropped":true,"reason":"%s"}' % (
+            *(self.message_id, self.delivered_to, self.queued_for),
+            str(self.reason).encode(),
+        )
+
+
+class Publishing:
+    """One for each gateway."""
+
+    def __init__(self, context: GatewayContext) -> None:
+        self._context: Final = context
+        self._core: Final = context.core
+        self._loop_driver: Final = context.loop_driver
+        limits = context.config.limits
+        self._max_payload_bytes: Final = limits.max_payload_bytes or limits.max_packet_bytes
+
+    async def publish(self, caller: Caller, draft: Draft) -> Outcome:
+        """Publish a message and wait until every receiver has it. Raises `Problem`."""
+        self.charge(caller, 1, len(draft.payload))
+        effects = self._core.effects
+        changes = len(effects.changes)
+        fan_out = self.begin(caller, draft)
+        if not fan_out.done:
+            await self.finished(fan_out)
+            changes = -1  # of what its earlier parts changed, some may not be committed yet
+        if len(effects.changes) > changes:
+            await self._loop_driver.settled()
+        else:
+            self._loop_driver.wake()
+        return self.outcome(caller, draft, fan_out)
+
+    def begin(self, caller: Caller, draft: Draft) -> FanOut:
+        """Hand a message to the core. Raises `Problem`."""
+        if len(draft.payload) > self._max_payload_bytes:
+            raise Problem(Code.TOO_LARGE, f"a payload of {len(draft.payload)} bytes: {self._max_payload_bytes} at most")
+        try:
+            return self._core.publish(
+                *(draft.topic, draft.payload, draft.qos, draft.retain, self._context.clock(), draft.properties),
+                caller.source,
+            )
+        except TopicNameInvalid as error:
+            raise Problem(Code.INVALID_TOPIC, str(error)) from None
+
+    async def finished(self, fan_out: FanOut) -> None:
+        """Wait until a fan-out that was interrupted is done."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        fan_out.on_done = lambda: None if done.done() else done.set_result(None)
+        self._loop_driver.wake()
+        await done
+
+    def outcome(self, caller: Caller, draft: Draft, fan_out: FanOut) -> Outcome:
+        """What the fan-out counted. Raises `Problem` for a message that was refused."""
+        tally = fan_out.tally
+        code = tally.code
+        if code >= 0x80 and not tally.reached:
+            raise self._refusal(caller, draft, code)
+        return Outcome(fan_out.message_id(), tally.sent, tally.queued, tally.dropped, tally.reached)
+
+    def charge(self, caller: Caller, messages: int, size: int) -> None:
+        """Count what a caller publishes against its quotas. Raises `Problem` where they are used up."""
+        if self._context.quotas is None:
+            return
+        now = self._context.clock()
+        found = self._buckets(caller, now)
+        for scope, buckets in found:
+            if not buckets.have(0, 0, now):
+                raise Problem(
+                    Code.QUOTA_EXCEEDED,
+                    f"the {scope} publishes more than its quota allows (quotas)",
+                    headers={"Retry-After": "1"},
+                )
+        for _, buckets in found:
+            buckets.take(messages, size, now)
+
+    def _buckets(self, caller: Caller, now: float) -> list[tuple[str, Buckets]]:
+        quotas = self._context.quotas
+        found: list[tuple[str, Buckets]] = []
+        if quotas is not None:
+            if quotas.clients is not None:
+                found.append(("client", quotas.clients.of(f"{caller.client_id} {caller.key}", now)))
+            if quotas.users is not None and caller.username is not None:
+                found.append(("user", quotas.users.of(caller.username, now)))
+            if quotas.broker is not None:
+                found.append(("broker", quotas.broker))
+        return found
+
+    def _refusal(self, caller: Caller, draft: Draft, code: int) -> Problem:
+        topic = draft.topic.decode(errors="replace")[:200]
+        if code == NOT_AUTHORIZED_CODE:
+            why = self._core.permissions.reason(caller.source, "publish", draft.topic)
+            return Problem(Code.NOT_AUTHORIZED, f"the caller may not publish to {topic!r}: {why or 'denied'}")
+        if code == POLICY_REFUSES:
+            policy = self._core.permissions.authorizer.policy_of(draft.topic)
+            why = policy.refusal(draft.qos, draft.retain, len(draft.payload))
+            return Problem(Code.POLICY_REFUSES, why or f"the policy of {topic!r} refuses the message")
+        if code == TOPIC_NAME_INVALID:
+            why = caller.source.topic_limits.refusal(draft.topic)
+            return Problem(Code.INVALID_TOPIC, why or f"the broker does not serve the topic {topic!r}")
+        if code == QUOTA_EXCEEDED:
+            return Problem(Code.QUOTA_EXCEEDED, "there is no room for one more retained or delayed message")
+        return Problem(Code.BUSY, f"the broker does not take the message (0x{code:02X})")
+
+
+def draft_of(topic: bytes, body: MessageBody) -> Draft:
+    """The message that a body in JSON describes. Raises `Problem`."""
+    check_qos(body.qos)
+    return Draft(topic, payload_of(body), body.qos, body.retain, properties_of(body.properties))
+
+
+def check_qos(qos: int) -> None:
+    """Raises `Problem`."""
+    if not 0 <= qos <= 2:
+        raise Problem(Code.INVALID_VALUE, f"qos is {qos}: it may be 0, 1 or 2")
+
+
+def payload_of(body: MessageBody) -> bytes:
+    """The bytes of a payload in JSON. Raises `Problem`."""
+    raw = bytes(body.payload)
+    if body.encoding == "json":
+        return raw
+    try:
+        text = msgspec.json.decode(raw, type=str)
+        return text.encode() if body.encoding == "text" else base64.b64decode(text, validate=True)
+    except (msgspec.DecodeError, binascii.Error, ValueError):
+        raise Problem(Code.INVALID_VALUE, f"payload is no string in {body.encoding}, as encoding says") from None
+
+
+def properties_of(given: MessageProperties | None) -> Properties:
+    """The properties of MQTT. Raises `Problem`."""
+    if given is None:
+        return NONE
+    if len(given.user_properties) > MAX_USER_PROPERTIES:
+        raise Problem(
+            Code.INVALID_VALUE, f"{len(given.user_properties)} user properties: {MAX_USER_PROPERTIES} at most"
+        )
+    try:
+        encoded = given.correlation_data
+        correlation = None if encoded is None else base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise Problem(Code.INVALID_VALUE, "properties.correlation_data is not base64") from None
+    return checked(
+        Properties(
+            content_type=given.content_type,
+            response_topic=given.response_topic,
+            correlation_data=correlation,
+            message_expiry_interval=given.expiry_s,
+            user_properties=list(given.user_properties.items()),
+        )
+    )
+
+
+def checked(properties: Properties) -> Properties:
+    """Properties that a PUBLISH may have. Raises `Problem`."""
+    expiry_s = properties.message_expiry_interval
+    if expiry_s is not None and not 0 <= expiry_s <= NEVER_EXPIRES:
+        raise Problem(Code.INVALID_VALUE, f"expiry_s is {expiry_s}: it may be 0 to {NEVER_EXPIRES}")
+    response_topic = properties.response_topic
+    if response_topic is not None and (not response_topic or "+" in response_topic or "#" in response_topic):
+        raise Problem(Code.INVALID_VALUE, "response_topic is no topic name: it is empty or has a wildcard")
+    texts = [text for pair in properties.user_properties for text in pair]
+    texts += [each for each in (properties.content_type, response_topic) if each is not None]
+    for text in texts:
+        try:
+            is_wrong = "\0" in text or len(text.encode()) > MAX_STRING_BYTES
+        except UnicodeEncodeError:
+            is_wrong = True
+        if is_wrong:
+            raise Problem(Code.INVALID_VALUE, f"a property is no text of MQTT: {text[:40]!r}")
+    if properties.correlation_data is not None and len(properties.correlation_data) > MAX_STRING_BYTES:
+        raise Problem(Code.INVALID_VALUE, f"correlation_data has more than {MAX_STRING_BYTES} bytes")
+    try:
+        encode_properties(properties, PUBLISH)
+    except (PeerError, ValueError) as error:
+        raise Problem(Code.INVALID_VALUE, f"properties: {error}") from None
+    return properties
+
+
+def topic_of(name: str) -> bytes:
+    """A topic's name in bytes. Raises `Problem` for one that is no UTF-8; the core checks the rest."""
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise Problem(Code.INVALID_TOPIC, "the topic's name is no UTF-8") from None

@@ -1,0 +1,254 @@
+"""`/api/v1/topics`: make, list, show, change and delete topics, and list who subscribes to one.
+
+A topic has an owner, who made it, and a policy; the rules hold the policy within a second. Invariant: who makes a topic
+may use it already: nobody gets a permission, or takes one from others, on what is not theirs.
+"""
+
+import secrets
+from bisect import bisect_left
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from mqttlite.gateway.caller import Caller, Role, User
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.security.topic_records import MAX_MEMBERS, MAX_TEXT, TopicRecord
+
+MAX_PAGE: Final = 1_000
+"""Entries of one page."""
+
+LOOKED_AT: Final = 10_000
+"""Topics or subscribers that one request looks at."""
+
+Access = Literal["PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY"]
+TopicClass = Literal["ephemeral", "standard", "durable"]
+Members = Annotated[list[str], Field(max_length=MAX_MEMBERS)]
+Qos = Annotated[int, Field(ge=0, le=2)]
+Bytes = Annotated[int, Field(ge=0, le=268_435_455)]
+Seconds = Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Cursor = Annotated[str, Query(max_length=65_535, description="Where the page begins: the cursor of the page before")]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
+
+
+class NewTopic(BaseModel):
+    """A topic that is to be made."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=65_535, description="The topic's name in MQTT, without wildcards")
+    permissions: Access = "PUBLIC"
+    members: Members = []
+    topic_class: TopicClass = Field("standard", alias="class")
+    ttl_s: Seconds = 0
+    min_qos: Qos = 0
+    max_qos: Qos = 2
+    max_payload_bytes: Bytes = 0
+    description: Text = ""
+
+
+class TopicChange(BaseModel):
+    """What of a topic is to be changed; what is absent stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    permissions: Access | None = None
+    members: Members | None = None
+    topic_class: TopicClass | None = Field(None, alias="class")
+    ttl_s: Seconds | None = None
+    min_qos: Qos | None = None
+    max_qos: Qos | None = None
+    max_payload_bytes: Bytes | None = None
+    description: Text | None = None
+
+
+class TopicInfo(BaseModel):
+    """A topic."""
+
+    topic_id: str
+    name: str
+    owner_id: str | None
+    permissions: Access
+    members: list[str]
+    topic_class: TopicClass = Field(serialization_alias="class")
+    ttl_s: int
+    min_qos: int
+    max_qos: int
+    max_payload_bytes: int
+    description: str
+    created_at: datetime
+    subscriber_count: int
+
+
+class TopicPage(BaseModel):
+    """Some of the topics, in the order of their names."""
+
+    topics: list[TopicInfo]
+    cursor: str | None
+    """Of the next page; None on the last one."""
+
+
+class Subscriber(BaseModel):
+    """One client that subscribes to a topic."""
+
+    subscription_id: str
+    topic_id: str
+    user_id: str | None
+    client_id: str
+    connection_id: int | None
+    """None while the client is away and its session waits for it."""
+    qos: int
+    topic_filter: str
+
+
+class SubscriberPage(BaseModel):
+    """Some of the subscribers, in the order of their client identifiers."""
+
+    subscribers: list[Subscriber]
+    count: int
+    """Of all of them; a shared subscription is one."""
+    cursor: str | None
+
+
+class Done(BaseModel):
+    success: bool
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/api/v1/topics", tags=["topics"])
+    topics = context.topics
+    permissions = context.core.permissions
+
+    def info(topic: TopicRecord) -> TopicInfo:
+        subscriptions, shared = context.core.subscribers(topic.name.encode())
+        return TopicInfo(
+            topic_id=topic.topic_id,
+            name=topic.name,
+            owner_id=topic.owner,
+            permissions=topic.permissions,
+            members=list(topic.members),
+            topic_class=topic.topic_class,
+            ttl_s=topic.ttl_s,
+            min_qos=topic.min_qos,
+            max_qos=topic.max_qos,
+            max_payload_bytes=topic.max_payload_bytes,
+            description=topic.description,
+            created_at=datetime.fromtimestamp(topic.created_at, UTC),
+            subscriber_count=len(subscriptions) + shared,
+        )
+
+    def may_see(caller: Caller, topic: TopicRecord) -> bool:
+        name = topic.name.encode()
+        return (
+            caller.may(Role.VIEWER)
+            or (topic.owner is not None and topic.owner == caller.username)
+            or permissions.may_publish(caller.source, name)
+            or permissions.may_receive(caller.source, name)
+        )
+
+    def seen(caller: Caller, topic_id: str) -> TopicRecord:
+        topic = topics.get(topic_id)
+        if topic is None or not may_see(caller, topic):  # the same for both: its name is not for everybody
+            raise Problem(Code.NOT_FOUND, f"there is no topic {topic_id[:80]!r}, or the caller may not use it")
+        return topic
+
+    def owned(caller: Caller, topic_id: str) -> TopicRecord:
+        topic = seen(caller, topic_id)
+        if topic.owner != caller.username and not caller.may(Role.ADMIN):
+            raise Problem(Code.NOT_AUTHORIZED, "only the owner of the topic and an admin may do this")
+        return topic
+
+    def record(values: dict[str, Any]) -> TopicRecord:
+        try:
+            return TopicRecord(**values)
+        except ValueError as error:
+            raise Problem(Code.INVALID_VALUE, str(error)) from None
+
+    @routes.post("", status_code=201, summary="Make a topic; the caller becomes its owner")
+    async def create(caller: User, body: NewTopic, response: Response) -> TopicInfo:
+        given = body.model_dump()
+        topic = record(
+            {
+                **given,
+                "topic_id": f"t-{secrets.token_hex(8)}",
+                "owner": caller.username,
+                "members": tuple(body.members),
+                "created_at": context.wall(context.clock()).timestamp(),
+            }
+        )
+        name = topic.name.encode()
+        if not caller.may(Role.ADMIN) and not (
+            permissions.may_publish(caller.source, name) and permissions.may_receive(caller.source, name)
+        ):
+            raise Problem(
+                Code.NOT_AUTHORIZED, "a topic may be made by somebody who may publish and subscribe to it, or an admin"
+            )
+        await topics.add(topic)
+        response.headers["Location"] = f"/api/v1/topics/{topic.topic_id}"
+        return info(topic)
+
+    @routes.get("", summary="List the topics that the caller may see")
+    async def list_topics(caller: User, cursor: Cursor = "", limit: Limit = 100) -> TopicPage:
+        found: list[TopicInfo] = []
+        for looked_at, topic in enumerate(topics.from_name(cursor)):
+            if len(found) == limit or looked_at == LOOKED_AT:
+                return TopicPage(topics=found, cursor=topic.name)
+            if may_see(caller, topic):
+                found.append(info(topic))
+        return TopicPage(topics=found, cursor=None)
+
+    @routes.get("/{topic_id}", summary="Show a topic")
+    async def show(caller: User, topic_id: str) -> TopicInfo:
+        return info(seen(caller, topic_id))
+
+    @routes.patch("/{topic_id}", summary="Change a topic")
+    async def change(caller: User, topic_id: str, body: TopicChange) -> TopicInfo:
+        topic = owned(caller, topic_id)
+        changes = {name: value for name, value in body.model_dump(exclude_unset=True).items() if value is not None}
+        if "members" in changes:
+            changes["members"] = tuple(changes["members"])
+        changed = record({**{name: getattr(topic, name) for name in msgspec.structs.asdict(topic)}, **changes})
+        await topics.replace(changed)
+        return info(changed)
+
+    @routes.delete("/{topic_id}", summary="Forget a topic; its name stays in use as any other")
+    async def delete(caller: User, topic_id: str) -> Done:
+        owned(caller, topic_id)
+        await topics.remove(topic_id)
+        return Done(success=True)
+
+    @routes.get("/{topic_id}/subscribers", summary="List the subscribers of a topic; for its owner, and viewers")
+    async def subscribers(caller: User, topic_id: str, cursor: Cursor = "", limit: Limit = 100) -> SubscriberPage:
+        topic = seen(caller, topic_id)
+        if topic.owner != caller.username and not caller.may(Role.VIEWER):
+            raise Problem(Code.NOT_AUTHORIZED, "only the owner of the topic and viewers may see its subscribers")
+        subscriptions, shared = context.core.subscribers(topic.name.encode())
+        subscriptions.sort(key=lambda each: each.client_id)
+        start = bisect_left(subscriptions, cursor, key=lambda each: each.client_id)
+        found: list[Subscriber] = []
+        for each in subscriptions[start : start + limit]:
+            session = context.core.sessions.get(each.client_id)
+            assert session is not None, "subscriptions belong to sessions"
+            found.append(
+                Subscriber(
+                    subscription_id=f"{each.client_id} {each.topic_filter.decode(errors='replace')}",
+                    topic_id=topic_id,
+                    user_id=session.username,
+                    client_id=each.client_id,
+                    connection_id=None if session.outbox is None else session.outbox.number,
+                    qos=each.qos,
+                    topic_filter=each.topic_filter.decode(errors="replace"),
+                )
+            )
+        rest = subscriptions[start + limit : start + limit + 1]
+        return SubscriberPage(
+            subscribers=found, count=len(subscriptions) + shared, cursor=rest[0].client_id if rest else None
+        )
+
+    return routes

@@ -1,0 +1,145 @@
+"""Topics that somebody made, each with an owner and a policy: their file in the data directory.
+
+`gateway.topics` makes and changes them; the rules hold them as policies of single topics, also while there is no
+gateway. Invariant: the file is replaced whole, so that it holds all of the former topics or all of the present ones.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.topics.names import check_name
+from mqttlite.wire.errors import TopicNameInvalid
+
+FILE_NAME: Final = "topics.json"
+"""In the data directory."""
+
+MAX_TOPICS: Final = 10_000
+"""As many as there may be policies: rules for more are made too slowly to hold within a second."""
+
+MAX_MEMBERS: Final = 1_000
+"""Of one topic; for more there are groups in the configuration."""
+
+MAX_TEXT: Final = 1_000
+"""Characters of a description."""
+
+MAX_FILE_BYTES: Final = 268_435_456
+"""A larger file is not read: so much 10,000 topics have only with very many members."""
+
+Access = Literal["PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY"]
+TopicClass = Literal["ephemeral", "standard", "durable"]
+
+
+class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One topic. Raises `ValueError` for values that do not go together."""
+
+    topic_id: str
+    name: str
+    owner: str | None = None
+    """The user who made it; None: somebody without a user name."""
+    permissions: Access = "PUBLIC"
+    members: tuple[str, ...] = ()
+    topic_class: TopicClass = msgspec.field(default="standard", name="class")
+    ttl_s: int = 0
+    min_qos: int = 0
+    max_qos: int = 2
+    max_payload_bytes: int = 0
+    description: str = ""
+    created_at: float
+    """In seconds since 1970."""
+
+    def __post_init__(self) -> None:
+        try:
+            name = self.name.encode()
+        except UnicodeEncodeError:
+            raise ValueError("name is no UTF-8") from None
+        try:
+            check_name(name)
+        except TopicNameInvalid as error:
+            raise ValueError(str(error)) from None
+        if self.name.startswith("$"):
+            raise ValueError(f"name is {self.name[:80]!r}: topics that begin with $ are the broker's")
+        if len(self.members) > MAX_MEMBERS:
+            raise ValueError(f"members has {len(self.members)} users: {MAX_MEMBERS} at most")
+        if not all(0 < len(each) <= MAX_TEXT for each in self.members):
+            raise ValueError(f"members has a name that is empty, or longer than {MAX_TEXT} characters")
+        if len(self.description) > MAX_TEXT:
+            raise ValueError(f"description has {len(self.description)} characters: {MAX_TEXT} at most")
+        if self.owner is None and self.permissions != "PUBLIC":
+            raise ValueError(f"permissions is {self.permissions}: a topic that nobody owns is PUBLIC; log in first")
+        self.policy()
+
+    def policy(self) -> TopicPolicyOptions:
+        """What holds for its messages. Raises `ValueError`."""
+        return TopicPolicyOptions(
+            filter=self.name,
+            access=self.permissions,
+            owner=self.owner or "",
+            members=self.members,
+            topic_class=self.topic_class,
+            ttl_s=self.ttl_s,
+            min_qos=self.min_qos,
+            max_qos=self.max_qos,
+            max_payload_bytes=self.max_payload_bytes,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing holds for it that does not hold for every topic."""
+        return (
+            *(self.permissions == "PUBLIC", self.topic_class == "standard", not self.ttl_s, not self.min_qos),
+            *(self.max_qos == 2, not self.max_payload_bytes),
+        ) == (True,) * 6
+
+
+class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    version: Literal[1] = 1
+    topics: list[TopicRecord] = []
+
+
+class TopicFileError(ValueError):
+    """Which file cannot be used, why, and what to do."""
+
+
+def policies_of(topics: Iterable[TopicRecord]) -> list[TopicPolicyOptions]:
+    """The policies that the rules have to hold."""
+    return [topic.policy() for topic in topics if not topic.is_plain]
+
+
+def load(path: Path | None) -> list[TopicRecord]:
+    """The topics of a file; none where there is no file. Raises `TopicFileError`."""
+    if path is None:
+        return []
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise TopicFileError(f"{path} is larger than {MAX_FILE_BYTES} bytes: it is no file of topics")
+        return msgspec.json.decode(path.read_bytes(), type=_File).topics
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise TopicFileError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TopicFileError(
+            f"{path} is no file of topics: {error}. Put back a copy, or remove it: then its topics are open to all"
+        ) from None
+
+
+def save(path: Path, topics: list[TopicRecord]) -> None:
+    """Replace the file. Raises `OSError`."""
+    content = msgspec.json.encode(_File(topics=topics))
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,180 @@
+"""Topics that callers make: who may, what the rules hold of them, and that they outlive the broker."""
+
+from pathlib import Path
+
+import pytest
+
+from mqttlite.gateway.caller import Role
+from mqttlite.security import topic_records
+from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.security.topic_records import TopicRecord
+from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
+
+TOPICS = "/api/v1/topics"
+
+
+async def test_a_topic_is_made_shown_changed_and_deleted(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, users=("ann",)) as gateway:
+        ann = gateway.user("ann")
+        made = await ann.post(TOPICS, json={"name": "a/b", "permissions": "PRIVATE", "class": "durable"})
+        assert made.status_code == 201
+        found = made.json()
+        path = f"{TOPICS}/{found['topic_id']}"
+        assert made.headers["location"] == path
+        assert (found["owner_id"], found["permissions"], found["class"]) == ("ann", "PRIVATE", "durable")
+        assert (await ann.get(path)).json() == {**found, "subscriber_count": 0}
+        changed = (await ann.patch(path, json={"members": ["bob"], "ttl_s": 60})).json()
+        assert changed == {**found, "members": ["bob"], "ttl_s": 60}
+        assert (await ann.delete(path)).json() == {"success": True}
+        assert (await ann.get(path)).json()["code"] == "not_found"
+
+
+async def test_a_topic_outlives_the_broker_and_so_do_its_permissions(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, users=("ann", "bob")) as gateway:
+        made = (await gateway.user("ann").post(TOPICS, json={"name": "a", "permissions": "PRIVATE"})).json()
+    async with running_gateway(tmp_path, users=("ann2",)) as again:
+        admin = again.client(Role.ADMIN)
+        assert (await admin.get(f"{TOPICS}/{made['topic_id']}")).json() == made
+        assert (await admin.put("/topics/a", content=b"x")).status_code == 403
+
+
+async def test_permissions_hold_at_once(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, users=("ann", "bob", "eve")) as gateway:
+        ann, bob, eve = (gateway.user(name) for name in ("ann", "bob", "eve"))
+        body = {"name": "a", "permissions": "PRIVATE", "members": ["bob"]}
+        path = f"{TOPICS}/{(await ann.post(TOPICS, json=body)).json()['topic_id']}"
+        publish = [(await who.put("/topics/a", content=b"x")).status_code for who in (ann, bob, eve)]
+        assert publish == [200, 200, 403]
+        for permissions, may_write, may_read in (
+            ("PUBLIC", 200, 404),
+            ("PUBLISH_ONLY", 200, 403),
+            ("SUBSCRIBE_ONLY", 403, 404),
+            ("PRIVATE", 403, 403),
+        ):
+            assert (await ann.patch(path, json={"permissions": permissions})).status_code == 200
+            assert (await eve.put("/topics/a", content=b"x")).status_code == may_write
+            assert (await eve.get("/topics/a")).status_code == may_read
+        assert (await gateway.client(key="x").get(path)).status_code == 401
+
+
+async def test_who_may_not_use_a_topic_does_not_see_it_nor_change_it(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, users=("ann", "eve")) as gateway:
+        ann, eve, viewer = gateway.user("ann"), gateway.user("eve"), gateway.client(Role.VIEWER)
+        made = (await ann.post(TOPICS, json={"name": "secret", "permissions": "PRIVATE"})).json()
+        path = f"{TOPICS}/{made['topic_id']}"
+        open_one = (await ann.post(TOPICS, json={"name": "open"})).json()
+        assert [each["name"] for each in (await eve.get(TOPICS)).json()["topics"]] == ["open"]
+        assert [each["name"] for each in (await viewer.get(TOPICS)).json()["topics"]] == ["open", "secret"]
+        assert (await eve.get(path)).status_code == 404
+        assert (await eve.delete(path)).status_code == 404
+        for who in (eve, viewer):
+            assert (await who.patch(f"{TOPICS}/{open_one['topic_id']}", json={"ttl_s": 1})).status_code == 403
+        assert (await eve.get(f"{TOPICS}/{open_one['topic_id']}/subscribers")).status_code == 403
+        assert (await gateway.client(Role.ADMIN).patch(path, json={"ttl_s": 1})).json()["ttl_s"] == 1
+
+
+async def test_nobody_makes_a_topic_that_is_not_its_own(tmp_path: Path) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text("user ann\ntopic ann/#\ntopic read shown\n")
+    options = {"acl_file": str(acl), **nobody_without_credentials(tmp_path)}
+    async with running_gateway(tmp_path / "data", users=("ann",), **options) as gateway:
+        ann = gateway.user("ann")
+        assert (await ann.post(TOPICS, json={"name": "ann/x", "permissions": "PRIVATE"})).status_code == 201
+        for name in ("bob/x", "shown"):
+            assert (await ann.post(TOPICS, json={"name": name})).json()["code"] == "not_authorized"
+        assert (await gateway.client(Role.ADMIN).post(TOPICS, json={"name": "bob/x"})).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": ""},
+        {"name": "a/#"},
+        {"name": "$SYS/x"},
+        {"name": "a\0"},
+        {"name": "a", "permissions": "NONE"},
+        {"name": "a", "min_qos": 2, "max_qos": 1},
+        {"name": "a", "members": [""]},
+        {"name": "a", "unknown": 1},
+        {"name": "a", "permissions": "PRIVATE"},
+    ],
+)
+async def test_a_wrong_topic_is_refused_and_nothing_is_kept(gateway: GatewayUnderTest, body: dict[str, object]) -> None:
+    client = gateway.client()
+    answer = await client.post(TOPICS, json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_value")
+    assert (await client.get(TOPICS)).json() == {"topics": [], "cursor": None}
+
+
+async def test_a_name_is_one_topic_and_the_configuration_comes_first(tmp_path: Path) -> None:
+    policies = (TopicPolicyOptions(filter="fixed", access="PUBLIC", max_qos=1),)
+    async with running_gateway(tmp_path, users=("ann",), topic_policies=policies) as gateway:
+        ann = gateway.user("ann")
+        first = (await ann.post(TOPICS, json={"name": "a"})).json()
+        second = await ann.post(TOPICS, json={"name": "a"})
+        assert (second.status_code, second.json()["topic_id"]) == (409, first["topic_id"])
+        assert (await ann.post(TOPICS, json={"name": "fixed", "permissions": "PRIVATE"})).status_code == 409
+
+
+async def test_topics_are_listed_by_pages(gateway: GatewayUnderTest) -> None:
+    client = gateway.client()
+    for name in ("c", "a", "b", "e", "d"):
+        assert (await client.post(TOPICS, json={"name": name})).status_code == 201
+    seen: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = (await client.get(TOPICS, params={"limit": 2, "cursor": cursor})).json()
+        seen += [each["name"] for each in page["topics"]]
+        cursor = page["cursor"]
+    assert seen == ["a", "b", "c", "d", "e"]
+
+
+async def test_subscribers_are_listed_by_pages(gateway: GatewayUnderTest) -> None:
+    client = gateway.client(Role.VIEWER)
+    made = (await client.post(TOPICS, json={"name": "a/b"})).json()
+    for topic_filter in ("a/b", "a/+", "#", "$share/g/a/b", "other"):
+        gateway.broker.subscribe(topic_filter)
+    path = f"{TOPICS}/{made['topic_id']}"
+    assert (await client.get(path)).json()["subscriber_count"] == 4
+    filters: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = (await client.get(f"{path}/subscribers", params={"limit": 2, "cursor": cursor})).json()
+        filters += [each["topic_filter"] for each in page["subscribers"]]
+        cursor = page["cursor"]
+        assert page["count"] == 4
+    assert sorted(filters) == ["#", "a/+", "a/b"]
+
+
+async def test_there_are_so_many_topics_at_most(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqttlite.gateway.topics.MAX_TOPICS", 1)
+    client = gateway.client()
+    assert (await client.post(TOPICS, json={"name": "a"})).status_code == 201
+    assert (await client.post(TOPICS, json={"name": "b"})).json()["code"] == "quota_exceeded"
+
+
+async def test_a_topic_that_cannot_be_kept_is_not_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_gateway(tmp_path, users=("ann", "eve")) as gateway:
+        ann = gateway.user("ann")
+
+        def fail(path: Path, topics: list[TopicRecord]) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("mqttlite.gateway.topics.save", fail)
+        answer = await ann.post(TOPICS, json={"name": "a", "permissions": "PRIVATE"})
+        assert (answer.status_code, answer.json()["code"]) == (503, "busy")
+        assert (await gateway.user("eve").put("/topics/a", content=b"x")).status_code == 200
+        assert (await ann.get(TOPICS)).json()["topics"] == []
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"topics":[{"topic_id":"t","name":"#","created_at":0}]}', b"\xff"])
+def test_a_broken_file_says_what_is_wrong(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "topics.json"
+    path.write_bytes(content)
+    with pytest.raises(topic_records.TopicFileError, match="is no file of topics"):
+        topic_records.load(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(topic_records, "MAX_FILE_BYTES", 0)
+        with pytest.raises(topic_records.TopicFileError, match="larger than 0 bytes"):
+            topic_records.load(path)
