@@ -1,7 +1,8 @@
 """Serves `Admin` over HTTP with JSON, on a Unix socket in the data directory: the only place that accepts changes.
 
-What a change does lives in `admin`; `mqttlite sessions`, `queue`, `retained` and `delayed` ask here. Invariant: the
-mode of the socket decides who may connect, and a request with a parameter that its route does not know changes nothing.
+What a change does lives in `admin`; `mqttlite sessions`, `queue`, `retained`, `delayed` and `schema` ask here.
+Invariant: the mode of the socket decides who may connect, and a request with a parameter that its route does not know
+changes nothing.
 """
 
 import codecs
@@ -26,8 +27,8 @@ SOCKET_MODE: Final = 0o600
 HEAD_BYTES: Final = 65_536
 """How long a request with its headers may be: a client identifier of 1,024 characters takes 12,288 bytes of a URL."""
 
-BODY_BYTES: Final = 131_072
-"""How long a body may be: it can name a topic filter of 65,535 bytes, which no URL can."""
+BODY_BYTES: Final = 262_144
+"""How long a body may be: it can name a topic filter of 65,535 bytes, which no URL can, or be a schema of as many."""
 
 MAX_LOGGED: Final = 500
 """Characters of a request that the log shows: a topic filter may have thousands."""
@@ -77,14 +78,18 @@ class Call:
         return value != "false"
 
 
-class AdminSocket:
-    """`directory` is the data directory, which exists."""
+Answerer = Callable[[Request], Awaitable[Response]]
 
-    def __init__(self, directory: str, admin: Admin) -> None:
+
+class AdminSocket:
+    """`directory` is the data directory, which exists. `registry` answers below `/registry`."""
+
+    def __init__(self, directory: str, admin: Admin, registry: Answerer) -> None:
         self._admin: Final = admin
+        self._registry: Final = registry
         self.path: Final = os.path.join(directory, SOCKET_NAME)
         accepts = Accepts(
-            methods=("GET", "HEAD", "POST", "DELETE"), head_bytes=HEAD_BYTES, body_bytes=BODY_BYTES, error=_error
+            methods=("GET", "HEAD", "POST", "PUT", "DELETE"), head_bytes=HEAD_BYTES, body_bytes=BODY_BYTES, error=_error
         )
         self._http: Final = HttpServer(UnixEndpoint(self.path, SOCKET_MODE), self._answer, accepts)
         # "*" is a segment that names something.
@@ -109,8 +114,8 @@ class AdminSocket:
             raise AlreadyListening(f"another broker has this data directory, choose another: {error}") from None
         except CannotListen as error:
             _log.warning(
-                "the broker runs without admin socket, and 'mqttlite sessions', 'queue', 'retained' and 'delayed' "
-                "cannot reach it: %s; a data directory with a short path on a local disk can have one",
+                "the broker runs without admin socket, and 'mqttlite sessions', 'queue', 'retained', 'delayed' and "
+                "'schema' cannot reach it: %s; a data directory with a short path on a local disk can have one",
                 error,
             )
 
@@ -122,9 +127,11 @@ class AdminSocket:
 
     async def _answer(self, request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
+        if request.segments[:1] == ("registry",):
+            return await self._registry(request)
         routes = [route for route in self._routes if route.matches(request.segments)]
         if not routes:
-            known = ", ".join(dict.fromkeys(route.path for route in self._routes))
+            known = ", ".join(dict.fromkeys((*(route.path for route in self._routes), "/registry")))
             return _error(404, f"There is nothing at {request.path}; there are {known}.")
         route = next((route for route in routes if route.method == method), None)
         if route is None:

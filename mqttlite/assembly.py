@@ -7,7 +7,7 @@ thread, so that an assembly that could not be built needs no end.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,10 +32,16 @@ from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, LoadPage, Question
+from mqttlite.delivery.schemas.api import CONTENT_TYPE as REGISTRY_JSON
+from mqttlite.delivery.schemas.api import RegistryApi
+from mqttlite.delivery.schemas.parsing import EXTRA_MISSING, is_installed
+from mqttlite.delivery.schemas.service import FILE_NAME, RegistryFileError, SchemaRegistry
+from mqttlite.delivery.schemas.topic_schema import TopicSchemas
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, CoreTracer, EventHub, NoMessages
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.frame_queue import FrameQueue
+from mqttlite.net.http import Request, Response
 from mqttlite.net.link import LinkPort
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
@@ -148,6 +154,8 @@ class Assembly:
         self._topic_file: Final = Path(config.data_dir) / TOPIC_FILE_NAME if config.data_dir else None
         self._has_own_rules: Final = authorizer is not None
         self.topics: Final = self._load_topics()
+        self.schemas: Final = _schema_registry(config)
+        self._topic_schemas: Final = TopicSchemas(self.schemas)
         self.live_rules: Final = self._live_rules(authorizer)
         self._rules: Final = self._default_rules(self.live_rules.rules if authorizer is None else authorizer)
         self.core.authorize(self._rules)
@@ -184,7 +192,11 @@ class Assembly:
         self.admin: Final = Admin(
             self.core, self.loop_driver.links, self.loop_driver.run, loop.time, self._wall.at, self._queue_reader.page
         )
-        self._admin_socket: Final = AdminSocket(config.data_dir, self.admin) if config.data_dir else None
+        self._admin_socket: Final = (
+            AdminSocket(config.data_dir, self.admin, _registry_answerer(RegistryApi(self.schemas)))
+            if config.data_dir
+            else None
+        )
         self._publish_queue: Final = PublishQueue(self.core, self.loop_driver.wake, loop.time)
         self.lag: Final = LoopLag()
         self.reports: Final = Reports(
@@ -193,6 +205,7 @@ class Assembly:
             broker_id=self.broker_id,
             not_ready=not_ready,
         )
+        self.reports.schema_violations = self._topic_schemas.violations
         self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, self.reports, self.admin)
         self.gateway: Final = self._gateway(not_ready)
         self._sys_topics: asyncio.Task[None] | None = None
@@ -524,6 +537,7 @@ class Assembly:
                 roles_in_use=self._roles_in_use,
                 max_roles=2 * config.limits.max_sessions,
                 topics=[] if self._has_own_rules else policies_of(self.topics),
+                check_of=self._topic_schemas.check,
             )
         except AclFileError as error:
             raise ConfigError(*(f"acl_file: {problem}" for problem in error.problems)) from None
@@ -603,6 +617,27 @@ class Assembly:
     def _answer(self, question_id: int, answer: object) -> None:
         self.core.answer(question_id, answer, self._loop.time())
         self.loop_driver.wake()
+
+
+def _schema_registry(config: Config) -> SchemaRegistry:
+    """Raises `ConfigError` for a file that cannot be used, and for topics with schemas that cannot be checked."""
+    for number, policy in enumerate(config.topic_policies):
+        if policy.schema and not is_installed():
+            raise ConfigError(f"topic_policies[{number}].schema: {EXTRA_MISSING}")
+    try:
+        return SchemaRegistry(Path(config.data_dir, FILE_NAME) if config.data_dir else None)
+    except RegistryFileError as error:
+        raise ConfigError(f"data_dir: {error}") from None
+
+
+def _registry_answerer(api: RegistryApi) -> Callable[[Request], Awaitable[Response]]:
+    """Answers the requests below one path as the registry does."""
+
+    async def answer(request: Request) -> Response:
+        found = await api.answer(request.method, request.segments[1:], request.query, request.body)
+        return Response(found.status, found.body, REGISTRY_JSON)
+
+    return answer
 
 
 def _tokens(options: TokenOptions, loop: asyncio.AbstractEventLoop) -> TokenAuthenticator:

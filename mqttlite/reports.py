@@ -54,6 +54,8 @@ class Reports(EventListener):
         self.oldest_unacknowledged_s: Callable[[], float] | None = None
         self.dataset: Dataset | None = None
         """None where no telemetry is written."""
+        self.schema_violations: Callable[[], Mapping[tuple[str, str], int]] = dict
+        """Messages that were not what their schema says, by schema and what was done."""
         self.alarms: Final[dict[str, str]] = {}
         """Those that are active, and what was said of each."""
         self._snapshots: Final = snapshots
@@ -120,5 +122,6 @@ class Reports(EventListener):
             rows_dropped={} if self.dataset is None else self.dataset.dropped_rows,
             latency=self.latency(),
             log_lines_dropped=lines_dropped(),
+            schema_violations=self.schema_violations(),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )

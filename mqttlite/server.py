@@ -19,6 +19,7 @@ from mqttlite.config.checks import conflicts
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
+from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions
 from mqttlite.monitor import Monitor
 from mqttlite.net.listeners import Listener
@@ -383,6 +384,14 @@ class Broker:
             self._loop_driver.run()
             await asyncio.sleep(0)  # a program that only publishes leaves the others their turn
         return fan_out.tally.code
+
+    @property
+    def schemas(self) -> SchemaRegistry:
+        """The schema registry: in the data directory, or in memory without one. Raises `RuntimeError` if the broker
+        does not run."""
+        if not self._running:
+            raise RuntimeError("the broker does not run")
+        return self._assembly.schemas
 
     def subscribe(
         self, topic_filter: str, callback: Callback | None = None, *, qos: int = 0, receive_maximum: int = 100

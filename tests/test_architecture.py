@@ -24,8 +24,9 @@ GROUND: Final = {"wire": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
 ADAPTER_PACKAGES: Final = {"net", "store", "security", "telemetry", "delivery", "testing"}
 BELOW: Final[dict[str, set[str]]] = {
     **GROUND,
+    "atomic_file": set(),
     "event_hub": set(GROUND),
-    **{room: {*GROUND, "event_hub"} for room in ADAPTER_PACKAGES},
+    **{room: {*GROUND, "atomic_file", "event_hub"} for room in ADAPTER_PACKAGES},
     "client": {"wire"},
     "config": ADAPTER_PACKAGES | set(GROUND),
     "build": set(),

@@ -14,9 +14,9 @@ class Drops:
         self._effects: Final = effects
         self.by_reason: Final[dict[str, int]] = {}
 
-    def add(self, reason: str, messages: int, topic: bytes, trace: int = NOT_TRACED) -> None:
-        """Count messages, and tell the tracer."""
+    def add(self, reason: str, messages: int, topic: bytes, trace: int = NOT_TRACED, detail: str = "") -> None:
+        """Count messages, and tell the tracer, also what there is to say beside the reason."""
         self.by_reason[reason] = self.by_reason.get(reason, 0) + messages
         tracer = self._effects.tracer
         if tracer is not None:
-            tracer.on_dropped(trace, None, topic, reason, messages, "")
+            tracer.on_dropped(trace, None, topic, reason, messages, detail)

@@ -198,6 +198,10 @@ reads, and a client that has stopped reading does not hold them back."""
 DELAY_WORK: Final = 8
 """What it costs to delay a message: QoS 0 messages for that come thousands in a chunk."""
 
+CHECK_WORK: Final = 4
+CHECKED_BYTES_PER_WORK_UNIT: Final = 32
+"""What it costs to compare a payload with the schema of its topic, and for how many of its bytes that costs a unit."""
+
 FILL_BYTES_PER_WORK_UNIT: Final = 128
 """How much of its queue a session sends for one unit of work."""
 

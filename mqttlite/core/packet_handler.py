@@ -24,7 +24,7 @@ from mqttlite.core.route import Route
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
+from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.topics.namespaces import mounted_name
 from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
@@ -312,10 +312,8 @@ class PacketHandler:
     def _refusal(self, connection: Connection, message: Message, route: Route, tally: Tally) -> str | None:
         """Why the broker does not take a message that was published now, where that takes a sentence."""
         topic = message.topic
-        if tally.code == POLICY_REFUSES:
-            policy = self._routes.find(route.delayed.rest).policy if route.delayed is not None else route.policy
-            assert policy is not None, "it refused the message"
-            return policy.refusal(message.qos, message.retain, len(message.payload))
+        if tally.refusal:
+            return tally.refusal
         if tally.code == NOT_AUTHORIZED_CODE:
             if connection.version != V5 or not connection.problem_information:
                 return None

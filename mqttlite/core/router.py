@@ -12,21 +12,23 @@ from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
 from mqttlite.core.jobs import Jobs
-from mqttlite.core.limits import CROWD, DELAY_WORK, OUTBOXES_PER_WORK_UNIT
+from mqttlite.core.limits import CHECK_WORK, CHECKED_BYTES_PER_WORK_UNIT, CROWD, DELAY_WORK, OUTBOXES_PER_WORK_UNIT
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties, reframed
 from mqttlite.core.message_tracing import MessageTracing
-from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QUEUE_FULL
+from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QUEUE_FULL, SCHEMA_INVALID
 from mqttlite.core.retained_store import RetainedStore
 from mqttlite.core.route import Receiver, Route
 from mqttlite.core.routes import Routes
+from mqttlite.core.schema_check import SchemaCheck, SchemaViolation
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.subscription import NO_SINKS
 from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
+from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import ParsedTopic
 from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.properties import NONE
+from mqttlite.wire.properties import NONE, Properties
 
 _NO_RECEIVERS: Final[list[Receiver]] = []
 
@@ -105,6 +107,11 @@ class Router:
                     self.drops.add(NOT_AUTHORIZED, messages, topic)
                     self._routes.permissions.deny(source, PUBLISH, topic, messages, refusal)
                     return None
+                if policy.schema is not None:
+                    piece = self._valid_packets(policy.schema, topic, piece, size, head, source, raw)
+                    messages = len(piece) // size
+                    if messages == 0:
+                        return None
                 limited = policy.limited_properties(raw)
                 if limited is not raw:
                     raw, version = limited, V5
@@ -152,8 +159,9 @@ class Router:
         """Retain and distribute a message.
 
         The code of the tally is that of PUBACK, and final once the fan-out is done: 0, 0x10 where nobody subscribes,
-        0x87 where the client may not publish, 0x97 where a queue or the room for retained messages is full. With
-        `at_once` it is done when this returns, whatever it costs. With `is_allowed` the authorizer was asked before.
+        0x83 or 0x99 where the policy of the topic refuses the message, 0x87 where the client may not publish, 0x97
+        where a queue or the room for retained messages is full. With `at_once` it is done when this returns, whatever
+        it costs. With `is_allowed` the authorizer and the schema were asked before.
         """
         tally = Tally()
         allowed = route.is_open or is_allowed or self._may_publish(route, message.topic, source)
@@ -174,11 +182,7 @@ class Router:
             return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
         policy = route.policy
         if policy is not None:
-            refusal = policy.refusal(message.qos, message.retain, len(message.payload))
-            if refusal:
-                self.drops.add(NOT_AUTHORIZED, 1, message.topic, message.trace)
-                self._routes.permissions.deny(source, PUBLISH, message.topic, 1, refusal)
-                tally.code = POLICY_REFUSES
+            if self._refuse(policy, message, message.topic, source, tally, is_allowed):
                 return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
             message = policy.limited(message, self._effects.now)
         if message.retain and route.retains and not self.retained.put(message):  # [MQTT-3.3.1-8]
@@ -246,11 +250,7 @@ class Router:
             tally.code = _denial_code(route, source, topic)
             return
         policy = self._routes.find(topic).policy
-        refusal = "" if policy is None else policy.refusal(message.qos, message.retain, len(message.payload))
-        if refusal:
-            self.drops.add(NOT_AUTHORIZED, 1, topic)
-            self._routes.permissions.deny(source, PUBLISH, topic, 1, refusal)
-            tally.code = POLICY_REFUSES
+        if policy is not None and self._refuse(policy, message, topic, source, tally):
             return
         tally.reached = 1  # for it is no message that nobody gets
         if self._put(message.for_topic(topic), parsed.delay_s, source):
@@ -276,6 +276,10 @@ class Router:
         if not self._may_delay(topic, source):
             self._deny(self._routes.find(topic), source, topic, (end - start) // size)
             return
+        policy = self._routes.find(topic).policy
+        if policy is not None and policy.schema is not None:
+            data = self._valid_packets(policy.schema, topic, data[start:end], size, head, source, raw)
+            start, end = 0, len(data)
         delay_s, expires_at = parsed.delay_s, raw.expires_at(self._effects.now)
         refused = 0
         for at in range(start, end, size):
@@ -283,6 +287,53 @@ class Router:
             refused += not self._put(message, delay_s, source)
         if refused:
             self.drops.add(QUEUE_FULL, refused, topic)
+
+    def _refuse(
+        self,
+        policy: TopicPolicy,
+        message: Message,
+        topic: bytes,
+        source: Source,
+        tally: Tally,
+        is_valid: bool = False,
+    ) -> bool:
+        """Whether the policy of a topic refuses a message; then it is counted, and the tally says why.
+
+        With `is_valid` the schema is not asked. Nor is it about an empty message that removes a retained one.
+        """
+        refusal = policy.refusal(message.qos, message.retain, len(message.payload))
+        if refusal:
+            self.drops.add(NOT_AUTHORIZED, 1, topic, message.trace)
+            self._routes.permissions.deny(source, PUBLISH, topic, 1, refusal)
+            tally.code, tally.refusal = POLICY_REFUSES, refusal
+            return True
+        if policy.schema is None or is_valid or (message.retain and not message.payload):
+            return False
+        violation = self._violation(policy.schema, source, topic, message.payload, message.properties)
+        if violation is None:
+            return False
+        self.drops.add(SCHEMA_INVALID, 1, topic, message.trace, violation.reason)
+        tally.code, tally.refusal = violation.code, violation.reason
+        return True
+
+    def _violation(
+        self, schema: SchemaCheck, source: Source, topic: bytes, payload: bytes, properties: Properties
+    ) -> SchemaViolation | None:
+        self._effects.work += CHECK_WORK + len(payload) // CHECKED_BYTES_PER_WORK_UNIT
+        return schema.violation(source, topic, payload, properties)
+
+    def _valid_packets(
+        self, schema: SchemaCheck, topic: bytes, piece: bytes, size: int, head: int, source: Source, raw: RawProperties
+    ) -> bytes:
+        """Those of the packets of `forward` whose payloads are what the schema says; the others are dropped."""
+        valid: list[bytes] = []
+        for at in range(0, len(piece), size):
+            violation = self._violation(schema, source, topic, piece[at + head : at + size], raw.properties)
+            if violation is None:
+                valid.append(piece[at : at + size])
+            else:
+                self.drops.add(SCHEMA_INVALID, 1, topic, NOT_TRACED, violation.reason)
+        return piece if len(valid) * size == len(piece) else b"".join(valid)
 
     def _may_delay(self, topic: bytes, source: Source) -> bool:
         """Whether a publisher may publish to the topic behind the seconds.

@@ -31,12 +31,14 @@ class Tally:
     messages for which a receiver's queue was full.
     """
 
-    __slots__ = ("code", "dropped", "queued", "reached", "rejected", "sent")
+    __slots__ = ("code", "dropped", "queued", "reached", "refusal", "rejected", "sent")
 
     def __init__(self, code: int = SUCCESS) -> None:
         self.code: int = code
         self.reached: int = 0
         """Receivers that the message is for; a shared subscription is one."""
+        self.refusal: str = ""
+        """Why the policy of the topic refuses the message, as a sentence for the publisher."""
         self.sent: int = 0
         self.queued: int = 0
         self.dropped: dict[str, int] = _NONE_DROPPED

@@ -4,6 +4,7 @@ from typing import Final, final
 
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.retained_expiry import expiring, with_expiry
+from mqttlite.core.schema_check import SchemaCheck
 from mqttlite.wire.constants import PUBLISH
 from mqttlite.wire.plain import NO_EXPIRY
 from mqttlite.wire.properties import encode_properties
@@ -20,7 +21,7 @@ operator's about the store; for the core it is `STANDARD`."""
 class TopicPolicy:
     """A value. `max_payload_bytes` and `ttl_s` are 0 for no limit."""
 
-    __slots__ = ("is_ephemeral", "is_plain", "max_payload_bytes", "max_qos", "min_qos", "name", "ttl_s")
+    __slots__ = ("is_ephemeral", "is_plain", "max_payload_bytes", "max_qos", "min_qos", "name", "schema", "ttl_s")
 
     def __init__(
         self,
@@ -30,6 +31,7 @@ class TopicPolicy:
         min_qos: int = 0,
         max_qos: int = 2,
         ttl_s: int = 0,
+        schema: SchemaCheck | None = None,
     ) -> None:
         self.name: Final = name
         """How reason strings and logs name it."""
@@ -41,7 +43,9 @@ class TopicPolicy:
         """Receivers get messages with this QoS at most."""
         self.ttl_s: Final = ttl_s
         """Messages expire after so many seconds, or earlier where they say so."""
-        self.is_plain: Final = not (max_payload_bytes or min_qos or self.max_qos < 2 or ttl_s)
+        self.schema: Final = schema
+        """What payloads must be, if anything."""
+        self.is_plain: Final = not (max_payload_bytes or min_qos or self.max_qos < 2 or ttl_s or schema is not None)
         """Whether nothing is asked of messages."""
 
     def __repr__(self) -> str:

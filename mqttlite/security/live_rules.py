@@ -12,7 +12,7 @@ from typing import Final
 
 from mqttlite.security.acl_file import AclFile, AclFileError, AclFileUnreadable, load
 from mqttlite.security.rules import NO_PERMISSIONS, Rules
-from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.security.topic_policies import CheckOf, TopicPolicyOptions
 
 POLL_S: Final = 0.5
 """How often the file's version is looked at: a change holds within a second, with the time to read 10,000 rules."""
@@ -37,6 +37,7 @@ class LiveRules:
         roles_in_use: Callable[[], Collection[int]],
         max_roles: int,
         topics: Sequence[TopicPolicyOptions] = (),
+        check_of: CheckOf | None = None,
     ) -> None:
         """`topics` are further policies, of topics that somebody made. Raises `AclFileError`."""
         self._acl_file = acl_file
@@ -46,6 +47,7 @@ class LiveRules:
         self._on_rules: Final = on_rules
         self._roles_in_use: Final = roles_in_use
         self._max_roles: Final = max_roles
+        self._check_of: Final = check_of
         self._numbers_of_roles: Final = count(NO_PERMISSIONS + 1)
         self._has_file: Final = asyncio.Event()
         self._note_file()
@@ -139,6 +141,7 @@ class LiveRules:
             roles_in_use=self._roles_in_use,
             max_roles=self._max_roles,
             numbers=self._numbers_of_roles,
+            check_of=self._check_of,
         )
 
 

@@ -19,7 +19,7 @@ from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.security.acl_file import READ, WRITE, AclFile, Rule
 from mqttlite.security.rule_tree import NOBODY, Names, RuleTree
-from mqttlite.security.topic_policies import TopicPolicies, TopicPolicyOptions, intersection
+from mqttlite.security.topic_policies import CheckOf, TopicPolicies, TopicPolicyOptions, intersection
 
 MAX_ROLES: Final = 200_000
 """Roles that are known at a time, some 500 bytes each, where nobody says how many sessions there may be. Clients of the
@@ -73,7 +73,7 @@ class Rules:
     """An `Authorizer`. `acl` is None where there is no ACL file: then what no policy forbids is allowed. `groups` are
     the users of each group, besides those that credentials name. `roles_in_use` gives the roles that clients still
     have, when some are to be forgotten. Roles have the next of `numbers`, so that a role of former rules is none of
-    these.
+    these. `check_of` makes the checks of schemas; without it nothing is asked about payloads.
     """
 
     def __init__(
@@ -85,9 +85,10 @@ class Rules:
         roles_in_use: Callable[[], Collection[int]] = lambda: (),
         max_roles: int = MAX_ROLES,
         numbers: Iterator[int] | None = None,
+        check_of: CheckOf | None = None,
     ) -> None:
         self.acl: Final = acl
-        self.policies: Final = TopicPolicies(policies)
+        self.policies: Final = TopicPolicies(policies, check_of)
         self._roles_in_use: Final = roles_in_use
         self._max_roles: Final = max_roles
         self._groups_of: Final[dict[str, tuple[str, ...]]] = {}

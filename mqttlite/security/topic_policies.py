@@ -4,12 +4,13 @@ Whether a client may read or write is decided in `rules`, which asks here, too. 
 a topic, and which one does not depend on the client.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Literal, final
 
 import msgspec
 import pygtrie
 
+from mqttlite.core.schema_check import SchemaCheck
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import check_filter, matches, shown
 from mqttlite.wire.errors import TopicFilterInvalid
@@ -48,6 +49,10 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """The longest life of a message that waits; 0: as long as it says."""
     description: str = ""
     """For people."""
+    schema: str = ""
+    """What payloads must be: a subject of the schema registry, or `subject:version`. Empty: anything."""
+    schema_violation: Literal["reject", "dead_letter", "count"] = "reject"
+    """What becomes of a message whose payload is something else."""
 
     def __post_init__(self) -> None:
         if bool(self.prefix) == bool(self.filter):
@@ -71,6 +76,12 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
                 raise ValueError(f"{name} is {value}: it may be {low} to {high}")
         if self.min_qos > self.max_qos:
             raise ValueError(f"min_qos is {self.min_qos}, above max_qos, which is {self.max_qos}")
+        if self.schema_violation == "dead_letter":
+            raise ValueError(
+                'schema_violation is "dead_letter": topics have no dead letters; write "reject" or "count"'
+            )
+        if self.schema_violation != "reject" and not self.schema:
+            raise ValueError(f"schema_violation is {self.schema_violation!r} without a schema")
 
     def topic_filter(self) -> bytes:
         """The topics, as a filter."""
@@ -88,19 +99,27 @@ def policy_problems(policies: Sequence[TopicPolicyOptions]) -> Iterator[tuple[in
             yield number, f"topic_policies[{first}] is for {shown(each.topic_filter())}, too: put them together"
 
 
+CheckOf = Callable[[str, Literal["reject", "count"]], SchemaCheck]
+"""The check of a schema, and what becomes of messages that are something else."""
+
+
 @final
 class Policy:
-    """One policy in the form in which it is asked. `number` is its place in the file, from 0."""
+    """One policy in the form in which it is asked. `number` is its place in the file, from 0. Without `check_of` no
+    payload is looked at."""
 
     __slots__ = ("core", "levels", "number", "options", "publish_is_open", "receive_is_open", "topic_filter")
 
-    def __init__(self, number: int, options: TopicPolicyOptions) -> None:
+    def __init__(self, number: int, options: TopicPolicyOptions, check_of: CheckOf | None = None) -> None:
         self.number: Final = number
         self.options: Final = options
         self.topic_filter: Final = options.topic_filter()
         self.levels: Final = self.topic_filter.split(b"/")
         self.publish_is_open: Final = options.access in ("PUBLIC", "PUBLISH_ONLY")
         self.receive_is_open: Final = options.access in ("PUBLIC", "SUBSCRIBE_ONLY")
+        schema: SchemaCheck | None = None
+        if check_of is not None and options.schema:
+            schema = check_of(options.schema, "count" if options.schema_violation == "count" else "reject")
         self.core: Final = TopicPolicy(
             name=options.prefix or options.filter,
             topic_class=options.topic_class,
@@ -108,6 +127,7 @@ class Policy:
             min_qos=options.min_qos,
             max_qos=options.max_qos,
             ttl_s=options.ttl_s,
+            schema=schema,
         )
 
     @property
@@ -122,8 +142,8 @@ class TopicPolicies:
     """All policies. The one that holds has the longest beginning without wildcards; of several with the same beginning
     it is the one with the most literal levels, then with the most levels, then the first in the file."""
 
-    def __init__(self, options: Sequence[TopicPolicyOptions] = ()) -> None:
-        self.policies: Final = tuple(Policy(number, each) for number, each in enumerate(options))
+    def __init__(self, options: Sequence[TopicPolicyOptions] = (), check_of: CheckOf | None = None) -> None:
+        self.policies: Final = tuple(Policy(number, each, check_of) for number, each in enumerate(options))
         self.depth: Final = max((len(each.levels) for each in self.policies), default=0)
         """The most levels of a filter."""
         self._trie: Final = pygtrie.Trie()

@@ -71,5 +71,7 @@ class Report:
     rows_dropped: Mapping[str, int] = field(default_factory=dict)
     latency: Mapping[str, Histogram] = field(default_factory=dict)
     """By stage, of the messages that were traced."""
+    schema_violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Messages that were not what their schema says, by schema and what was done."""
     oldest_unacknowledged_s: float | None = None
     """None where no message is traced."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from mqttlite.atomic_file import save
 from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.source import Source
@@ -25,7 +26,7 @@ from mqttlite.security.dynamic_security.commands import (
     CommandError,
     execute,
 )
-from mqttlite.security.dynamic_security.document import Json, dump, is_text, load, save, small_keys
+from mqttlite.security.dynamic_security.document import Json, dump, is_text, load, small_keys
 from mqttlite.security.dynamic_security.model import Password
 from mqttlite.security.dynamic_security.passwords import MAX_PASSWORD_BYTES, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mqttlite.atomic_file import save
 from mqttlite.core.message import Message
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
@@ -23,7 +24,7 @@ from mqttlite.security.dynamic_security.control import (
     ControlTopic,
     Port,
 )
-from mqttlite.security.dynamic_security.document import DynamicSecurityError, dump, load, parse, save
+from mqttlite.security.dynamic_security.document import DynamicSecurityError, dump, load, parse
 from mqttlite.security.dynamic_security.model import MAX_ACLS, MAX_MEMBERSHIPS, Client, State
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
 from mqttlite.security.dynamic_security.rules import NOBODY, DynamicRules

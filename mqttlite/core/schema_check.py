@@ -1,0 +1,26 @@
+"""The port for schemas: what a topic policy asks about the payload of each message."""
+
+from typing import Final, Protocol, final
+
+from mqttlite.core.source import Source
+from mqttlite.wire.properties import Properties
+
+
+@final
+class SchemaViolation:
+    """Why a message is dropped: the reason code for its publisher, and a sentence with the place in the payload."""
+
+    __slots__ = ("code", "reason")
+
+    def __init__(self, code: int, reason: str) -> None:
+        self.code: Final = code
+        self.reason: Final = reason
+
+
+class SchemaCheck(Protocol):
+    """Checks messages of topics that have a schema. The core calls it inside the event loop: it must not block, raise
+    or call the core, and it bounds what one payload may cost."""
+
+    def violation(self, source: Source, topic: bytes, payload: bytes, properties: Properties) -> SchemaViolation | None:
+        """Why a message of a source is to be dropped; None if it is not. Asked once for each message."""
+        ...

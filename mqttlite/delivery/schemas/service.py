@@ -1,0 +1,141 @@
+"""The registry of a running broker: changes it one at a time, and keeps it in a file of the data directory.
+
+Invariant: a change is in the file, whole, before anybody sees it; without a file it lasts as long as the broker.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from mqttlite.atomic_file import save
+from mqttlite.delivery.schemas.parsed import ParsedSchema, SchemaError
+from mqttlite.delivery.schemas.parsing import parse
+from mqttlite.delivery.schemas.registry import Compatibility, Registry, RegistryError, Schema, Version
+
+FILE_NAME: Final = "schemas.json"
+
+MAX_FILE_BYTES: Final = 256 * 1_048_576
+"""More than a registry can have: a larger file is another file."""
+
+MAX_PARSED: Final = 1_000
+"""Schemas that are kept in the form in which they are used, some ten kilobytes each; the others are parsed again."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger("mqttlite.schemas")
+
+
+class RegistryFileError(ValueError):
+    """A file that cannot be used; the text says which, and what is wrong."""
+
+
+class SchemaRegistry:
+    """`path` is None for a registry in memory. `save_file` writes the file: another one in tests."""
+
+    def __init__(self, path: Path | None = None, save_file: Callable[[Path, bytes], None] = save) -> None:
+        """Raises `RegistryFileError`."""
+        self._path: Final = path
+        self._save: Final = save_file
+        self._parsed: Final[dict[int, ParsedSchema]] = {}
+        self._changing: Final = asyncio.Lock()
+        self.registry: Registry = Registry() if path is None else load(path)
+        """Another object after each change."""
+
+    def parsed(self, schema_id: int) -> ParsedSchema:
+        """The schema of an id, parsed. Raises `SchemaError`."""
+        found = self._parsed.get(schema_id)
+        if found is None:
+            schema = self.registry.schemas.get(schema_id)
+            if schema is None:
+                raise SchemaError(f"there is no schema {schema_id}")
+            found = parse(schema.type, schema.text)
+            if len(self._parsed) >= MAX_PARSED:
+                self._parsed.pop(next(iter(self._parsed)), None)  # another thread may have done it
+            self._parsed[schema_id] = found
+        return found
+
+    async def register(self, name: str, schema: Schema) -> Version:
+        """The version of a subject that has the schema: a new one, or one that it has already. Raises
+        `RegistryError`."""
+        async with self._changing:
+            parsed = await parse_schema(schema)
+            registry, version = await asyncio.to_thread(self.registry.register, name, schema)
+            if registry is self.registry:
+                return version
+            reasons = await asyncio.to_thread(self.registry.incompatibilities, name, parsed, self.parsed)
+            if reasons:
+                raise RegistryError(
+                    409,
+                    "Schema being registered is incompatible with an earlier schema for subject "
+                    f'"{name}", compatibility {self.registry.level(name)}: {"; ".join(reasons)}',
+                )
+            await self._keep(registry)
+            _log.info("schema %s:%d is registered, with the id %d", name, version.number, version.schema_id)
+            return version
+
+    async def delete_subject(self, name: str, *, permanently: bool) -> list[int]:
+        """The numbers of the versions that were deleted. Raises `RegistryError`."""
+        numbers = await self._change(lambda registry: registry.delete_subject(name, permanently=permanently))
+        _log.info("subject %s is deleted%s", name, " for good" if permanently else "")
+        return numbers
+
+    async def delete_version(self, name: str, number: int, *, permanently: bool) -> int:
+        """The number of the version that was deleted. Raises `RegistryError`."""
+        deleted = await self._change(lambda registry: registry.delete_version(name, number, permanently=permanently))
+        _log.info("schema %s:%d is deleted%s", name, deleted, " for good" if permanently else "")
+        return deleted
+
+    async def set_level(self, name: str | None, level: Compatibility | None) -> None:
+        """Set the compatibility level of a subject, or of the registry; None: that of the registry, or BACKWARD.
+        Raises `RegistryError`."""
+        await self._change(lambda registry: (registry.with_level(name, level), None))
+        _log.info("the compatibility level of %s is %s", name or "the registry", level or "the default")
+
+    async def _change(self, change: Callable[[Registry], tuple[Registry, T]]) -> T:
+        async with self._changing:
+            registry, result = change(self.registry)
+            await self._keep(registry)
+            return result
+
+    async def _keep(self, registry: Registry) -> None:
+        """Save what a change made, and let others see it. Raises `RegistryError`; then nothing has changed."""
+        if self._path is not None:
+            try:
+                await asyncio.to_thread(self._save, self._path, msgspec.json.encode(registry))
+            except OSError as error:
+                _log.error("%s cannot be written, the change is undone: %s", self._path, error.strerror or error)
+                raise RegistryError(
+                    50001, "Error in the backend data store: the registry's file cannot be written"
+                ) from None
+        self.registry = registry
+        for schema_id in list(self._parsed):
+            if schema_id not in registry.schemas:
+                del self._parsed[schema_id]
+
+
+async def parse_schema(schema: Schema) -> ParsedSchema:
+    """Raises `RegistryError` for a text that is no schema."""
+    try:
+        return await asyncio.to_thread(parse, schema.type, schema.text)
+    except SchemaError as error:
+        raise RegistryError(42201, f"Invalid schema: {error}") from None
+
+
+def load(path: Path) -> Registry:
+    """What a file holds; an empty registry where there is none. Raises `RegistryFileError`."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise RegistryFileError(f"{path}: {MAX_FILE_BYTES // 1_048_576} MiB at most")
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return Registry()
+    except OSError as error:
+        raise RegistryFileError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        return msgspec.json.decode(content, type=Registry)
+    except msgspec.DecodeError as error:
+        raise RegistryFileError(f"{path}: it is no file of a schema registry: {error}") from None
