@@ -1,4 +1,4 @@
-"""How `sessions`, `queue`, `retained` and `delayed` find and ask the admin socket of a broker, and what they print.
+"""How `sessions`, `queue`, `retained`, `delayed` and `schema` ask the admin socket of a broker, and what they print.
 
 What they ask lives in their files. Invariant: to ask, nothing of the broker is imported but where its data is.
 """
@@ -58,6 +58,12 @@ class WrongUsage(click.ClickException):
     exit_code = 2
 
 
+class Conflict(click.ClickException):
+    """What is there does not allow it."""
+
+    exit_code = 4
+
+
 class NotFound(click.ClickException):
     """What was asked for is not there."""
 
@@ -110,8 +116,8 @@ class AdminClient:
         self._path: Final = os.path.join(data_dir, SOCKET_NAME)
         self._timeout_s: Final = timeout_s
 
-    def ask(self, method: str, *segments: str, **parameters: str | int | bool | None) -> Any:
-        """The answer, for a path of these segments. Raises `Unreachable`, `NotFound` and `WrongUsage`."""
+    def ask(self, method: str, *segments: str, body: object = None, **parameters: str | int | bool | None) -> Any:
+        """The answer, for a path of these segments. Raises `Unreachable`, `NotFound`, `Conflict` and `WrongUsage`."""
         try:
             target = "".join(f"/{quote(segment, safe='')}" for segment in segments)
             given = {name: _text(value) for name, value in parameters.items() if value is not None}
@@ -120,7 +126,7 @@ class AdminClient:
             raise WrongUsage("The arguments are not UTF-8, as names and topics are.") from None
         connection = _UnixConnection(self._path, self._timeout_s)
         try:
-            connection.request(method, target)
+            connection.request(method, target, None if body is None else json.dumps(body))
             response = connection.getresponse()
             status, body = response.status, response.read(MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException) as error:
@@ -131,10 +137,16 @@ class AdminClient:
             answer = json.loads(body)
             if status == 200:
                 return answer
-            reason = str(answer["error"])
+            reason = str(answer["message"] if "message" in answer else answer["error"])
         except (ValueError, TypeError, KeyError):
             raise Unreachable(f"What listens on {self._path} does not answer as a broker does.") from None
-        kinds: dict[int, type[click.ClickException]] = {404: NotFound, 400: WrongUsage, 431: WrongUsage}
+        kinds: dict[int, type[click.ClickException]] = {
+            400: WrongUsage,
+            404: NotFound,
+            409: Conflict,
+            422: WrongUsage,
+            431: WrongUsage,
+        }
         raise kinds.get(status, Unreachable)(reason)
 
     def page(self, *segments: str, limit: int, **parameters: str | bool | None) -> dict[str, Any]:

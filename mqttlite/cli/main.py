@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "queue": "Look at the messages that wait for a client, or drop them.",
     "retained": "List or remove retained messages.",
     "delayed": "List or cancel delayed messages.",
+    "schema": "Register, list, compare or delete schemas.",
     "backup": "Copy what a broker keeps on disk to a file.",
     "restore": "Put a backup into a data directory.",
 }

@@ -101,15 +101,14 @@ def _messages(report: Report) -> Iterator[Metric]:
         "Messages, or topic filters, that the rules did not allow, by action.",
         [({"action": action}, count) for action, count in sorted(report.snapshot.denied.items())],
     )
-    if report.schema_violations:
-        yield _counter(
-            "mqttlite_schema_violations",
-            "Messages whose payload is not what the schema of their topic says, by schema and what was done.",
-            [
-                ({"schema": schema, "action": action}, count)
-                for (schema, action), count in sorted(report.schema_violations.items())
-            ],
-        )
+    yield _counter(
+        "mqttlite_schema_violations",
+        "Messages whose payload is not what the schema of their topic says, by schema and what was done.",
+        [
+            ({"schema": schema, "action": action}, count)
+            for (schema, action), count in sorted(report.schema_violations.items())
+        ],
+    )
     yield _counter("mqttlite_received_bytes", "MQTT bytes from clients.", _only(totals.bytes_received))
     yield _counter("mqttlite_sent_bytes", "MQTT bytes to clients.", _only(totals.bytes_sent))
     yield _counter(

@@ -131,7 +131,7 @@ async def test_a_broker_runs_without_admin_socket_where_there_can_be_none(
     await rig.device(broker.port, "c")
     [warning] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert (
-        "the broker runs without admin socket, and 'mqttlite sessions', 'queue', 'retained' and 'delayed' cannot"
+        "the broker runs without admin socket, and 'mqttlite sessions', 'queue', 'retained', 'delayed' and 'schema'"
         in warning
     )
     assert "a data directory with a short path" in warning
@@ -321,7 +321,8 @@ async def test_delayed_messages_are_listed_and_cancelled(broker: Broker, directo
         ("POST", "/sessions/nobody/kick", b"", 404, "The client 'nobody' is not connected."),
         ("DELETE", "/sessions", b"", 405, "/sessions takes GET."),
         ("POST", "/retained", b"", 405, "/retained takes GET and DELETE."),
-        ("PUT", "/retained", b"", 405, "Only GET, HEAD, POST and DELETE are served here."),
+        ("PUT", "/retained", b"", 405, "/retained takes GET and DELETE."),
+        ("PATCH", "/retained", b"", 405, "Only GET, HEAD, POST, PUT and DELETE are served here."),
         ("GET", "/sessions?limit=0", b"", 400, "limit is '0': it is a number from 1 to 1000."),
         ("GET", "/sessions?limit=1001", b"", 400, "limit is '1001'"),
         ("GET", f"/sessions?limit={'9' * 5_000}", b"", 400, "limit is '999"),

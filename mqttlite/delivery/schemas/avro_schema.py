@@ -16,6 +16,8 @@ from mqttlite.delivery.schemas.parsed import ParsedSchema, SchemaError, decode_j
 _MEANINGFUL: Final = frozenset(("type", "name", "aliases", "fields", "default", "symbols", "size", "items", "values"))
 """What schema resolution looks at; logical types, documentation and order play no part in it."""
 
+_NAMED: Final = ("record", "error", "enum", "fixed")
+
 
 @final
 class AvroSchema:
@@ -54,13 +56,17 @@ class AvroSchema:
 
 
 def _bare(tree: Any) -> Any:
-    """A parsed schema without what schema resolution does not look at."""
+    """A parsed schema without what schema resolution does not look at, and with the full names of aliases."""
     if isinstance(tree, list):
         return [_bare(each) for each in tree]
-    if isinstance(tree, dict):
-        return {
-            key: value if key in ("default", "aliases", "symbols") else _bare(value)
-            for key, value in tree.items()
-            if key in _MEANINGFUL
-        }
-    return tree
+    if not isinstance(tree, dict):
+        return tree
+    bare = {
+        key: value if key in ("default", "aliases", "symbols") else _bare(value)
+        for key, value in tree.items()
+        if key in _MEANINGFUL
+    }
+    if "aliases" in bare and tree.get("type") in _NAMED:
+        namespace = tree["name"].rpartition(".")[0]
+        bare["aliases"] = [each if "." in each or not namespace else f"{namespace}.{each}" for each in bare["aliases"]]
+    return bare

@@ -1,0 +1,96 @@
+"""Topics with schemas over real sockets: what a publisher is told, what arrives, and what outlives the process."""
+
+from pathlib import Path
+
+import pytest
+
+from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.delivery.schemas.registry import Schema
+from mqttlite.delivery.schemas.service import FILE_NAME
+from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.server import Broker
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.packets import Ack, Publish, Will
+from mqttlite.wire.properties import Properties
+from tests.integration.conftest import Rig
+
+ORDER = Schema("JSON", '{"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}')
+REASON = '$.total: "x" is not of type "number" (type), by the schema orders:1'
+
+
+def config(**options: object) -> Config:
+    policies = (
+        TopicPolicyOptions(prefix="orders", schema="orders"),
+        TopicPolicyOptions(prefix="drafts", schema="orders", schema_violation="count"),
+    )
+    return Config(listeners=(ListenerOptions(port=0),), topic_policies=policies, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+async def test_only_what_the_schema_allows_arrives(rig: Rig, version: int) -> None:
+    broker = await rig.broker(config())
+    await broker.schemas.register("orders", ORDER)
+    reader = await rig.device(broker.port, "r")
+    await reader.subscribe("#", 1)
+    device = await rig.device(broker.port, "d", version)
+    assert await device.published("orders/1", b'{"total": "x"}') == (0x99 if version == V5 else 0)
+    device.publish("orders/1", b"no JSON")
+    assert await device.published("drafts/1", b'{"total": "x"}') == 0
+    assert await device.published("orders/1", b'{"total": 1}') == 0
+    assert [await reader.message() for _ in range(2)] == [
+        ("drafts/1", b'{"total": "x"}'),
+        ("orders/1", b'{"total": 1}'),
+    ]
+    assert await broker.publish("orders/1", b"{}", qos=1) == 0x99
+
+
+async def test_a_publisher_is_told_the_place_and_the_rule(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    device = await rig.device(broker.port, "d")
+    device.publish("orders/1", b"1", 1)
+    unregistered = await device.expect(Ack)
+    expected = "the topic has the schema orders, which is not registered"
+    assert (unregistered.reason_code, unregistered.properties.reason_string) == (0x83, expected)
+    await broker.schemas.register("orders", ORDER)
+    user_properties = [("schema-id", "orders:1")]
+    for qos in (1, 2):
+        properties = Properties(user_properties=user_properties, payload_format_indicator=1)
+        device.send(Publish(b"orders/1", b'{"total": "x"}', qos, packet_id=qos, properties=properties))
+        refused = await device.expect(Ack)
+        assert (refused.reason_code, refused.properties.reason_string) == (0x99, REASON)
+
+
+async def test_schemas_are_in_the_data_directory(rig: Rig, tmp_path: Path) -> None:
+    broker = await rig.broker(config(data_dir=str(tmp_path)))
+    await broker.schemas.register("orders", ORDER)
+    await broker.stop()
+    again = await rig.broker(config(data_dir=str(tmp_path)))
+    device = await rig.device(again.port, "d")
+    assert await device.published("orders/1", b"{}") == 0x99
+    assert await device.published("orders/1", b'{"total": 1}') == 0x10
+
+
+async def test_a_spoilt_file_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("{")
+    with pytest.raises(ConfigError, match=r"schemas\.json: it is no file of a schema registry"):
+        await Broker(config(data_dir=str(tmp_path))).start()
+
+
+async def test_without_the_extra_a_policy_with_a_schema_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqttlite.assembly.is_installed", lambda: False)
+    with pytest.raises(ConfigError, match=r"topic_policies\[0\]\.schema: schemas need the extra"):
+        await Broker(config()).start()
+
+
+async def test_a_delayed_message_and_a_will_are_checked(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    await broker.schemas.register("orders", ORDER)
+    reader = await rig.device(broker.port, "r")
+    await reader.subscribe("orders/#")
+    device = await rig.device(broker.port, "d")
+    assert await device.published("$delayed/60/orders/1", b"{}") == 0x99
+    assert await device.published("$delayed/60/orders/1", b'{"total": 1}') == 0
+    for payload in (b"{}", b'{"total": 2}'):
+        dying = await rig.device(broker.port, "w", will=Will(b"orders/2", payload))
+        dying.drop()
+    assert await reader.message() == ("orders/2", b'{"total": 2}')
