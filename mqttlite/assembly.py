@@ -69,6 +69,7 @@ from mqttlite.security.rules import Rules
 from mqttlite.security.tls import TlsConfigError
 from mqttlite.security.token_keys import TokenConfigError, TokenOptions
 from mqttlite.security.tokens import TokenAuthenticator
+from mqttlite.security.topic_policies import TopicPolicies
 from mqttlite.security.topic_records import FILE_NAME as TOPIC_FILE_NAME
 from mqttlite.security.topic_records import TopicFileError, TopicRecord, policies_of
 from mqttlite.security.topic_records import load as load_topics
@@ -88,6 +89,7 @@ from mqttlite.telemetry.rows import SessionRows
 from mqttlite.telemetry.snapshot import Snapshots
 from mqttlite.telemetry.sys_topics import SysTopics
 from mqttlite.telemetry.timing import LoopLag, TimedStore
+from mqttlite.telemetry.topic_presence import TopicPresence
 from mqttlite.telemetry.wall import Wall
 
 if TYPE_CHECKING:
@@ -198,6 +200,8 @@ class Assembly:
             else None
         )
         self._publish_queue: Final = PublishQueue(self.core, self.loop_driver.wake, loop.time)
+        self._topic_presence: TopicPresence | None = None
+        """None where no topic policy ever asked for it."""
         self.lag: Final = LoopLag()
         self.reports: Final = Reports(
             *(self.snapshots, self.listeners, self.certificates, timed_store, self.lag),
@@ -226,6 +230,7 @@ class Assembly:
         for listener in (*self._event_listeners(), *listeners):
             self.hub.register(listener)
         self._trace()
+        self._tell_presence(self.live_rules.rules)
         if self.monitor is not None or self.gateway is not None:
             self.lag.start()
         if self.monitor is not None:
@@ -270,6 +275,8 @@ class Assembly:
     async def stop_reports(self) -> None:
         """Publish nothing more of the broker's own: what would be published now is the broker's own end. Read no more
         rules."""
+        if self._topic_presence is not None:
+            self._topic_presence.stop()
         tasks = [task for task in (self._sys_topics, self._rules_watch) if task is not None]
         for task in tasks:
             task.cancel()
@@ -328,9 +335,9 @@ class Assembly:
 
     def _trace(self) -> None:
         """Have the core tell what only a tracer hears, if a listener wants it."""
-        if self.observer is not None or self.hub.needs_tracer:
-            messages = NoMessages() if self.observer is None else self.observer
-            self.core.watch(CoreTracer(self.hub, messages))
+        messages = self._follower if self.observer is None else self.observer
+        if messages is not None or self.hub.needs_tracer:
+            self.core.watch(CoreTracer(self.hub, NoMessages() if messages is None else messages))
 
     def _follow(self, filters: frozenset[bytes]) -> None:
         """Trace these filters from now on; where nothing was traced, only as long as there are some."""
@@ -561,7 +568,22 @@ class Assembly:
         if self._dynamic_security is not None:  # its rules are in force, and a reload finds no others
             return
         self.core.authorize(self._default_rules(rules))
+        self._tell_presence(rules)
         self.loop_driver.wake()
+
+    def _tell_presence(self, rules: Rules | None) -> None:
+        """Tell who subscribes to the topics whose policies ask for it, from the first such policy on."""
+        policies = TopicPolicies() if rules is None else rules.policies
+        if self._topic_presence is None:
+            if not policies.ask_for_presence:
+                return
+            self._topic_presence = TopicPresence(
+                *(self.core, self._publish_queue, policies, self._loop.time, self._wall.at)
+            )
+            self.hub.register(self._topic_presence)
+            self._trace()
+            self.reports.presence = self._topic_presence.figures
+        self._topic_presence.on_policies(policies)
 
     def _load_dynamic_security(self) -> DynamicSecurity | None:
         options = self._config.dynamic_security

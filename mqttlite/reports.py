@@ -19,7 +19,7 @@ from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.following import Following
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.log import lines_dropped
-from mqttlite.telemetry.report import Build, ListenerState, Report
+from mqttlite.telemetry.report import Build, ListenerState, PresenceFigures, Report
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 
@@ -56,6 +56,8 @@ class Reports(EventListener):
         """None where no telemetry is written."""
         self.schema_violations: Callable[[], Mapping[tuple[str, str], int]] = dict
         """Messages that were not what their schema says, by schema and what was done."""
+        self.presence: Callable[[], PresenceFigures] | None = None
+        """None where no topic policy asked for presence."""
         self.alarms: Final[dict[str, str]] = {}
         """Those that are active, and what was said of each."""
         self._snapshots: Final = snapshots
@@ -123,5 +125,6 @@ class Reports(EventListener):
             latency=self.latency(),
             log_lines_dropped=lines_dropped(),
             schema_violations=self.schema_violations(),
+            presence=None if self.presence is None else self.presence(),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )

@@ -1,4 +1,5 @@
-"""The port for permissions, and the rules that always hold: clients do not publish below `$SYS`.
+"""The port for permissions, and the rules that always hold: clients do not publish below `$SYS`, and only those who may
+use a topic see who else does.
 
 A client has a *role*, a number for all identities with the same permissions. The route of a topic keeps the verdict for
 each role, so a known topic costs one look-up, and a topic that is open to all costs none.
@@ -8,7 +9,8 @@ from typing import Final, Protocol, final
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
-from mqttlite.topics.names import is_analytics, is_own
+from mqttlite.topics.names import is_analytics, is_own, presence_subject
+from mqttlite.topics.namespaces import parse_filter
 
 ANYBODY: Final = 0
 ANALYST: Final = 1
@@ -73,6 +75,8 @@ class Authorizer(Protocol):
 class DefaultRules:
     """Below `$SYS` only the broker publishes, and `authorizer` decides the rest; without it everything is allowed.
 
+    The presence of a topic gets who may receive both that message and those of the topic.
+
     Clients and users whose names are in `analysts` may also publish below `$SYS/analytics`. A role is twice the role
     that `authorizer` gives, plus `ANALYST` for these clients.
     """
@@ -94,7 +98,11 @@ class DefaultRules:
         return not is_own(topic) and (self._authorizer is None or self._authorizer.is_open(topic))
 
     def is_readable(self, topic: bytes) -> bool:
-        return self._authorizer is None or self._authorizer.is_readable(topic)
+        rules = self._authorizer
+        if rules is None:
+            return True
+        subject = presence_subject(topic)
+        return rules.is_readable(topic) and (not subject or rules.is_readable(subject))
 
     def may_publish(self, role: int, topic: bytes) -> bool:
         if is_own(topic):
@@ -102,10 +110,22 @@ class DefaultRules:
         return self._authorizer is None or self._authorizer.may_publish(role // 2, topic)
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
-        return self._authorizer is None or self._authorizer.may_subscribe(role // 2, topic_filter)
+        rules = self._authorizer
+        if rules is None:
+            return True
+        if not rules.may_subscribe(role // 2, topic_filter):
+            return False
+        subject = _subject_of_filter(topic_filter)
+        return not subject or rules.may_subscribe(role // 2, subject)
 
     def may_receive(self, role: int, topic: bytes) -> bool:
-        return self._authorizer is None or self._authorizer.may_receive(role // 2, topic)
+        rules = self._authorizer
+        if rules is None:
+            return True
+        if not (rules.is_readable(topic) or rules.may_receive(role // 2, topic)):
+            return False
+        subject = presence_subject(topic)
+        return not subject or rules.is_readable(subject) or rules.may_receive(role // 2, subject)
 
     def policy_of(self, topic: bytes) -> TopicPolicy:
         return NO_POLICY if self._authorizer is None or is_own(topic) else self._authorizer.policy_of(topic)
@@ -113,4 +133,21 @@ class DefaultRules:
     def reason(self, role: int, action: str, topic: bytes) -> str:
         if action == PUBLISH and is_own(topic):
             return "clients may not publish to $SYS and below"
-        return "" if self._authorizer is None else self._authorizer.reason(role // 2, action, topic)
+        rules = self._authorizer
+        if rules is None:
+            return ""
+        subject = _subject_of_filter(topic) if action == SUBSCRIBE else presence_subject(topic)
+        if subject:
+            is_allowed = rules.may_subscribe if action == SUBSCRIBE else rules.may_receive
+            if is_allowed(role // 2, topic):  # then it is the topic itself that is denied
+                return (
+                    f"{rules.reason(role // 2, action, subject)}, and presence is for those who may receive the topic"
+                )
+        return rules.reason(role // 2, action, topic)
+
+
+def _subject_of_filter(topic_filter: bytes) -> bytes:
+    """The filter of the topics whose presence a filter asks for, also one of a shared subscription."""
+    if topic_filter.startswith(b"$share/"):
+        topic_filter = parse_filter(topic_filter).rest
+    return presence_subject(topic_filter)

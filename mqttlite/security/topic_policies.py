@@ -12,11 +12,14 @@ import pygtrie
 
 from mqttlite.core.schema_check import SchemaCheck
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
-from mqttlite.topics.names import check_filter, matches, shown
+from mqttlite.topics.names import check_filter, has_wildcard, matches, shown
 from mqttlite.wire.errors import TopicFilterInvalid
 
 MAX_POLICIES: Final = 10_000
 """A policy is for a part of the topics: more of them are rules for single topics, which belong into an ACL file."""
+
+MAX_PRESENCE: Final = 1_000
+"""Policies that ask for presence: each is compared with a new filter with wildcards."""
 
 MAX_SECONDS: Final = 0xFFFF_FFFF
 """The longest Message Expiry Interval (5.0 §3.3.2.3.3)."""
@@ -47,6 +50,8 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """0: no limit but `limits.max_packet_bytes`."""
     ttl_s: int = 0
     """The longest life of a message that waits; 0: as long as it says."""
+    presence: bool = False
+    """Whether the broker says who subscribes to the topics."""
     description: str = ""
     """For people."""
     schema: str = ""
@@ -92,6 +97,12 @@ def policy_problems(policies: Sequence[TopicPolicyOptions]) -> Iterator[tuple[in
     """What is wrong with policies that are right one by one: the number of each, and a sentence."""
     if len(policies) > MAX_POLICIES:
         yield MAX_POLICIES, f"there are {len(policies)}: {MAX_POLICIES} at most"
+    with_presence = [number for number, each in enumerate(policies) if each.presence]
+    if len(with_presence) > MAX_PRESENCE:
+        yield (
+            with_presence[MAX_PRESENCE],
+            f"presence is asked for by {len(with_presence)} policies: {MAX_PRESENCE} at most",
+        )
     seen: dict[bytes, int] = {}
     for number, each in enumerate(policies):
         first = seen.setdefault(each.topic_filter(), number)
@@ -150,6 +161,7 @@ class TopicPolicies:
         for policy in sorted(self.policies, key=_rank):
             beginning = _literal_beginning(policy.levels)
             self._trie.setdefault(beginning, []).append(policy)
+        self._with_presence: Final = [each for each in self.policies if each.options.presence]
         self._numbers_of_users: Final[dict[str, set[int]]] = {}
         self._numbers_of_groups: Final[dict[str, set[int]]] = {}
         for policy in self.policies:
@@ -176,6 +188,26 @@ class TopicPolicies:
         """What the core does with the messages of a topic."""
         policy = self.find(topic)
         return NO_POLICY if policy is None else policy.core
+
+    @property
+    def ask_for_presence(self) -> bool:
+        """Whether any policy does."""
+        return bool(self._with_presence)
+
+    def has_presence(self, topic: bytes) -> bool:
+        """Whether the broker says who subscribes to a topic."""
+        policy = self.find(topic)
+        return policy is not None and policy.options.presence
+
+    def may_have_presence(self, topic_filter: bytes) -> bool:
+        """Whether it may do so for a topic that a filter matches."""
+        levels = topic_filter.split(b"/")
+        return any(intersection(levels, policy.levels) is not None for policy in self._with_presence)
+
+    def presence_topics(self) -> list[bytes]:
+        """The topics that policies with presence name: those of a prefix, and of a filter without wildcards."""
+        named = [(each.options.prefix or each.options.filter).encode() for each in self._with_presence]
+        return [topic for topic in named if not has_wildcard(topic) and self.has_presence(topic)]
 
     def memberships(self, username: str | None, groups: Iterable[str]) -> frozenset[int]:
         """The numbers of the policies whose owner or member a user is."""

@@ -220,6 +220,16 @@ def _held(report: Report) -> Iterator[Metric]:
     )
     yield _gauge("mqttlite_retained_messages", "Retained messages.", _only(snapshot.retained))
     yield _gauge("mqttlite_retained_bytes", "What they take in memory.", _only(snapshot.retained_bytes))
+    presence = report.presence
+    if presence is not None:
+        yield _gauge("mqttlite_presence_topics", "Topics whose subscribers are told.", _only(presence.topics))
+        yield _gauge("mqttlite_presence_subscriptions", "Subscriptions that are told of.", _only(presence.memberships))
+        yield _counter("mqttlite_presence_events", "Events of who came and left.", _only(presence.events))
+        yield _counter(
+            "mqttlite_presence_left_out",
+            "Topics and subscriptions left out of presence, for a limit was reached.",
+            _only(presence.left_out),
+        )
     yield _gauge("mqttlite_delayed_messages", "Delayed messages that are not due yet.", _only(snapshot.delayed))
     yield _gauge("mqttlite_delayed_bytes", "What they take in memory.", _only(snapshot.delayed_bytes))
     yield _gauge("mqttlite_queued_messages", "Messages that wait in sessions' queues.", _only(snapshot.queued))

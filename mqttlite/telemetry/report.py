@@ -47,6 +47,18 @@ class ListenerState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PresenceFigures:
+    """What is told of who subscribes to topics."""
+
+    topics: int
+    memberships: int
+    """Clients of filters; each counts once for each of its filters."""
+    events: int
+    left_out: int
+    """Subscriptions and topics for which there was no room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Names that end in `_s` are seconds, `_at` seconds since 1970. Counters are since the start."""
 
@@ -73,5 +85,7 @@ class Report:
     """By stage, of the messages that were traced."""
     schema_violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Messages that were not what their schema says, by schema and what was done."""
+    presence: PresenceFigures | None = None
+    """None where no topic policy asked for presence."""
     oldest_unacknowledged_s: float | None = None
     """None where no message is traced."""

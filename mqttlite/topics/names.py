@@ -11,6 +11,12 @@ from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 MAX_LEVELS: Final = 201
 """Levels in a topic name or filter: each level of a filter may take a node of the tree."""
 
+PRESENCE: Final = b"$SYS/broker/presence/"
+"""Below it is who subscribes to a topic: retained, as of now."""
+
+PRESENCE_EVENTS: Final = b"$SYS/broker/presence_events/"
+"""Below it is who comes to a topic and leaves it."""
+
 _PLUS: Final = 0x2B
 _HASH: Final = 0x23
 """As numbers: whether `bytes` hold other bytes is looked for ten times as slowly as whether they hold a byte."""
@@ -52,6 +58,17 @@ def is_own(topic: bytes) -> bool:
 def is_analytics(topic: bytes) -> bool:
     """Whether a name is below `$SYS/analytics`: there those publish whom the operator names."""
     return topic.startswith(b"$SYS/analytics/")
+
+
+def presence_subject(topic: bytes) -> bytes:
+    """The topic whose subscribers a topic is about, or the filter of these topics for a filter; empty for others.
+
+    Topics that begin with `$` have no presence.
+    """
+    for beginning in (PRESENCE, PRESENCE_EVENTS):
+        if topic.startswith(beginning) and not topic.startswith(b"$", len(beginning)):
+            return topic[len(beginning) :]
+    return b""
 
 
 def has_wildcard(topic_filter: bytes) -> bool:

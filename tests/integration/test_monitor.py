@@ -26,6 +26,7 @@ from mqttlite.net.endpoints import CannotListen
 from mqttlite.net.http import Options
 from mqttlite.security.certificate_files import ends_at
 from mqttlite.security.tls import TlsOptions
+from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore
 from mqttlite.telemetry import metrics, snapshot
@@ -498,7 +499,8 @@ async def test_a_port_that_is_open_to_the_network_is_warned_of(
 
 async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_path: Path) -> None:
     """What `promtool check metrics` looks for, and the reference has each name."""
-    broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path))))
+    policies = (TopicPolicyOptions(prefix="rooms", presence=True),)
+    broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path)), topic_policies=policies))
     of(broker).reports.oldest_unacknowledged_s = lambda: 1.0
     of(broker).reports.latency = lambda: {"total": of(broker).reports._lag.histogram}
     await rig.device(broker.port, "device")

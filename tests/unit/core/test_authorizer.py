@@ -5,6 +5,7 @@ import pytest
 from mqttlite.core.authentication import Grants, Verdict
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
+from mqttlite.topics.names import presence_subject
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Auth, Connect
 from mqttlite.wire.properties import Properties
@@ -185,3 +186,65 @@ def test_default_rules_pass_on_what_the_authorizer_says() -> None:
 
 
 POLICY = TopicPolicy("strict")
+
+
+PRESENCE, EVENTS = "$SYS/broker/presence/", "$SYS/broker/presence_events/"
+
+
+class Readers(Owners):
+    """Below `private/` only alice reads, and nobody reads what is called secret."""
+
+    def is_readable(self, topic: bytes) -> bool:
+        return not topic.startswith(b"private/") and b"secret" not in topic
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        return super().may_subscribe(role, topic_filter) and b"secret" not in topic_filter
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        return role == 1 and b"secret" not in topic
+
+
+@pytest.mark.parametrize("beginning", [PRESENCE, EVENTS])
+def test_presence_is_for_those_who_may_use_the_topic(beginning: str) -> None:
+    world = World()
+    world.broker.authorize(DefaultRules(authorizer=Readers()))
+    alice, bob = world.connect("alice"), world.connect("bob")
+    filters = [f"{beginning}{each}" for each in ("private/a", "private/#", "open", "secret")]
+    filters += [f"$share/g/{beginning}private/a", f"{beginning}#", "$SYS/#"]
+    assert list(alice.subscribe(*filters)) == [0, 0, 0, 0x87, 0, 0, 0]
+    assert list(bob.subscribe(*filters)) == [0x87, 0x87, 0, 0x87, 0x87, 0, 0]
+    for topic in ("private/a", "open", "secret"):
+        world.publish(beginning + topic, topic, retain=True)
+    assert set(alice.payloads()) == {"private/a", "open"}
+    assert set(bob.payloads()) == {"open"}
+    late = world.connect("carol")
+    late.subscribe("$SYS/#")
+    assert late.payloads() == ["open"], "what is retained, too"
+
+
+def test_a_denied_presence_is_explained_by_the_rule_of_the_topic() -> None:
+    rules = DefaultRules(authorizer=Readers())
+    because = "role 0 may not subscribe, and presence is for those who may receive the topic"
+    assert rules.reason(0, "subscribe", PRESENCE.encode() + b"private/a") == because
+    assert rules.reason(2, "receive", PRESENCE.encode() + b"secret") == "role 1 may not receive"
+    assert rules.reason(0, "subscribe", b"private/a") == "role 0 may not subscribe"
+    assert DefaultRules().reason(0, "receive", PRESENCE.encode() + b"a") == ""
+    assert DefaultRules().may_subscribe(0, PRESENCE.encode() + b"a")
+    assert DefaultRules().may_receive(0, PRESENCE.encode() + b"a")
+    assert DefaultRules().is_readable(PRESENCE.encode() + b"a")
+
+
+@pytest.mark.parametrize(
+    ("topic", "subject"),
+    [
+        ("$SYS/broker/presence/a/b", "a/b"),
+        ("$SYS/broker/presence_events/#", "#"),
+        ("$SYS/broker/presence//a", "/a"),
+        ("$SYS/broker/presence/", ""),
+        ("$SYS/broker/presence", ""),
+        ("$SYS/broker/presence/$share/+/x", ""),
+        ("a/$SYS/broker/presence/a", ""),
+    ],
+)
+def test_the_subject_of_presence_is_what_stands_behind_it(topic: str, subject: str) -> None:
+    assert presence_subject(topic.encode()).decode() == subject
