@@ -32,6 +32,7 @@ from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, LoadPage, Question
+from mqttlite.delivery.filters import Filters
 from mqttlite.delivery.schemas.api import CONTENT_TYPE as REGISTRY_JSON
 from mqttlite.delivery.schemas.api import RegistryApi
 from mqttlite.delivery.schemas.parsing import EXTRA_MISSING, is_installed
@@ -135,6 +136,7 @@ class Assembly:
         self.broker_id: Final = secrets.token_hex(8)
         self._wall: Final = Wall(loop.time())
         self.hub: Final = EventHub()
+        self._filters: Final = Filters()
         limits = config.limits
         if not limits.max_memory_bytes:
             limits = replace(limits, max_memory_bytes=usable_memory() // 2)
@@ -145,6 +147,7 @@ class Assembly:
             pages=store.pages,
             retained_expiry_s={key.encode(): seconds for key, seconds in config.retained_expiry_s.items()},
             wall_ahead_us=self._wall.ahead_us,
+            filters=self._filters,
         )
         self._default_chain: Final = auth_chain
         self._granted_topics: GrantedTopics | None = None
@@ -245,6 +248,7 @@ class Assembly:
         if self._dynamic_security is not None:
             port = ControlPort(self._respond, lambda: self.core.authorize(self._rules), self._kick)
             self.core.bind(CONTROL_TOPIC, self._dynamic_security.control(port))
+        self._loop.run_in_executor(None, self._filters.prepare)
         for each in self.listeners:
             await each.start()
         if self.gateway is not None:

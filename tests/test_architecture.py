@@ -21,13 +21,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Each room with the rooms it may look into. Rooms of one floor do not know each other.
 GROUND: Final = {"wire": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
-ADAPTER_PACKAGES: Final = {"net", "store", "security", "telemetry", "delivery", "testing"}
+FILTERS: Final = "delivery.filters"  # the broker and the client compile the same expressions
+ADAPTER_PACKAGES: Final = {"net", "store", "security", "telemetry", "delivery", FILTERS, "testing"}
 BELOW: Final[dict[str, set[str]]] = {
     **GROUND,
     "atomic_file": set(),
     "event_hub": set(GROUND),
-    **{room: {*GROUND, "atomic_file", "event_hub"} for room in ADAPTER_PACKAGES},
-    "client": {"wire"},
+    **{room: {*GROUND, FILTERS, "atomic_file", "event_hub"} for room in ADAPTER_PACKAGES},
+    FILTERS: {"wire"},
+    "client": {FILTERS, "wire"},
     "config": ADAPTER_PACKAGES | set(GROUND),
     "build": set(),
     "admin": {*GROUND, "event_hub"},
@@ -71,7 +73,9 @@ MODULES: Final = {module_name(path): path for folder in ("mqttlite", "spark_anal
 
 
 def room_of(module: str) -> str:
-    """The part of a name after "mqttlite."; empty for the package itself."""
+    """The part of a name after "mqttlite."; empty for the package itself. The filters are a room of their own."""
+    if module.startswith(f"mqttlite.{FILTERS}"):
+        return FILTERS
     return module.split(".")[1] if "." in module else ""
 
 

@@ -34,6 +34,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.memory import CONNECTION_BYTES
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.message_filter import FilterCompiler, NoFilters
 from mqttlite.core.packet_handler import PacketHandler
 from mqttlite.core.packet_loop import PacketLoop
 from mqttlite.core.permissions import Permissions
@@ -67,7 +68,8 @@ class Broker:
     """All state of one broker. Not thread-safe: one loop owns it. Assigned client ids begin with `client_id_prefix`;
     `pages` says that the store reads queues by pages (`LoadPage`), so that of long ones it has the most part alone;
     `retained_expiry_s` says by topic filter how long retained messages are kept at most; the wall clock is
-    `wall_ahead_us` microseconds ahead of the seconds that the broker is given."""
+    `wall_ahead_us` microseconds ahead of the seconds that the broker is given; `filters` makes the filters of
+    subscriptions, of which there are none without it."""
 
     def __init__(
         self,
@@ -77,8 +79,10 @@ class Broker:
         pages: bool = False,
         retained_expiry_s: dict[bytes, int] | None = None,
         wall_ahead_us: int = 0,
+        filters: FilterCompiler | None = None,
     ) -> None:
         effects = Effects(limits.max_memory_bytes, wall_ahead_us)
+        self._filters: Final[FilterCompiler] = NoFilters() if filters is None else filters
         sessions: dict[str, Session] = {}
         connections: dict[int, Connection] = {}
         online: dict[str, Connection] = {}
@@ -138,7 +142,7 @@ class Broker:
         )
         self._packet_loop: Final = PacketLoop(
             PacketHandler(self._routes, self.router, effects, limits),
-            Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits),
+            Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits, self._filters),
             self._connecting,
             Admission(connections, self._connecting, self._closing, self.questions, deadlines, effects, limits),
             self._closing,
@@ -148,7 +152,7 @@ class Broker:
 
     def restore(self, batches: Iterable[list[Change]], now: float) -> None:
         """Begin with what a store kept, as `Store.load` gives it. Call it before the first input."""
-        restore(batches, self.sessions, self.router, self.delayed, self.effects.numbers, now)
+        restore(batches, self.sessions, self.router, self.delayed, self.effects.numbers, now, self._filters)
         if self.effects.tracer is not None:
             self._routes.observe(self._routes.traffic)
 

@@ -47,6 +47,9 @@ class Capabilities:
     """Whether acknowledgements of 5.0 publishers say in user properties what became of the message."""
     response_information: str = ""
     """Where a client that asks may let responses be sent; `%c` stands for its client identifier (§4.10.1)."""
+    filter_suffix: bool = False
+    """Whether `?` in a topic filter ends it, and a filter follows, as in `orders/#?attributes.region = "us"`. `?` may
+    be a part of a topic name, too, so it is for clients that cannot say a filter otherwise: those of 3.1.1."""
     server_reference: str = ""
     """Another server: every CONNECT is sent there (0x9C)."""
     server_moved: bool = False

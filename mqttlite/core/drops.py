@@ -8,11 +8,13 @@ from mqttlite.core.tracer import NOT_TRACED
 
 @final
 class Drops:
-    __slots__ = ("_effects", "by_reason")
+    __slots__ = ("_effects", "by_reason", "filtered")
 
     def __init__(self, effects: Effects) -> None:
         self._effects: Final = effects
         self.by_reason: Final[dict[str, int]] = {}
+        self.filtered: int = 0
+        """Messages that filters kept from a receiver: each receiver counts. None of them is lost."""
 
     def add(self, reason: str, messages: int, topic: bytes, trace: int = NOT_TRACED, detail: str = "") -> None:
         """Count messages, and tell the tracer, also what there is to say beside the reason."""
@@ -20,3 +22,9 @@ class Drops:
         tracer = self._effects.tracer
         if tracer is not None:
             tracer.on_dropped(trace, None, topic, reason, messages, detail)
+
+    def add_filtered(self, messages: int, trace: int, receiver: str, expression: str) -> None:
+        """Count messages that a filter keeps from a receiver, and tell the tracer of one that is followed."""
+        self.filtered += messages
+        if trace and self._effects.tracer is not None:
+            self._effects.tracer.on_filtered(trace, receiver, expression)

@@ -14,12 +14,13 @@ from mqttlite.core.limits import CROWD, DELIVERY_WORK, ITERATION_BYTES, ITERATIO
 from mqttlite.core.memory import Holdable
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.permissions import Permissions
-from mqttlite.core.reasons import NO_SUBSCRIBERS
+from mqttlite.core.reasons import FILTER_MISMATCH, NO_SUBSCRIBERS
 from mqttlite.core.restricted_share import restricted
 from mqttlite.core.route import Receiver
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
 from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
+from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.names import is_own
 
 _NO_SHAPES: Final[list[Delivery | None]] = []
@@ -109,7 +110,7 @@ class FanOut(Job):
 
     def on_new_rules(self, permissions: Permissions) -> None:
         self._asks = True
-        self._sinks = restricted(self._sinks, permissions)
+        self._sinks = restricted(self._sinks, permissions, self._topic())
 
     def _wait(self) -> None:
         """The message waits for the rest of its receivers, and is charged for that."""
@@ -204,6 +205,9 @@ class FanOut(Job):
         """Nobody subscribes. What the broker says of itself is no loss; traced messages are told one by one."""
         tally, message, batch = self.tally, self._message, self._batch
         tally.code = tally.code or NO_MATCHING_SUBSCRIBERS
+        if tally.filtered:
+            self._count_filtered()
+            return
         if message is not None and not is_own(message.topic):
             self._drops.add(NO_SUBSCRIBERS, 1, message.topic, message.trace)
         if batch is not None:
@@ -211,6 +215,12 @@ class FanOut(Job):
                 self._drops.add(NO_SUBSCRIBERS, 1, batch.topic, trace)
             if len(batch.traces) < batch.count:
                 self._drops.add(NO_SUBSCRIBERS, batch.count - len(batch.traces), batch.topic)
+
+    def _count_filtered(self) -> None:
+        """Nobody's filter lets the messages pass, or those of a batch that reached nobody; tracers know already."""
+        messages = 1 if self._batch is None else self._batch.count - len(self.tally.reached_partly)
+        if messages and not is_own(self._topic()):
+            self._drops.add(FILTER_MISMATCH, messages, self._topic(), NOT_TRACED)
 
     def _deliver(self, receiver: Receiver, message: Message) -> None:
         qos = message.qos if message.qos < receiver.qos else receiver.qos  # [MQTT-3.8.4-8]

@@ -63,6 +63,9 @@ class Limits:
     max_shared_subscriptions: int = 100
     """Those of them that are shared: overlapping filters get one copy of a message together, but each group gets its
     own, so that one client in many groups of `#` makes a message cost as much as for so many clients."""
+    max_filtered_subscriptions: int = 1_000
+    """Those of them that have a filter; one more is refused with 0x97. A message is compared with each that its topic
+    matches, which takes a microsecond or so."""
     max_sessions: int = 1_000_000
     """Sessions, connected or not; a client that would begin one more is refused with 0x97."""
     max_retained_messages: int = 1_000_000
@@ -119,6 +122,7 @@ _LEAST: Final[dict[str, int]] = {
     "max_outbox_messages": 1,
     "max_subscriptions": 1,
     "max_shared_subscriptions": 0,
+    "max_filtered_subscriptions": 0,
     "max_sessions": 1,
     "max_retained_messages": 0,
     "max_retained_bytes": 0,
@@ -209,6 +213,20 @@ FILTER_WORK: Final = 8
 FILTERS_PER_STEP: Final = 32
 """What one filter of a SUBSCRIBE or UNSUBSCRIBE costs, and how many are handled between two looks at the budget."""
 
+EXPRESSIONS_PER_STEP: Final = 4
+CHARACTERS_PER_WORK_UNIT: Final = 1
+"""The same where each topic filter may have a filter of its own behind it, and what it costs to compile one: some
+milliseconds for the longest."""
+
+FILTERED_RECEIVERS: Final = 256
+"""Receivers with the same filter that get a message in one go: the budget is looked at between such groups."""
+
+JSON_BYTES_PER_WORK_UNIT: Final = 128
+"""What a filter that looks into the payload costs beside a unit for each message: it may be the first to decode it."""
+
+MAX_COMBINATIONS: Final = 64
+"""Combinations of a session's overlapping filters for which a route keeps what the session gets."""
+
 INLINE_FILTERS_BYTES: Final = 2_048
 """A longer SUBSCRIBE or UNSUBSCRIBE is a job: a megabyte of filters takes more than a second."""
 
@@ -255,6 +273,9 @@ searched for when it is their turn: filters that overlap find a message many tim
 
 RETAINED_LOOKED_AT: Final = 100
 """Retained messages to compare with a filter before the next look at the room that the iteration has."""
+
+RETAINED_LOOKED_INTO: Final = 8
+"""The same where a filter looks into their payloads: of the longest that takes some milliseconds."""
 
 LOOKING_BYTES: Final = 100
 SENDING_BYTES: Final = 200

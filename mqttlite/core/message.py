@@ -387,6 +387,11 @@ class PublishBatch(Holdable):
         data = b"".join([self.data[at * self.size : (at + 1) * self.size] for at in range(start, self.count, step)])
         return PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
 
+    def select(self, positions: list[int]) -> "PublishBatch":
+        """The messages at these positions."""
+        data = b"".join([self.data[at * self.size : (at + 1) * self.size] for at in positions])
+        return PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
+
     def identified(self, identifiers: tuple[int, ...]) -> "PublishBatch":
         """The same messages of QoS 0 with these subscription identifiers, as 5.0 packets."""
         if self._identified is None:

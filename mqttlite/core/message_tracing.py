@@ -44,6 +44,8 @@ class MessageTracing:
         if observed.has_no_local and allowed:
             for receiver in route.receivers:
                 receivers -= receiver.for_messages_of(source) is None
+            for receiver in route.filtered:
+                receivers -= receiver.for_messages_of(source) is None
         if observed.traffic is not None:
             self._traffic_of(observed, topic).count(qos, messages, payload_bytes, receivers)
         traced = messages

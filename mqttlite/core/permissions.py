@@ -21,13 +21,13 @@ class Permissions:
     """One for each broker. `drops` counts messages that no member of a shared subscription may receive."""
 
     __slots__ = (
-        "_drops",
         "_effects",
         "_received",
         "_told",
         "_told_since",
         "authorizer",
         "denied",
+        "drops",
         "on_denied",
         "restricts",
         "rules",
@@ -36,7 +36,7 @@ class Permissions:
 
     def __init__(self, effects: Effects, drops: Drops, authorizer: Authorizer | None = None) -> None:
         self._effects: Final = effects
-        self._drops: Final = drops
+        self.drops: Final = drops
         self.authorizer: Authorizer = DefaultRules() if authorizer is None else authorizer
         self.rules: int = 1
         """The number of the rules in force: they count up."""
@@ -117,7 +117,7 @@ class Permissions:
         """No member of a shared subscription may receive a message: it is dropped."""
         self.denied[RECEIVE] += 1
         tally.drop(NOT_AUTHORIZED)
-        self._drops.add(NOT_AUTHORIZED, 1, topic, trace)
+        self.drops.add(NOT_AUTHORIZED, 1, topic, trace)
 
 
 def _restricts(authorizer: Authorizer) -> bool:

@@ -72,6 +72,7 @@ class HoldReason:
 
 # Why a message was dropped. Plain strings: they are counted where messages pass.
 NO_SUBSCRIBERS: Final = "no_subscribers"
+FILTER_MISMATCH: Final = "filter_mismatch"
 EXPIRED: Final = "expired"
 QUEUE_FULL: Final = "queue_full"
 BUFFER_FULL: Final = "buffer_full"

@@ -16,10 +16,12 @@ from mqttlite.core.changes import (
     Stored,
 )
 from mqttlite.core.delayed_messages import DelayedMessages
+from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.message_numbers import MessageNumbers
 from mqttlite.core.router import Router
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
+from mqttlite.core.subscription import FilteredSubscription, Subscription
 
 
 def restore(
@@ -29,6 +31,7 @@ def restore(
     delayed: DelayedMessages,
     numbers: MessageNumbers,
     now: float,
+    filters: FilterCompiler,
 ) -> None:
     """Make the state that `Store.load` describes. A session that was connected to the end expires from `now` on."""
     for changes in batches:
@@ -43,7 +46,8 @@ def restore(
             elif isinstance(change, SaveSession):
                 sessions.restore(change, now)
             elif isinstance(change, SaveSubscription):
-                sessions.restore_subscription(change.subscription)
+                mount_point = _session(sessions, change.client_id).mount_point
+                sessions.restore_subscription(_with_filter(change.subscription, filters, mount_point))
             elif isinstance(change, SaveWill):
                 sessions.restore_will(change)
             elif isinstance(change, SaveDelayed):
@@ -56,6 +60,23 @@ def restore(
                 numbers.latest = max(numbers.latest, change.number)
             else:
                 raise TypeError(f"{type(change).__name__} says what goes, and so is nothing to restore")
+
+
+def _with_filter(subscription: Subscription, filters: FilterCompiler, mount_point: bytes) -> Subscription:
+    """A subscription from a store, with its filter made again."""
+    stored = subscription.message_filter
+    if not isinstance(stored, StoredFilter):
+        return subscription
+    compiled = filters.compile(stored.expression, mount_point)
+    return FilteredSubscription(
+        subscription.client_id,
+        subscription.topic_filter,
+        subscription.qos,
+        subscription.no_local,
+        subscription.retain_as_published,
+        subscription.identifier,
+        stored if isinstance(compiled, str) else compiled,
+    )
 
 
 def _session(sessions: Sessions, client_id: str) -> Session:

@@ -1,13 +1,15 @@
-"""Shared subscriptions of topics that not every client may receive: the router hands those messages to these sinks.
+"""Shared subscriptions whose members may not all get every message: for the rules do not let them receive the topic, or
+their filters do not let the message pass. The router hands those messages to these sinks.
 
-Invariant: a message goes to a member that may receive it, or is dropped.
+Invariant: a message goes to a member that may get it, or to none, and then it is counted why.
 """
 
 from typing import Final, final
 
+from mqttlite.core.filtered_receivers import FilteredReceivers
 from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.permissions import Permissions
-from mqttlite.core.shared_subscription import SharedSubscription
+from mqttlite.core.shared_subscription import DENIED, FILTERED, TAKEN, SharedSubscription
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
 from mqttlite.core.tally import Tally
@@ -27,14 +29,42 @@ class RestrictedShare:
         return self._share.prepare(messages)
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        if not self._share.accept_allowed(message, tally):
-            self._permissions.drop_shared(message.topic, message.trace, tally)
+        if not self._accept(message, tally):
+            tally.reached -= 1
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        for at in range(batch.count):
-            self.accept(batch.delivery(at, 0).message, source, tally)
+        tally.reached -= 1
+        tally.reach(
+            [at for at in range(batch.count) if self._accept(batch.delivery(at, 0).message, tally)], batch.count
+        )
+
+    def _accept(self, message: Message, tally: Tally) -> bool:
+        """Whether the message is for the group."""
+        outcome = self._share.accept_allowed(message, tally)
+        if outcome == DENIED:
+            self._permissions.drop_shared(message.topic, message.trace, tally)
+        elif outcome == FILTERED:
+            tally.filtered += 1
+            self._permissions.drops.add_filtered(1, message.trace, self._share.name.decode(), "")
+        return outcome in (TAKEN, DENIED)
 
 
-def restricted(sinks: list[Sink], permissions: Permissions) -> list[Sink]:
-    """The sinks for a topic that not every client may receive."""
-    return [RestrictedShare(sink, permissions) if isinstance(sink, SharedSubscription) else sink for sink in sinks]
+def restricted(sinks: list[Sink], permissions: Permissions, topic: bytes) -> list[Sink]:
+    """The sinks, in their order, for a topic that not every client may receive."""
+    found: list[Sink] = []
+    for sink in sinks:
+        if isinstance(sink, SharedSubscription):
+            found.append(RestrictedShare(sink, permissions))
+        elif isinstance(sink, FilteredReceivers):
+            found.append(sink.allowed(topic))
+        else:
+            found.append(sink)
+    return found
+
+
+def selective(sinks: list[Sink], permissions: Permissions) -> list[Sink]:
+    """The same for a topic that every client may receive: of a group without filters each member gets its part."""
+    return [
+        RestrictedShare(sink, permissions) if isinstance(sink, SharedSubscription) and sink.selects else sink
+        for sink in sinks
+    ]

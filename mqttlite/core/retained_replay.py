@@ -7,8 +7,9 @@ once at a time, so that there are no more searches than subscriptions.
 from collections import OrderedDict, deque
 from typing import Final, final
 
-from mqttlite.core.limits import RETAINED_LOOKED_AT
+from mqttlite.core.limits import LOOKING_BYTES, RETAINED_LOOKED_AT, RETAINED_LOOKED_INTO
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.message_filter import MessageFilter
 from mqttlite.topics.retained import Search
 
 _NOTHING_FOUND: Final[deque[Delivery]] = deque()
@@ -19,9 +20,20 @@ _NOTHING_FOUND: Final[deque[Delivery]] = deque()
 class RetainedReplay:
     """What one new subscription finds retained: some of it already, and the search for the rest."""
 
-    __slots__ = ("deliveries", "identifiers", "qos", "search")
+    __slots__ = ("_filter", "deliveries", "identifiers", "most", "qos", "search")
 
-    def __init__(self, search: Search[Message], qos: int, identifiers: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        search: Search[Message],
+        qos: int,
+        identifiers: tuple[int, ...],
+        message_filter: MessageFilter | None = None,
+    ) -> None:
+        self._filter: Final = message_filter
+        self.most: Final = (
+            RETAINED_LOOKED_AT if message_filter is None or not message_filter.reads_payload else RETAINED_LOOKED_INTO
+        )
+        """How many messages to look at before the next look at the room that there is."""
         self.search: Final = search
         self.qos: Final = qos
         self.identifiers: Final = identifiers
@@ -32,12 +44,21 @@ class RetainedReplay:
         left = len(self.search)
         return len(self.deliveries) + (left if self.search.everything else min(left, 1))
 
-    def put(self, message: Message) -> None:
-        """A message was found. It has RETAIN 1 [3.1.1 MQTT-3.3.1-8], and the subscription's identifier
-        [MQTT-3.3.4-5]."""
+    def put(self, message: Message) -> int:
+        """A message was found: it is to be sent, if it passes the subscription's filter. How many bytes that looked at.
+
+        It has RETAIN 1 [3.1.1 MQTT-3.3.1-8], and the subscription's identifier [MQTT-3.3.4-5].
+        """
+        looked_at = 0
+        if self._filter is not None:
+            if self._filter.reads_payload:
+                looked_at = len(message.payload)
+            if not self._filter.matches(message):
+                return looked_at
         if self.deliveries is _NOTHING_FOUND:
             self.deliveries = deque()
         self.deliveries.append(Delivery(message, min(message.qos, self.qos), True, self.identifiers))
+        return looked_at
 
     def start_tracing(self, former: "RetainedReplay") -> None:
         """The filter was subscribed to before: what was found for that goes first, what was not is found by this."""
@@ -88,16 +109,17 @@ class RetainedReplays:
             self._replays.popitem(last=False)
 
     def look(self, now: float) -> int:
-        """Look for more; among how many."""
+        """Look for more; as how many bytes that counts."""
         replay = self._first()
         before, left = len(replay), len(replay.search)
-        for message in replay.search.take(RETAINED_LOOKED_AT):
+        looked_at = 0
+        for message in replay.search.take(replay.most):
             if not message.expired(now):
-                replay.put(message)
+                looked_at += replay.put(message)
         self._waiting += len(replay) - before
         if not len(replay):
             self._replays.popitem(last=False)
-        return left - len(replay.search)
+        return looked_at + LOOKING_BYTES * (left - len(replay.search))
 
     def give_up(self, all_searches: bool) -> int:
         """Let go of what QoS 0 subscriptions found, and of what all of them could find yet or only those.

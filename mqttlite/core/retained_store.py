@@ -18,6 +18,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.memory import BUCKET_BYTES, RETAINED_BYTES
 from mqttlite.core.message import Message
+from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.retained_expiry import RetainedExpiry
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.topics.names import is_own
@@ -93,23 +94,30 @@ class RetainedStore:
         """Put back a message that a store kept."""
         self._add(message, _entry_bytes(message.topic))
 
-    def replay(self, topic_filter: bytes, qos: int, identifiers: tuple[int, ...], at_once: bool) -> RetainedReplay:
-        """What a new subscription gets: the messages that its filter matches [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
+    def replay(
+        self,
+        topic_filter: bytes,
+        qos: int,
+        identifiers: tuple[int, ...],
+        at_once: bool,
+        message_filter: MessageFilter | None = None,
+    ) -> RetainedReplay:
+        """What a new subscription gets: the messages that its filters match [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
 
         With `at_once` as many are looked at now as this loop iteration has room for; the session looks for the rest.
         """
-        replay = RetainedReplay(self.search(topic_filter), qos, identifiers)
+        replay = RetainedReplay(self.search(topic_filter), qos, identifiers, message_filter)
         search = replay.search
         if not at_once:
             return replay
         effects = self._effects
         while len(search) and effects.pending_bytes < ITERATION_BYTES and len(replay.deliveries) < RETAINED_LOOKED_AT:
-            effects.pending_bytes += LOOKING_BYTES * min(len(search), RETAINED_LOOKED_AT)
-            for message in search.take(RETAINED_LOOKED_AT):
+            effects.pending_bytes += LOOKING_BYTES * min(len(search), replay.most)
+            for message in search.take(replay.most):
                 if message.expired(effects.now):
                     self.remove(message.topic)
                 else:
-                    replay.put(message)
+                    effects.pending_bytes += replay.put(message)
         return replay
 
     def search(self, topic_filter: bytes) -> Search[Message]:

@@ -134,14 +134,12 @@ class Observed:
 
     __slots__ = ("has_no_local", "receivers", "traced", "traffic")
 
-    def __init__(
-        self, receivers: list[Receiver], sinks: list[Sink], traced: bool, traffic: TopicTraffic | None
-    ) -> None:
+    def __init__(self, receivers: list[Receiver], sinks: int, traced: bool, traffic: TopicTraffic | None) -> None:
         self.traced: Final = traced
         """Whether every message is traced, for its topic or for one of its receivers."""
         self.traffic: TopicTraffic | None = traffic
         """Where its messages are counted, until the next drain."""
-        self.receivers: Final = len(receivers) + len(sinks)
+        self.receivers: Final = len(receivers) + sinks
         """Sessions and sinks that a message is for."""
         self.has_no_local: bool = False
         """Whether it is for fewer when one of these published it."""
@@ -157,6 +155,7 @@ class Route:
         "delayed",
         "direct3",
         "direct5",
+        "filtered",
         "is_limited",
         "is_open",
         "observed",
@@ -181,6 +180,7 @@ class Route:
         retains: bool = True,
         policy: TopicPolicy | None = None,
         is_limited: bool = False,
+        filtered: list[Receiver] = _NO_RECEIVERS,
     ) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.observed: Observed | None = None
@@ -208,9 +208,11 @@ class Route:
         self.sinks: Final = sinks
         self.receivers: Final = receivers
         """All sessions."""
+        self.filtered: Final = filtered
+        """The sessions that have filters; they are in sinks."""
         self.verdicts: dict[int, bool] = _NO_VERDICTS
         """Which roles may publish here, as far as that was asked."""
-        size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(sinks))
+        size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(sinks) + len(filtered))
         for receiver in receivers:
             size += _IDENTIFIER_BYTES * len(receiver.identifiers)
             if receiver.own is not None:

@@ -9,6 +9,7 @@ from typing import Final, final
 
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.effects import Effects
+from mqttlite.core.filtered_receivers import filtered_receivers
 from mqttlite.core.limits import (
     COMPARED_PER_ITERATION,
     FOUND_WORK,
@@ -19,7 +20,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import Delivery, StoredOrigin
 from mqttlite.core.permissions import Permissions
-from mqttlite.core.restricted_share import restricted
+from mqttlite.core.restricted_share import restricted, selective
 from mqttlite.core.route import Observed, Receiver, Route
 from mqttlite.core.session import Session
 from mqttlite.core.shared_subscription import ROUND_ROBIN, SharedSubscription
@@ -210,18 +211,28 @@ class Routes:
         authorizer = self.permissions.authorizer
         if self.permissions.restricts and not authorizer.is_readable(topic):
             self._leave_out_denied(plan, topic)
-            plan.sinks = restricted(plan.sinks, self.permissions)
+            plan.sinks = restricted(plan.sinks, self.permissions, topic)
+        elif plan.selects:
+            plan.sinks = selective(plan.sinks, self.permissions)
+        filtered, sinks = self._take_filtered(plan)
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
         policy = authorizer.policy_of(topic)
         is_limited = self._topic_limits.excludes(topic)
         is_open = policy.is_plain and not is_limited and authorizer.is_open(topic)
-        route = Route(receivers, plan.sinks, is_open, policy=None if policy.is_plain else policy, is_limited=is_limited)
+        route = Route(
+            receivers,
+            sinks,
+            is_open,
+            policy=None if policy.is_plain else policy,
+            is_limited=is_limited,
+            filtered=filtered,
+        )
         if self._observes:
             own = is_own(topic)
             traced = self._is_traced(topic, route, plan)
             traffic = None if self.traffic is None or own else self.traffic.of(topic)
             if traced or not own:  # else nobody wants to know of it
-                route.observed = Observed(receivers, plan.sinks, traced, traffic)
+                route.observed = Observed(receivers + filtered, len(plan.sinks), traced, traffic)
         return route
 
     def reaches(self, topic: bytes) -> bool:
@@ -286,6 +297,13 @@ class Routes:
         sessions = self._ending.pop(session.client_id) - 1
         if sessions:
             self._ending[session.client_id] = sessions
+
+    def _take_filtered(self, plan: RoutePlan) -> tuple[list[Receiver], list[Sink]]:
+        """Take the clients that have filters out of a plan: what they get, and all sinks."""
+        if not plan.filtering:
+            return [], plan.sinks
+        found = filtered_receivers(plan, self._sessions, self._effects, self.permissions.drops)
+        return [receiver for each in found for receiver in each.receivers], [*plan.sinks, *found]
 
     def _leave_out_ended(self, plan: RoutePlan) -> None:
         """Take the subscriptions of sessions that are over out of a plan."""
@@ -417,7 +435,7 @@ class Routes:
         if tracer is None:
             return False
         traced = plan.traced or tracer.traces_topic(topic)
-        for receiver in route.receivers:
+        for receiver in route.receivers + route.filtered:
             traced = traced or receiver.session.traced
         return traced
 

@@ -15,7 +15,6 @@ from mqttlite.core.inflight import Unacknowledged, is_watched
 from mqttlite.core.limits import (
     FILL_BYTES,
     ITERATION_BYTES,
-    LOOKING_BYTES,
     SENDING_BYTES,
     Limits,
 )
@@ -313,7 +312,7 @@ class Session(SessionBacklog):
         while self._replays and room > 0:
             found = self._replays.first()
             if found is None:
-                room -= LOOKING_BYTES * self._replays.look(effects.now)
+                room -= self._replays.look(effects.now)
                 continue
             message = found.message
             if found.qos and not self.window.is_open and not message.superseded:

@@ -7,7 +7,7 @@ from typing import Final
 
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.inflight import Inflight
-from mqttlite.core.memory import SESSION_BYTES, SUBSCRIPTION_BYTES, MemoryAccount, text_bytes, will_bytes
+from mqttlite.core.memory import SESSION_BYTES, MemoryAccount, text_bytes, will_bytes
 from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.retained_replay import RetainedReplays
 from mqttlite.core.session_queue import SessionQueue
@@ -30,6 +30,7 @@ class SessionRecord(Source):
         "ends_with_connection",
         "expiry",
         "expiry_interval",
+        "filters",
         "mount_point",
         "queue",
         "received",
@@ -54,6 +55,8 @@ class SessionRecord(Source):
         """Who its client was when it last connected, and with which version of the protocol."""
         self.subscriptions: Final[dict[bytes, Subscription]] = {}
         """By topic filter; look, change nothing."""
+        self.filters: int = 0
+        """How many of them have a filter for messages."""
         self.will: Will | None = None
         self.expiry: Deadline | None = None
         self.will_delay: Deadline | None = None
@@ -137,25 +140,29 @@ class SessionRecord(Source):
         topic_filter = subscription.topic_filter
         replaced = self.subscriptions.get(topic_filter)
         self.subscriptions[topic_filter] = subscription
-        if replaced is None:
-            size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
-            self.base_bytes += size
-            self._memory.used += size
+        size = subscription.memory_bytes()
+        self.filters += subscription.message_filter is not None
+        if replaced is not None:
+            size -= replaced.memory_bytes()
+            self.filters -= replaced.message_filter is not None
+        self.base_bytes += size
+        self._memory.used += size
         return replaced
 
     def pop_subscription(self, topic_filter: bytes) -> Subscription | None:
         """Take out the subscription with that filter; None if there is none."""
         subscription = self.subscriptions.pop(topic_filter, None)
         if subscription is not None:
-            size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
+            size = subscription.memory_bytes()
+            self.filters -= subscription.message_filter is not None
             self.base_bytes -= size
             self._memory.used -= size
         return subscription
 
     def pop_last_subscription(self) -> Subscription:
         """Take out one of the subscriptions; there are some."""
-        topic_filter, subscription = self.subscriptions.popitem()
-        self._charge(-SUBSCRIPTION_BYTES - (len(topic_filter) * 3 // 2))
+        _topic_filter, subscription = self.subscriptions.popitem()
+        self._charge(-subscription.memory_bytes())
         return subscription
 
     def release(self) -> None:

@@ -16,11 +16,13 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     DELIVERY_WORK,
     ITERATION_WORK,
+    JSON_BYTES_PER_WORK_UNIT,
     MEMBER_MOVE_WORK,
     MEMBERS_ASKED,
     MEMBERS_PER_WORK_UNIT,
 )
 from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.reasons import BUFFER_FULL, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.route import offer, send_aliased
 from mqttlite.core.session import Session
@@ -41,6 +43,13 @@ _READY: Final = 0
 _SLOW: Final = 1
 _AWAY: Final = 2
 """A member reads and has caught up; is connected; is neither."""
+
+TAKEN: Final = 0
+DENIED: Final = 1
+FILTERED: Final = 2
+NO_MEMBERS: Final = 3
+"""What became of a message that not every member may get: a member has it, or has no room; no member may receive it; no
+filter of those that may lets it pass; the last member left while it was on its way."""
 
 _PROBES: Final = 8
 """Places that a key tries, where their members are away, before it takes the next one: so their keys are spread."""
@@ -110,6 +119,7 @@ class SharedSubscription(Binding):
     __slots__ = (
         "_dispatches",
         "_effects",
+        "_filters",
         "_improved",
         "_members",
         "_rings",
@@ -132,6 +142,7 @@ class SharedSubscription(Binding):
         self._rings: Final = (_Ring(), _Ring(), _Ring())
         self._improved: Final[list[Session]] = []
         self._dispatches = 0
+        self._filters = 0
         self.traced: Final[dict[str, None]] = {}
         """Members all of whose messages are followed, and so all of the group."""
 
@@ -141,6 +152,12 @@ class SharedSubscription(Binding):
     def join(self, plan: RoutePlan) -> None:
         plan.add_sink(self)
         plan.traced |= len(self.traced) > 0
+        plan.selects |= self._filters > 0
+
+    @property
+    def selects(self) -> bool:
+        """Whether some members have filters."""
+        return self._filters > 0
 
     def prepare(self, messages: int) -> bool:
         """Put members into the rings where they belong, until the next `messages` of the best one are right.
@@ -179,17 +196,16 @@ class SharedSubscription(Binding):
         member, delivery = self._choose(message)
         self._hand_over(member, delivery, tally)
 
-    def accept_allowed(self, message: Message, tally: Tally) -> bool:
-        """The same among the members that may receive the message; False where no member may."""
+    def accept_allowed(self, message: Message, tally: Tally) -> int:
+        """The same among the members that may receive the message and whose filters let it pass."""
         if not self._members:
-            tally.reached -= 1
-            return True
+            return NO_MEMBERS
         chosen = self._choose_allowed(message)
         if chosen is None:
-            return False
+            return self._why_nobody(message)
         self._effects.work += DELIVERY_WORK
         self._hand_over(chosen[0], chosen[1], tally)
-        return True
+        return TAKEN
 
     def _hand_over(self, member: Member, delivery: Delivery, tally: Tally) -> None:
         if delivery.qos:
@@ -256,24 +272,46 @@ class SharedSubscription(Binding):
         return first, delivery
 
     def _choose_allowed(self, message: Message) -> tuple[Member, Delivery] | None:
-        """The same among the members that may receive it; None where there are none."""
-        topic = message.topic
+        """The same among the members that may receive it and whose filters let it pass; None where there are none."""
+        asked: dict[MessageFilter, bool] = {}
         first: Member | None = self.first(message)
         assert first is not None
-        if not first.session.may_receive(topic):
-            first = self._next_allowed(first, topic)
+        if not self._may_get(first, message, asked):
+            first = self._next_allowed(first, message, asked)
             if first is None:
                 return None
         delivery = self._delivery(first, message)
         if delivery.qos and not first.session.has_room(delivery):
             for member in self.others(first):
                 other = self._delivery(member, message)
-                if member.session.may_receive(topic) and (other.qos == 0 or member.session.has_room(other)):
+                if self._may_get(member, message, asked) and (other.qos == 0 or member.session.has_room(other)):
                     return member, other
         return first, delivery
 
-    def _next_allowed(self, denied: Member, topic: bytes) -> Member | None:
-        """The next member that may receive a topic, one that is connected if there is one. It looks at all members in
+    def _may_get(self, member: Member, message: Message, asked: dict[MessageFilter, bool]) -> bool:
+        """Whether a member may receive a message and its filter lets it pass; each filter is asked once."""
+        if not member.session.may_receive(message.topic):
+            return False
+        message_filter = member.subscription.message_filter
+        if message_filter is None:
+            return True
+        passes = asked.get(message_filter)
+        if passes is None:
+            passes = asked[message_filter] = message_filter.matches(message)
+            self._effects.work += 1
+            if message_filter.reads_payload:
+                self._effects.work += len(message.payload) // JSON_BYTES_PER_WORK_UNIT
+        return passes
+
+    def _why_nobody(self, message: Message) -> int:
+        """Why no member gets a message."""
+        for member in self._members.values():
+            if member.session.may_receive(message.topic):
+                return FILTERED
+        return DENIED
+
+    def _next_allowed(self, denied: Member, message: Message, asked: dict[MessageFilter, bool]) -> Member | None:
+        """The next member that may get a message, one that is connected if there is one. It looks at all members in
         the worst case, for a message must not be lost that one of them may receive."""
         away: Member | None = None
         by_key = self.policy in (HASH_TOPIC, HASH_KEY)
@@ -282,7 +320,7 @@ class SharedSubscription(Binding):
             start = denied.at if by_key else ring.next_at
             for member in ring.members[start:] + ring.members[:start]:
                 looked += 1
-                if not member.session.may_receive(topic):
+                if not self._may_get(member, message, asked):
                     continue
                 if member.session.outbox is not None:
                     if not by_key:
@@ -307,9 +345,13 @@ class SharedSubscription(Binding):
         if member is None:
             member = self._members[session.client_id] = Member(session, subscription)
             self._rings[_READY].add(member)
+        else:
+            self._filters -= member.subscription.message_filter is not None
         member.subscription = subscription
+        self._filters += subscription.message_filter is not None
 
     def remove(self, subscription: Subscription) -> None:
+        self._filters -= subscription.message_filter is not None
         member = self._members.pop(subscription.client_id)
         self._rings[member.state].remove(member)
         member.session.watchers.pop(self.name, None)

@@ -15,12 +15,21 @@ from mqttlite.core.closing import Closing
 from mqttlite.core.connection import ITS_FILTERS, NOTHING, Connection
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, Jobs
-from mqttlite.core.limits import FILTER_WORK, FILTERS_PER_STEP, ITERATION_WORK, RETAINED_WAITING, Limits
+from mqttlite.core.limits import (
+    EXPRESSIONS_PER_STEP,
+    FILTER_WORK,
+    FILTERS_PER_STEP,
+    ITERATION_WORK,
+    RETAINED_WAITING,
+    Limits,
+)
+from mqttlite.core.message_filter import FilterCompiler, MessageFilter
+from mqttlite.core.requested_filters import RequestedFilters, requested_filters, without_filter
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.subscription import FilteredSubscription, Subscription
 from mqttlite.topics.names import check_filter
 from mqttlite.topics.namespaces import SHARED, ParsedTopic, mounted_filter, parse_filter
 from mqttlite.wire.constants import SUBSCRIBE, V5
@@ -61,11 +70,19 @@ class Outcome:
 class Subscriptions:
     """What SUBSCRIBE and UNSUBSCRIBE do."""
 
-    __slots__ = ("_closing", "_effects", "_jobs", "_limits", "_router", "_routes")
+    __slots__ = ("_closing", "_compiler", "_effects", "_jobs", "_limits", "_router", "_routes")
 
     def __init__(
-        self, routes: Routes, router: Router, closing: Closing, jobs: Jobs, effects: Effects, limits: Limits
+        self,
+        routes: Routes,
+        router: Router,
+        closing: Closing,
+        jobs: Jobs,
+        effects: Effects,
+        limits: Limits,
+        compiler: FilterCompiler,
     ) -> None:
+        self._compiler: Final = compiler
         self._routes: Final = routes
         self._router: Final = router
         self._closing: Final = closing
@@ -79,22 +96,24 @@ class Subscriptions:
         Raises `TopicFilterInvalid` for a filter that breaks the rules, `ProtocolError` for options that contradict it,
         `PacketTooLarge` when the client does not accept the SUBACK.
         """
+        filters = self.filters_of(connection, packet.properties)
         for request in packet.requests:
-            parse(request)
+            parse(request if filters is None else filters.base(request))
         identifiers = packet.properties.subscription_identifiers
         outcome = Outcome(session.retained_waiting)
-        self.subscribe(connection, session, packet.requests, identifiers[0] if identifiers else 0, outcome)
+        self.subscribe(connection, session, packet.requests, identifiers[0] if identifiers else 0, outcome, filters)
         self.answer(connection, session, SUBSCRIBE, packet.packet_id, outcome)
         if outcome.retained:
             session.deliver_retained(outcome.retained)
 
     def on_unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe) -> None:
         """Handle a short UNSUBSCRIBE. Raises as `on_subscribe` does."""
-        for topic_filter in packet.topic_filters:
+        topic_filters = [without_filter(connection, topic_filter) for topic_filter in packet.topic_filters]
+        for topic_filter in topic_filters:
             check_filter(topic_filter)
             parse_filter(topic_filter)
         outcome = Outcome(0)
-        for topic_filter in packet.topic_filters:
+        for topic_filter in topic_filters:
             outcome.codes.append(self.unsubscribe(session, topic_filter))
         self._effects.work += FILTER_WORK * len(outcome.codes)
         self.answer(connection, session, 0, packet.packet_id, outcome)
@@ -102,9 +121,14 @@ class Subscriptions:
     def start(self, connection: Connection, session: Session, first: int, body: bytes) -> None:
         """Begin with a long SUBSCRIBE or UNSUBSCRIBE. Raises a `PeerError` for what stands before its filters."""
         reader = FilterReader(first, body, connection.version)
+        filters = self.filters_of(connection, reader.properties)
         connection.waits_for = ITS_FILTERS
         connection.deferred = True
-        self._jobs.start(_LongPacket(self, self._closing, self._effects, connection, session, reader))
+        self._jobs.start(_LongPacket(self, self._closing, self._effects, connection, session, reader, filters))
+
+    def filters_of(self, connection: Connection, properties: Properties) -> RequestedFilters | None:
+        """The filters of a packet; None where it can have none."""
+        return requested_filters(connection, properties, self._compiler, self._effects)
 
     def subscribe(
         self,
@@ -113,6 +137,7 @@ class Subscriptions:
         requests: Sequence[SubscriptionRequest],
         identifier: int,
         outcome: Outcome,
+        filters: RequestedFilters | None,
     ) -> None:
         """Subscribe to filters that were checked, and add what comes of it to the outcome.
 
@@ -120,22 +145,32 @@ class Subscriptions:
         """
         capabilities = connection.peer.capabilities
         tracer = self._effects.tracer
-        if connection.peer.mount_point:
-            requests = [_mounted(request, connection.peer.mount_point) for request in requests]
+        mount_point = connection.peer.mount_point
         for request in requests:
+            message_filter: MessageFilter | None = None
+            refusal = ""
+            if filters is not None:
+                requested = filters.of(request)
+                request = filters.base(request)
+                message_filter, refusal = requested.message_filter, requested.refusal
+            if mount_point:
+                request = _mounted(request, mount_point)
             existing = tracer is not None and request.topic_filter in session.subscriptions
             parts = parse_filter(request.topic_filter)
             code = refuse_subscription(capabilities, parts, identifier)
             limit = session.topic_limits.refusal(parts.rest) if code == 0 else ""
             if limit:
                 code = _TOPIC_FILTER_INVALID
-            code = code or self._refusal(session, request, parts)
+            code = code or self._refusal(session, request, parts, message_filter is not None)
+            if code == 0 and refusal:
+                code, limit = _TOPIC_FILTER_INVALID, refusal
             outcome.reason = outcome.reason or parts.filter_refusal or limit
             if code == _NOT_AUTHORIZED and not outcome.reason and connection.problem_information:
                 outcome.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, request.topic_filter)
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
-                replay = self._subscribe(session, request, parts, identifier, outcome.waiting < RETAINED_WAITING)
+                at_once = outcome.waiting < RETAINED_WAITING
+                replay = self._subscribe(session, request, parts, identifier, at_once, message_filter)
                 if replay is not None and (outcome.waiting or len(replay)):  # an empty one may replace another
                     outcome.retained.append(replay)
                     outcome.waiting += len(replay)
@@ -182,12 +217,14 @@ class Subscriptions:
             connection.check_size(frame, "UNSUBACK")
         outbox.answer(frame)
 
-    def _refusal(self, session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> int:
+    def _refusal(self, session: Session, request: SubscriptionRequest, parts: ParsedTopic, filtered: bool) -> int:
         permissions = self._routes.permissions
         if not permissions.may_subscribe(session, request.topic_filter):
             permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
             return _NOT_AUTHORIZED
         known = request.topic_filter in session.subscriptions
+        if filtered and not self._has_room_for_filter(session, request.topic_filter):
+            return _QUOTA_EXCEEDED
         if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
             return _QUOTA_EXCEEDED
         if not known and self._effects.memory.room_for(session.held_bytes) < 0:
@@ -196,19 +233,31 @@ class Subscriptions:
             return _QUOTA_EXCEEDED if self._routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
         return 0
 
+    def _has_room_for_filter(self, session: Session, topic_filter: bytes) -> bool:
+        replaced = session.subscriptions.get(topic_filter)
+        if replaced is not None and replaced.message_filter is not None:
+            return True
+        return session.filters < self._limits.max_filtered_subscriptions
+
     def _subscribe(
-        self, session: Session, request: SubscriptionRequest, parts: ParsedTopic, identifier: int, at_once: bool
+        self,
+        session: Session,
+        request: SubscriptionRequest,
+        parts: ParsedTopic,
+        identifier: int,
+        at_once: bool,
+        message_filter: MessageFilter | None,
     ) -> RetainedReplay | None:
         topic_filter = request.topic_filter
         wants_retained = _wants_retained(session, request, parts)
-        subscription = Subscription(
-            session.client_id,
-            topic_filter,
-            request.qos,
-            request.no_local,
-            request.retain_as_published,
-            identifier,
-        )
+        qos, no_local, as_published = request.qos, request.no_local, request.retain_as_published
+        subscription: Subscription
+        if message_filter is None:
+            subscription = Subscription(session.client_id, topic_filter, qos, no_local, as_published, identifier)
+        else:
+            subscription = FilteredSubscription(
+                session.client_id, topic_filter, qos, no_local, as_published, identifier, message_filter
+            )
         replaced = session.add_subscription(subscription)
         self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages on their way stay there [MQTT-3.8.4-4]
         if session.durable:
@@ -216,7 +265,7 @@ class Subscriptions:
         if not wants_retained:
             return None
         identifiers = (identifier,) if identifier else ()
-        return self._router.retained.replay(topic_filter, request.qos, identifiers, at_once)
+        return self._router.retained.replay(topic_filter, qos, identifiers, at_once, message_filter)
 
 
 @final
@@ -228,6 +277,7 @@ class _LongPacket(Job):
         "_connection",
         "_delivered",
         "_effects",
+        "_filters",
         "_identifier",
         "_is_checked",
         "_outcome",
@@ -244,6 +294,7 @@ class _LongPacket(Job):
         connection: Connection,
         session: Session,
         reader: FilterReader,
+        filters: RequestedFilters | None,
     ) -> None:
         self._subscriptions: Final = subscriptions
         self._closing: Final = closing
@@ -251,6 +302,7 @@ class _LongPacket(Job):
         self._connection: Final = connection
         self._session: Final = session
         self._reader: Final = reader
+        self._filters: Final = filters
         identifiers = reader.properties.subscription_identifiers
         self._identifier: Final = identifiers[0] if identifiers else 0
         self._outcome: Final = Outcome(session.retained_waiting)
@@ -279,14 +331,15 @@ class _LongPacket(Job):
         if not self._is_checked:
             requests = reader.take(FILTERS_PER_STEP)
             for request in requests:
-                parse(request)
+                parse(request if self._filters is None else self._filters.base(request))
             self._effects.work += FILTER_WORK * len(requests)
             if reader.has_ended():
                 self._is_checked = True
                 reader.rewind()
             return False
         if not reader.has_ended():
-            self._handle(reader.take(FILTERS_PER_STEP))
+            has_suffixes = self._connection.peer.capabilities.filter_suffix
+            self._handle(reader.take(EXPRESSIONS_PER_STEP if has_suffixes else FILTERS_PER_STEP))
             if reader.has_ended():
                 subscriptions, session = self._subscriptions, self._session
                 subscriptions.answer(self._connection, session, reader.packet_type, reader.packet_id, self._outcome)
@@ -300,10 +353,13 @@ class _LongPacket(Job):
 
     def _handle(self, requests: list[SubscriptionRequest]) -> None:
         if self._reader.packet_type == SUBSCRIBE:
-            self._subscriptions.subscribe(self._connection, self._session, requests, self._identifier, self._outcome)
+            self._subscriptions.subscribe(
+                self._connection, self._session, requests, self._identifier, self._outcome, self._filters
+            )
             return
         for request in requests:
-            self._outcome.codes.append(self._subscriptions.unsubscribe(self._session, request.topic_filter))
+            topic_filter = without_filter(self._connection, request.topic_filter)
+            self._outcome.codes.append(self._subscriptions.unsubscribe(self._session, topic_filter))
         self._effects.work += FILTER_WORK * len(requests)
 
 

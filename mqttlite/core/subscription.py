@@ -2,6 +2,8 @@
 
 from typing import Final, final
 
+from mqttlite.core.memory import SUBSCRIPTION_BYTES
+from mqttlite.core.message_filter import FILTER_BYTES, FILTER_BYTES_PER_CHARACTER, MessageFilter
 from mqttlite.core.sink import Sink
 from mqttlite.topics.namespaces import parse_filter
 
@@ -12,7 +14,8 @@ _IDENTIFIER_SHIFT: Final = 4
 
 
 NO_SINKS: Final[list[Sink]] = []
-"""Never added to: it stands for the sinks of the many topics that have none."""
+_NO_CLIENTS: Final[dict[str, None]] = {}
+"""Never added to: they stand for the sinks, and for the clients with filters, of the many topics that have none."""
 
 
 class Binding:
@@ -29,10 +32,14 @@ class Binding:
 class RoutePlan:
     """The bindings that match one topic, sorted into subscriptions by client, and sinks."""
 
-    __slots__ = ("by_client", "sinks", "traced")
+    __slots__ = ("by_client", "filtering", "selects", "sinks", "traced")
 
     def __init__(self) -> None:
         self.by_client: Final[dict[str, list[Subscription]]] = {}
+        self.filtering: dict[str, None] = _NO_CLIENTS
+        """Those of the clients that have a filter on one of these subscriptions."""
+        self.selects: bool = False
+        """Whether a member of a shared subscription has a filter."""
         self.sinks: list[Sink] = NO_SINKS
         self.traced: bool = False
         """Whether a sink wants every message traced."""
@@ -41,6 +48,11 @@ class RoutePlan:
         if self.sinks is NO_SINKS:
             self.sinks = []
         self.sinks.append(sink)
+
+    def add_filtering(self, client_id: str) -> None:
+        if self.filtering is _NO_CLIENTS:
+            self.filtering = {}
+        self.filtering[client_id] = None
 
 
 @final
@@ -56,7 +68,6 @@ class SinkBinding(Binding):
         plan.add_sink(self.sink)
 
 
-@final
 class Subscription(Binding):
     """Compared by identity: subscribing again makes another. `identifier` is 0 where none was given.
 
@@ -112,3 +123,42 @@ class Subscription(Binding):
     @property
     def identifier(self) -> int:
         return self._options >> _IDENTIFIER_SHIFT
+
+    @property
+    def message_filter(self) -> MessageFilter | None:
+        """None: every message of the topics passes."""
+        return None
+
+    def memory_bytes(self) -> int:
+        return SUBSCRIPTION_BYTES + len(self.topic_filter) * 3 // 2
+
+
+@final
+class FilteredSubscription(Subscription):
+    """A subscription that gets the messages that pass its filter."""
+
+    __slots__ = ("_message_filter",)
+
+    def __init__(
+        self,
+        client_id: str,
+        topic_filter: bytes,
+        qos: int,
+        no_local: bool,
+        retain_as_published: bool,
+        identifier: int,
+        message_filter: MessageFilter,
+    ) -> None:
+        super().__init__(client_id, topic_filter, qos, no_local, retain_as_published, identifier)
+        self._message_filter: Final = message_filter
+
+    def join(self, plan: RoutePlan) -> None:
+        super().join(plan)
+        plan.add_filtering(self.client_id)
+
+    @property
+    def message_filter(self) -> MessageFilter | None:
+        return self._message_filter
+
+    def memory_bytes(self) -> int:
+        return super().memory_bytes() + FILTER_BYTES + FILTER_BYTES_PER_CHARACTER * len(self._message_filter.expression)

@@ -19,7 +19,7 @@ SENT: Final = 2
 """What became of a message for one receiver. Sent means: it is on its way to the link."""
 
 _NONE_DROPPED: Final[dict[str, int]] = {}
-_NONE_REJECTED: Final[dict[int, None]] = {}
+_NO_PLACES: Final[dict[int, None]] = {}
 """Never changed: they stand for the tables of a tally that needs none."""
 
 
@@ -31,19 +31,33 @@ class Tally:
     messages for which a receiver's queue was full.
     """
 
-    __slots__ = ("code", "dropped", "queued", "reached", "refusal", "rejected", "sent")
+    __slots__ = (
+        "code",
+        "dropped",
+        "filtered",
+        "queued",
+        "reached",
+        "reached_partly",
+        "refusal",
+        "rejected",
+        "sent",
+    )
 
     def __init__(self, code: int = SUCCESS) -> None:
         self.code: int = code
         self.reached: int = 0
-        """Receivers that the message is for; a shared subscription is one."""
+        """Receivers that the message is for, or all messages of a batch; a shared subscription is one."""
+        self.reached_partly: dict[int, None] = _NO_PLACES
+        """The positions of the messages of a batch that are for receivers that others of the batch are not for."""
+        self.filtered: int = 0
+        """Receivers whose filters let it not pass."""
         self.refusal: str = ""
         """Why the policy of the topic refuses the message, as a sentence for the publisher."""
         self.sent: int = 0
         self.queued: int = 0
         self.dropped: dict[str, int] = _NONE_DROPPED
         """Receivers by the reason why they do not get it."""
-        self.rejected: dict[int, None] = _NONE_REJECTED
+        self.rejected: dict[int, None] = _NO_PLACES
 
     def count(self, outcome: int, reason: str = QUEUE_FULL) -> None:
         """One receiver more; the reason is why it does not get the message."""
@@ -61,9 +75,19 @@ class Tally:
 
     def reject(self, position: int) -> None:
         """A receiver's queue was full for the message at this position of a batch."""
-        if self.rejected is _NONE_REJECTED:
+        if self.rejected is _NO_PLACES:
             self.rejected = {}
         self.rejected[position] = None
+
+    def reach(self, positions: list[int], count: int) -> None:
+        """The messages at these positions, of a batch of so many, are for a receiver."""
+        if len(positions) == count:
+            self.reached += 1
+            return
+        if self.reached_partly is _NO_PLACES:
+            self.reached_partly = {}
+        for position in positions:
+            self.reached_partly[position] = None
 
     @property
     def dropped_for(self) -> int:

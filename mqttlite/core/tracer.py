@@ -63,6 +63,11 @@ class Tracer(Protocol):
         """The receiver answered with PUBACK or PUBREC."""
         ...
 
+    def on_filtered(self, trace: int, receiver: str, expression: str) -> None:
+        """A receiver's filter did not let it pass, or that of no member of a shared subscription, by whose whole name
+        the receiver is called then."""
+        ...
+
     # ------------------------------------------------------------------ any message
 
     def on_dropped(

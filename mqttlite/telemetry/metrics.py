@@ -109,6 +109,11 @@ def _messages(report: Report) -> Iterator[Metric]:
             for (schema, action), count in sorted(report.schema_violations.items())
         ],
     )
+    yield _counter(
+        "mqttlite_messages_filtered",
+        "Messages that the filter of a subscription kept from its client; none of them is lost.",
+        _only(report.snapshot.filtered),
+    )
     yield _counter("mqttlite_received_bytes", "MQTT bytes from clients.", _only(totals.bytes_received))
     yield _counter("mqttlite_sent_bytes", "MQTT bytes to clients.", _only(totals.bytes_sent))
     yield _counter(

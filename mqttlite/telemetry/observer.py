@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL, count
+from mqttlite.core.reasons import BUFFER_FULL, FILTER_MISMATCH, QUEUE_FULL, count
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.event_hub import Jailed, Link, Listener
 from mqttlite.telemetry.answers import Answers
@@ -269,6 +269,9 @@ class Observer(Listener, TraceListener):
 
     def on_acknowledged(self, trace: int, receiver: str) -> None:
         self._message_tracer.on_acknowledged(trace, receiver)
+
+    def on_filtered(self, trace: int, receiver: str, expression: str) -> None:
+        self._message_tracer.on_dropped(trace, receiver, FILTER_MISMATCH, expression)
 
     def on_dropped(
         self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str

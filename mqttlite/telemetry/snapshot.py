@@ -66,6 +66,8 @@ class Snapshot:
     refused: Mapping[tuple[str, str], int]
     denied: Mapping[str, int]
     """Messages, or topic filters, by the action that was denied."""
+    filtered: int
+    """Messages that filters kept from a receiver: each receiver counts."""
     jailed: Mapping[str, int]
     refused_in_jail: int
     sessions_expired: int
@@ -173,6 +175,7 @@ class Collection:
             disconnected=dict(counters.disconnected),
             refused=dict(counters.refused),
             denied=dict(core.permissions.denied),
+            filtered=core.router.drops.filtered,
             jailed=dict(counters.jailed),
             refused_in_jail=counters.refused_in_jail,
             sessions_expired=core.sessions.expired,

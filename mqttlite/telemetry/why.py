@@ -6,7 +6,7 @@ Nothing is looked up here. Invariant: each drop reason of docs/reference/telemet
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from mqttlite.core.reasons import EXPIRED, NACKED
+from mqttlite.core.reasons import EXPIRED, FILTER_MISMATCH, NACKED
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.telemetry.tracing import ACKNOWLEDGED, DROPPED, SENT, DeliveryOutcome, Traced
 from mqttlite.wire.reason_codes import describe
@@ -126,6 +126,9 @@ def _dropped(delivery: DeliveryOutcome, whom: str) -> str:
     if delivery.reason == EXPIRED:
         where = f"in the queue of {whom} after {waited}{why}" if waited else f"before the socket of {whom} took it"
         return f"expired {where}: {rule.because}"
+    if delivery.reason == FILTER_MISMATCH:
+        filters = f" ({delivery.detail})" if delivery.detail else ""
+        return f"not for {whom}: {delivery.reason}{filters}, because {rule.because}"
     reason = delivery.reason + (f" ({delivery.detail})" if delivery.detail else "")
     because = (delivery.end_cause if whom == delivery.receiver else "") or rule.because
     end = reason + (f", because {because}" if because else "") + (f"; see {rule.settings}" if rule.settings else "")

@@ -26,8 +26,9 @@ from mqttlite.core.changes import (
     Settled,
 )
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.message_filter import StoredFilter
 from mqttlite.core.ports import Store
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.subscription import FilteredSubscription, Subscription
 from mqttlite.store.memory import LOAD_BATCH, MemoryStore
 from mqttlite.store.sqlite.store import SqliteStore
 from mqttlite.wire.constants import V311
@@ -59,6 +60,11 @@ def subscription(topic_filter: bytes, qos: int = 1, client_id: str = "a") -> Sav
     return SaveSubscription(client_id, Subscription(client_id, topic_filter, qos, False, False, 0))
 
 
+def filtered(topic_filter: bytes, expression: str) -> SaveSubscription:
+    message_filter = StoredFilter(expression)
+    return SaveSubscription("a", FilteredSubscription("a", topic_filter, 1, True, True, 9, message_filter))
+
+
 def message(sequence: int, payload: bytes = b"", client_id: str = "a", packet_id: int = 0) -> Enqueue:
     return Enqueue(client_id, sequence, Delivery(Message(b"t", payload, 1), 1, False), packet_id)
 
@@ -87,6 +93,8 @@ def shown(changes: list[Change]) -> list[tuple[object, ...]]:
             rows.append((change.username, change.version))
         elif isinstance(change, SaveSubscription):
             rows.append((kind, change.client_id, change.subscription.topic_filter, change.subscription.qos))
+            message_filter = change.subscription.message_filter
+            rows.append((None if message_filter is None else message_filter.expression,))
         elif isinstance(change, Enqueue):
             payload = change.delivery.message.payload
             rows.append((kind, change.client_id, change.sequence, change.packet_id, payload))
@@ -113,7 +121,7 @@ async def test_what_was_committed_is_loaded_in_an_order_that_can_be_restored(sto
         SaveSession("a", 60, 0.0, "somebody", V311),
         will(),
         subscription(b"x"),
-        subscription(b"y"),
+        filtered(b"y", 'attributes."é" = "x"'),
         message(-1, b"overtook", packet_id=3),
         message(4, b"sent", packet_id=7),
         message(5, b"first"),
@@ -129,6 +137,7 @@ async def test_what_was_committed_is_loaded_in_an_order_that_can_be_restored(sto
 
 async def test_what_is_saved_again_takes_the_place_of_what_was(store: Store) -> None:
     await commit(store, session(), subscription(b"x", 0), retained(b"r", b"1"), will(b"w"))
+    await commit(store, filtered(b"x", "qos = 1"))
     again = [session("a", 60, 99.5), will(b"v", 1.0), subscription(b"x", 2)]
     await commit(store, *again, retained(b"r", b"2"))
     assert shown(await everything(store)) == shown([retained(b"r", b"2"), *again])

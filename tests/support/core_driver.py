@@ -14,6 +14,7 @@ from mqttlite.core.connect_limits import ConnectLimits
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
+from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.question import Authenticate, LoadPage
 from mqttlite.core.quotas import Quotas
@@ -52,6 +53,7 @@ class World:
         now: float = START,
         share_policies: dict[str, str] | None = None,
         retained_expiry_s: dict[bytes, int] | None = None,
+        filters: FilterCompiler | None = None,
     ) -> None:
         self.now = now
         self.store: MemoryStore = store or MemoryStore()
@@ -60,7 +62,9 @@ class World:
             share_policies=share_policies,
             pages=self.store.pages,
             retained_expiry_s=retained_expiry_s,
+            filters=filters,
         )
+        self._filters = filters
         self.late_pages: list[LoadPage] | None = None
         """Where there is a list, pages wait in it instead of being read at once."""
         self.changes: list[Change] = []
@@ -160,7 +164,7 @@ class World:
 
     def restart(self, limits: Limits | None = None) -> "World":
         """A new broker with what this one's store kept; its clients are gone."""
-        return World(limits or self.broker.limits, self.store, self.now)
+        return World(limits or self.broker.limits, self.store, self.now, filters=self._filters)
 
     def end(self) -> None:
         """Everything is over; check that the broker knows that it holds nothing any more."""
@@ -280,15 +284,29 @@ class Client:
         self.send(Publish(topic.encode(), payload.encode(), qos, retain, dup, packet_id))
         return packet_id
 
-    def subscribe(self, *requests: str | SubscriptionRequest, qos: int = 0, identifier: int = 0) -> bytes:
+    def subscribe(
+        self, *requests: str | SubscriptionRequest, qos: int = 0, identifier: int = 0, where: str | None = None
+    ) -> bytes:
         """Send a SUBSCRIBE; the SUBACK's reason codes, taken out of what was received."""
-        properties = Properties(subscription_identifiers=[identifier]) if identifier else NONE
+        return self.suback(*requests, qos=qos, identifier=identifier, where=where).reason_codes
+
+    def suback(
+        self, *requests: str | SubscriptionRequest, qos: int = 0, identifier: int = 0, where: str | None = None
+    ) -> Suback:
+        """The same, and all of the SUBACK. `where` is a filter, in the user property for it."""
+        properties = NONE
+        if identifier or where is not None:
+            properties = Properties(
+                subscription_identifiers=[identifier] if identifier else [],
+                user_properties=[] if where is None else [("filter", where)],
+            )
         wanted = tuple(SubscriptionRequest(each.encode(), qos) if isinstance(each, str) else each for each in requests)
         packet_id = self.packet_id()
         self.send(Subscribe(packet_id, wanted, properties))
         for at, packet in enumerate(self.packets):
             if isinstance(packet, Suback) and packet.packet_id == packet_id:
-                return self.packets.pop(at).reason_codes  # type: ignore[union-attr]
+                self.packets.pop(at)
+                return packet
         raise AssertionError(f"no SUBACK among {self.packets}")
 
     def packet_id(self) -> int:

@@ -63,6 +63,11 @@ class Recorder:
         assert any(each[:3] == ("sent", trace, receiver) for each in self.told), "it was sent before"
         self.told.append(("acknowledged", trace, receiver))
 
+    def on_filtered(self, trace: int, receiver: str, expression: str) -> None:
+        trace = self._counted[trace]
+        assert trace in self.receivers, "what becomes of a message follows its receivers"
+        self.told.append(("filtered", trace, receiver))
+
     def on_dropped(
         self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str
     ) -> None:
@@ -89,7 +94,7 @@ class Recorder:
 
     def of(self, trace: int) -> list[tuple[object, ...]]:
         """What became of one message: the same without its trace."""
-        became = ("received", "routed", "queued", "sent", "acknowledged", "dropped")
+        became = ("received", "routed", "queued", "sent", "acknowledged", "filtered", "dropped")
         return [(each[0], *each[2:]) for each in self.told if each[0] in became and each[1] == trace]
 
     def check_outcomes(self, shared: str) -> None:
@@ -100,7 +105,7 @@ class Recorder:
         told: dict[int, list[object]] = {trace: [] for trace in self.receivers}
         topics: dict[int, str] = {}
         for kind, trace, *rest in self.told:
-            if kind in ("received", "sent", "queued", "dropped"):
+            if kind in ("received", "sent", "queued", "filtered", "dropped"):
                 assert isinstance(trace, int)
                 if kind == "received":
                     topics[trace] = str(rest[0])

@@ -12,7 +12,8 @@ from typing import Final
 
 from mqttlite.core.changes import SaveSession
 from mqttlite.core.message import Message, RawProperties
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.message_filter import StoredFilter
+from mqttlite.core.subscription import FilteredSubscription, Subscription
 from mqttlite.wire.constants import PUBLISH
 from mqttlite.wire.packets import Will
 from mqttlite.wire.plain import NO_EXPIRY
@@ -151,13 +152,15 @@ def decode_delayed(data: object, number: int, offset: float) -> tuple[Message, f
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """A subscription, with its client."""
+    """A subscription, with its client, and behind that the expression of its filter if it has one."""
     flags = subscription.qos
     if subscription.no_local:
         flags |= _NO_LOCAL
     if subscription.retain_as_published:
         flags |= _AS_PUBLISHED
     names = subscription.topic_filter + b"\0" + subscription.client_id.encode()
+    if subscription.message_filter is not None:
+        names += b"\0" + subscription.message_filter.expression.encode()
     return sealed(_SUBSCRIPTION.pack(flags, subscription.identifier) + names)
 
 
@@ -165,15 +168,13 @@ def decode_subscription(data: object) -> Subscription:
     """Raises `Damaged`."""
     body = opened(data)
     flags, identifier = _SUBSCRIPTION.unpack_from(body)
-    topic_filter, _, client_id = body[_SUBSCRIPTION.size :].partition(b"\0")
-    return Subscription(
-        client_id.decode(),
-        topic_filter,
-        flags & _QOS,
-        flags & _NO_LOCAL != 0,
-        flags & _AS_PUBLISHED != 0,
-        identifier,
-    )
+    topic_filter, _, names = body[_SUBSCRIPTION.size :].partition(b"\0")
+    client_id, mark, expression = names.decode().partition("\0")
+    qos, no_local, as_published = flags & _QOS, flags & _NO_LOCAL != 0, flags & _AS_PUBLISHED != 0
+    if mark:
+        message_filter = StoredFilter(expression)
+        return FilteredSubscription(client_id, topic_filter, qos, no_local, as_published, identifier, message_filter)
+    return Subscription(client_id, topic_filter, qos, no_local, as_published, identifier)
 
 
 def encode_session(saved: SaveSession, number: int, offset: float) -> bytes:

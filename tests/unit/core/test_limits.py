@@ -23,6 +23,7 @@ LEAST = {
     "max_outbox_messages": 1,
     "max_subscriptions": 1,
     "max_shared_subscriptions": 0,
+    "max_filtered_subscriptions": 0,
     "max_sessions": 1,
     "max_retained_messages": 0,
     "max_retained_bytes": 0,

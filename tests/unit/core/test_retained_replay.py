@@ -172,7 +172,7 @@ def test_a_burst_counts_what_waits() -> None:
     assert len(retained_replay) == 0
     retained_replay.add(RetainedReplay(retained.search(b"t/+"), 1, ()))
     assert (len(retained_replay), retained_replay.first()) == (1, None)
-    assert retained_replay.look(0.0) == RETAINED_LOOKED_AT
+    assert retained_replay.look(0.0) == RETAINED_LOOKED_AT * LOOKING_BYTES
     assert retained_replay.first() is not None
     assert len(retained_replay) == RETAINED_LOOKED_AT + 1
     retained_replay.add(RetainedReplay(retained.search(b"#"), 0, ()))
