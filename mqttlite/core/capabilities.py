@@ -48,7 +48,7 @@ class Capabilities:
     response_information: str = ""
     """Where a client that asks may let responses be sent; `%c` stands for its client identifier (§4.10.1)."""
     filter_suffix: bool = False
-    """Whether `?` in a topic filter ends it, and a filter follows, as in `orders/#?attributes.region = "us"`. `?` may
+    """Whether `?` in a topic filter ends it, and a filter follows, as in `orders/new?payload.total > 1000`. `?` may
     be a part of a topic name, too, so it is for clients that cannot say a filter otherwise: those of 3.1.1."""
     server_reference: str = ""
     """Another server: every CONNECT is sent there (0x9C)."""

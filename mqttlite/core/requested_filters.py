@@ -19,7 +19,13 @@ _MARK: Final = b"?"
 
 def without_filter(connection: Connection, topic_filter: bytes) -> bytes:
     """A topic filter as a client wrote it, without the filter behind it."""
-    return topic_filter.partition(_MARK)[0] if connection.peer.capabilities.filter_suffix else topic_filter
+    return _base(topic_filter) if connection.peer.capabilities.filter_suffix else topic_filter
+
+
+def _base(topic_filter: bytes) -> bytes:
+    """What stands before `?`, or before `/?`: many clients send no filter in which `+` is not a whole level."""
+    base, mark, _expression = topic_filter.partition(_MARK)
+    return base[:-1] if mark and base.endswith(b"/") else base
 
 
 @final
@@ -57,9 +63,9 @@ class RequestedFilters:
 
     def base(self, request: SubscriptionRequest) -> SubscriptionRequest:
         """The request without the filter behind its topic filter."""
-        topic_filter, mark, _expression = request.topic_filter.partition(_MARK)
-        if not mark or not self._has_suffixes:
+        if not self._has_suffixes or _MARK not in request.topic_filter:
             return request
+        topic_filter = _base(request.topic_filter)
         return SubscriptionRequest(
             topic_filter, request.qos, request.no_local, request.retain_as_published, request.retain_handling
         )

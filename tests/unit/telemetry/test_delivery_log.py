@@ -123,6 +123,15 @@ def test_a_message_at_qos_0_for_a_client_that_is_away() -> None:
     )
 
 
+@pytest.mark.parametrize(("detail", "shown"), [("qos = 1", " (qos = 1)"), ("", "")])
+def test_a_message_that_a_filter_keeps_from_a_client(detail: str, shown: str) -> None:
+    scenario = Scenario()
+    scenario.message_tracer.on_dropped(scenario.publish(), "c7", "filter_mismatch", detail)
+    assert told(scenario) == (
+        f"not for c7: filter_mismatch{shown}, because the subscription's filter does not let it through"
+    )
+
+
 def test_a_message_that_nobody_subscribes_to() -> None:
     scenario = Scenario()
     scenario.message_tracer.on_dropped(scenario.publish(receivers=0), None, "no_subscribers", "")

@@ -461,6 +461,16 @@ async def test_drops_and_the_oldest_unacknowledged_message_are_told_live() -> No
         assert world.observer.one_in == 1
 
 
+async def test_what_a_filter_keeps_from_a_client_is_no_drop() -> None:
+    async with watched() as world:
+        client = world.connect("c7")
+        client.subscribe("x", where="qos = 1")
+        world.connect("publisher").publish("x")
+        assert world.observer.drops == {"filter_mismatch": 1}, "once, for nobody got it"
+    assert some(world.table("samples"), "receiver", "outcome", "reason") == [("c7", "dropped", "filter_mismatch")]
+    assert some(world.table("drops"), "client_id", "reason") == [(None, "filter_mismatch")]
+
+
 async def test_names_are_written_as_pseudonyms_where_that_is_wanted() -> None:
     names = Pseudonyms(("client_ids", "usernames", "addresses", "topics"), b"k" * 32)
     async with watched(Limits(max_queued_messages=1), names=names) as world:

@@ -9,6 +9,7 @@ import msgspec
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import Limits
 from mqttlite.core.outbox import Outbox
+from mqttlite.delivery.filters import Filters
 from mqttlite.event_hub import CoreTracer, EventHub
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.observer import Observer
@@ -47,7 +48,7 @@ class Watched(World):
         names: Pseudonyms | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(limits)
+        super().__init__(limits, filters=Filters())
         self.rows: dict[str, list[Row]] = {}
         self.links: dict[int, Link] = {}
         self.wall_s = START
