@@ -17,13 +17,11 @@ PROPERTY: Final = "filter"
 _MARK: Final = b"?"
 
 
-def without_filter(connection: Connection, topic_filter: bytes) -> bytes:
-    """A topic filter as a client wrote it, without the filter behind it."""
-    return _base(topic_filter) if connection.peer.capabilities.filter_suffix else topic_filter
+def without_filter(topic_filter: bytes) -> bytes:
+    """A topic filter without the filter behind it: what stands before `?`, or before `/?`.
 
-
-def _base(topic_filter: bytes) -> bytes:
-    """What stands before `?`, or before `/?`: many clients send no filter in which `+` is not a whole level."""
+    The latter is for the many clients that send no topic filter in which `+` is not a whole level.
+    """
     base, mark, _expression = topic_filter.partition(_MARK)
     return base[:-1] if mark and base.endswith(b"/") else base
 
@@ -65,7 +63,7 @@ class RequestedFilters:
         """The request without the filter behind its topic filter."""
         if not self._has_suffixes or _MARK not in request.topic_filter:
             return request
-        topic_filter = _base(request.topic_filter)
+        topic_filter = without_filter(request.topic_filter)
         return SubscriptionRequest(
             topic_filter, request.qos, request.no_local, request.retain_as_published, request.retain_handling
         )
@@ -91,7 +89,10 @@ def requested_filters(
     connection: Connection, properties: Properties, compiler: FilterCompiler, effects: Effects
 ) -> RequestedFilters | None:
     """The filters of a SUBSCRIBE with these properties; None where it can have none."""
+    has_suffixes = connection.peer.capabilities.filter_suffix
+    if not has_suffixes and not properties.user_properties:
+        return None
     expressions = [value for name, value in properties.user_properties if name == PROPERTY]
-    if not expressions and not connection.peer.capabilities.filter_suffix:
+    if not has_suffixes and not expressions:
         return None
     return RequestedFilters(expressions, connection, compiler, effects)

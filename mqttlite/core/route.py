@@ -29,7 +29,7 @@ _IDENTIFIER_BYTES: Final = 40
 _BEFORE_AN_ALIAS: Final = 2
 """Messages of a topic until it is known whether it has an alias: seen once, seen again and introduced."""
 
-_NO_RECEIVERS: Final[list["Receiver"]] = []
+NO_RECEIVERS: Final[list["Receiver"]] = []
 _NO_VERDICTS: Final[dict[int, bool]] = {}
 """Never added to, as `NO_OUTBOXES`."""
 
@@ -180,7 +180,7 @@ class Route:
         retains: bool = True,
         policy: TopicPolicy | None = None,
         is_limited: bool = False,
-        filtered: list[Receiver] = _NO_RECEIVERS,
+        filtered: list[Receiver] = NO_RECEIVERS,
     ) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.observed: Observed | None = None
@@ -203,7 +203,7 @@ class Route:
         """Connected 5.0 clients without subscription identifiers, topic aliases or a Maximum Packet Size."""
         self.special: bool = len(sinks) > 0 or delayed is not None
         """Whether there are receivers beside those two groups, or the messages are delayed."""
-        self.others: list[Receiver] = _NO_RECEIVERS
+        self.others: list[Receiver] = NO_RECEIVERS
         """The sessions that are in neither group: each needs a look of its own."""
         self.sinks: Final = sinks
         self.receivers: Final = receivers
@@ -212,7 +212,9 @@ class Route:
         """The sessions that have filters; they are in sinks."""
         self.verdicts: dict[int, bool] = _NO_VERDICTS
         """Which roles may publish here, as far as that was asked."""
-        size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(sinks) + len(filtered))
+        size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(sinks))
+        if filtered:
+            size += _RECEIVER_BYTES * len(filtered)
         for receiver in receivers:
             size += _IDENTIFIER_BYTES * len(receiver.identifiers)
             if receiver.own is not None:
@@ -235,7 +237,7 @@ class Route:
             or outbox.max_packet_bytes
             or outbox.topic_alias_maximum
         ):
-            if self.others is _NO_RECEIVERS:
+            if self.others is NO_RECEIVERS:
                 self.others = []
             self.others.append(receiver)
             self.special = True

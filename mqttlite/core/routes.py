@@ -21,7 +21,7 @@ from mqttlite.core.limits import (
 from mqttlite.core.message import Delivery, StoredOrigin
 from mqttlite.core.permissions import Permissions
 from mqttlite.core.restricted_share import restricted, selective
-from mqttlite.core.route import Observed, Receiver, Route
+from mqttlite.core.route import NO_RECEIVERS, Observed, Receiver, Route
 from mqttlite.core.session import Session
 from mqttlite.core.shared_subscription import ROUND_ROBIN, SharedSubscription
 from mqttlite.core.sink import Sink
@@ -214,7 +214,11 @@ class Routes:
             plan.sinks = restricted(plan.sinks, self.permissions, topic)
         elif plan.selects:
             plan.sinks = selective(plan.sinks, self.permissions)
-        filtered, sinks = self._take_filtered(plan)
+        filtered, sinks = NO_RECEIVERS, plan.sinks
+        if plan.filtering:
+            found = filtered_receivers(plan, self._sessions, self._effects, self.permissions.drops)
+            filtered = [receiver for each in found for receiver in each.receivers]
+            sinks = [*plan.sinks, *found]
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
         policy = authorizer.policy_of(topic)
         is_limited = self._topic_limits.excludes(topic)
@@ -297,13 +301,6 @@ class Routes:
         sessions = self._ending.pop(session.client_id) - 1
         if sessions:
             self._ending[session.client_id] = sessions
-
-    def _take_filtered(self, plan: RoutePlan) -> tuple[list[Receiver], list[Sink]]:
-        """Take the clients that have filters out of a plan: what they get, and all sinks."""
-        if not plan.filtering:
-            return [], plan.sinks
-        found = filtered_receivers(plan, self._sessions, self._effects, self.permissions.drops)
-        return [receiver for each in found for receiver in each.receivers], [*plan.sinks, *found]
 
     def _leave_out_ended(self, plan: RoutePlan) -> None:
         """Take the subscriptions of sessions that are over out of a plan."""

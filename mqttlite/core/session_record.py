@@ -7,12 +7,12 @@ from typing import Final
 
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.inflight import Inflight
-from mqttlite.core.memory import SESSION_BYTES, MemoryAccount, text_bytes, will_bytes
+from mqttlite.core.memory import SESSION_BYTES, SUBSCRIPTION_BYTES, MemoryAccount, text_bytes, will_bytes
 from mqttlite.core.packet_ids import PacketIds
 from mqttlite.core.retained_replay import RetainedReplays
 from mqttlite.core.session_queue import SessionQueue
 from mqttlite.core.source import CLIENT, Source
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.subscription import FilteredSubscription, Subscription
 from mqttlite.core.window import Window
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Will
@@ -140,30 +140,39 @@ class SessionRecord(Source):
         topic_filter = subscription.topic_filter
         replaced = self.subscriptions.get(topic_filter)
         self.subscriptions[topic_filter] = subscription
-        size = subscription.memory_bytes()
-        self.filters += subscription.message_filter is not None
-        if replaced is not None:
-            size -= replaced.memory_bytes()
-            self.filters -= replaced.message_filter is not None
-        self.base_bytes += size
-        self._memory.used += size
+        if replaced is None:
+            size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
+            self.base_bytes += size
+            self._memory.used += size
+        elif isinstance(replaced, FilteredSubscription):
+            self._let_go_of_filter(replaced)
+        if isinstance(subscription, FilteredSubscription):
+            self.filters += 1
+            self._charge(subscription.filter_bytes())
         return replaced
 
     def pop_subscription(self, topic_filter: bytes) -> Subscription | None:
         """Take out the subscription with that filter; None if there is none."""
         subscription = self.subscriptions.pop(topic_filter, None)
         if subscription is not None:
-            size = subscription.memory_bytes()
-            self.filters -= subscription.message_filter is not None
+            size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
             self.base_bytes -= size
             self._memory.used -= size
+            if isinstance(subscription, FilteredSubscription):
+                self._let_go_of_filter(subscription)
         return subscription
 
     def pop_last_subscription(self) -> Subscription:
         """Take out one of the subscriptions; there are some."""
-        _topic_filter, subscription = self.subscriptions.popitem()
-        self._charge(-subscription.memory_bytes())
+        topic_filter, subscription = self.subscriptions.popitem()
+        self._charge(-SUBSCRIPTION_BYTES - (len(topic_filter) * 3 // 2))
+        if isinstance(subscription, FilteredSubscription):
+            self._let_go_of_filter(subscription)
         return subscription
+
+    def _let_go_of_filter(self, subscription: FilteredSubscription) -> None:
+        self.filters -= 1
+        self._charge(-subscription.filter_bytes())
 
     def release(self) -> None:
         """The session is over, and nothing of it is left."""

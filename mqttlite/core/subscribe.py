@@ -108,7 +108,9 @@ class Subscriptions:
 
     def on_unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe) -> None:
         """Handle a short UNSUBSCRIBE. Raises as `on_subscribe` does."""
-        topic_filters = [without_filter(connection, topic_filter) for topic_filter in packet.topic_filters]
+        topic_filters = packet.topic_filters
+        if connection.peer.capabilities.filter_suffix:
+            topic_filters = tuple([without_filter(topic_filter) for topic_filter in topic_filters])
         for topic_filter in topic_filters:
             check_filter(topic_filter)
             parse_filter(topic_filter)
@@ -357,8 +359,9 @@ class _LongPacket(Job):
                 self._connection, self._session, requests, self._identifier, self._outcome, self._filters
             )
             return
+        has_suffixes = self._connection.peer.capabilities.filter_suffix
         for request in requests:
-            topic_filter = without_filter(self._connection, request.topic_filter)
+            topic_filter = without_filter(request.topic_filter) if has_suffixes else request.topic_filter
             self._outcome.codes.append(self._subscriptions.unsubscribe(self._session, topic_filter))
         self._effects.work += FILTER_WORK * len(requests)
 

@@ -2,7 +2,6 @@
 
 from typing import Final, final
 
-from mqttlite.core.memory import SUBSCRIPTION_BYTES
 from mqttlite.core.message_filter import FILTER_BYTES, FILTER_BYTES_PER_CHARACTER, MessageFilter
 from mqttlite.core.sink import Sink
 from mqttlite.topics.namespaces import parse_filter
@@ -129,9 +128,6 @@ class Subscription(Binding):
         """None: every message of the topics passes."""
         return None
 
-    def memory_bytes(self) -> int:
-        return SUBSCRIPTION_BYTES + len(self.topic_filter) * 3 // 2
-
 
 @final
 class FilteredSubscription(Subscription):
@@ -160,5 +156,6 @@ class FilteredSubscription(Subscription):
     def message_filter(self) -> MessageFilter | None:
         return self._message_filter
 
-    def memory_bytes(self) -> int:
-        return super().memory_bytes() + FILTER_BYTES + FILTER_BYTES_PER_CHARACTER * len(self._message_filter.expression)
+    def filter_bytes(self) -> int:
+        """What it takes in memory beside other subscriptions."""
+        return FILTER_BYTES + FILTER_BYTES_PER_CHARACTER * len(self._message_filter.expression)
