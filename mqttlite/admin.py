@@ -92,6 +92,8 @@ class ClientDetails:
     """Since the client connected, or of its offline session, by reason."""
     topic_filters: Mapping[str, int]
     """The QoS of its subscriptions, of the first `MAX_SUBSCRIPTIONS`."""
+    message_filters: Mapping[str, str]
+    """By topic filter, the filters of those of them that have one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +216,14 @@ class Admin:
         for reason, messages in {} if outbox is None else outbox.drops.items():
             drops[reason] = drops.get(reason, 0) + messages
         filters: dict[str, int] = {}
+        message_filters: dict[str, str] = {}
         for subscription in session.subscriptions.values():
             if len(filters) >= MAX_SUBSCRIPTIONS:
                 break
-            filters[subscription.topic_filter.decode(errors="replace")] = subscription.qos
+            name = subscription.topic_filter.decode(errors="replace")
+            filters[name] = subscription.qos
+            if subscription.message_filter is not None:
+                message_filters[name] = subscription.message_filter.expression
         return ClientDetails(
             entry=self._entry(session),
             session_expiry_s=None if expiry == NEVER_EXPIRES else expiry,
@@ -231,6 +237,7 @@ class Admin:
             queued_bytes=session.queued_bytes,
             drops=drops,
             topic_filters=filters,
+            message_filters=message_filters,
         )
 
     def kick(self, client_id: str) -> bool:

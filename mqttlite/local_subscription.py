@@ -42,7 +42,15 @@ class LocalSubscription:
     stops; it raises `ConnectionAbortedError` if the broker closes the connection for another reason.
     """
 
-    def __init__(self, core: Core, loop_driver: LinkDriver, topic_filter: str, qos: int, receive_maximum: int) -> None:
+    def __init__(
+        self,
+        core: Core,
+        loop_driver: LinkDriver,
+        topic_filter: str,
+        qos: int,
+        receive_maximum: int,
+        where: str | None = None,
+    ) -> None:
         name = topic_filter.encode()
         if len(name) > MAX_STRING_BYTES or b"\0" in name:
             raise TopicFilterInvalid("a topic filter has at most 65535 bytes, and no U+0000 [MQTT-4.7.3-2]")
@@ -62,7 +70,7 @@ class LocalSubscription:
         self._since_pause = 0
         self._link: Final = LocalLink(core, loop_driver, self._readable.set)
         self._link.connect(receive_maximum)
-        answer = self._link.subscribe(name, qos)
+        answer = self._link.subscribe(name, qos, where)
         code = answer.reason_codes[0]
         if code >= SUBACK_FAILURE:
             self._link.leave()

@@ -394,19 +394,26 @@ class Broker:
         return self._assembly.schemas
 
     def subscribe(
-        self, topic_filter: str, callback: Callback | None = None, *, qos: int = 0, receive_maximum: int = 100
+        self,
+        topic_filter: str,
+        callback: Callback | None = None,
+        *,
+        qos: int = 0,
+        receive_maximum: int = 100,
+        where: str | None = None,
     ) -> LocalSubscription:
         """Subscribe from inside the program: iterate over the result, or give a callback for each message.
 
         At most `receive_maximum` messages of QoS 1 and 2 are unacknowledged at a time; docs/howto/embed.md says when
-        the broker acknowledges them. Raises `TopicFilterInvalid` for an invalid filter, `ValueError` for an invalid
-        QoS or maximum, `SubscribeRefused` for a filter that a limit refuses,
+        the broker acknowledges them. With `where`, only messages that pass this filter (docs/reference/filters.md).
+        Raises `TopicFilterInvalid` for an invalid topic filter, `ValueError` for an invalid QoS or maximum,
+        `SubscribeRefused` for a topic filter that a limit refuses and for a filter that is wrong,
         `ConnectionRefusedError` when there are `limits.max_sessions` sessions, and `RuntimeError` if the broker does
         not run.
         """
         if not self._running:
             raise RuntimeError("the broker does not run")
-        subscription = LocalSubscription(self._core, self._loop_driver, topic_filter, qos, receive_maximum)
+        subscription = LocalSubscription(self._core, self._loop_driver, topic_filter, qos, receive_maximum, where)
         return self._subscriptions.begin(subscription, callback)
 
 

@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "acl": "Say whether a client may read or write a topic.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print what arrives.",
+    "filter": "Say whether a message passes a filter.",
     "certs": "Make certificates for TLS.",
     "token": "Make, list and revoke API keys.",
     "passwd": "Say who may connect, with which password.",

@@ -120,6 +120,7 @@ def _details(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for reason, messages in sorted(found["drops"].items()):
         yield "dropped", f"{counted(messages, 'message')}: {reason}"
     for topic_filter, qos in found["topic_filters"].items():
-        yield "subscription", f"{topic_filter} (QoS {qos})"
+        where = found.get("message_filters", {}).get(topic_filter)
+        yield "subscription", f"{topic_filter} (QoS {qos}{'' if where is None else f', where {where}'})"
     if entry["subscriptions"] > len(found["topic_filters"]):
         yield "subscription", f"… and {entry['subscriptions'] - len(found['topic_filters'])} more"

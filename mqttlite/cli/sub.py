@@ -26,7 +26,7 @@ from mqttlite.cli.options import (
 )
 from mqttlite.cli.output_format import NotJson, Piece, compile_format
 from mqttlite.cli.property_options import GivenProperties
-from mqttlite.client import Client, Message, matches
+from mqttlite.client import Client, Filter, Message, matches
 from mqttlite.client.topics import check_filter
 from mqttlite.wire.reason_codes import describe
 
@@ -43,6 +43,10 @@ class Listening:
     topics: tuple[str, ...]
     unsubscribe: tuple[str, ...]
     filter_out: tuple[str, ...]
+    where: str | None
+    """For the broker."""
+    wanted: Filter | None
+    """For us, where the version of the protocol does not let the broker know."""
     output: Piece
     count: int | None
     timeout_s: float | None
@@ -64,6 +68,7 @@ class Listening:
 @click.option("-t", "--topic", "topics", metavar="FILTER", multiple=True, help="What to subscribe to; repeatable.")
 @click.option("-T", "--filter-out", metavar="FILTER", multiple=True, help="What not to print; repeatable.")
 @click.option("-U", "--unsubscribe", metavar="FILTER", multiple=True, help="What to unsubscribe from; repeatable.")
+@click.option("--where", metavar="EXPRESSION", help="Only messages that pass this filter: the broker asks it.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the topic before each message.")
 @click.option("-F", "--output", "output", metavar="FORMAT", help="Print each message like this: %t %p %q %r %j %x …")
 @click.option("-N", "no_eol", is_flag=True, help="Print no end of line behind a message.")
@@ -78,6 +83,7 @@ def command(
     topics: tuple[str, ...],
     filter_out: tuple[str, ...],
     unsubscribe: tuple[str, ...],
+    where: str | None,
     verbose: bool,
     output: str | None,
     no_eol: bool,
@@ -92,6 +98,9 @@ def command(
 ) -> None:
     """Subscribe and print what arrives.
 
+    With --where only messages that pass a filter are printed, as in --where 'payload.total > 1000'. An mqttlite broker
+    is told with MQTT 5.0 and sends no others; with older versions they are left out here.
+
     Messages are printed as they are, one to a line; -v and -F print more. Formats are as in mosquitto_sub: %t topic, %p
     payload, %q QoS, %r retained, %l length, %m packet identifier, %x hexadecimal, %j and %J JSON, %I and %U time,
     %P user properties, @ with a letter as in strftime, \\n and \\t.
@@ -105,6 +114,7 @@ def command(
         raise click.UsageError("-R and --retained-only exclude each other.")
     if shared.version != "5.0" and retain_as_published:
         raise click.UsageError(f"--retain-as-published needs MQTT 5.0, and this is {shared.version}.")
+    wanted = None if where is None else _filter(where)
     given = shared.given_properties(("connect", "subscribe", "unsubscribe", "disconnect", "will"))
     try:
         for topic_filter in (*topics, *filter_out, *unsubscribe):
@@ -116,6 +126,8 @@ def command(
         topics,
         unsubscribe,
         filter_out,
+        where if shared.version == "5.0" else None,
+        wanted if shared.version != "5.0" else None,
         piece,
         count,
         timeout,
@@ -126,6 +138,12 @@ def command(
         retain_as_published,
     )
     run(shared, _listen(shared.client(given), what, shared, given))
+
+
+def _filter(expression: str) -> Filter:
+    from mqttlite.cli.filter import compiled_or_wrong_usage  # here, so that others start without it
+
+    return Filter(compiled_or_wrong_usage(expression).expression)
 
 
 def _output(text: str | None, verbose: bool, no_eol: bool) -> Piece:
@@ -176,6 +194,7 @@ async def _subscribe(client: Client, what: Listening, shared: Shared, given: Giv
         [(topic_filter, shared.qos) for topic_filter in what.topics],
         retain_as_published=what.retain_as_published,
         retain_handling=2 if what.no_retained and shared.version == "5.0" else 0,
+        where=what.where,
         properties=given["subscribe"],
         allow_refusal=True,
     )
@@ -217,6 +236,8 @@ async def _print(client: Client, what: Listening, shared: Shared) -> None:
 
 def _is_wanted(message: Message, what: Listening) -> bool:
     if message.retain and what.no_retained:
+        return False
+    if what.wanted is not None and not what.wanted.matches(message):
         return False
     return not any(matches(topic_filter, message.topic) for topic_filter in what.filter_out)
 

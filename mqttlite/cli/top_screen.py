@@ -346,8 +346,10 @@ def _facts(details: dict[str, Any]) -> Any:
     drops = ", ".join(f"{count(messages)} {reason}" for reason, messages in details["drops"].items())
     yield f"dropped       {drops or 'nothing'}"
     yield f"subscribes to {count(entry['subscriptions'])} filters:"
+    wheres = details.get("message_filters", {})
     for topic_filter, qos in details["topic_filters"].items():
-        yield f"  QoS {qos}  {printable(topic_filter, 200)}"
+        where = f" where {printable(wheres[topic_filter], 200)}" if topic_filter in wheres else ""
+        yield f"  QoS {qos}  {printable(topic_filter, 200)}{where}"
 
 
 def _line(text: str, style: str = NORMAL) -> Line:

@@ -1,6 +1,7 @@
 """An asyncio MQTT client: `async with Client("host") as client`, `async for message in client.messages`.
 
-It shares `mqttlite.wire` with the broker and nothing else. Invariant: what is named here is the public interface.
+It shares `mqttlite.wire` and the language of filters with the broker, and nothing else.
+Invariant: what is named here is the public interface.
 """
 
 from mqttlite.client.aiomqtt_names import ProtocolVersion, TLSParameters
@@ -19,10 +20,12 @@ from mqttlite.client.errors import (
     PublishTimeout,
     SubscribeRefused,
 )
+from mqttlite.client.filters import Filter
 from mqttlite.client.inbox import Inbox
 from mqttlite.client.message import Message, PublishOutcome, Topic, Will
 from mqttlite.client.scram import ScramSha256
 from mqttlite.client.topics import matches
+from mqttlite.delivery.filters import FilterError
 from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -36,6 +39,8 @@ __all__ = [
     "ConnectRefused",
     "ConnectionLost",
     "DisconnectedByServer",
+    "Filter",
+    "FilterError",
     "Inbox",
     "Message",
     "MqttError",

@@ -16,6 +16,7 @@ from mqttlite.client.aiomqtt_names import TLSParameters, either, version_of
 from mqttlite.client.authentication import Authentication
 from mqttlite.client.backoff import MAX_DELAY_S, MIN_DELAY_S
 from mqttlite.client.errors import AnswerTimeout, MqttError, PublishRefused, PublishTimeout
+from mqttlite.client.filters import with_filter
 from mqttlite.client.inbox import MAX_QUEUED_MESSAGES, Inbox
 from mqttlite.client.inflight import Outgoing
 from mqttlite.client.line import Line
@@ -244,11 +245,15 @@ class Client:
         no_local: bool = False,
         retain_as_published: bool = False,
         retain_handling: int = 0,
+        where: str | None = None,
         properties: Properties | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
         allow_refusal: bool = False,
     ) -> tuple[int, ...]:
         """Subscribe to a topic filter, or to several with a QoS each; the codes granted, in order.
+
+        With `where` the broker sends only messages that pass this filter (mqttlite, 5.0; other servers send all, and a
+        `Filter` can tell them apart). Raises `FilterError` for one that is wrong.
 
         Raises `SubscribeRefused` when one of them is refused, unless `allow_refusal` is set.
         """
@@ -263,10 +268,15 @@ class Client:
             SubscriptionRequest(check_filter(name), _check_qos(level), no_local, retain_as_published, retain_handling)
             for name, level in filters
         )
+        given = self._properties(properties)
+        if where is not None:
+            if self._version != V5:
+                raise ValueError("where exists in MQTT 5.0 only: ask a Filter about the messages that arrive")
+            given = with_filter(given, where)
         self._line.check_alive()
         try:
             async with asyncio.timeout(self._limit(timeout)):
-                answer = await self._line.session.subscribe(requests, self._properties(properties))
+                answer = await self._line.session.subscribe(requests, given)
         except TimeoutError:
             raise AnswerTimeout(self._late("SUBSCRIBE was not answered", timeout)) from None
         refusal = None if allow_refusal else refusal_of(requests, answer)

@@ -15,13 +15,14 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.connection import CONNECTED, Connection, Peer
 from mqttlite.core.quotas import Quotas
 from mqttlite.core.reasons import HoldReason
+from mqttlite.core.requested_filters import PROPERTY as FILTER_PROPERTY
 from mqttlite.net.link import WRITE_BUFFER_BYTES, LinkDriver, LinkPort
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import Connect, Disconnect, Packet, Suback, Subscribe, SubscriptionRequest
-from mqttlite.wire.properties import Properties
+from mqttlite.wire.properties import NONE, Properties
 
 LOCAL: Final = "local"
 """The transport of local links in telemetry, metrics and the log, and the name of their listener."""
@@ -93,13 +94,14 @@ class LocalLink(LinkPort):
         if connection.state != CONNECTED:
             raise ConnectionRefusedError(connection.close_detail)
 
-    def subscribe(self, topic_filter: bytes, qos: int) -> Suback:
-        """Subscribe as the first request of the connection; its answer.
+    def subscribe(self, topic_filter: bytes, qos: int, where: str | None = None) -> Suback:
+        """Subscribe as the first request of the connection, to messages that pass a filter; its answer.
 
         The answer is taken from the outbox, where it waits for the loop driver: the session is not durable, so it
         waits for no commit.
         """
-        self._send_at_once(Subscribe(1, (SubscriptionRequest(topic_filter, qos),)))
+        properties = NONE if where is None else Properties(user_properties=[(FILTER_PROPERTY, where)])
+        self._send_at_once(Subscribe(1, (SubscriptionRequest(topic_filter, qos),), properties))
         self.write(self.connection.outbox.take())
         self.receive()  # CONNACK
         answer = self.receive()

@@ -364,3 +364,14 @@ async def test_an_acknowledgement_that_this_iteration_has_no_budget_for_is_handl
 async def test_a_broker_that_does_not_run_takes_no_subscription() -> None:
     with pytest.raises(RuntimeError, match="does not run"):
         Broker(port=0).subscribe("t")
+
+
+async def test_a_subscription_of_the_program_may_have_a_filter(rig: Rig) -> None:
+    broker = await rig.broker()
+    messages = broker.subscribe("t", where="payload > 2")
+    for number in range(5):
+        await broker.publish("t", str(number))
+    assert [message.payload for message in await take(messages, 2)] == [b"3", b"4"]
+    messages.unsubscribe()
+    with pytest.raises(SubscribeRefused, match="position 10"):
+        broker.subscribe("t", where="payload == 2")

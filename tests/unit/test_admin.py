@@ -9,6 +9,7 @@ from mqttlite import admin
 from mqttlite.admin import Admin, Page, Removal
 from mqttlite.core.limits import KEPT_MESSAGES, Limits
 from mqttlite.core.reasons import CloseReason
+from mqttlite.delivery.filters import Filters
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import TopicFilterInvalid
@@ -21,7 +22,7 @@ class Administered(World):
     """A world with an admin, whose links are those of open connections."""
 
     def __init__(self, limits: Limits | None = None, store: MemoryStore | None = None) -> None:
-        super().__init__(limits, store)
+        super().__init__(limits, store, filters=Filters())
         self.links: dict[int, Link] = {}
         self.admin = Admin(
             self.broker,
@@ -119,11 +120,13 @@ def test_details_name_the_subscriptions_and_what_the_connection_did(
 ) -> None:
     monkeypatch.setattr(admin, "MAX_SUBSCRIPTIONS", 2)
     client = world.join("c", expiry=100, keep_alive=30)
-    client.subscribe("a", "$share/g/b", "c", qos=1)
+    client.subscribe("a", qos=1, where="qos = 1")
+    client.subscribe("$share/g/b", "c", qos=1)
     client.block()
     found = world.admin.client("c")
     assert found is not None
     assert found.topic_filters == {"a": 1, "$share/g/b": 1}
+    assert found.message_filters == {"a": "qos = 1"}
     assert (found.entry.subscriptions, found.session_expiry_s, found.keep_alive_s) == (3, 100, 30)
     assert (found.bytes_received, found.blocked) == (client.connection.bytes_received, True)
     assert found.outbox_bytes == 3

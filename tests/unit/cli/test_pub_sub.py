@@ -177,6 +177,7 @@ def test_what_is_no_property_is_wrong_usage(words: str, why: str) -> None:
         ("sub -t a -R --retained-only", "exclude each other"),
         ("sub -t a -V 311 --retain-as-published", "5.0"),
         ("sub -t a -W 0", "not in the range"),
+        ("sub -t a --where qos==1", "  qos==1\n      ^"),
     ],
 )
 def test_wrong_usage_is_said_with_exit_code_2(args: str, why: str) -> None:
@@ -348,6 +349,21 @@ async def test_sub_prints_what_arrives_until_the_count() -> None:
     async with broker(script) as port:
         result = await invoke("sub", port, "-t", "a/#", "-t", "b", "-T", "a/no", "-q", "1", "-C", "2")
         assert (result.exit_code, result.stdout_bytes) == (0, b"1\n\xff\n")
+
+
+@pytest.mark.parametrize(("version", "printed"), [("5", b"1\n3\n"), ("311", b"3\n")])
+async def test_a_filter_is_asked_by_the_broker_and_by_us_where_it_cannot_know(version: str, printed: bytes) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        subscribe = await peer.grant()
+        assert subscribe.properties.user_properties == ([("filter", "payload > 2")] if version == "5" else [])
+        peer.send(message("a", b"1"), message("a", b"3"))
+        await peer.goodbye()
+
+    async with broker(script) as port:
+        count = str(printed.count(b"\n"))
+        result = await invoke("sub", port, "-V", version, "-t", "a", "--where", "payload > 2", "-C", count)
+        assert (result.exit_code, result.stdout_bytes) == (0, printed)
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,7 @@ DETAILS = {
     "session_expiry_s": 3_600, "keep_alive_s": 60, "transport": "tls", "tls_version": "TLSv1.3",
     "bytes_received": 1_000, "bytes_sent": 2_000, "blocked": True, "outbox_bytes": 5_000, "queued_bytes": 70,
     "drops": {"queue_full": 5}, "topic_filters": {f"a/{number}": 1 for number in range(30)},
+    "message_filters": {"a/0": "qos = 1"},
 }  # fmt: skip
 
 
@@ -195,6 +196,7 @@ def test_a_client_is_told_with_its_connection_and_its_subscriptions() -> None:
         "dropped       5 queue_full",
         "session       expires 1 h 0 min after the connection",
         "subscribes to 30 filters:",
+        "QoS 1  a/0 where qos = 1",
     ):
         assert fact in text
     press(screen, answers, "down", *["page down"] * 9)

@@ -13,6 +13,7 @@ from mqttlite.client import (
     ConnectionLost,
     ConnectRefused,
     DisconnectedByServer,
+    FilterError,
     Properties,
     PublishRefused,
     PublishTimeout,
@@ -334,6 +335,32 @@ async def test_subscriptions_carry_their_options_and_return_their_codes() -> Non
         granted = await us.subscribe([("a/#", 2), ("b", 0)], no_local=True, retain_handling=1, properties=properties)
         assert granted == (1, 0)
         assert await us.unsubscribe(["a/#", "c"]) == (0, 0x11)
+
+
+async def test_a_filter_is_a_property_of_the_subscription() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        subscribe = await peer.grant()
+        expected = Properties(subscription_identifiers=[7], user_properties=[("a", "b"), ("filter", "payload > 1")])
+        assert subscribe.properties == expected
+        await peer.goodbye()
+
+    async with broker(script) as port, client(port) as us:
+        given = Properties(subscription_identifiers=[7], user_properties=[("a", "b")])
+        assert await us.subscribe("a", where="payload > 1", properties=given) == (0,)
+        assert given.user_properties == [("a", "b")]
+        with pytest.raises(FilterError, match="position 10"):
+            await us.subscribe("a", where="payload == 1")
+
+
+async def test_before_5_0_the_broker_is_told_of_no_filter() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        await peer.goodbye()
+
+    async with broker(script) as port, client(port, version="3.1.1") as us:
+        with pytest.raises(ValueError, match=r"where exists in MQTT 5\.0 only"):
+            await us.subscribe("a", where="payload > 1")
 
 
 async def test_a_refused_subscription_raises_unless_it_may_be_refused() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mqttlite.client import Filter, Message
 from mqttlite.client.backoff import Backoff
 from mqttlite.client.errors import ConnectionLost, MqttError, PublishRefused
 from mqttlite.client.inflight import Outgoing, PacketIds, Window
@@ -17,6 +18,20 @@ from mqttlite.wire.framer import Framer
 from mqttlite.wire.packets import Ack, Packet, Publish
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
+
+# filters
+
+
+def test_a_filter_is_asked_about_messages_that_have_arrived() -> None:
+    wanted = Filter("topic: 'a/' AND attributes.n >= 2 AND NOT retain = true")
+    properties = Properties(user_properties=[("n", "2")])
+    arrived = Message("a/b", b"x", properties=properties)
+    assert wanted.matches(arrived)
+    assert not wanted.matches(Message("a/b", b"x", retain=True, properties=properties))
+    assert not wanted.matches(Message("b", b"x"))
+    assert [part.found for part in wanted.explain(arrived).parts] == ["a/b", "2", None]
+    assert repr(wanted) == f"Filter({wanted.expression!r})"
+
 
 # backoff
 
