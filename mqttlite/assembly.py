@@ -511,6 +511,7 @@ class Assembly:
                 listeners=self.listeners,
                 certificates=self.certificates,
                 api_keys=api_keys,
+                schemas=self.schemas,
                 topics=Topics(
                     *(self.topics, self._topic_file),
                     None if self._has_own_rules else self.live_rules,

@@ -14,6 +14,7 @@ from mqttlite.config.http import HttpOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.quotas import Quotas
+from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.event_hub import EventHub
 from mqttlite.gateway.topics import Topics
 from mqttlite.net.listeners import Listener
@@ -45,6 +46,7 @@ class GatewayContext:
     listeners: list[Listener]
     certificates: CertificateWatch
     api_keys: ApiKeys
+    schemas: SchemaRegistry
     topics: Topics
     """The topics that somebody made."""
     login: Callable[[Credentials], Awaitable[Verdict]]

@@ -15,13 +15,14 @@ import msgspec
 from mqttlite.core.fan_out import FanOut
 from mqttlite.core.rate_limits import Buckets
 from mqttlite.core.reasons import NO_SUBSCRIBERS
-from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID
+from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.wire.constants import MAX_STRING_BYTES, NEVER_EXPIRES, PUBLISH
 from mqttlite.wire.errors import PeerError, TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties, encode_properties
+from mqttlite.wire.reason_codes import ReasonCode
 
 MAX_USER_PROPERTIES: Final = 100
 """Of one message."""
@@ -145,7 +146,7 @@ class Publishing:
         tally = fan_out.tally
         code = tally.code
         if code >= 0x80 and not tally.reached:
-            raise self._refusal(caller, draft, code)
+            raise self._refusal(caller, draft, tally)
         return Outcome(fan_out.message_id(), tally.sent, tally.queued, tally.dropped, tally.reached)
 
     def charge(self, caller: Caller, messages: int, size: int) -> None:
@@ -176,15 +177,16 @@ class Publishing:
                 found.append(("broker", quotas.broker))
         return found
 
-    def _refusal(self, caller: Caller, draft: Draft, code: int) -> Problem:
+    def _refusal(self, caller: Caller, draft: Draft, tally: Tally) -> Problem:
+        code = tally.code
         topic = draft.topic.decode(errors="replace")[:200]
         if code == NOT_AUTHORIZED_CODE:
             why = self._core.permissions.reason(caller.source, "publish", draft.topic)
             return Problem(Code.NOT_AUTHORIZED, f"the caller may not publish to {topic!r}: {why or 'denied'}")
         if code == POLICY_REFUSES:
-            policy = self._core.permissions.authorizer.policy_of(draft.topic)
-            why = policy.refusal(draft.qos, draft.retain, len(draft.payload))
-            return Problem(Code.POLICY_REFUSES, why or f"the policy of {topic!r} refuses the message")
+            return Problem(Code.POLICY_REFUSES, tally.refusal)
+        if code == ReasonCode.PAYLOAD_FORMAT_INVALID:
+            return Problem(Code.SCHEMA_INVALID, tally.refusal)
         if code == TOPIC_NAME_INVALID:
             why = caller.source.topic_limits.refusal(draft.topic)
             return Problem(Code.INVALID_TOPIC, why or f"the broker does not serve the topic {topic!r}")

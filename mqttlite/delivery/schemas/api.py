@@ -102,7 +102,13 @@ def is_change(method: str, segments: Sequence[str]) -> bool:
     """Whether a request changes something. Looking a schema up and comparing it are POST requests, too."""
     if method in ("GET", "HEAD"):
         return False
-    return not (method == "POST" and (segments[:1] == ["compatibility"] or len(segments) == 2))
+    parts = _parts(segments)
+    return not (method == "POST" and (parts[:1] == ["compatibility"] or len(parts) == 2))
+
+
+def _parts(segments: Sequence[str]) -> list[str]:
+    """Segments without those that a slash too many makes."""
+    return [each for each in segments if each]
 
 
 @final
@@ -110,37 +116,47 @@ class RegistryApi:
     def __init__(self, registry: SchemaRegistry) -> None:
         self._service: Final = registry
         # "*" is a segment that names something.
-        self._routes: Final[Mapping[tuple[str, str], Handler]] = {
-            ("GET", ""): self._root,
-            ("GET", "schemas/types"): self._types,
-            ("GET", "schemas/ids/*"): self._by_id,
-            ("GET", "schemas/ids/*/schema"): self._text_by_id,
-            ("GET", "schemas/ids/*/subjects"): self._subjects_of_id,
-            ("GET", "schemas/ids/*/versions"): self._versions_of_id,
-            ("GET", "subjects"): self._subjects,
-            ("POST", "subjects/*"): self._look_up,
-            ("DELETE", "subjects/*"): self._delete_subject,
-            ("GET", "subjects/*/versions"): self._versions,
-            ("POST", "subjects/*/versions"): self._register,
-            ("GET", "subjects/*/versions/*"): self._version,
-            ("DELETE", "subjects/*/versions/*"): self._delete_version,
-            ("GET", "subjects/*/versions/*/schema"): self._text,
-            ("GET", "subjects/*/versions/*/referencedby"): self._referenced_by,
-            ("POST", "compatibility/subjects/*/versions"): self._compare_all,
-            ("POST", "compatibility/subjects/*/versions/*"): self._compare,
-            ("GET", "config"): self._level,
-            ("PUT", "config"): self._set_level,
-            ("DELETE", "config"): self._reset_level,
-            ("GET", "config/*"): self._subject_level,
-            ("PUT", "config/*"): self._set_level,
-            ("DELETE", "config/*"): self._reset_level,
-            ("GET", "mode"): self._mode,
-            ("GET", "mode/*"): self._mode,
+        self._routes: Final[Mapping[tuple[str, str], tuple[Handler, str]]] = {
+            ("GET", ""): (self._root, "Nothing: says that there is a registry"),
+            ("GET", "schemas/types"): (self._types, "The languages of schemas"),
+            ("GET", "schemas/ids/*"): (self._by_id, "A schema"),
+            ("GET", "schemas/ids/*/schema"): (self._text_by_id, "A schema alone"),
+            ("GET", "schemas/ids/*/subjects"): (self._subjects_of_id, "The subjects that have a schema"),
+            ("GET", "schemas/ids/*/versions"): (self._versions_of_id, "The subjects and versions that have a schema"),
+            ("GET", "subjects"): (self._subjects, "The names of the subjects"),
+            ("POST", "subjects/*"): (self._look_up, "The version that has a schema"),
+            ("DELETE", "subjects/*"): (self._delete_subject, "Delete a subject"),
+            ("GET", "subjects/*/versions"): (self._versions, "The versions of a subject"),
+            ("POST", "subjects/*/versions"): (self._register, "Register a schema"),
+            ("GET", "subjects/*/versions/*"): (self._version, "A version"),
+            ("DELETE", "subjects/*/versions/*"): (self._delete_version, "Delete a version"),
+            ("GET", "subjects/*/versions/*/schema"): (self._text, "The schema of a version alone"),
+            ("GET", "subjects/*/versions/*/referencedby"): (
+                self._referenced_by,
+                "The schemas that refer to a version: none",
+            ),
+            ("POST", "compatibility/subjects/*/versions"): (
+                self._compare_all,
+                "Compare a schema with the versions that the level names",
+            ),
+            ("POST", "compatibility/subjects/*/versions/*"): (self._compare, "Compare a schema with a version"),
+            ("GET", "config"): (self._level, "The compatibility level of the registry"),
+            ("PUT", "config"): (self._set_level, "Set a compatibility level"),
+            ("DELETE", "config"): (self._reset_level, "Forget a compatibility level"),
+            ("GET", "config/*"): (self._subject_level, "The compatibility level of a subject"),
+            ("PUT", "config/*"): (self._set_level, "Set a compatibility level"),
+            ("DELETE", "config/*"): (self._reset_level, "Forget a compatibility level"),
+            ("GET", "mode"): (self._mode, "The mode, which is READWRITE"),
+            ("GET", "mode/*"): (self._mode, "The mode, which is READWRITE"),
         }
+
+    def routes(self) -> list[tuple[str, str, str]]:
+        """Each method and path, and what it is for; `*` is a segment that names something."""
+        return [(method, path, summary) for (method, path), (_, summary) in self._routes.items()]
 
     async def answer(self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes = b"") -> Answer:
         """`segments` are those of the path behind the place where the registry is served, decoded."""
-        parts = [each for each in segments if each]
+        parts = _parts(segments)
         try:
             handler, names = self._find("GET" if method == "HEAD" else method, parts)
             found = await handler(_Call(names, query, body))
@@ -151,7 +167,7 @@ class RegistryApi:
     def _find(self, method: str, parts: list[str]) -> tuple[Handler, list[str]]:
         """Raises `RegistryError`."""
         methods: list[str] = []
-        for (allowed, path), handler in self._routes.items():
+        for (allowed, path), (handler, _) in self._routes.items():
             pattern = path.split("/") if path else []
             if len(pattern) != len(parts):
                 continue
