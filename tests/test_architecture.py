@@ -36,18 +36,19 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin_socket": {*GROUND, "admin", "net"},
     "local_subscription": {"client", "net"} | set(GROUND),
     "certificate_watch": {*GROUND, "config", "net", "security"},
+    "catalogue": {*GROUND, "config", "delivery", "security"},
     "reports": {*GROUND, "build", "certificate_watch", "event_hub", "net", "telemetry"},
     "monitor": {*GROUND, "admin", "net", "reports", "telemetry"},
     "gateway": ADAPTER_PACKAGES
     | set(GROUND)
-    | {"admin", "build", "certificate_watch", "config", "event_hub", "reports"},
+    | {"admin", "build", "catalogue", "certificate_watch", "config", "event_hub", "reports"},
     "assembly": ADAPTER_PACKAGES
     | set(GROUND)
     | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "gateway", "monitor", "reports"},
     "server": ADAPTER_PACKAGES
     | set(GROUND)
     | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor"},
-    "cli": ADAPTER_PACKAGES | set(GROUND) | {"build", "client", "config", "server"},
+    "cli": ADAPTER_PACKAGES | set(GROUND) | {"build", "catalogue", "client", "config", "server"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names
 }

@@ -33,6 +33,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "queue": "Look at the messages that wait for a client, or drop them.",
     "retained": "List or remove retained messages.",
     "delayed": "List or cancel delayed messages.",
+    "topics": "Say what topics are for.",
+    "asyncapi": "Print the topics as an AsyncAPI document.",
     "schema": "Register, list, compare or delete schemas.",
     "backup": "Copy what a broker keeps on disk to a file.",
     "restore": "Put a backup into a data directory.",

@@ -35,7 +35,7 @@ _type_option: Final = click.option(
     "--type",
     "schema_type",
     type=click.Choice([each.lower() for each in SCHEMA_TYPES]),
-    help="The language of the schema.  [default: avro for *.avsc, else json]",
+    help="The language of the schema.  [default: avro for .avsc files, else json]",
 )
 
 

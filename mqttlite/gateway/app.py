@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.build import version
-from mqttlite.gateway import docs_page, me, publish_routes, schema_routes, topic_routes
+from mqttlite.gateway import catalogue_routes, docs_page, me, publish_routes, schema_routes, topic_routes
 from mqttlite.gateway.bare import BareRoute, BareRouteFactory
 from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, replay
 from mqttlite.gateway.caller import Caller, Callers, peer_of
@@ -29,7 +29,13 @@ from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem, of_framework
 
 RouterFactory = Callable[[GatewayContext], APIRouter]
 
-ROUTERS: Final[tuple[RouterFactory, ...]] = (docs_page.router, me.router, topic_routes.router, schema_routes.router)
+ROUTERS: Final[tuple[RouterFactory, ...]] = (
+    docs_page.router,
+    me.router,
+    topic_routes.router,
+    schema_routes.router,
+    catalogue_routes.router,
+)
 """Each makes the routes of one subject. A new subject is one line here."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})

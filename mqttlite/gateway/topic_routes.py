@@ -32,6 +32,8 @@ Qos = Annotated[int, Field(ge=0, le=2)]
 Bytes = Annotated[int, Field(ge=0, le=268_435_455)]
 Seconds = Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
+SchemaReference = Annotated[str, Field(max_length=300)]
+"""A subject of the schema registry, or `subject:version`."""
 Cursor = Annotated[str, Query(max_length=65_535, description="Where the page begins: the cursor of the page before")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
@@ -50,6 +52,7 @@ class NewTopic(BaseModel):
     max_qos: Qos = 2
     max_payload_bytes: Bytes = 0
     description: Text = ""
+    payload_schema: SchemaReference = Field("", alias="schema")
 
 
 class TopicChange(BaseModel):
@@ -65,6 +68,7 @@ class TopicChange(BaseModel):
     max_qos: Qos | None = None
     max_payload_bytes: Bytes | None = None
     description: Text | None = None
+    payload_schema: SchemaReference | None = Field(None, alias="schema")
 
 
 class TopicInfo(BaseModel):
@@ -81,6 +85,7 @@ class TopicInfo(BaseModel):
     max_qos: int
     max_payload_bytes: int
     description: str
+    payload_schema: str = Field(serialization_alias="schema")
     created_at: datetime
     subscriber_count: int
 
@@ -139,6 +144,7 @@ def router(context: GatewayContext) -> APIRouter:
             max_qos=topic.max_qos,
             max_payload_bytes=topic.max_payload_bytes,
             description=topic.description,
+            payload_schema=topic.payload_schema,
             created_at=datetime.fromtimestamp(topic.created_at, UTC),
             subscriber_count=len(subscriptions) + shared,
         )

@@ -26,6 +26,8 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("PUT", "/topics/{topic}"): Role.USER,
     ("POST", "/topics/{topic}"): Role.USER,
     ("GET", "/topics/{topic}"): Role.USER,
+    ("GET", "/api/v1/catalogue"): Role.VIEWER,
+    ("GET", "/api/v1/asyncapi.json"): Role.VIEWER,
     ("GET", "/registry/"): Role.VIEWER,
     ("GET", "/registry/schemas/types"): Role.VIEWER,
     ("GET", "/registry/schemas/ids/{id}"): Role.VIEWER,
