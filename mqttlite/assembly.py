@@ -33,6 +33,8 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, LoadPage, Question
 from mqttlite.delivery.filters import Filters
+from mqttlite.delivery.queues.control import ACTIONS, QueueControl
+from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.schemas.api import CONTENT_TYPE as REGISTRY_JSON
 from mqttlite.delivery.schemas.api import RegistryApi
 from mqttlite.delivery.schemas.parsing import EXTRA_MISSING, is_installed
@@ -165,6 +167,11 @@ class Assembly:
         self._rules: Final = self._default_rules(self.live_rules.rules if authorizer is None else authorizer)
         self.core.authorize(self._rules)
         self.core.permissions.on_denied = self.hub.on_denied
+        self.queues: Final = Queues(self.core, config.queues, config.delivery, loop.time, self._wall.ahead_us)
+        self.core.serve_queues(self.queues)
+        for action in ACTIONS:
+            control = QueueControl(self.queues, action)
+            self.core.bind(control.topic_filter, control)
         self.core.restore(store.load(), loop.time())
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
         self.loop_driver: Final = LoopDriver(

@@ -16,6 +16,7 @@ from mqttlite.config.http import HttpOptions
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits
+from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
@@ -202,6 +203,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How much clients may send and get."""
     share_policies: dict[str, Literal["round_robin", "least_inflight", "hash_topic", "hash_key"]] = {}
     """How a shared subscription's group chooses, by the group's name; `"*"` for those not named."""
+    queues: tuple[QueueOptions, ...] = ()
+    """Queues that deliver each message until a consumer acknowledges it: `$queue/<name>`."""
+    delivery: DeliveryOptions = DeliveryOptions()
+    """What holds for all queues."""
     retained_expiry_s: dict[str, int] = {}
     """How long retained messages are kept at most, by topic filter: the most specific that matches counts. 0: as long
     as they say."""
@@ -250,6 +255,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
         if not 0 <= self.password_cache_s < math.inf:
             raise ValueError(f"password_cache_s is {self.password_cache_s:g}: 0 at least, and finite")
+        names = [each.name for each in self.queues]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"queues has {twice[0]!r} twice: a name is that of one queue")
         wrong = [*_wrong_expiries(self.retained_expiry_s)]
         if wrong:
             raise ValueError(f"retained_expiry_s has {'; '.join(wrong)}")

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from mqttlite.core.changes import RemoveReceived, RemoveReleased, SaveReceived, SaveReleased, Settled
 from mqttlite.core.effects import Effects
-from mqttlite.core.inflight import Unacknowledged, is_watched
+from mqttlite.core.inflight import NOT_STORED, Unacknowledged, is_watched
 from mqttlite.core.reasons import NACKED
 from mqttlite.core.session import Session
 from mqttlite.wire.blocks import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, counted
@@ -129,7 +129,7 @@ class Acknowledgements:
             if released_id:
                 change = SaveReleased(session.client_id, message.sequence, released_id)
                 self._effects.record(change, session.outbox)
-            else:
+            elif message.sequence != NOT_STORED:
                 self._effects.record(Settled(session.client_id, message.sequence))
         delivery = message.delivery
         assert delivery is not None, "a batch is taken apart before its messages are looked at"
@@ -138,6 +138,8 @@ class Acknowledgements:
             session.window.inflight.watched -= 1
             if delivery.origin is not None:
                 delivery.origin.settled(delivery, reason_code)
+                if reason_code >= _REFUSED and delivery.origin.keeps:
+                    return  # it is not dropped: its origin delivers it again
         if reason_code >= _REFUSED:
             session.drop(NACKED, 1, subject.topic, subject.trace, f"reason code 0x{reason_code:02x}")
         elif subject.trace:

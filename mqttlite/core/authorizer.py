@@ -1,5 +1,5 @@
-"""The port for permissions, and the rules that always hold: clients do not publish below `$SYS`, and only those who may
-use a topic see who else does.
+"""The port for permissions, and the rules that always hold: clients do not publish below `$SYS` and `$dlq`, and only
+those who may use a topic see who else does.
 
 A client has a *role*, a number for all identities with the same permissions. The route of a topic keeps the verdict for
 each role, so a known topic costs one look-up, and a topic that is open to all costs none.
@@ -9,7 +9,7 @@ from typing import Final, Protocol, final
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
-from mqttlite.topics.names import is_analytics, is_own, presence_subject
+from mqttlite.topics.names import is_analytics, is_dead_letter, is_own, presence_subject
 from mqttlite.topics.namespaces import parse_filter
 
 ANYBODY: Final = 0
@@ -73,7 +73,8 @@ class Authorizer(Protocol):
 
 @final
 class DefaultRules:
-    """Below `$SYS` only the broker publishes, and `authorizer` decides the rest; without it everything is allowed.
+    """Below `$SYS` and `$dlq` only the broker publishes, to `$queue/<name>/…` whoever may subscribe to `$queue/<name>`,
+    and `authorizer` decides the rest; without it everything is allowed.
 
     The presence of a topic gets who may receive both that message and those of the topic.
 
@@ -95,7 +96,9 @@ class DefaultRules:
         return role + (ANALYST if username in self._analysts or client_id in self._analysts else ANYBODY)
 
     def is_open(self, topic: bytes) -> bool:
-        return not is_own(topic) and (self._authorizer is None or self._authorizer.is_open(topic))
+        if is_own(topic) or is_dead_letter(topic):
+            return False
+        return self._authorizer is None or self._authorizer.is_open(topic)
 
     def is_readable(self, topic: bytes) -> bool:
         rules = self._authorizer
@@ -107,6 +110,10 @@ class DefaultRules:
     def may_publish(self, role: int, topic: bytes) -> bool:
         if is_own(topic):
             return role % 2 == ANALYST and is_analytics(topic)
+        if is_dead_letter(topic):
+            return False
+        if topic.startswith(b"$queue/"):  # who may consume may acknowledge
+            return self.may_subscribe(role, b"/".join(topic.split(b"/", 2)[:2]))
         return self._authorizer is None or self._authorizer.may_publish(role // 2, topic)
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
@@ -133,6 +140,8 @@ class DefaultRules:
     def reason(self, role: int, action: str, topic: bytes) -> str:
         if action == PUBLISH and is_own(topic):
             return "clients may not publish to $SYS and below"
+        if action == PUBLISH and is_dead_letter(topic):
+            return "clients may not publish below $dlq: dead letters come from queues"
         rules = self._authorizer
         if rules is None:
             return ""

@@ -16,6 +16,7 @@ from mqttlite.core.changes import Change
 from mqttlite.core.closing import Closing
 from mqttlite.core.connecting import Connecting
 from mqttlite.core.connection import CLOSED, NOTHING, Connection, Peer
+from mqttlite.core.consumers import Consumers
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.delayed_messages import DelayedMessages
 from mqttlite.core.drops import Drops
@@ -49,7 +50,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 from mqttlite.core.sink import Sink
-from mqttlite.core.source import THE_PROGRAM, Source
+from mqttlite.core.source import THE_BROKER, THE_PROGRAM, Source
 from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.tally import SENT
@@ -96,7 +97,7 @@ class Broker:
         self.opened: int = 0
         """Connections that were ever opened."""
         self._online: Final = online
-        self._deadlines: Final = deadlines
+        self.deadlines: Final = deadlines
         drops = Drops(effects)
         self.permissions: Final = Permissions(effects, drops)
         self._routes: Final = Routes(
@@ -111,6 +112,8 @@ class Broker:
         )
         self.router.delays = self.delayed
         self._backlogs: Final = Backlogs(connections, self._due_messages, effects)
+        self.pages: Final = QueuePages(self.questions, self._routes) if pages else None
+        """Reads long queues; None where the store gives them whole."""
         self.sessions: Final = Sessions(
             sessions,
             self._routes,
@@ -120,7 +123,7 @@ class Broker:
             jobs,
             effects,
             limits,
-            QueuePages(self.questions, self._routes) if pages else None,
+            self.pages,
             self.permissions,
         )
         self._closing: Final = Closing(
@@ -152,7 +155,11 @@ class Broker:
 
     def restore(self, batches: Iterable[list[Change]], now: float) -> None:
         """Begin with what a store kept, as `Store.load` gives it. Call it before the first input."""
-        restore(batches, self.sessions, self.router, self.delayed, self.effects.numbers, now, self._filters)
+        self.effects.now = now
+        consumers = self._routes.consumers
+        restore(batches, self.sessions, self.router, self.delayed, self.effects.numbers, now, self._filters, consumers)
+        if consumers is not None:
+            consumers.restored()
         if self.effects.tracer is not None:
             self._routes.observe(self._routes.traffic)
 
@@ -175,6 +182,10 @@ class Broker:
     def unbind(self, topic_filter: bytes, sink: Sink) -> None:
         """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
         self._routes.unbind(topic_filter, sink)
+
+    def serve_queues(self, consumers: Consumers) -> None:
+        """Let clients subscribe to `$queue/…`. Call it before `restore` and the first input."""
+        self._routes.consumers = consumers
 
     def watch(self, tracer: Tracer | None) -> None:
         """Tell a tracer from now on what happens; None: no tracer. Call it between two inputs.
@@ -286,6 +297,10 @@ class Broker:
         a client of that name. Make a new one when its credentials were checked again."""
         return self._connecting.publisher(client_id, username, grants)
 
+    def publish_own(self, message: Message) -> FanOut:
+        """Publish a message of the broker's own, in the middle of an input."""
+        return self.router.publish(message, self._routes.find(message.topic), THE_BROKER)
+
     def answer(self, question_id: int, answer: object, now: float) -> None:
         """The answer to a question of `Effects.questions`; harmless when nobody waits for it any more."""
         self.effects.now = now
@@ -322,7 +337,7 @@ class Broker:
         """When `tick` is to be called next; None: not before another input."""
         if self.effects.backlogged or len(self.jobs):
             return self.effects.now
-        return self._deadlines.next_at()
+        return self.deadlines.next_at()
 
     def block(self, connection: Connection, now: float, unsent_bytes: int = 0) -> None:
         """The link takes no bytes from now on, and has not sent so many that it took."""
@@ -460,7 +475,7 @@ class Broker:
         """Let the deadlines act that are due, in their order; the rest is still due next time."""
         effects = self.effects
         while effects.work < ITERATION_WORK:
-            deadline = self._deadlines.pop(now)
+            deadline = self.deadlines.pop(now)
             if deadline is None:
                 return
             effects.work += DEADLINE_WORK

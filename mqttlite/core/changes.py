@@ -11,6 +11,10 @@ from mqttlite.core.subscription import Subscription
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Will
 
+QUEUE_MARK: Final = "\0"
+"""What the name of a queue begins with, where else a client identifier stands: no client identifier has U+0000
+[MQTT-1.5.4-2]. `Enqueue`, `Stored`, `Sent`, `Settled` and `EndSession` are for queues too."""
+
 
 @final
 class SaveSession:
@@ -47,6 +51,29 @@ class EndSession:
 
     def __init__(self, client_id: str) -> None:
         self.client_id: Final = client_id
+
+
+@final
+class SaveQueue:
+    """A queue begins, or changes. What `data` says is its own business; `client_id` is its name with `QUEUE_MARK`."""
+
+    __slots__ = ("client_id", "data")
+
+    def __init__(self, client_id: str, data: bytes) -> None:
+        self.client_id: Final = client_id
+        self.data: Final = data
+
+
+@final
+class Due:
+    """A message of a queue that was sent, and is not settled, is to be looked at again at that time."""
+
+    __slots__ = ("client_id", "due_at", "sequence")
+
+    def __init__(self, client_id: str, sequence: int, due_at: float) -> None:
+        self.client_id: Final = client_id
+        self.sequence: Final = sequence
+        self.due_at: Final = due_at
 
 
 @final
@@ -132,7 +159,10 @@ class Stored:
 
 @final
 class Sent:
-    """The first message that waits is sent. Those that were sent keep the order of these changes."""
+    """The first message that waits is sent. Those that were sent keep the order of these changes.
+
+    A message of a queue may be sent again; its `packet_id` says how often it was.
+    """
 
     __slots__ = ("client_id", "packet_id", "sequence")
 
@@ -244,6 +274,8 @@ class RemoveDelayed:
 Change = (
     SaveSession
     | EndSession
+    | SaveQueue
+    | Due
     | SaveSubscription
     | RemoveSubscription
     | SaveWill

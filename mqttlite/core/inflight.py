@@ -39,6 +39,16 @@ class Unacknowledged:
         return self.delivery.message
 
 
+NOT_STORED: Final = -(1 << 62)
+"""Stands for the sequence of a message that its origin keeps: the store knows nothing of it."""
+
+
+def is_lent(sent: Unacknowledged) -> bool:
+    """Whether its origin keeps the message, and wants it back when the connection ends."""
+    delivery = sent.delivery
+    return delivery is not None and delivery.origin is not None and delivery.origin.keeps
+
+
 def is_watched(delivery: Delivery) -> bool:
     """Whether somebody learns that it was acknowledged: the tracer, or its origin."""
     return delivery.message.trace != 0 or delivery.origin is not None

@@ -142,6 +142,12 @@ class Message(Holdable):
         """The same message, which nobody follows."""
         return self.for_topic(self.topic)
 
+    def with_raw(self, raw: RawProperties) -> "Message":
+        """The same message of QoS 1 with other properties, which have the same expiry; it is followed as this one."""
+        message = Message(self.topic, self.payload, 1, False, NONE, self.expires_at, raw)
+        message.number, message.trace = self.number, self.trace
+        return message
+
     def for_topic(self, topic: bytes) -> "Message":
         """The same message to another topic, which nobody follows."""
         message = Message(topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
@@ -163,12 +169,19 @@ class Origin(Protocol):
         """What a store calls it; empty for one that is not known any more after a restart."""
         ...
 
+    @property
+    def keeps(self) -> bool:
+        """Whether it keeps the message until it is settled: the session then has it for the time of a connection, and
+        does not store it."""
+        ...
+
     def settled(self, delivery: "Delivery", reason_code: int) -> None:
         """The receiver acknowledged it: with a reason code from 0x80 on it refused the message."""
         ...
 
     def returned(self, delivery: "Delivery") -> bool:
-        """The session ended before the receiver acknowledged it; whether another receiver gets it now."""
+        """The session ended before the receiver acknowledged it; whether another receiver gets it now. An origin that
+        keeps it is told when the connection ends."""
         ...
 
 
@@ -180,6 +193,10 @@ class StoredOrigin:
 
     def __init__(self, name: bytes) -> None:
         self.name: Final = name
+
+    @property
+    def keeps(self) -> bool:
+        return False
 
     def settled(self, delivery: "Delivery", reason_code: int) -> None:
         raise AssertionError("a message is sent with the origin that it was found for")

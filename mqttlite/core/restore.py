@@ -3,10 +3,13 @@
 from collections.abc import Iterable
 
 from mqttlite.core.changes import (
+    QUEUE_MARK,
     Change,
+    Due,
     Enqueue,
     LatestNumber,
     SaveDelayed,
+    SaveQueue,
     SaveReceived,
     SaveReleased,
     SaveRetained,
@@ -15,6 +18,7 @@ from mqttlite.core.changes import (
     SaveWill,
     Stored,
 )
+from mqttlite.core.consumers import Consumers
 from mqttlite.core.delayed_messages import DelayedMessages
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.message_numbers import MessageNumbers
@@ -32,11 +36,15 @@ def restore(
     numbers: MessageNumbers,
     now: float,
     filters: FilterCompiler,
+    consumers: Consumers | None = None,
 ) -> None:
     """Make the state that `Store.load` describes. A session that was connected to the end expires from `now` on."""
     for changes in batches:
         for change in changes:
-            if isinstance(change, Enqueue):
+            if isinstance(change, Enqueue | Stored | SaveQueue | Due) and change.client_id.startswith(QUEUE_MARK):
+                if consumers is not None:
+                    consumers.restore(change)
+            elif isinstance(change, Enqueue):
                 sessions.restore_message(_session(sessions, change.client_id), change)
             elif isinstance(change, Stored):
                 queue = _session(sessions, change.client_id).queue

@@ -8,6 +8,7 @@ matches. Where too many cached topics would have to be compared with the filter,
 from typing import Final, final
 
 from mqttlite.core.authorizer import Authorizer
+from mqttlite.core.consumers import Consumers
 from mqttlite.core.effects import Effects
 from mqttlite.core.filtered_receivers import filtered_receivers
 from mqttlite.core.limits import (
@@ -30,7 +31,7 @@ from mqttlite.core.topic_limits import NO_TOPIC_LIMITS, TopicLimits
 from mqttlite.core.traffic import Traffic
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own, matches
-from mqttlite.topics.namespaces import CONTROL, DELAYED, parse_name
+from mqttlite.topics.namespaces import CONTROL, DELAYED, QUEUE, parse_name
 from mqttlite.topics.tree import SubscriptionTree
 
 _TOPIC_BYTES: Final = 200
@@ -63,6 +64,7 @@ class Routes:
         "_topic_limits",
         "_tree",
         "cache",
+        "consumers",
         "permissions",
         "shared_subscriptions",
         "subscriptions",
@@ -93,6 +95,8 @@ class Routes:
         self._compared = 0  # what changes of subscriptions cost in this pass, in comparisons of a filter with a topic
         self._compared_at = 0.0
         self._cached_bytes = 0
+        self.consumers: Consumers | None = None
+        """Where subscriptions to queues go; set once, before the first."""
         self.subscriptions: int = 0
         self.shared_subscriptions: int = 0
         self.traffic: Traffic | None = None
@@ -182,7 +186,7 @@ class Routes:
         if parsed.namespace == DELAYED:
             self._effects.work += ROUTE_WORK
             return Route([], [], is_open=False, refusal=refusal, delayed=None if refusal else parsed)
-        if parsed.namespace == CONTROL:
+        if parsed.namespace in (CONTROL, QUEUE):
             route = self._make_control(topic, refusal)
         else:
             route = Route([], [], is_open=False, refusal=refusal) if refusal else self.make(topic)
@@ -191,9 +195,9 @@ class Routes:
         return route
 
     def _make_control(self, topic: bytes, refusal: str) -> Route:
-        """The route of a `$CONTROL` topic, whose messages no client gets: they are for the sink bound to it.
+        """The route of a `$CONTROL` or `$queue` topic: no client gets its messages, they are for the sink bound to it.
 
-        They are neither counted by topic nor traced, for they may hold passwords.
+        They are neither counted by topic nor traced: those of `$CONTROL` may hold passwords.
         """
         sinks = [found.sink for found in self._tree.match(topic) if isinstance(found, SinkBinding)]
         self._effects.work += ROUTE_WORK
@@ -264,6 +268,10 @@ class Routes:
             self._add_to_share(subscription)
             return
         self.subscriptions += replaced is None
+        if subscription.is_to_queue:
+            if self.consumers is not None:  # else the store kept it of a broker that had queues
+                self.consumers.add(self._sessions[subscription.client_id], subscription)
+            return
         if replaced is not None:
             self._tree.remove(topic_filter, replaced)
         self._tree.add(topic_filter, subscription)
@@ -337,7 +345,10 @@ class Routes:
 
     def _remove(self, subscription: Subscription) -> None:
         self.subscriptions -= 1
-        self._tree.remove(subscription.topic_filter, subscription)
+        if not subscription.is_to_queue:
+            self._tree.remove(subscription.topic_filter, subscription)
+        elif self.consumers is not None:
+            self.consumers.remove(subscription)
 
     def groups_of(self, session: Session) -> int:
         """How many shared subscriptions it has."""

@@ -11,7 +11,7 @@ from typing import Final, final
 from mqttlite.core.authorizer import RECEIVE
 from mqttlite.core.changes import Enqueue, Sent
 from mqttlite.core.effects import Effects
-from mqttlite.core.inflight import Unacknowledged, is_watched
+from mqttlite.core.inflight import NOT_STORED, Unacknowledged, is_lent, is_watched
 from mqttlite.core.limits import (
     FILL_BYTES,
     ITERATION_BYTES,
@@ -22,6 +22,7 @@ from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.permissions import Permissions
 from mqttlite.core.publish_parts import with_alias, with_packet_id
+from mqttlite.core.puller import Puller
 from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import (
     EXPIRED,
@@ -40,13 +41,14 @@ from mqttlite.wire.encode import encode_ack
 _PUBLISH_BYTES: Final = 8
 """What a message counts as in `FILL_BYTES` beside its size, so that there is an end to empty ones."""
 
+_NO_PULLERS: Final[list[Puller]] = []
 _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 """Never added to: they stand for those that are not there yet."""
 
 
 @final
 class Session(SessionBacklog):
-    __slots__ = ("_permissions", "alone", "watchers")
+    __slots__ = ("_permissions", "alone", "pullers", "watchers")
 
     def __init__(
         self,
@@ -61,6 +63,8 @@ class Session(SessionBacklog):
         self._permissions: Final = permissions
         self.alone: list[Outbox] = NO_OUTBOXES
         """A list with only that, once a route needs it; routes share it and do not change it."""
+        self.pullers: list[Puller] = _NO_PULLERS
+        """What delivers when the session has room; see `pull_with`."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
 
@@ -95,13 +99,19 @@ class Session(SessionBacklog):
             self.queue.forget_page()
         watched = self.window.inflight.watched
         came_back = self.window.close()
+        lent: list[Delivery] = []
         if watched:
+            lent = self._take_lent()
             for each in came_back:
-                self._tell_queued(each.message())
+                if not is_lent(each):
+                    self._tell_queued(each.message())
         if self._replays:  # goes on when the client is back
             lost = self._replays.give_up(not self.durable)
             if lost:
                 self.drop(QOS0_OFFLINE, lost, b"")
+        for delivery in lent:
+            assert delivery.origin is not None
+            delivery.origin.returned(delivery)
 
     def purge(self, most: int) -> int:
         """Drop up to so many of the messages that were never sent, the oldest first; how many.
@@ -198,6 +208,45 @@ class Session(SessionBacklog):
         if self._replays:
             self._replays.discard(topic_filter)
 
+    # ------------------------------------------------------------------ messages that their origin keeps
+
+    def pull_with(self, puller: Puller) -> None:
+        """Tell a puller from now on when there is room."""
+        if self.pullers is _NO_PULLERS:
+            self.pullers = []
+        self.pullers.append(puller)
+
+    def pull_no_more(self, puller: Puller) -> None:
+        """The opposite."""
+        self.pullers.remove(puller)
+
+    @property
+    def can_borrow(self) -> bool:
+        """Whether `lend` would send a message now: the window has room and nothing of the session's own waits."""
+        outbox = self.outbox
+        return outbox is not None and not self._must_wait(outbox)
+
+    def lend(self, delivery: Delivery) -> bool:
+        """Send a QoS 1 message that its origin keeps, where `can_borrow`; False: the client takes no such packet."""
+        outbox = self.outbox
+        assert outbox is not None
+        if outbox.max_packet_bytes and self._for_client(outbox, delivery) is None:
+            return False
+        packet_id = self.window.take_id()
+        self.window.inflight.add(packet_id, delivery, NOT_STORED)
+        self._write(outbox, delivery, packet_id, False)
+        return True
+
+    def _take_lent(self) -> list[Delivery]:
+        """The connection is over: take out what goes back to its origins, in the order in which it was sent."""
+        window = self.window
+        lent: list[Delivery] = []
+        for packet_id in [packet_id for packet_id, each in window.resend.items() if is_lent(each)]:
+            delivery = window.pop_resend(packet_id).delivery
+            assert delivery is not None
+            lent.append(delivery)
+        return lent
+
     def fill(self) -> None:
         """Send what waits, as far as window and link allow; a long backlog in several iterations."""
         outbox = self.outbox
@@ -224,6 +273,9 @@ class Session(SessionBacklog):
             self._want_page()
         if self.watchers and not waiting and not self._replays:
             self._tell_watchers()
+        if self.pullers and self.can_borrow:
+            for puller in self.pullers:
+                puller.on_room()
 
     # ------------------------------------------------------------------ inside
 
@@ -350,7 +402,7 @@ class Session(SessionBacklog):
     def open_window(self, count: int) -> None:
         """The client is done with so many messages: it may get as many others."""
         self.window.quota += count
-        if self._waiting() or self._replays:
+        if self._waiting() or self._replays or self.pullers:
             self.fill()
 
     def _for_client(self, outbox: Outbox, delivery: Delivery) -> Delivery | None:

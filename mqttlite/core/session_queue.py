@@ -89,6 +89,11 @@ class SessionQueue:
         self._leave_store()
         self.first += 1
 
+    def skip_stored(self) -> None:
+        """All messages that are not here but stored are given up; none is here."""
+        self.first += self.stored
+        self.stored = self.stored_bytes = 0
+
     def forget_page(self) -> None:
         """The client is away: keep here what a long queue keeps; the rest is stored."""
         while len(self.deliveries) > KEPT_MESSAGES:

@@ -242,6 +242,10 @@ class SharedSubscription(Binding):
             else:
                 offer(outbox, mine.frames(outbox.version, 0, 0, mine.count), mine.count, mine.expires_at, tally)
 
+    @property
+    def keeps(self) -> bool:
+        return False
+
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         """A member answered: a message that it refused goes to no other [MQTT-4.4.0-2] [MQTT-4.8.2-6]."""
 

@@ -31,7 +31,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import FilteredSubscription, Subscription
 from mqttlite.topics.names import check_filter
-from mqttlite.topics.namespaces import SHARED, ParsedTopic, mounted_filter, parse_filter
+from mqttlite.topics.namespaces import QUEUE, SHARED, ParsedTopic, mounted_filter, parse_filter
 from mqttlite.wire.constants import SUBSCRIBE, V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError, ProtocolError
@@ -44,6 +44,9 @@ _NOT_AUTHORIZED: Final = 0x87
 _TOPIC_FILTER_INVALID: Final = 0x8F
 _QUOTA_EXCEEDED: Final = 0x97
 _NO_SUBSCRIPTION_EXISTED: Final = 0x11
+
+_NO_QUEUES: Final = "$queue/…: this broker has no queues"
+_NO_FILTERS: Final = "$queue/…: consumers share all messages of a queue, and cannot filter them"
 
 _RETAIN_IF_NEW: Final = 1
 _RETAIN_NEVER: Final = 2
@@ -163,7 +166,7 @@ class Subscriptions:
             limit = session.topic_limits.refusal(parts.rest) if code == 0 else ""
             if limit:
                 code = _TOPIC_FILTER_INVALID
-            code = code or self._refusal(session, request, parts, message_filter is not None)
+            code = code or self._refusal(session, request, parts, message_filter is not None, outcome)
             if code == 0 and refusal:
                 code, limit = _TOPIC_FILTER_INVALID, refusal
             outcome.reason = outcome.reason or parts.filter_refusal or limit
@@ -171,6 +174,8 @@ class Subscriptions:
                 outcome.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, request.topic_filter)
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
+                if parts.namespace == QUEUE:
+                    code = min(code, 1)
                 at_once = outcome.waiting < RETAINED_WAITING
                 replay = self._subscribe(session, request, parts, identifier, at_once, message_filter)
                 if replay is not None and (outcome.waiting or len(replay)):  # an empty one may replace another
@@ -219,9 +224,19 @@ class Subscriptions:
             connection.check_size(frame, "UNSUBACK")
         outbox.answer(frame)
 
-    def _refusal(self, session: Session, request: SubscriptionRequest, parts: ParsedTopic, filtered: bool) -> int:
+    def _refusal(
+        self,
+        session: Session,
+        request: SubscriptionRequest,
+        parts: ParsedTopic,
+        filtered: bool,
+        outcome: Outcome,
+    ) -> int:
         permissions = self._routes.permissions
-        if not permissions.may_subscribe(session, request.topic_filter):
+        asked = request.topic_filter
+        if parts.namespace == QUEUE:  # whoever may consume from a queue may do so whatever it is bound to
+            asked = b"$queue/" + parts.name
+        if not permissions.may_subscribe(session, asked):
             permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
             return _NOT_AUTHORIZED
         known = request.topic_filter in session.subscriptions
@@ -231,6 +246,13 @@ class Subscriptions:
             return _QUOTA_EXCEEDED
         if not known and self._effects.memory.room_for(session.held_bytes) < 0:
             return _QUOTA_EXCEEDED
+        if parts.namespace == QUEUE:
+            consumers = self._routes.consumers
+            refusal = _NO_FILTERS if filtered else ""
+            if not refusal:
+                refusal = _NO_QUEUES if consumers is None else consumers.admit(session, parts)
+            outcome.reason = outcome.reason or refusal
+            return _TOPIC_FILTER_INVALID if refusal else 0
         if not known and parts.namespace == SHARED:
             return _QUOTA_EXCEEDED if self._routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
         return 0
@@ -379,7 +401,7 @@ def _mounted(request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRe
 
 def _wants_retained(session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> bool:
     """Whether a subscription is to be sent what is retained."""
-    if parts.namespace == SHARED:
+    if parts.namespace in (SHARED, QUEUE):
         return False  # the retained messages of a group would have no one receiver (5.0 §4.8.2)
     if request.retain_handling == _RETAIN_IF_NEW:  # [MQTT-3.3.1-10]
         return request.topic_filter not in session.subscriptions

@@ -7,6 +7,7 @@ from mqttlite.core.sink import Sink
 from mqttlite.topics.namespaces import parse_filter
 
 _SHARE: Final = b"$share/"
+_QUEUE: Final = b"$queue/"
 _NO_LOCAL: Final = 4
 _RETAIN_AS_PUBLISHED: Final = 8
 _IDENTIFIER_SHIFT: Final = 4
@@ -99,6 +100,11 @@ class Subscription(Binding):
     def filter(self) -> bytes:
         """The filter that topic names are compared with: of a shared subscription what is behind its share name."""
         return self.topic_filter[len(b"$share//") + len(self.share_name) :] if self.share_name else self.topic_filter
+
+    @property
+    def is_to_queue(self) -> bool:
+        """Whether it is to a queue: it matches no topic, and makes its client a consumer."""
+        return self.topic_filter.startswith(_QUEUE)
 
     def join(self, plan: RoutePlan) -> None:
         subscriptions = plan.by_client.get(self.client_id)

@@ -12,6 +12,7 @@ from typing import Final, assert_never
 
 from mqttlite.core.changes import (
     Change,
+    Due,
     EndSession,
     Enqueue,
     LatestNumber,
@@ -22,6 +23,7 @@ from mqttlite.core.changes import (
     RemoveSubscription,
     RemoveWill,
     SaveDelayed,
+    SaveQueue,
     SaveReceived,
     SaveReleased,
     SaveRetained,
@@ -40,7 +42,9 @@ LOAD_BATCH: Final = 1_000
 
 
 class _Session:
-    def __init__(self, saved: SaveSession) -> None:
+    """Or a queue."""
+
+    def __init__(self, saved: SaveSession | SaveQueue) -> None:
         self.saved = saved
         self.will: SaveWill | None = None
         self.subscriptions: dict[bytes, SaveSubscription] = {}
@@ -50,6 +54,7 @@ class _Session:
         """The sequence of the first message in the queue: they are consecutive."""
         self.released: dict[int, SaveReleased] = {}
         self.received: dict[int, SaveReceived] = {}
+        self.due: dict[int, Due] = {}
 
     def changes(self, pages: bool) -> Iterator[Change]:
         """What would make it again."""
@@ -66,6 +71,7 @@ class _Session:
                 yield Enqueue(self.saved.client_id, sequence, delivery)
         yield from self.released.values()
         yield from self.received.values()
+        yield from self.due.values()
 
     def enqueue(self, change: Enqueue) -> None:
         if change.packet_id:
@@ -77,10 +83,16 @@ class _Session:
             self.queue.append(change.delivery)
 
     def send(self, change: Sent) -> None:
+        self.due.pop(change.sequence, None)
+        sent = self.sent.get(change.sequence)
+        if sent is not None:
+            self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, sent.delivery, change.packet_id)
+            return
         assert change.sequence == self.first, "messages leave from the front of the queue"
         self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, self._pop(), change.packet_id)
 
     def settle(self, sequence: int) -> None:
+        self.due.pop(sequence, None)
         if self.sent.pop(sequence, None) is None and self.queue and sequence == self.first:
             self._pop()
 
@@ -171,7 +183,7 @@ class MemoryStore:
             self._delayed[change.number] = change
         elif isinstance(change, RemoveDelayed):
             self._delayed.pop(change.number, None)
-        elif isinstance(change, SaveSession):
+        elif isinstance(change, SaveSession | SaveQueue):
             session = self._sessions.get(change.client_id)
             if session is None:
                 self._sessions[change.client_id] = _Session(change)
@@ -194,6 +206,7 @@ class MemoryStore:
         | Enqueue
         | Sent
         | Settled
+        | Due
         | SaveReleased
         | RemoveReleased
         | SaveReceived
@@ -206,6 +219,9 @@ class MemoryStore:
             session.send(change)
         elif isinstance(change, Settled):
             session.settle(change.sequence)
+        elif isinstance(change, Due):
+            if change.sequence in session.sent:
+                session.due[change.sequence] = change
         elif isinstance(change, SaveReleased):
             session.settle(change.sequence)
             session.released[change.packet_id] = change

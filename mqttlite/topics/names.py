@@ -55,6 +55,11 @@ def is_own(topic: bytes) -> bool:
     return topic.startswith(b"$SYS") and (len(topic) == 4 or topic[4] == 47)
 
 
+def is_dead_letter(topic: bytes) -> bool:
+    """Whether a name is `$dlq` or below it: there only the broker publishes what its queues could not deliver."""
+    return topic.startswith(b"$dlq") and (len(topic) == 4 or topic[4] == 47)
+
+
 def is_analytics(topic: bytes) -> bool:
     """Whether a name is below `$SYS/analytics`: there those publish whom the operator names."""
     return topic.startswith(b"$SYS/analytics/")

@@ -13,7 +13,7 @@ Invariant: a filter or name that the broker does not serve has a refusal, and is
 
 from typing import Final, final
 
-from mqttlite.topics.names import is_own, shown
+from mqttlite.topics.names import has_wildcard, is_dead_letter, is_own, shown
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 ORDINARY: Final = 0
@@ -33,11 +33,7 @@ _NAMESPACES: Final[dict[bytes, int]] = {
 }
 """By first level. `$share` is none of them: the standard reserves it in filters only, and only with a slash."""
 
-_NOT_SERVED: Final[dict[int, str]] = {
-    QUEUE: "$queue/…: this broker has no queues yet",
-    STREAM: "$stream/…: this broker has no streams yet",
-    DEAD_LETTERS: "$dlq/…: this broker has no dead letters yet",
-}
+_NOT_SERVED: Final[dict[int, str]] = {STREAM: "$stream/…: this broker has no streams yet"}
 
 MAX_DELAY_S: Final = 4_294_967
 """The longest delay of a message, some seven weeks: that of EMQX, whose clients know the namespace."""
@@ -45,6 +41,14 @@ MAX_DELAY_S: Final = 4_294_967
 _MAX_DELAY_DIGITS: Final = len(str(MAX_DELAY_S))
 
 _NO_CONTROL: Final = "$CONTROL/…: nothing answers there; dynamic_security in the configuration turns its commands on"
+
+_NO_QUEUE: Final = "$queue/…: nothing takes that; consumers publish to $queue/<name>/$ack, $nack or $extend"
+
+_QUEUE_NAME: Final = "$queue/…: the name of one queue follows, without wildcards"
+
+_QUEUE_CONTROL: Final = "$queue/…: no message comes on its control topics"
+
+_SHARED_QUEUE: Final = "$share/…: the consumers of a queue share it already; subscribe to $queue/<name>"
 
 _NOT_TO_SUBSCRIBE: Final = "$delayed/…: no message comes on it; subscribe to the topic behind the seconds"
 
@@ -70,16 +74,24 @@ class ParsedTopic:
         namespace = self.namespace
         if namespace == SHARED:
             namespace = parse_name(self.rest).namespace
+            if namespace == QUEUE:
+                return _SHARED_QUEUE
+        if namespace == QUEUE:
+            if not self.name or has_wildcard(self.name):
+                return _QUEUE_NAME
+            return _QUEUE_CONTROL if self.rest.startswith(b"$") else ""
         return _NOT_TO_SUBSCRIBE if namespace == DELAYED else _NOT_SERVED.get(namespace, "")
 
     @property
     def name_refusal(self) -> str:
         """Why nobody can publish to this name, as one sentence for the client; empty where one can.
 
-        To a `$CONTROL` name one can all the same where a sink is bound to it.
+        To a `$CONTROL` or `$queue` name one can all the same where a sink is bound to it.
         """
         if self.namespace == CONTROL:
             return _NO_CONTROL
+        if self.namespace == QUEUE:
+            return _NO_QUEUE
         if self.namespace != DELAYED:
             return _NOT_SERVED.get(self.namespace, "")
         if not self.name.isdigit() or len(self.name) > _MAX_DELAY_DIGITS or int(self.name) > MAX_DELAY_S:
@@ -154,7 +166,8 @@ def mounted_filter(mount_point: bytes, topic_filter: bytes) -> bytes:
 
 
 def unmounted(mount_point: bytes, topic: bytes) -> bytes:
-    """The name of a topic for a client below a mount point; empty where it has none, as that of the mount point."""
+    """The name of a topic for a client below a mount point; empty where it has none, as that of the mount point, and
+    dead letters, which are of all topics."""
     if topic.startswith(mount_point):
         return topic[len(mount_point) :]
-    return topic if topic.startswith(b"$") else b""
+    return topic if topic.startswith(b"$") and not is_dead_letter(topic) else b""

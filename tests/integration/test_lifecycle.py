@@ -223,7 +223,7 @@ async def test_many_connections_leave_nothing_behind(rig: Rig) -> None:
     await until(lambda: not (core.connections or loop_driver.links or listener._links or listener.open))
     assert len(core.sessions) == 0
     assert core._online == {}
-    assert len(core._deadlines) == core._deadlines._cancelled
+    assert len(core.deadlines) == core.deadlines._cancelled
     assert (loop_driver._closing, loop_driver._held, loop_driver._late) == ([], [], [])
     gc.collect()
     assert not [each for each in gc.get_objects() if isinstance(each, Link)]

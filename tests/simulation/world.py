@@ -914,8 +914,8 @@ class World:
         assert (root.child, root.children, root.plus, root.here, root.below) == (None,) * 5
         assert not broker._routes._shares
         assert not broker._routes._groups
-        assert len(broker._deadlines) <= SLACK
-        assert not any(not deadline.cancelled for _, _, deadline in broker._deadlines._heap)
+        assert len(broker.deadlines) <= SLACK
+        assert not any(not deadline.cancelled for _, _, deadline in broker.deadlines._heap)
         assert broker.router.retained.size_bytes == 0
 
 

@@ -4,7 +4,7 @@
 It checks on the way what the shell relies on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
@@ -54,6 +54,7 @@ class World:
         share_policies: dict[str, str] | None = None,
         retained_expiry_s: dict[bytes, int] | None = None,
         filters: FilterCompiler | None = None,
+        before_restore: Callable[[Broker], None] | None = None,
     ) -> None:
         self.now = now
         self.store: MemoryStore = store or MemoryStore()
@@ -75,6 +76,8 @@ class World:
         self.clients: dict[int, Client] = {}
         self._answers: list[tuple[Client, bytes]] = []
         self._pages: list[LoadPage] = []
+        if before_restore is not None:
+            before_restore(self.broker)
         self.broker.restore(self.store.load(), now)
 
     def open(

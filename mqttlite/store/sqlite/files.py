@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final
 
-from mqttlite.store.sqlite.schema import APPLICATION_ID, INDEXES, SCHEMA_VERSION, TABLES
+from mqttlite.store.sqlite.schema import ADDED, APPLICATION_ID, INDEXES, SCHEMA_VERSION, TABLES
 
 DATABASE: Final = "mqttlite.db"
 LOCK: Final = "mqttlite.lock"
@@ -167,6 +167,7 @@ def connect(path: Path) -> sqlite3.Connection:
     connection.text_factory = lenient
     try:
         check(connection, path)
+        upgrade(connection)
         for pragma in (
             "synchronous = FULL",
             "fullfsync = 1",
@@ -185,6 +186,21 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Add to a database of an older version what it lacks."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version >= SCHEMA_VERSION:
+        return
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("BEGIN IMMEDIATE")
+    known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    for table in ADDED:
+        if table not in known:
+            connection.execute(TABLES[table])
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
 
 
 def lenient(text: bytes) -> str:
@@ -208,7 +224,8 @@ def check(connection: sqlite3.Connection, path: Path, remedy: str = FOREIGN) -> 
             "run that version, or restore a backup of this one into another folder"
         )
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
-    if not found.issuperset((*TABLES.values(), *INDEXES)):
+    wanted = [sql for table, sql in TABLES.items() if ADDED.get(table, 0) <= version]
+    if not found.issuperset((*wanted, *INDEXES)):
         error = sqlite3.DatabaseError("tables are missing")
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise error

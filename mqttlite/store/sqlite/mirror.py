@@ -1,4 +1,5 @@
-"""What the writer knows of one session without asking the database: where its queue begins and ends, what was sent.
+"""What the writer knows of one session, or of one delivery queue, without asking the database: where what waits begins
+and ends, and what was sent.
 
 A mirror is made of the database when a session is first touched, and thrown away when a commit fails. Invariant: after
 a commit it says what the database says.
@@ -34,6 +35,7 @@ class SessionMirror:
         "_state",
         "changed",
         "client_id",
+        "due",
         "head",
         "mirrored",
         "new",
@@ -59,6 +61,8 @@ class SessionMirror:
         """What all messages of the session that were ever queued count together."""
         self.sent: dict[int, int] = {}
         """By sequence, the packet identifiers of what is sent and not acknowledged, in the order of sending."""
+        self.due: dict[int, float] = {}
+        """By sequence, when what is sent is to be looked at again, in seconds of the wall clock; of queues only."""
         self.released: dict[int, None] = {}
         self.received: dict[int, None] = {}
         self.rows: list[Row] = []
@@ -89,10 +93,13 @@ class SessionMirror:
 
     def send(self, sequence: int, packet_id: int) -> None:
         self.sent[sequence] = packet_id
-        self.head = sequence + 1
+        self.due.pop(sequence, None)
+        if sequence >= self.head:  # else a queue sends it again
+            self.head = sequence + 1
         self.changed = True
 
     def settle(self, sequence: int) -> None:
+        self.due.pop(sequence, None)
         if self.sent.pop(sequence, None) is None:
             if sequence != self.head or self.head == self.tail:
                 return
@@ -111,7 +118,10 @@ class SessionMirror:
                     last[2] += 1
                     continue
             runs.append([sequence, packet_id, 1])
-        data = msgspec.json.encode([runs, list(self.released), list(self.received)]).decode()
+        parts: list[object] = [runs, list(self.released), list(self.received)]
+        if self.due:
+            parts.append(list(self.due.items()))
+        data = msgspec.json.encode(parts).decode()
         key = f"{self.number} {self.head} {data}"
         if key == self._state:
             return None
@@ -125,7 +135,9 @@ class SessionMirror:
             raise Damaged("the state of a session does not match its checksum")
         self._state = key
         self.head = self.tail = head
-        runs, released, received = msgspec.json.decode(data)
+        runs, released, received, *due = msgspec.json.decode(data)
+        if due:
+            self.due = dict(due[0])
         for sequence, packet_id, count in runs:
             for at in range(count):
                 self.sent[sequence + at] = packet_id + at

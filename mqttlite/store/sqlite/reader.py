@@ -12,6 +12,7 @@ import msgspec
 
 from mqttlite.core.changes import (
     Change,
+    Due,
     Enqueue,
     LatestNumber,
     SaveDelayed,
@@ -30,6 +31,7 @@ from mqttlite.store.sqlite.records import (
     Damaged,
     decode_delayed,
     decode_message,
+    decode_queue,
     decode_session,
     decode_subscription,
     decode_will,
@@ -38,7 +40,7 @@ from mqttlite.store.sqlite.records import (
     seed_of,
     wall_offset,
 )
-from mqttlite.store.sqlite.runs import last_row, row_crc
+from mqttlite.store.sqlite.runs import last_row, number_of, row_crc
 from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 LOAD_BATCH: Final = 1_000
@@ -73,7 +75,7 @@ class Reader:
 
     def page(self, client_id: str, first: int, count: int) -> Page:
         """The messages of a session from a sequence on: up to `count`, fewer where they are long; None: it is lost."""
-        found = self._connection.execute("SELECT id FROM sessions WHERE client_id = ?", (client_id,)).fetchone()
+        found = number_of(self._connection, client_id)
         if found is None:
             return [None] * count
         return self._messages(found[0], first, count, wall_offset(), {})
@@ -211,6 +213,26 @@ class Reader:
                     self._on_lost(f"a subscription of {client_id!r}: {error}")
             yield from self._session(client_id, number, states.take(number), offset, known)
 
+        yield from self._queues(offset, known)
+
+    def _queues(self, offset: float, known: dict[tuple[int, int], Message]) -> Iterator[Change]:
+        connection = self._connection
+        states = _BySession(
+            connection.execute(
+                "SELECT session, head, data, crc FROM state WHERE session IN (SELECT id FROM queues) ORDER BY session"
+            )
+        )
+        for number, name, data in connection.execute("SELECT id, name, data FROM queues ORDER BY id"):
+            try:
+                saved = decode_queue(data, number)
+                if saved.client_id[1:] != name:
+                    raise Damaged("it has another name")
+            except Damaged as error:
+                self._on_lost(f"the queue {name!r}, with all that is in it: {error}")
+                continue
+            yield saved
+            yield from self._session(saved.client_id, number, states.take(number), offset, known)
+
     def _session(
         self,
         client_id: str,
@@ -245,6 +267,8 @@ class Reader:
             yield SaveReleased(client_id, 0, packet_id)
         for packet_id in mirror.received:
             yield SaveReceived(client_id, packet_id)
+        for sequence, due_at in mirror.due.items():
+            yield Due(client_id, sequence, due_at - offset)
 
     def _waiting(self, mirror: SessionMirror) -> Iterator[Change]:
         first = mirror.head

@@ -10,7 +10,7 @@ import time
 import zlib
 from typing import Final
 
-from mqttlite.core.changes import SaveSession
+from mqttlite.core.changes import QUEUE_MARK, SaveQueue, SaveSession
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.message_filter import StoredFilter
 from mqttlite.core.subscription import FilteredSubscription, Subscription
@@ -175,6 +175,19 @@ def decode_subscription(data: object) -> Subscription:
         message_filter = StoredFilter(expression)
         return FilteredSubscription(client_id, topic_filter, qos, no_local, as_published, identifier, message_filter)
     return Subscription(client_id, topic_filter, qos, no_local, as_published, identifier)
+
+
+def encode_queue(saved: SaveQueue, number: int) -> bytes:
+    """A queue, with the number that it has in the store."""
+    return sealed(f"{number}{saved.client_id}\0".encode() + saved.data)
+
+
+def decode_queue(data: object, number: int) -> SaveQueue:
+    """Raises `Damaged`, also for a record of another queue."""
+    own, name, definition = opened(data).split(b"\0", 2)
+    if int(own) != number:
+        raise Damaged("a queue has the number of another")
+    return SaveQueue(QUEUE_MARK + name.decode(), definition)
 
 
 def encode_session(saved: SaveSession, number: int, offset: float) -> bytes:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Final, final
 
+from mqttlite.core.changes import QUEUE_MARK
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.store.sqlite.mirror import SessionMirror
@@ -32,6 +33,16 @@ def row_crc(numbers: tuple[object, ...], extra: object) -> int:
         return zlib.crc32(extra.encode(), zlib.crc32(_ROW.pack(*numbers)))
     except struct.error:
         return -1
+
+
+def number_of(connection: sqlite3.Connection, client_id: str) -> tuple[int] | None:
+    """The number of a session or of a queue, as a row; None if there is none."""
+    if client_id.startswith(QUEUE_MARK):
+        found = connection.execute("SELECT id FROM queues WHERE name = ?", (client_id[1:],)).fetchone()
+    else:
+        found = connection.execute("SELECT id FROM sessions WHERE client_id = ?", (client_id,)).fetchone()
+    row: tuple[int] | None = found
+    return row
 
 
 def last_row(connection: sqlite3.Connection, session: int) -> tuple[int, int] | None:

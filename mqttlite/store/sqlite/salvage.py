@@ -18,6 +18,7 @@ from mqttlite.store.sqlite.records import (
     Damaged,
     decode_delayed,
     decode_message,
+    decode_queue,
     decode_session,
     decode_subscription,
     decode_will,
@@ -33,6 +34,10 @@ BATCH: Final = 500
 
 def _session(row: Row) -> Row:
     return row[0], decode_session(row[2], row[0], 0.0).client_id, row[2]
+
+
+def _delivery_queue(row: Row) -> Row:
+    return row[0], decode_queue(row[2], row[0]).client_id[1:], row[2]
 
 
 def _subscription(row: Row) -> Row:
@@ -71,6 +76,7 @@ def _queue(row: Row) -> Row:
 
 _TABLES: Final[tuple[tuple[str, tuple[str, ...], Callable[[Row], Row]], ...]] = (
     ("sessions", ("id", "client_id", "data"), _session),
+    ("queues", ("id", "name", "data"), _delivery_queue),
     ("ended", ("session",), lambda row: row),
     ("subscriptions", ("session", "topic_filter", "data"), _subscription),
     ("wills", ("session", "due_at", "data"), _will),
@@ -178,7 +184,10 @@ def _is_known(key: Row, last: Row) -> bool:
 
 def _remove_orphans(new: sqlite3.Connection) -> int:
     """Remove rows of the queue without a session or without their messages; how many messages are lost."""
-    new.execute("DELETE FROM queue WHERE session NOT IN (SELECT id FROM sessions UNION SELECT session FROM ended)")
+    new.execute(
+        "DELETE FROM queue WHERE session NOT IN (SELECT id FROM sessions UNION SELECT id FROM queues "
+        "UNION SELECT session FROM ended)"
+    )
     (gone,) = new.execute(
         "SELECT ifnull(sum(count), 0) FROM queue WHERE chunk NOT IN (SELECT id FROM chunks)"
     ).fetchone()

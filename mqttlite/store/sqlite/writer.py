@@ -13,6 +13,7 @@ import msgspec
 
 from mqttlite.core.changes import (
     Change,
+    Due,
     EndSession,
     Enqueue,
     LatestNumber,
@@ -23,6 +24,7 @@ from mqttlite.core.changes import (
     RemoveSubscription,
     RemoveWill,
     SaveDelayed,
+    SaveQueue,
     SaveReceived,
     SaveReleased,
     SaveRetained,
@@ -38,13 +40,14 @@ from mqttlite.store.sqlite.records import (
     Damaged,
     encode_delayed,
     encode_message,
+    encode_queue,
     encode_session,
     encode_subscription,
     encode_will,
     plausible_number,
     wall_offset,
 )
-from mqttlite.store.sqlite.runs import Runs, last_row
+from mqttlite.store.sqlite.runs import Runs, last_row, number_of
 from mqttlite.store.sqlite.statements import BLOB, NUMBER, Inserter, delete, delete_pairs
 from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
@@ -59,6 +62,7 @@ _CHUNKS: Final = Inserter("chunks", NUMBER + BLOB)
 _QUEUE: Final = Inserter("queue", NUMBER * 11)
 _RETAINED: Final = Inserter("retained", BLOB + BLOB)
 _DELAYED: Final = Inserter("delayed", NUMBER + NUMBER + BLOB)
+_QUEUES: Final = Inserter("queues", NUMBER + NUMBER + BLOB)
 _ENDED: Final = Inserter("ended", NUMBER)
 
 
@@ -68,12 +72,13 @@ class Writer:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection: Final = connection
         self._mirrors: dict[str, SessionMirror] = {}
-        """Bounded by the sessions that there are: `limits.max_sessions`."""
+        """Bounded by the sessions and queues that there are: `limits.max_sessions`, and `delivery.max_queues`."""
         self.commits: int = 0
         """The number of the latest commit."""
         self._next_chunk, self._next_session, self.commits, latest = connection.execute(
             "SELECT ifnull((SELECT max(id) FROM chunks), 0) + 1, "
-            "max(ifnull((SELECT max(id) FROM sessions), 0), ifnull((SELECT max(session) FROM ended), 0)) + 1, "
+            "max(ifnull((SELECT max(id) FROM sessions), 0), ifnull((SELECT max(id) FROM queues), 0), "
+            "ifnull((SELECT max(session) FROM ended), 0)) + 1, "
             "(SELECT number FROM commits), (SELECT message FROM commits)"
         ).fetchone()
         self._latest = plausible_number(latest)
@@ -86,6 +91,7 @@ class Writer:
     def _begin(self) -> None:
         self._touched: list[SessionMirror] = []
         self._saved: dict[int, tuple[object, ...]] = {}
+        self._queues: dict[int, tuple[object, ...]] = {}
         self._gone: list[int] = []
         self._subscriptions: dict[tuple[int, bytes], tuple[object, ...] | None] = {}
         self._wills: dict[int, tuple[object, ...] | None] = {}
@@ -165,6 +171,9 @@ class Writer:
                 mirror.client_id,
                 encode_session(change, mirror.number, self._offset),
             )
+        elif isinstance(change, SaveQueue):
+            mirror = self._mirror(change.client_id) or self._new_session(change.client_id)
+            self._queues[mirror.number] = (mirror.number, mirror.client_id[1:], encode_queue(change, mirror.number))
         elif isinstance(change, EndSession):
             self._end(change.client_id)
         elif isinstance(change, (Stored, LatestNumber)):
@@ -181,6 +190,7 @@ class Writer:
         | RemoveSubscription
         | SaveWill
         | RemoveWill
+        | Due
         | SaveReleased
         | RemoveReleased
         | SaveReceived
@@ -214,6 +224,10 @@ class Writer:
             self._wills[number] = (number, due_at, encode_will(change.will, number, due_at))
         elif isinstance(change, RemoveWill):
             self._wills[number] = None
+        elif isinstance(change, Due):
+            if change.sequence in mirror.sent:
+                mirror.due[change.sequence] = change.due_at + self._offset
+                mirror.changed = True
         else:
             assert_never(change)
 
@@ -234,7 +248,7 @@ class Writer:
 
     def _load_mirror(self, client_id: str) -> SessionMirror | None:
         connection = self._connection
-        found = connection.execute("SELECT id FROM sessions WHERE client_id = ?", (client_id,)).fetchone()
+        found = number_of(connection, client_id)
         if found is None or found[0] in self._gone:
             return None
         mirror = self._mirrors[client_id] = SessionMirror(client_id, found[0])
@@ -263,6 +277,7 @@ class Writer:
         mirror.new.clear()
         mirror.changed = False
         self._saved.pop(number, None)
+        self._queues.pop(number, None)
         self._gone.append(number)
         self._wills.pop(number, None)
         for key in [key for key in self._subscriptions if key[0] == number]:
@@ -275,11 +290,14 @@ class Writer:
             delete(connection, table, "session", self._gone)
         delete(connection, "subscriptions", "session", self._gone)
         delete(connection, "sessions", "id", self._gone)
+        delete(connection, "queues", "id", self._gone)
         if self._gone:
             _ENDED.run(connection, [(number,) for number in self._gone])
             self.has_ended = True
         if self._saved:
             _SESSIONS.run(connection, list(self._saved.values()))
+        if self._queues:
+            _QUEUES.run(connection, list(self._queues.values()))
         self._write_subscriptions(connection)
         delete(connection, "wills", "session", [number for number, row in self._wills.items() if row is None])
         if wills := [row for row in self._wills.values() if row is not None]:

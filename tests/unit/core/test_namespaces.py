@@ -14,12 +14,24 @@ from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World, request
 
 REASONS = {
-    "$queue/orders": "$queue/…: this broker has no queues yet",
+    "$queue/orders": "$queue/…: nothing takes that; consumers publish to $queue/<name>/$ack, $nack or $extend",
     "$stream/orders": "$stream/…: this broker has no streams yet",
     "$delayed/x/lamp": "$delayed/…: 'x' is no whole number of seconds from 0 to 4294967",
-    "$dlq/orders": "$dlq/…: this broker has no dead letters yet",
 }
 TOPICS = list(REASONS)
+NO_QUEUES = "$queue/…: this broker has no queues"
+ONE_QUEUE = "$queue/…: the name of one queue follows, without wildcards"
+FILTERS = {
+    "$queue/orders": NO_QUEUES,
+    "$queue/#": ONE_QUEUE,
+    "$queue/+/a": ONE_QUEUE,
+    "$queue/": ONE_QUEUE,
+    "$queue/orders/$ack": "$queue/…: no message comes on its control topics",
+    "$stream/orders": REASONS["$stream/orders"],
+    "$delayed/x/lamp": "$delayed/…: no message comes on it; subscribe to the topic behind the seconds",
+    "$share/g/$queue/orders": "$share/…: the consumers of a queue share it already; subscribe to $queue/<name>",
+    "$share/g/$stream/orders": REASONS["$stream/orders"],
+}
 
 
 def connected(world: World, properties: Properties, capabilities: Capabilities | None = None) -> Client:
@@ -36,17 +48,13 @@ def suback(client: Client, *filters: str) -> Suback:
     return packet
 
 
-@pytest.mark.parametrize("topic_filter", [*TOPICS, "$queue/#", "$queue/+/a", "$share/g/$queue/orders"])
+@pytest.mark.parametrize("topic_filter", FILTERS)
 def test_a_subscription_is_refused_and_the_suback_says_why(topic_filter: str) -> None:
     world = World()
     client = world.connect("c")
     packet = suback(client, "a", topic_filter, "b")
     assert packet.reason_codes == b"\0\x8f\0"
-    base = topic_filter.removeprefix("$share/g/").split("/")[0]
-    expected = next(REASONS[topic] for topic in TOPICS if topic.startswith(base))
-    if base == "$delayed":
-        expected = "$delayed/…: no message comes on it; subscribe to the topic behind the seconds"
-    assert packet.properties.reason_string == expected
+    assert packet.properties.reason_string == FILTERS[topic_filter]
     assert set(world.session("c").subscriptions) == {b"a", b"b"}
     client.send(Unsubscribe(2, (topic_filter.encode(),)))
     assert client.received() == [Unsuback(2, b"\x11")]
@@ -113,7 +121,7 @@ def test_no_reason_is_sent_to_clients_that_do_not_want_it_or_have_no_room(why: s
 
 
 def test_a_reason_that_just_fits_is_sent() -> None:
-    reason = REASONS["$queue/orders"]
+    reason = NO_QUEUES
     for size, told in ((9 + len(reason.encode()), reason), (8 + len(reason.encode()), None)):
         client = connected(World(), Properties(maximum_packet_size=size))
         assert suback(client, "$queue/orders").properties.reason_string == told
@@ -151,6 +159,18 @@ def test_a_program_is_told_by_an_error(topic: str) -> None:
     with pytest.raises(TopicNameInvalid, match=re.escape(REASONS[topic])):
         world.publish(topic, "x")
     assert world.broker.router.drops.by_reason == {}
+
+
+def test_only_the_broker_and_the_program_publish_dead_letters() -> None:
+    world = World()
+    reader, client = world.connect("r"), world.connect("c")
+    assert reader.subscribe("$dlq/#", "$share/g/$dlq/orders") == b"\0\0"
+    packet_id = client.publish("$dlq/orders", "x", 1)
+    reason = "clients may not publish below $dlq: dead letters come from queues"
+    assert client.received() == [Ack(PUBACK, packet_id, 0x87, Properties(reason_string=reason))]
+    assert reader.messages() == []
+    assert world.publish("$dlq/orders", "x") == 0
+    assert reader.payloads() == ["x", "x"]
 
 
 def test_a_subscription_knows_its_share_name_and_filter() -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mqttlite.topics.names import check_filter, check_name
+from mqttlite.topics.names import check_filter, check_name, is_dead_letter
 from mqttlite.topics.namespaces import (
     DEAD_LETTERS,
     DELAYED,
@@ -45,7 +45,27 @@ def test_a_filter_has_the_parts_of_its_namespace(topic_filter: bytes, namespace:
     assert parts(parse_filter(topic_filter)) == (namespace, name, rest)
 
 
-@pytest.mark.parametrize("first", [b"$queue", b"$stream", b"$dlq"])
+@pytest.mark.parametrize("topic", [b"$queue", b"$queue/", b"$queue/q", b"$queue/q/a"])
+def test_messages_to_a_queue_are_refused_where_nothing_takes_them(topic: bytes) -> None:
+    with pytest.raises(TopicNameInvalid, match=r"^\$queue/…: nothing takes that; consumers publish to \$queue"):
+        check_is_served(topic)
+
+
+def test_one_queue_can_be_subscribed_to_by_its_name() -> None:
+    for good in (b"$queue/q", b"$queue/q/", b"$queue/q/a/+/#"):
+        assert parse_filter(good).filter_refusal == ""
+    for bad in (b"$queue", b"$queue/", b"$queue//a", b"$queue/+", b"$queue/#", b"$queue/+/a", b"$queue/q/$ack"):
+        assert parse_filter(bad).filter_refusal.startswith("$queue/…: ")
+
+
+def test_dead_letters_have_names_of_their_own() -> None:
+    for topic in (b"$dlq", b"$dlq/q"):
+        assert is_dead_letter(topic)
+        assert parse_name(topic).name_refusal == parse_filter(topic).filter_refusal == ""
+    assert not is_dead_letter(b"$dlqs/q")
+
+
+@pytest.mark.parametrize("first", [b"$stream"])
 def test_a_namespace_is_reserved_with_and_without_anything_behind_it(first: bytes) -> None:
     for topic in (first, first + b"/", first + b"//", first + b"/a", first + b"/a/b/c"):
         assert parse_name(topic).namespace == parse_filter(topic).namespace != ORDINARY
@@ -87,7 +107,9 @@ def test_a_share_needs_a_plain_name_and_a_filter(bad: str) -> None:
 
 def test_a_shared_filter_is_refused_where_the_filter_in_it_is() -> None:
     assert parse_filter(b"$share/g/jobs").filter_refusal == ""
-    for filter_ in (b"$queue/jobs", b"$delayed/5/jobs"):
+    assert parse_filter(b"$share/g/$dlq/jobs").filter_refusal == ""
+    assert parse_filter(b"$share/g/$queue/jobs").filter_refusal.startswith("$share/…: the consumers of a queue")
+    for filter_ in (b"$stream/jobs", b"$delayed/5/jobs"):
         assert parse_filter(b"$share/g/" + filter_).filter_refusal == parse_filter(filter_).filter_refusal != ""
 
 

@@ -1,0 +1,35 @@
+"""The port for queues (`$queue/<name>`): who consumes from them, and what a store kept of them.
+
+The queues themselves are receivers, which are bound as any `Sink`. The core knows of them only what is here.
+"""
+
+from typing import Protocol
+
+from mqttlite.core.changes import Change
+from mqttlite.core.session import Session
+from mqttlite.core.subscription import Subscription
+from mqttlite.topics.namespaces import ParsedTopic
+
+
+class Consumers(Protocol):
+    """The consumers of all queues."""
+
+    def admit(self, session: Session, parsed: ParsedTopic) -> str:
+        """Why a session cannot subscribe to `$queue/<name>[/<filter>]`, as one sentence; empty where it can."""
+        ...
+
+    def add(self, session: Session, subscription: Subscription) -> None:
+        """The session consumes from a queue, in the place of its earlier subscription with that filter."""
+        ...
+
+    def remove(self, subscription: Subscription) -> None:
+        """It does so no longer."""
+        ...
+
+    def restore(self, change: Change) -> None:
+        """Take what a store kept of a queue."""
+        ...
+
+    def restored(self) -> None:
+        """The store has given everything."""
+        ...

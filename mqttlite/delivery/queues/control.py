@@ -1,0 +1,86 @@
+"""What consumers publish to acknowledge, refuse or keep messages: `$queue/<name>/$ack`, `/$nack` and `/$extend`.
+
+Each is a sink. The `ack-id` of a message is in the Correlation Data, with the seconds of a delay or extension in the
+payload; or each line of the payload is an `ack-id`, with the seconds behind a space. The rules were asked before
+whether the publisher may subscribe to `$queue/<name>`. Invariant: a publish that names no message that is under way
+changes nothing, and its acknowledgement has the reason code 0x10.
+"""
+
+from typing import Final
+
+from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.source import Source
+from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
+from mqttlite.delivery.queues.limits import MAX_ACK_IDS
+from mqttlite.delivery.queues.service import NoSuchQueue, Queues
+from mqttlite.topics.namespaces import parse_name
+
+ACK: Final = "$ack"
+NACK: Final = "$nack"
+EXTEND: Final = "$extend"
+ACTIONS: Final = (ACK, NACK, EXTEND)
+
+
+class QueueControl:
+    """A `Sink` for one of the actions."""
+
+    def __init__(self, queues: Queues, action: str) -> None:
+        self._queues: Final = queues
+        self._action: Final = action
+
+    @property
+    def topic_filter(self) -> bytes:
+        """What it is bound to."""
+        return f"$queue/+/{self._action}".encode()
+
+    def prepare(self, messages: int) -> bool:
+        """As `Sink`."""
+        return True
+
+    def accept(self, message: Message, source: Source, tally: Tally) -> None:
+        """As `Sink`."""
+        name = parse_name(message.topic).name.decode()
+        known = False
+        try:
+            for ack_id, seconds in _named(message):
+                known |= self._do(name, ack_id, seconds)
+        except NoSuchQueue:
+            known = False
+        if not known:
+            tally.code = NO_MATCHING_SUBSCRIBERS
+
+    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        """As `Sink`."""
+        for at in range(batch.count):
+            self.accept(batch.delivery(at, 0).message, source, tally)
+
+    def _do(self, name: str, ack_id: str, seconds: float | None) -> bool:
+        if self._action == ACK:
+            return self._queues.ack(name, [ack_id])[0]
+        if self._action == NACK:
+            return self._queues.nack(name, [ack_id], seconds)[0]
+        if seconds is None:
+            seconds = self._queues.options(name).ack_deadline_s
+        return self._queues.extend(name, [ack_id], seconds)[0]
+
+
+def _named(message: Message) -> list[tuple[str, float | None]]:
+    """The messages that a publish names, and the seconds that it says of each."""
+    correlation = message.properties.correlation_data
+    lines = message.payload.split(b"\n", MAX_ACK_IDS)[:MAX_ACK_IDS]
+    if correlation is not None:
+        return [(correlation.decode(errors="replace"), _seconds(lines[0]))]
+    found = []
+    for line in lines:
+        ack_id, _, seconds = line.strip().partition(b" ")
+        found.append((ack_id.decode(errors="replace"), _seconds(seconds)))
+    return found
+
+
+def _seconds(text: bytes) -> float | None:
+    """A number of seconds; None where there is none."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None

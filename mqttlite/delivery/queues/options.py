@@ -1,0 +1,131 @@
+"""What can be said of a queue, and of all together."""
+
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from mqttlite.topics.names import check_filter
+from mqttlite.topics.namespaces import ORDINARY, parse_filter
+from mqttlite.wire.errors import TopicFilterInvalid
+
+MAX_NAME: Final = 128
+"""Characters in the name of a queue: it is in topics, metrics and file records."""
+
+MAX_FILTERS: Final = 100
+"""Topic filters to which one queue is bound."""
+
+MAX_DEADLINE_S: Final = 600.0
+MIN_DEADLINE_S: Final = 10.0
+"""As with Google Pub/Sub. Less needs `allow_short_deadlines`: it makes duplicates of what is only slow."""
+
+SHORTEST_DEADLINE_S: Final = 0.05
+
+MAX_ATTEMPTS: Final = 100
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._~-]+")
+
+Overflow = Literal["drop_newest", "drop_oldest", "dead_letter"]
+
+
+class RetryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a message waits that a consumer refused: `min_s`, doubled with each attempt, up to `max_s`."""
+
+    min_s: float = 10.0
+    """How long a message waits after its first refusal."""
+    max_s: float = 600.0
+    """The longest wait; up to a tenth is added by chance."""
+
+    def __post_init__(self) -> None:
+        for name in ("min_s", "max_s"):
+            value = getattr(self, name)
+            if not 0 <= value <= 86_400:
+                raise ValueError(f"retry.{name} is {value:g}: it may be 0 to 86400 seconds")
+        if self.min_s > self.max_s:
+            raise ValueError(f"retry.min_s is {self.min_s:g}, and retry.max_s {self.max_s:g}: the latter is the longer")
+
+
+class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One queue."""
+
+    name: str
+    """Consumers subscribe to `$queue/<name>`."""
+    filters: tuple[str, ...] = ()
+    """The topics whose messages it takes."""
+    ack_deadline_s: float = 10.0
+    """How long a consumer may have a message before it goes to another."""
+    allow_short_deadlines: bool = False
+    """Whether `ack_deadline_s` may be less than 10 seconds."""
+    max_attempts: int = 5
+    """How often a message is delivered before it is a dead letter."""
+    retry: RetryOptions = RetryOptions()
+    """How long a message waits that a consumer refused."""
+    ordering: bool = False
+    """Whether messages with one `ordering-key` are delivered one after the other."""
+    priority: bool = False
+    """Whether messages with a higher `priority` are delivered first."""
+    max_messages: int = 1_000_000
+    """How many messages it holds, those that consumers have among them."""
+    max_bytes: int = 1_073_741_824
+    """The same as bytes of memory, though of a long queue the store has the most part."""
+    expiry_s: int = 7 * 86_400
+    """How long a message is kept that nobody acknowledges. 0: as long as it says itself."""
+    dead_letter: bool = True
+    """Whether messages that were not acknowledged in `max_attempts` are kept as dead letters; else they are dropped."""
+    on_overflow: Overflow = "drop_newest"
+    """What happens at these two: the message is refused, or the oldest is dropped or becomes a dead letter."""
+
+    def __post_init__(self) -> None:
+        check_queue_name(self.name)
+        if len(self.filters) > MAX_FILTERS:
+            raise ValueError(f"filters has {len(self.filters)} filters: {MAX_FILTERS} at most")
+        if len(set(self.filters)) < len(self.filters):
+            raise ValueError("filters names a filter twice")
+        for each in self.filters:
+            check_queue_filter(each)
+        least = SHORTEST_DEADLINE_S if self.allow_short_deadlines else MIN_DEADLINE_S
+        if not least <= self.ack_deadline_s <= MAX_DEADLINE_S:
+            hint = "" if self.allow_short_deadlines else "; allow_short_deadlines = true allows less"
+            raise ValueError(
+                f"ack_deadline_s is {self.ack_deadline_s:g}: it may be {least:g} to {MAX_DEADLINE_S:g} seconds{hint}"
+            )
+        if not 1 <= self.max_attempts <= MAX_ATTEMPTS:
+            raise ValueError(f"max_attempts is {self.max_attempts}: it may be 1 to {MAX_ATTEMPTS}")
+        for name in ("max_messages", "max_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: 1 at least")
+        if not 0 <= self.expiry_s <= 366 * 86_400:
+            raise ValueError(f"expiry_s is {self.expiry_s}: it may be 0 to {366 * 86_400}")
+
+
+class DeliveryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds for all queues."""
+
+    create_by_subscribing: bool = False
+    """Whether a client that may subscribe to a filter makes a queue of it: `$queue/<name>/<filter>`."""
+    max_queues: int = 10_000
+    """Each takes some kilobytes, and a publish costs some microseconds for each that its topic is bound to."""
+
+    def __post_init__(self) -> None:
+        if self.max_queues < 0:
+            raise ValueError(f"max_queues is {self.max_queues}: 0 at least")
+
+
+def check_queue_name(name: str) -> None:
+    """Raises `ValueError` for a name that no queue may have."""
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise ValueError(
+            f"name is {name[:MAX_NAME]!r}: the name of a queue has 1 to {MAX_NAME} letters, digits and any of . _ ~ -"
+        )
+
+
+def check_queue_filter(topic_filter: str) -> None:
+    """Raises `ValueError` for what a queue cannot be bound to."""
+    raw = topic_filter.encode()
+    try:
+        check_filter(raw)
+        is_ordinary = parse_filter(raw).namespace == ORDINARY
+    except TopicFilterInvalid as error:
+        raise ValueError(f"filters: {error}") from None
+    if not is_ordinary:
+        raise ValueError(f"filters: {topic_filter!r} begins with a reserved name; a queue is bound to plain topics")

@@ -1,0 +1,436 @@
+"""All queues of a broker: made, changed, deleted; who consumes from them; and what other interfaces do with them.
+
+Everything runs on the event loop and awaits nothing: a caller lets the loop driver run after it, and waits for the
+commit before it tells anybody. Invariant: a queue is in the store before its first message.
+"""
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.changes import QUEUE_MARK, Change, Due, Enqueue, SaveQueue, Stored
+from mqttlite.core.message import Message
+from mqttlite.core.session import Session
+from mqttlite.core.subscription import Subscription
+from mqttlite.delivery.queues.dead_letters import DeadLetters
+from mqttlite.delivery.queues.deliveries import Deliveries, Entry
+from mqttlite.delivery.queues.limits import MAX_NACK_DELAY_S, MAX_PULLED
+from mqttlite.delivery.queues.options import (
+    MAX_DEADLINE_S,
+    SHORTEST_DEADLINE_S,
+    DeliveryOptions,
+    QueueOptions,
+)
+from mqttlite.delivery.queues.queue import NACKED, Consumer, Queue, Workplace, ack_id_of
+from mqttlite.topics.namespaces import ParsedTopic, mounted_filter, parse_filter
+
+_QUEUE: Final = f"{QUEUE_MARK}$queue/"
+_DEAD_LETTERS: Final = f"{QUEUE_MARK}$dlq/"
+
+
+class NoSuchQueue(LookupError):
+    """There is no queue of that name."""
+
+
+class QueueExists(ValueError):
+    """There is a queue of that name."""
+
+
+class TooManyQueues(ValueError):
+    """`delivery.max_queues` is reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulled:
+    """A message that a pull leased."""
+
+    ack_id: str
+    message: Message
+    attempt: int
+    deadline_s: float
+    ordering_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """What can be seen of a queue now; the counts are since the broker started."""
+
+    name: str
+    filters: tuple[str, ...]
+    paused: bool
+    origin: str
+    depth: int
+    waiting: int
+    leased: int
+    scheduled: int
+    size_bytes: int
+    oldest_age_s: float
+    consumers: int
+    dead_letters: int
+    published: int
+    refused: int
+    attempts: int
+    ends: dict[str, int]
+    failures: dict[str, int]
+    dead_letters_total: int
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    """The definition of a queue in the store."""
+
+    options: QueueOptions
+    origin: str
+    paused: bool = False
+
+
+class _Kept:
+    """A queue with what belongs to it."""
+
+    def __init__(self, options: QueueOptions, origin: str, queue: Queue, dead_letters: DeadLetters) -> None:
+        self.options = options
+        self.origin = origin
+        """Who made it: `config`, `admin` or `subscriber`."""
+        self.queue = queue
+        self.dead_letters = dead_letters
+
+
+class Queues:
+    """`Consumers` of the core. `options` are the queues of the configuration, `clock` gives the broker's seconds, and
+    `wall_ahead_us` is as of the core."""
+
+    def __init__(
+        self,
+        core: Broker,
+        options: Iterable[QueueOptions],
+        delivery: DeliveryOptions,
+        clock: Callable[[], float],
+        wall_ahead_us: int,
+    ) -> None:
+        self._core: Final = core
+        self._clock: Final = clock
+        self._configured: Final = tuple(options)
+        self._delivery: Final = delivery
+        self._wall_ahead_us: Final = wall_ahead_us
+        self._workplace: Final = Workplace(core.effects, core.jobs, core.deadlines, core.pages, wall_ahead_us)
+        self._kept: Final[dict[str, _Kept]] = {}
+        self._consumers: Final[dict[str, dict[tuple[str, bytes], Consumer]]] = {}
+        """By queue, also of queues that there are not: by client and filter."""
+        self._restored: dict[str, list[Change]] = {}
+
+    # ------------------------------------------------------------------ as `Consumers`
+
+    def admit(self, session: Session, parsed: ParsedTopic) -> str:
+        """As `Consumers`. A filter behind the name makes the queue where there is none and the options allow it."""
+        name = parsed.name.decode()
+        kept = self._kept.get(name)
+        wanted = mounted_filter(session.mount_point, parsed.rest).decode() if parsed.rest else ""
+        if kept is not None and session.mount_point:
+            mount_point = session.mount_point.decode()
+            if not all(each.startswith(mount_point) for each in kept.options.filters):
+                return f"$queue/…: {name} has messages of topics that are not below the mount point"
+        if kept is not None:
+            if not wanted or wanted in kept.options.filters:
+                return ""
+            bound = ", ".join(kept.options.filters) or "nothing"
+            return f"$queue/…: {name} is bound to {bound}; subscribe to $queue/{name}"
+        if not self._delivery.create_by_subscribing or not wanted:
+            return f"$queue/…: there is no queue {name[:128]!r}"
+        if not self._core.permissions.may_subscribe(session, wanted.encode()):
+            return f"$queue/…: to make {name} takes the permission to subscribe to {wanted[:128]!r}"
+        try:
+            self.create(QueueOptions(name=name, filters=(wanted,)), "subscriber")
+        except (ValueError, TypeError) as error:
+            return f"$queue/…: {error}"
+        return ""
+
+    def add(self, session: Session, subscription: Subscription) -> None:
+        """As `Consumers`."""
+        name = parse_filter(subscription.topic_filter).name.decode()
+        of_queue = self._consumers.setdefault(name, {})
+        key = (subscription.client_id, subscription.topic_filter)
+        known = of_queue.get(key)
+        if known is not None and known.session is session:
+            known.subscription = subscription
+            return
+        if known is not None:
+            self._leave(known)
+        consumer = of_queue[key] = Consumer(session, subscription)
+        session.pull_with(consumer)
+        kept = self._kept.get(name)
+        if kept is not None:
+            kept.queue.join(consumer)
+
+    def remove(self, subscription: Subscription) -> None:
+        """As `Consumers`."""
+        name = parse_filter(subscription.topic_filter).name.decode()
+        of_queue = self._consumers.get(name, {})
+        key = (subscription.client_id, subscription.topic_filter)
+        consumer = of_queue.get(key)
+        if consumer is None or consumer.subscription is not subscription:
+            return  # a new session of the client has subscribed meanwhile
+        del of_queue[key]
+        if not of_queue:
+            del self._consumers[name]
+        self._leave(consumer)
+
+    def restore(self, change: Change) -> None:
+        """As `Consumers`: put it aside until all of a queue is here."""
+        assert isinstance(change, SaveQueue | Enqueue | Stored | Due)
+        self._restored.setdefault(change.client_id, []).append(change)
+
+    def restored(self) -> None:
+        """As `Consumers`: make the queues that the store kept, and those of the configuration."""
+        restored, self._restored = self._restored, {}
+        configured = {each.name: each for each in self._configured}
+        for key, changes in restored.items():
+            if key.startswith(_QUEUE):
+                self._restore_queue(changes, configured)
+        for key, changes in restored.items():
+            kept = self._kept.get(key.removeprefix(_DEAD_LETTERS)) if key.startswith(_DEAD_LETTERS) else None
+            if kept is not None:
+                kept.dead_letters.restore_saved()
+                for change in changes:
+                    if isinstance(change, Enqueue):
+                        kept.dead_letters.restore(change.sequence, change.delivery.message)
+        for options in configured.values():
+            if options.name not in self._kept:
+                self.create(options, "config")
+
+    # ------------------------------------------------------------------ make and change
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._kept)
+
+    def create(self, options: QueueOptions, origin: str = "admin") -> None:
+        """Make a queue. Raises `QueueExists` and `TooManyQueues`."""
+        self._core.effects.now = self._clock()
+        if options.name in self._kept:
+            raise QueueExists(f"there is a queue {options.name} already")
+        if len(self._kept) >= self._delivery.max_queues:
+            raise TooManyQueues(f"there are {len(self._kept)} queues, which is the limit (delivery.max_queues)")
+        kept = self._make(options, origin)
+        self._save(kept)
+        self._open(kept)
+
+    def change(self, options: QueueOptions) -> None:
+        """Give a queue other options. Raises `NoSuchQueue`."""
+        kept = self._find(options.name)
+        for each in set(kept.options.filters) - set(options.filters):
+            self._core.unbind(each.encode(), kept.queue)
+        for each in set(options.filters) - set(kept.options.filters):
+            self._core.bind(each.encode(), kept.queue)
+        kept.options = options
+        kept.queue.change(options, options.retry.min_s, options.retry.max_s)
+        self._save(kept)
+
+    def delete(self, name: str) -> None:
+        """Delete a queue with its messages and dead letters. Raises `NoSuchQueue`."""
+        kept = self._find(name)
+        for each in kept.options.filters:
+            self._core.unbind(each.encode(), kept.queue)
+        for consumer in self._consumers.get(name, {}).values():
+            kept.queue.leave(consumer)
+        kept.queue.end()
+        kept.dead_letters.end()
+        del self._kept[name]
+
+    def pause(self, name: str, paused: bool) -> None:
+        """Deliver nothing, or go on. Raises `NoSuchQueue`."""
+        kept = self._find(name)
+        kept.queue.pause(paused)
+        self._save(kept)
+
+    def purge(self, name: str) -> int:
+        """Drop all messages of a queue; how many. Raises `NoSuchQueue`."""
+        kept = self._find(name)
+        return kept.queue.purge(_definition(kept))
+
+    # ------------------------------------------------------------------ look
+
+    def options(self, name: str) -> QueueOptions:
+        """Raises `NoSuchQueue`."""
+        return self._find(name).options
+
+    def state(self, name: str) -> QueueState:
+        """Raises `NoSuchQueue`."""
+        kept = self._find(name)
+        queue, dead_letters = kept.queue, kept.dead_letters
+        consumers = [each for each in self._consumers.get(name, {}).values() if each.session.outbox is not None]
+        return QueueState(
+            name=name,
+            filters=kept.options.filters,
+            paused=queue.paused,
+            origin=kept.origin,
+            depth=queue.depth,
+            waiting=queue.depth - queue.leased - queue.scheduled,
+            leased=queue.leased,
+            scheduled=queue.scheduled,
+            size_bytes=queue.size_bytes,
+            oldest_age_s=queue.oldest_age_s(self._core.effects.now),
+            consumers=len(consumers),
+            dead_letters=len(dead_letters),
+            published=queue.counts.published,
+            refused=queue.counts.refused,
+            attempts=queue.counts.attempts,
+            ends=dict(queue.counts.ends),
+            failures=dict(queue.counts.causes),
+            dead_letters_total=dead_letters.total,
+        )
+
+    def dead_letters(self, name: str) -> DeadLetters:
+        """Raises `NoSuchQueue`."""
+        return self._find(name).dead_letters
+
+    def peek(self, name: str, most: int) -> list[Message]:
+        """The first messages of a queue that are in memory. Raises `NoSuchQueue`."""
+        return self._find(name).queue.peek(most)
+
+    # ------------------------------------------------------------------ consume
+
+    def pull(self, name: str, most: int, lease_s: float | None = None, consumer: str = "") -> list[Pulled]:
+        """Lease up to `most` messages, `MAX_PULLED` at most. Tell them once the changes are committed.
+
+        Raises `NoSuchQueue`.
+        """
+        kept = self._find(name)
+        if lease_s is not None:
+            lease_s = _lease(lease_s)
+        entries = kept.queue.pull(consumer, min(most, MAX_PULLED), lease_s)
+        return [self._pulled(kept, entry) for entry in entries]
+
+    def ack(self, name: str, ack_ids: Iterable[str]) -> list[bool]:
+        """Acknowledge messages; for each whether it was not at its end. Raises `NoSuchQueue`."""
+        queue = self._find(name).queue
+        done: list[bool] = []
+        for ack_id in ack_ids:
+            found = queue.find(ack_id)
+            done.append(found is not None and queue.acknowledge(found[0]))
+        queue.wake()
+        return done
+
+    def nack(self, name: str, ack_ids: Iterable[str], delay_s: float | None = None) -> list[bool]:
+        """Have messages delivered again, after `delay_s` or the back-off; for each whether its lease was there.
+
+        Raises `NoSuchQueue`.
+        """
+        queue = self._find(name).queue
+        if delay_s is not None:
+            delay_s = min(max(0.0, delay_s), MAX_NACK_DELAY_S)
+        done: list[bool] = []
+        for ack_id in ack_ids:
+            found = queue.find(ack_id)
+            done.append(found is not None and queue.fail(found[0], found[1], NACKED, delay_s))
+        queue.wake()
+        return done
+
+    def extend(self, name: str, ack_ids: Iterable[str], seconds: float) -> list[bool]:
+        """Have leases end so many seconds from now; for each whether it was there. Raises `NoSuchQueue`."""
+        queue = self._find(name).queue
+        seconds = _lease(seconds)
+        done: list[bool] = []
+        for ack_id in ack_ids:
+            found = queue.find(ack_id)
+            done.append(found is not None and queue.extend(found[0], found[1], seconds))
+        return done
+
+    # ------------------------------------------------------------------ dead letters
+
+    def replay(self, name: str, number: int) -> bool:
+        """Put a dead letter back into its queue, with its `message-id`; False: there is none of that number.
+
+        Raises `NoSuchQueue`.
+        """
+        kept = self._find(name)
+        found = kept.dead_letters.get(number)
+        if found is None:
+            return False
+        kept.queue.put(found.original())
+        kept.dead_letters.remove(number)
+        return True
+
+    def drop_dead_letter(self, name: str, number: int) -> bool:
+        """Drop a dead letter; False: there is none of that number. Raises `NoSuchQueue`."""
+        dead_letters = self._find(name).dead_letters
+        if dead_letters.get(number) is None:
+            return False
+        dead_letters.remove(number)
+        return True
+
+    # ------------------------------------------------------------------ inside
+
+    def _find(self, name: str) -> _Kept:
+        self._core.effects.now = self._clock()
+        kept = self._kept.get(name)
+        if kept is None:
+            raise NoSuchQueue(f"there is no queue {name[:128]!r}")
+        return kept
+
+    def _make(self, options: QueueOptions, origin: str) -> _Kept:
+        publish: Callable[[Message], object] = self._core.publish_own
+        dead_letters = DeadLetters(options.name, self._core.effects, publish, self._wall_ahead_us)
+        retry = options.retry
+        deliveries = Deliveries(random.random)
+        queue = Queue(options.name, options, retry.min_s, retry.max_s, self._workplace, deliveries, dead_letters)
+        return _Kept(options, origin, queue, dead_letters)
+
+    def _open(self, kept: _Kept) -> None:
+        """Let messages come in and go out."""
+        name = kept.options.name
+        self._kept[name] = kept
+        for each in kept.options.filters:
+            self._core.bind(each.encode(), kept.queue)
+        for consumer in list(self._consumers.get(name, {}).values()):
+            kept.queue.join(consumer)
+
+    def _save(self, kept: _Kept) -> None:
+        self._core.effects.record(SaveQueue(kept.queue.key, _definition(kept)))
+
+    def _leave(self, consumer: Consumer) -> None:
+        consumer.session.pull_no_more(consumer)
+        if consumer.queue is not None:
+            consumer.queue.leave(consumer)
+
+    def _restore_queue(self, changes: list[Change], configured: dict[str, QueueOptions]) -> None:
+        first = changes[0]
+        assert isinstance(first, SaveQueue), "a queue comes before what belongs to it"
+        saved = msgspec.json.decode(first.data, type=_Saved)
+        options = configured.get(saved.options.name, saved.options)
+        kept = self._make(options, "config" if saved.options.name in configured else saved.origin)
+        kept.queue.paused = saved.paused
+        due = {change.sequence: change.due_at for change in changes if isinstance(change, Due)}
+        sent = [change for change in changes if isinstance(change, Enqueue) and change.packet_id]
+        for change in sorted(sent, key=lambda change: change.sequence):
+            message = change.delivery.message
+            at = due.get(change.sequence, 0.0)
+            kept.queue.restore_sent(change.sequence, message, change.packet_id, at)
+        for each in changes:
+            if isinstance(each, Stored):
+                kept.queue.backlog.restore_stored(each.first, each.count, each.size_bytes)
+            elif isinstance(each, Enqueue) and not each.packet_id:
+                kept.queue.restore_waiting(each.sequence, each.delivery)
+        if options is not saved.options:
+            self._save(kept)
+        self._open(kept)
+        kept.queue.wake()
+
+    def _pulled(self, kept: _Kept, entry: Entry) -> Pulled:
+        return Pulled(
+            ack_id=ack_id_of(entry),
+            message=entry.message,
+            attempt=entry.attempts,
+            deadline_s=entry.due_at - self._core.effects.now,
+            ordering_key=entry.key,
+        )
+
+
+def _definition(kept: _Kept) -> bytes:
+    return msgspec.json.encode(_Saved(kept.options, kept.origin, kept.queue.paused))
+
+
+def _lease(seconds: float) -> float:
+    return min(max(SHORTEST_DEADLINE_S, seconds), MAX_DEADLINE_S)

@@ -1,0 +1,192 @@
+"""A queue beside a reference model: attempts, deadlines, back-offs, ordering keys and ends, over restarts.
+
+The machine drives it at random by its clock, and predicts with a dict of messages what it may do. Invariant: each
+message comes to one end; what is delivered again was refused, or its time was over; a key has one message under way.
+"""
+
+from typing import Final
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.store.memory import MemoryStore
+from tests.support.queues import QueueWorld, options
+
+DEADLINE_S: Final = 10.0
+ATTEMPTS: Final = 3
+NEVER: Final = float("-inf")
+
+delays = st.sampled_from([None, 0.0, 0.5, 3.0])
+
+
+class Known:
+    """A message of the model; `not_before` is when it may be delivered again."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.attempts = 0
+        self.not_before = NEVER
+        self.leased_until = NEVER
+        self.restored = False
+        self.end = ""
+
+
+class QueueMachine(RuleBasedStateMachine):
+    ordering: bool
+    priority: bool
+    pages: bool
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = QueueWorld([self.queue()], MemoryStore(pages=self.pages))
+        self.known: dict[str, Known] = {}
+        self.handles: list[tuple[str, str, int]] = []
+        self.letters = 0
+
+    def queue(self) -> QueueOptions:
+        return options(max_attempts=ATTEMPTS, ordering=self.ordering, priority=self.priority, expiry_s=0)
+
+    # ------------------------------------------------------------------ what happens
+
+    @rule(key=st.sampled_from(["", "", "k", "l"]), priority=st.integers(0, 3), count=st.integers(1, 3))
+    def publish(self, key: str, priority: int, count: int) -> None:
+        for _ in range(count):
+            payload = str(len(self.known))
+            self.known[payload] = Known(key if self.ordering else "")
+            properties = [("priority", str(priority)), *([("ordering-key", key)] if key else [])]
+            self.world.publish("a", payload, 1, user_properties=properties)
+
+    @rule(most=st.integers(1, 5), lease_s=st.sampled_from([None, 2.0, 60.0]))
+    def pull(self, most: int, lease_s: float | None) -> None:
+        now = self.world.now
+        for pulled in self.world.queues.pull("q", most, lease_s):
+            payload = pulled.message.payload.decode()
+            message = self.known[payload]
+            assert message.end == ""
+            assert now >= message.not_before, "it was delivered before its time"
+            message.attempts += 1
+            assert pulled.attempt == message.attempts <= ATTEMPTS
+            message.leased_until = message.not_before = now + (DEADLINE_S if lease_s is None else lease_s)
+            message.restored = False
+            if message.key:
+                same = [each for each in self.known.values() if each.key == message.key and not each.end]
+                assert same[0] is message, "another message with its key is before it"
+            self.handles.append((pulled.ack_id, payload, pulled.attempt))
+        self.world.settle()
+        self.note_dead_letters()
+
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        if not self.handles:
+            return
+        ack_id, payload, _ = data.draw(st.sampled_from(self.handles))
+        message = self.known[payload]
+        assert self.world.queues.ack("q", [ack_id]) == [not message.end]
+        message.end = message.end or "acknowledged"
+        self.world.settle()
+        self.note_dead_letters()
+
+    @rule(data=st.data(), delay=delays)
+    def refuse(self, data: st.DataObject, delay: float | None) -> None:
+        if not self.handles:
+            return
+        ack_id, payload, attempt = data.draw(st.sampled_from(self.handles))
+        message = self.known[payload]
+        is_leased = not message.end and message.attempts == attempt and self.has_lease(message)
+        assert self.world.queues.nack("q", [ack_id], delay) == [is_leased]
+        if is_leased:
+            message.leased_until = NEVER
+            backoff = min(4.0, 2.0 ** (message.attempts - 1))
+            message.not_before = self.world.now + (backoff if delay is None else delay)
+        self.world.settle()
+        self.note_dead_letters()
+
+    @rule(data=st.data(), seconds=st.sampled_from([1.0, 30.0]))
+    def extend(self, data: st.DataObject, seconds: float) -> None:
+        if not self.handles:
+            return
+        ack_id, payload, attempt = data.draw(st.sampled_from(self.handles))
+        message = self.known[payload]
+        is_leased = not message.end and message.attempts == attempt and self.has_lease(message)
+        assert self.world.queues.extend("q", [ack_id], seconds) == [is_leased]
+        if is_leased:
+            message.leased_until = message.not_before = self.world.now + seconds
+        self.world.settle()
+
+    @rule(seconds=st.sampled_from([0.25, 1.0, 5.0, 11.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.advance(seconds)
+        self.note_dead_letters()
+
+    @rule()
+    def kill(self) -> None:
+        self.world = self.world.restart()
+        for message in self.known.values():
+            message.restored = True
+        self.note_dead_letters()
+
+    # ------------------------------------------------------------------ what must hold
+
+    def has_lease(self, message: Known) -> bool:
+        """Whether its latest attempt can still be refused or extended; after a restart it cannot."""
+        return message.leased_until > self.world.now and not message.restored
+
+    def note_dead_letters(self) -> None:
+        letters = list(self.world.queues.dead_letters("q").letters())
+        for letter in letters[self.letters :]:
+            message = self.known[letter.message.payload.decode()]
+            assert (message.end, message.attempts) == ("", ATTEMPTS)
+            assert not self.has_lease(message)
+            message.end = "dead_lettered"
+        self.letters = len(letters)
+
+    @invariant()
+    def each_message_is_in_one_place(self) -> None:
+        if hasattr(self, "world"):
+            open_messages = sum(not each.end for each in self.known.values())
+            assert self.world.queues.state("q").depth == open_messages
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for _ in range(200):
+            if self.world.queues.state("q").depth == 0:
+                break
+            self.world.advance(100)
+            self.note_dead_letters()
+            for pulled in self.world.queues.pull("q", 100):
+                message = self.known[pulled.message.payload.decode()]
+                assert message.end == ""
+                message.end = "acknowledged"
+                assert self.world.queues.ack("q", [pulled.ack_id]) == [True]
+            self.world.settle()
+            self.note_dead_letters()
+        assert [payload for payload, message in self.known.items() if not message.end] == [], "none is stuck"
+        self.world.end()
+
+
+@pytest.mark.parametrize(
+    ("ordering", "priority", "pages"), [(False, False, False), (True, False, True), (False, True, True)]
+)
+def test_a_queue_does_what_the_model_predicts(ordering: bool, priority: bool, pages: bool) -> None:
+    kind = type("Machine", (QueueMachine,), {"ordering": ordering, "priority": priority, "pages": pages})
+    run_state_machine_as_test(
+        kind, settings=settings(max_examples=25, stateful_step_count=30, deadline=None, derandomize=True)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ordering", [False, True])
+@pytest.mark.parametrize("priority", [False, True])
+@pytest.mark.parametrize("pages", [False, True])
+def test_a_queue_does_so_in_long_runs(ordering: bool, priority: bool, pages: bool) -> None:
+    kind = type("Machine", (QueueMachine,), {"ordering": ordering, "priority": priority, "pages": pages})
+    run_state_machine_as_test(
+        kind,
+        settings=settings(
+            max_examples=150, stateful_step_count=100, deadline=None, phases=(Phase.generate, Phase.shrink)
+        ),
+    )

@@ -1,0 +1,579 @@
+"""A queue delivers each message until a consumer acknowledges it, or gives it up; to consumers it is a subscription."""
+
+import pytest
+
+from mqttlite.core.authorizer import DefaultRules
+from mqttlite.delivery.filters import Filters
+from mqttlite.delivery.queues.options import DeliveryOptions, RetryOptions
+from mqttlite.store.memory import MemoryStore
+from mqttlite.wire.constants import PUBACK, V311
+from mqttlite.wire.packets import Ack, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from mqttlite.wire.properties import Properties
+from tests.support.core_driver import Client, publishes, request
+from tests.support.queues import QueueWorld, deliveries, options, told
+from tests.support.rules import OpenRules
+
+
+class ConsumersOnly(OpenRules):
+    """Clients may subscribe to `$queue/q` alone."""
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        return topic_filter == b"$queue/q"
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        return False
+
+    def is_readable(self, topic: bytes) -> bool:
+        return False
+
+
+def consumer(world: QueueWorld, name: str = "c", *, auto_ack: bool = False, **fields: object) -> Client:
+    client = world.connect(name, auto_ack=auto_ack, **fields)
+    assert client.subscribe("$queue/q", qos=1) == b"\x01"
+    return client
+
+
+def ack(client: Client, packet: object, code: int = 0) -> None:
+    assert isinstance(packet, Publish)
+    client.send(Ack(PUBACK, packet.packet_id, code))
+
+
+def test_a_consumer_gets_the_message_with_its_topic_and_what_is_to_be_known_of_it() -> None:
+    world = QueueWorld([options()])
+    client = consumer(world)
+    publisher = world.connect("p")
+    publisher.send(Publish(b"a/b", b"x", 1, packet_id=1, properties=Properties(user_properties=[("k", "v")])))
+    assert publisher.received() == [Ack(PUBACK, 1)]
+    (packet,) = publishes(client.received())
+    assert (packet.topic, packet.payload, packet.qos, packet.dup, packet.retain) == (b"a/b", b"x", 1, False, False)
+    properties = told(packet)
+    assert list(properties) == ["k", "ack-id", "message-id", "delivery-attempt", "publish-time"]
+    assert properties["delivery-attempt"] == "1"
+    assert properties["publish-time"].startswith("1970-01-12T13:46:40.")
+    assert world.queues.state("q").leased == 1
+    ack(client, packet)
+    assert (world.queues.state("q").depth, world.ends()) == (0, {"acknowledged": 1})
+    world.end()
+
+
+def test_messages_wait_for_a_consumer_in_their_order_and_consumers_take_turns() -> None:
+    world = QueueWorld([options()])
+    for number in range(6):
+        assert world.publish("a/b", str(number), number % 3) == 0
+    first, second = consumer(world, "1", receive_maximum=1), consumer(world, "2", receive_maximum=5)
+    one, others = publishes(first.received()), publishes(second.received())
+    assert deliveries(one) == [("0", 1)]
+    assert deliveries(others) == [(str(number), 1) for number in range(1, 6)]
+    third = consumer(world, "3")
+    ack(second, others[0])
+    for number in range(4):
+        world.publish("a", f"new {number}")
+    assert deliveries(second.received()) == [("new 1", 1)]
+    assert deliveries(third.received()) == [("new 0", 1), ("new 2", 1), ("new 3", 1)]
+    world.end()
+
+
+def test_the_receive_maximum_is_the_window() -> None:
+    world = QueueWorld([options()])
+    client = consumer(world, receive_maximum=2)
+    for number in range(5):
+        world.publish("a", str(number))
+    got: list[str] = []
+    for _ in range(3):
+        packets = publishes(client.received())
+        assert len(packets) <= 2
+        got += [packet.payload.decode() for packet in packets]
+        for packet in packets:
+            ack(client, packet)
+    assert got == ["0", "1", "2", "3", "4"]
+    assert world.ends() == {"acknowledged": 5}
+    world.end()
+
+
+def test_after_the_deadline_and_never_before_it_comes_again_as_a_new_publish() -> None:
+    world = QueueWorld([options()])
+    client = consumer(world)
+    world.publish("a", "x")
+    (first,) = publishes(client.received())
+    world.advance(9.99)
+    assert client.received() == []
+    world.advance(0.01)
+    (second,) = publishes(client.received())
+    assert (second.dup, second.packet_id != first.packet_id) == (False, True)
+    assert (told(second)["delivery-attempt"], told(second)["message-id"]) == ("2", told(first)["message-id"])
+    ack(client, first)  # late, but nobody else acknowledged
+    assert world.ends() == {"acknowledged": 1}
+    ack(client, second)
+    assert world.ends() == {"acknowledged": 1}
+    world.end()
+
+
+def test_a_refused_message_waits_for_its_back_off_which_doubles_and_after_the_last_attempt_is_a_dead_letter() -> None:
+    world = QueueWorld([options(max_attempts=3)])
+    reader = world.connect("r")
+    reader.subscribe("$dlq/#", qos=1)
+    client = consumer(world)
+    world.publish("a/b", "x", user_properties=[("k", "v")])
+    reader.received()
+    for attempt, wait in ((1, 1.0), (2, 2.0)):
+        (packet,) = publishes(client.received())
+        assert told(packet)["delivery-attempt"] == str(attempt)
+        ack(client, packet, 0x80)
+        world.advance(wait - 0.001)
+        assert client.received() == []
+        world.advance(wait * 0.1 + 0.001)
+    (packet,) = publishes(client.received())
+    ack(client, packet, 0x80)
+    assert world.ends() == {"dead_lettered": 1}
+    (letter,) = publishes(reader.received())
+    assert (letter.topic, letter.payload) == (b"$dlq/q", b"x")
+    properties = told(letter)
+    assert properties["k"] == "v"
+    assert (properties["dead-letter-cause"], properties["delivery-attempts"]) == ("nacked", "3")
+    assert (properties["original-topic"], properties["message-id"]) == ("a/b", told(packet)["message-id"])
+    assert properties["first-delivery-time"] < properties["last-delivery-time"]
+    world.end()
+
+
+def test_a_disconnect_gives_the_message_to_another_consumer_at_once() -> None:
+    world = QueueWorld([options()])
+    first = consumer(world, "1", expiry=100)
+    world.publish("a", "x")
+    assert deliveries(first.received()) == [("x", 1)]
+    second = consumer(world, "2")
+    first.lose()
+    assert deliveries(second.received()) == [("x", 2)]
+    again = world.open()
+    again.connect("1", clean_start=False, expiry=100, auto_ack=False)
+    assert again.received() == [], "it is no message of the session's own"
+    world.publish("a", "y")
+    world.publish("a", "z")
+    assert sorted(deliveries(again.received()) + deliveries(second.received())) == [("y", 1), ("z", 1)]
+    world.end()
+
+
+def test_a_consumer_that_unsubscribes_gets_nothing_more_and_may_acknowledge_what_it_has() -> None:
+    world = QueueWorld([options()])
+    client = consumer(world)
+    world.publish("a", "x")
+    (packet,) = publishes(client.received())
+    client.send(Unsubscribe(9, (b"$queue/q",)))
+    assert client.received() == [Unsuback(9, b"\0")]
+    world.publish("a", "y")
+    assert client.received() == []
+    ack(client, packet)
+    assert world.ends() == {"acknowledged": 1}
+    assert world.queues.state("q").depth == 1
+    world.end()
+
+
+def test_a_3_1_1_consumer_gets_the_message_as_it_is() -> None:
+    world = QueueWorld([options()])
+    client = world.connect("c", V311)
+    assert client.subscribe("$queue/q", qos=2) == b"\x01"
+    world.publish("a/b", "x")
+    assert client.payloads() == ["x"]
+    assert world.ends() == {"acknowledged": 1}
+    world.end()
+
+
+def test_a_subscription_of_qos_0_is_done_with_what_it_was_sent() -> None:
+    world = QueueWorld([options()])
+    client = world.connect("c")
+    assert client.subscribe("$queue/q", qos=0, identifier=7) == b"\0"
+    world.publish("a/b", "x", 1)
+    (packet,) = publishes(client.received())
+    assert (packet.qos, packet.properties.subscription_identifiers) == (0, [7])
+    assert world.ends() == {"acknowledged": 1}
+    world.end()
+
+
+@pytest.mark.parametrize("in_payload", [False, True])
+def test_a_consumer_may_say_by_a_publish_what_becomes_of_a_message(in_payload: bool) -> None:
+    world = QueueWorld([options()])
+    client = consumer(world)
+
+    def say(action: str, ack_id: str, seconds: str = "") -> int:
+        packet_id = client.packet_id() + 100
+        payload = f"{ack_id} {seconds}" if in_payload else seconds
+        properties = Properties() if in_payload else Properties(correlation_data=ack_id.encode())
+        client.send(Publish(f"$queue/q/{action}".encode(), payload.encode(), 1, False, False, packet_id, properties))
+        return next(each.reason_code for each in client.received() if isinstance(each, Ack))
+
+    world.publish("a", "x")
+    (packet,) = publishes(client.received())
+    first = told(packet)["ack-id"]
+    assert say("$extend", first, "20") == 0
+    world.advance(19.9)
+    assert client.received() == []
+    assert say("$extend", first) == 0  # by the deadline of the queue
+    world.advance(9.9)
+    assert say("$nack", first, "0.5") == 0
+    world.advance(0.4)
+    assert client.received() == []
+    world.advance(0.1)
+    (packet,) = publishes(client.received())
+    assert say("$nack", first) == 0x10, "that attempt is over"
+    assert say("$ack", first) == 0
+    assert world.ends() == {"acknowledged": 1}
+    assert say("$ack", first) == 0x10
+    assert say("$ack", "nonsense") == 0x10
+    assert say("$ack", "1-1-1") == 0x10
+    world.end()
+
+
+def test_commands_to_a_queue_that_is_not_there_change_nothing() -> None:
+    world = QueueWorld()
+    client = world.connect("c")
+    client.send(Publish(b"$queue/q/$ack", b"1-1-1"))
+    client.send(Publish(b"$queue/q/$ack", b"1-1-1", 1, False, False, 5))
+    assert client.received() == [Ack(PUBACK, 5, 0x10)]
+    world.end()
+
+
+def test_messages_with_one_key_are_delivered_one_after_the_other() -> None:
+    world = QueueWorld([options(ordering=True, max_attempts=2)])
+    for number, key in enumerate("ababcb"):
+        world.publish("a", f"{key}{number}", user_properties=[("ordering-key", key)])
+    world.publish("a", "none")
+    client = consumer(world)
+    packets = publishes(client.received())
+    assert [payload for payload, _ in deliveries(packets)] == ["a0", "b1", "c4", "none"]
+    ack(client, packets[0])
+    (a2,) = publishes(client.received())
+    assert a2.payload == b"a2"
+    ack(client, packets[1], 0x80)
+    world.advance(5)
+    (again,) = publishes(client.received())
+    assert deliveries([again]) == [("b1", 2)], "the key waits for its poisoned message"
+    ack(client, again, 0x80)
+    assert deliveries(client.received()) == [("b3", 1)], "and goes on behind it"
+    assert world.ends() == {"acknowledged": 1, "dead_lettered": 1}
+    world.end()
+
+
+def test_a_higher_priority_is_first() -> None:
+    world = QueueWorld([options(priority=True)])
+    for payload, priority in (("a", "1"), ("b", "5"), ("c", "x"), ("d", "99"), ("e", "5")):
+        world.publish("a", payload, user_properties=[("priority", priority)])
+    client = consumer(world)
+    assert [payload for payload, _ in deliveries(client.received())] == ["d", "b", "e", "a", "c"]
+    world.end()
+
+
+def test_expired_messages_are_not_delivered() -> None:
+    world = QueueWorld([options(expiry_s=60)])
+    world.publish("a", "short", message_expiry_interval=10)
+    world.publish("a", "long")
+    world.advance(10)
+    client = consumer(world)
+    assert deliveries(client.received()) == [("long", 1)]
+    client.lose()
+    world.advance(51)
+    assert deliveries(consumer(world, "d").received()) == []
+    assert world.ends() == {"expired": 2}
+    world.end()
+
+
+def test_the_remaining_expiry_is_told() -> None:
+    world = QueueWorld([options()])
+    world.publish("a", "x", message_expiry_interval=10)
+    world.advance(4)
+    (packet,) = publishes(consumer(world).received())
+    assert packet.properties.message_expiry_interval == 6
+    world.end()
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept", "ends"),
+    [
+        ("drop_newest", ["0", "1"], {}),
+        ("drop_oldest", ["1", "2"], {"purged": 1}),
+        ("dead_letter", ["1", "2"], {"dead_lettered": 1}),
+    ],
+)
+def test_a_full_queue_refuses_or_gives_up_the_oldest(policy: str, kept: list[str], ends: dict[str, int]) -> None:
+    world = QueueWorld([options(max_messages=2, on_overflow=policy)])
+    codes = [world.publish("a", str(number), 1) for number in range(3)]
+    assert codes == [0, 0, 0x97 if policy == "drop_newest" else 0]
+    assert [payload for payload, _ in deliveries(consumer(world).received())] == kept
+    assert world.ends() == ends
+    world.end()
+
+
+def test_a_message_that_a_client_takes_no_packet_for_is_tried_again_and_given_up() -> None:
+    world = QueueWorld([options(max_attempts=2)])
+    consumer(world, maximum_packet_size=100)
+    world.publish("a", "x" * 100)
+    world.advance(10)
+    assert world.ends() == {"dead_lettered": 1}
+    assert world.queues.state("q").failures["too_large"] == 2
+    world.end()
+
+
+def test_without_dead_letters_what_is_given_up_is_dropped() -> None:
+    world = QueueWorld([options(max_attempts=1, dead_letter=False)])
+    client = consumer(world)
+    world.publish("a", "x")
+    ack(client, publishes(client.received())[0], 0x80)
+    assert world.ends() == {"purged": 1}
+    world.end()
+
+
+def test_a_blocked_consumer_gets_nothing_until_it_reads() -> None:
+    world = QueueWorld([options()])
+    client = consumer(world)
+    client.block()
+    world.publish("a", "x")
+    assert world.queues.state("q").leased == 0
+    client.unblock()
+    assert deliveries(client.received()) == [("x", 1)]
+    world.end()
+
+
+def test_what_a_queue_is_bound_to_is_not_asked_of_its_consumers() -> None:
+    world = QueueWorld([options()])
+    world.broker.authorize(DefaultRules(authorizer=ConsumersOnly()))
+    client = world.connect("c")
+    assert client.subscribe("a/#", "$queue/other", "$queue/q", "$queue/q/a/#", qos=1) == b"\x87\x87\x01\x01"
+    world.publish("a/b", "x")
+    assert deliveries(client.received()) == [("x", 1)]
+    client.send(Publish(b"$queue/other/$ack", b"1-1-1", 1, False, False, 5))
+    assert [each.reason_code for each in client.received() if isinstance(each, Ack)] == [0x87]
+    world.end()
+
+
+def test_a_subscriber_makes_a_queue_where_that_is_allowed() -> None:
+    world = QueueWorld(delivery=DeliveryOptions(create_by_subscribing=True, max_queues=2))
+    client = world.connect("c")
+    wanted = ("$queue/q/a/+", "$queue/q/a/+", "$queue/q/b", "$queue/q", "$queue/x", "$queue/y y/a", "$queue/r/a")
+    assert client.subscribe(*wanted, "$queue/s/a", qos=1) == b"\x01\x01\x8f\x01\x8f\x8f\x01\x8f"
+    assert world.queues.names == ["q", "r"]
+    world.end()
+
+
+def test_a_subscriber_makes_no_queue_of_topics_that_it_may_not_read() -> None:
+    world = QueueWorld(delivery=DeliveryOptions(create_by_subscribing=True))
+    world.broker.authorize(DefaultRules(authorizer=ConsumersOnly()))
+    client = world.connect("c")
+    assert client.subscribe("$queue/q/a/+") == b"\x8f"
+    assert world.queues.names == []
+    world.end()
+
+
+def test_no_local_retain_and_retained_messages_are_as_with_shared_subscriptions() -> None:
+    world = QueueWorld([options()])
+    world.publish("a", "retained", 1, retain=True)
+    client = world.connect("c")
+    client.subscribe(request("$queue/q", 1, no_local=True, retain_as_published=True))
+    client.publish("a", "own", 0)
+    assert [(each.payload, each.retain) for each in publishes(client.received())] == [
+        (b"retained", False),
+        (b"own", False),
+    ]
+    world.end()
+
+
+# ── a restart ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("pages", [False, True])
+def test_what_was_not_acknowledged_is_there_after_a_restart_with_its_attempts(pages: bool) -> None:
+    world = QueueWorld([options(max_attempts=2)], MemoryStore(pages=pages))
+    client = consumer(world, receive_maximum=3)
+    for number in range(6):
+        world.publish("a", str(number), 1)
+    packets = publishes(client.received())
+    ack(client, packets[1])
+    world = world.restart()
+    assert world.queues.state("q").depth == 5
+    client = consumer(world, "d")
+    assert sorted(deliveries(client.received())) == [("0", 2), ("2", 2), ("3", 2), ("4", 1), ("5", 1)]
+    world = world.restart()
+    client = consumer(world, "d")
+    assert sorted(deliveries(client.received())) == [("4", 2), ("5", 2)]
+    assert world.ends() == {"dead_lettered": 3}
+    letters = [letter.value("dead-letter-cause") for letter in world.queues.dead_letters("q").letters()]
+    assert letters == ["disconnected"] * 3
+    world = world.restart()
+    assert len(world.queues.dead_letters("q")) == 3
+    world.end()
+
+
+def test_a_back_off_goes_on_after_a_restart() -> None:
+    world = QueueWorld([options(retry=RetryOptions(min_s=10, max_s=10))])
+    client = consumer(world)
+    world.publish("a", "x", 1)
+    ack(client, publishes(client.received())[0], 0x80)
+    world.advance(5)
+    world = world.restart()
+    client = consumer(world)
+    world.advance(4.9)
+    assert client.received() == []
+    world.advance(1.2)
+    assert deliveries(client.received()) == [("x", 2)]
+    world.end()
+
+
+def test_keys_keep_their_order_over_a_restart() -> None:
+    world = QueueWorld([options(ordering=True)])
+    for number in range(4):
+        world.publish("a", str(number), 1, user_properties=[("ordering-key", "k")])
+    client = consumer(world, expiry=1_000)
+    assert deliveries(client.received()) == [("0", 1)]
+    world = world.restart()
+    client = world.open()
+    client.connect("c", clean_start=False, expiry=1_000)
+    assert deliveries(client.received()) == [("0", 2), ("1", 1), ("2", 1), ("3", 1)]
+    world.end()
+
+
+def test_a_long_backlog_is_in_the_store_and_read_by_pages() -> None:
+    world = QueueWorld([options()], MemoryStore(pages=True))
+    client = consumer(world, "1")
+    client.lose()
+    for number in range(1_000):
+        world.publish("a", str(number))
+    state = world.queues.state("q")
+    assert (state.depth, len(world.queues.peek("q", 1_000))) == (1_000, 250)
+    client = consumer(world, "2", auto_ack=True, receive_maximum=7)
+    world.advance(1)
+    assert world.ends() == {"acknowledged": 1_000}
+    world.end()
+
+
+# ── an operator ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_queues_are_made_changed_and_deleted() -> None:
+    world = QueueWorld()
+    client = world.connect("c", auto_ack=False)
+    world.queues.create(options())
+    with pytest.raises(ValueError, match="already"):
+        world.queues.create(options())
+    assert client.subscribe("$queue/q", qos=1) == b"\x01"
+    world.queues.change(options("q", "b"))
+    world.publish("a", "x")
+    world.publish("b", "y")
+    assert deliveries(client.received()) == [("y", 1)]
+    world.queues.delete("q")
+    world.settle()
+    with pytest.raises(LookupError, match="no queue 'q'"):
+        world.queues.state("q")
+    world = world.restart()
+    assert world.queues.names == []
+    world.end()
+
+
+def test_a_paused_queue_takes_messages_and_delivers_none_also_after_a_restart() -> None:
+    world = QueueWorld([options()])
+    world.queues.pause("q", True)
+    client = consumer(world)
+    world.publish("a", "x", 1)
+    assert client.received() == []
+    assert world.queues.pull("q", 1) == []
+    world = world.restart()
+    client = consumer(world)
+    assert client.received() == []
+    world.queues.pause("q", False)
+    world.settle()
+    assert deliveries(client.received()) == [("x", 1)]
+    world.end()
+
+
+def test_a_purge_drops_everything_and_the_queue_goes_on() -> None:
+    world = QueueWorld([options()], MemoryStore(pages=True))
+    client = consumer(world, receive_maximum=1)
+    for number in range(1_000):
+        world.publish("a", str(number), 1)
+    (packet,) = publishes(client.received())
+    assert world.queues.purge("q") == 1_000
+    world.publish("a", "new", 1)
+    ack(client, packet)
+    assert deliveries(client.received()) == [("new", 1)]
+    assert world.ends() == {"purged": 1_000}
+    world = world.restart()
+    assert world.queues.state("q").depth == 1
+    world.end()
+
+
+def test_who_is_no_client_pulls_acknowledges_refuses_and_extends() -> None:
+    world = QueueWorld([options()])
+    for number in range(4):
+        world.publish("a", str(number))
+    pulled = world.queues.pull("q", 3, 20.0, "someone")
+    assert [(each.message.payload, each.attempt, each.deadline_s) for each in pulled] == [
+        (b"0", 1, 20.0),
+        (b"1", 1, 20.0),
+        (b"2", 1, 20.0),
+    ]
+    assert world.queues.ack("q", [pulled[0].ack_id, "x"]) == [True, False]
+    assert world.queues.nack("q", [pulled[1].ack_id], 0.0) == [True]
+    assert world.queues.extend("q", [pulled[2].ack_id], 100.0) == [True]
+    world.settle()
+    assert [(each.message.payload, each.attempt) for each in world.queues.pull("q", 9)] == [(b"1", 2), (b"3", 1)]
+    world.settle()
+    world = world.restart()
+    world.advance(10)
+    assert sorted(each.message.payload for each in world.queues.pull("q", 9)) == [b"1", b"3"]
+    world.settle()
+    world.advance(90)
+    assert b"2" in [each.message.payload for each in world.queues.pull("q", 9)]
+    world.settle()
+    world.end()
+
+
+def test_dead_letters_are_replayed_and_dropped() -> None:
+    world = QueueWorld([options(max_attempts=1)])
+    client = consumer(world)
+    for payload in "xy":
+        world.publish("a/b", payload, user_properties=[("k", "v")])
+        (packet,) = publishes(client.received())
+        ack(client, packet, 0x80)
+    first, second = world.queues.dead_letters("q").letters()
+    assert world.queues.replay("q", first.number)
+    assert not world.queues.replay("q", first.number)
+    world.settle()
+    (packet,) = publishes(client.received())
+    assert (packet.topic, packet.payload, told(packet)["message-id"]) == (b"a/b", b"x", first.value("message-id"))
+    assert [key for key, _ in packet.properties.user_properties] == [
+        "k",
+        "ack-id",
+        "message-id",
+        "delivery-attempt",
+        "publish-time",
+    ]
+    assert world.queues.drop_dead_letter("q", second.number)
+    assert not world.queues.drop_dead_letter("q", second.number)
+    world.settle()
+    world = world.restart()
+    assert len(world.queues.dead_letters("q")) == 0
+    world.end()
+
+
+def test_what_waits_expires_at_its_time_with_nobody_there() -> None:
+    world = QueueWorld([options(expiry_s=60)])
+    world.publish("a", "x", message_expiry_interval=10)
+    for _ in range(3):
+        world.publish("a", "y")
+    world.advance(9.9)
+    assert world.queues.state("q").depth == 4
+    world.advance(0.1)
+    assert world.queues.state("q").depth == 3
+    world.advance(51)
+    assert (world.queues.state("q").depth, world.ends()) == (0, {"expired": 4})
+    world.end()
+
+
+def test_a_consumer_cannot_filter() -> None:
+    world = QueueWorld([options()], filters=Filters())
+    client = world.connect("c")
+    properties = Properties(user_properties=[("filter", 'attributes.a = "b"')])
+    client.send(Subscribe(1, (request("$queue/q", 1),), properties))
+    (suback,) = client.received()
+    assert isinstance(suback, Suback)
+    assert suback.reason_codes == b"\x8f"
+    assert suback.properties.reason_string == (
+        "$queue/…: consumers share all messages of a queue, and cannot filter them"
+    )
+    world.end()
