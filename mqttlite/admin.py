@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from mqttlite.core.broker import Broker
+from mqttlite.core.connection import Connection
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.session import Session
 from mqttlite.event_hub import Link
@@ -88,6 +89,14 @@ class ClientDetails:
     """Whether its socket takes no bytes now."""
     outbox_bytes: int
     queued_bytes: int
+    window: int
+    """How many messages it may have unacknowledged; 0 while it is not connected."""
+    most_inflight: int
+    """How many it had at once since it connected."""
+    backpressure_count: int
+    """How often its socket took no bytes since it connected."""
+    backpressure_s: float
+    """For how long in all."""
     drops: Mapping[str, int]
     """Since the client connected, or of its offline session, by reason."""
     topic_filters: Mapping[str, int]
@@ -210,6 +219,8 @@ class Admin:
         if session is None:
             return None
         link = self._link_of(session)
+        connection = None if link is None else link.connection
+        window = session.window
         outbox = session.outbox
         expiry = session.expiry_interval
         drops = dict(session.drops)
@@ -235,6 +246,10 @@ class Admin:
             blocked=outbox is not None and outbox.blocked,
             outbox_bytes=0 if link is None else link.connection.outbox.waiting_bytes + link.unsent_bytes,
             queued_bytes=session.queued_bytes,
+            window=0 if connection is None else window.quota + len(window.inflight) + len(window.released),
+            most_inflight=window.high_water,
+            backpressure_count=0 if connection is None else connection.backpressure_count,
+            backpressure_s=0.0 if connection is None else _blocked_s(connection, self._now()),
             drops=drops,
             topic_filters=filters,
             message_filters=message_filters,
@@ -411,6 +426,11 @@ class Admin:
         cancelled = self._core.cancel_delayed(number, self._now())
         self._run()
         return cancelled
+
+
+def _blocked_s(connection: Connection, now: float) -> float:
+    """How long a socket took no bytes in all, what goes on included."""
+    return connection.backpressure_s + (now - connection.blocked_at if connection.blocked_at else 0.0)
 
 
 def _checked(topic_filter: str) -> bytes:

@@ -88,6 +88,7 @@ from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.presence import Presence
 from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
 from mqttlite.telemetry.publish_queue import PublishQueue
+from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.rows import SessionRows
 from mqttlite.telemetry.snapshot import Snapshots
 from mqttlite.telemetry.sys_topics import SysTopics
@@ -221,6 +222,7 @@ class Assembly:
         )
         self.reports.schema_violations = self._topic_schemas.violations
         self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, self.reports, self.admin)
+        self._recent_events: Final = RecentEvents(lambda: self._wall.at(loop.time()))
         self.gateway: Final = self._gateway(not_ready)
         self._sys_topics: asyncio.Task[None] | None = None
         self._rules_watch: asyncio.Task[None] | None = None
@@ -334,6 +336,8 @@ class Assembly:
     def _event_listeners(self) -> list[event_hub.Listener]:
         """All that hear what happens, in this order. A new one is one line here."""
         found: list[event_hub.Listener] = [self.questions, self.counters, ConnectionLog(), self.reports]
+        if self.gateway is not None:
+            found.append(self._recent_events)
         if self.observer is not None:
             found.append(self.observer)
         if self.dataset is not None:
@@ -350,16 +354,16 @@ class Assembly:
         if messages is not None or self.hub.needs_tracer:
             self.core.watch(CoreTracer(self.hub, NoMessages() if messages is None else messages))
 
-    def _follow(self, filters: frozenset[bytes]) -> None:
-        """Trace these filters from now on; where nothing was traced, only as long as there are some."""
+    def _follow(self, filters: frozenset[bytes], clients: frozenset[str]) -> None:
+        """Trace these filters and clients from now on; where nothing was traced, only as long as there are some."""
         if self.observer is not None:
-            self.observer.follow(filters)
+            self.observer.follow(filters, clients)
             self.core.ask_tracer_again()
             return
         follower = self._follower = self._follower or self._new_observer(DeliveryLogOptions(sampled=False))
-        follower.follow(filters)
+        follower.follow(filters, clients)
         self.hub.unregister(follower)
-        if filters:
+        if filters or clients:
             self.hub.register(follower)
             self._show(follower)
             self.core.watch(CoreTracer(self.hub, follower))
@@ -512,6 +516,8 @@ class Assembly:
                 admin=self.admin,
                 snapshots=self.snapshots,
                 reports=self.reports,
+                recent_events=self._recent_events,
+                user_names=self._user_names,
                 hub=self.hub,
                 loop_driver=self.loop_driver,
                 live_rules=self.live_rules,
@@ -532,6 +538,18 @@ class Assembly:
                 not_ready=not_ready,
             )
         )
+
+    async def _user_names(self) -> set[str]:
+        """The users that are known by name, wherever they are kept."""
+        found: set[str] = set()
+        for passwords in self.passwords:
+            found |= (await passwords.users()).names()
+        if self._dynamic_security is not None:
+            found |= set(self._dynamic_security.rules.state.clients)
+        rules = self.live_rules.rules
+        if rules is not None:
+            found |= rules.user_names()
+        return found
 
     def _passwords(self, number: int, options: ListenerOptions) -> PasswordAuthenticator:
         path, _ = self._config.passwords_of(options)

@@ -77,9 +77,9 @@ class Reports(EventListener):
         else:
             self.alarms.pop(alarm, None)
 
-    async def latest(self) -> Report:
-        """The state of the broker, not older than `FRESH_S`."""
-        snapshot = await self._snapshots.take(FRESH_S)
+    async def latest(self, max_age_s: float | None = None) -> Report:
+        """The state of the broker, not older than that, or than `FRESH_S`."""
+        snapshot = await self._snapshots.take(FRESH_S if max_age_s is None else max_age_s)
         if self._latest is None or self._latest.snapshot is not snapshot:
             self._latest = self._make(snapshot)
         return self._latest

@@ -6,6 +6,7 @@ that keep answers out of caches and frames, and a line in the audit log for each
 answer is a response of the route or a problem.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -24,6 +25,7 @@ from mqttlite.gateway.bare import BareRoute, BareRouteFactory
 from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, replay
 from mqttlite.gateway.caller import Caller, Callers, peer_of
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard import router as dashboard
 from mqttlite.gateway.openapi import describe
 from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem, of_framework
 
@@ -35,6 +37,7 @@ ROUTERS: Final[tuple[RouterFactory, ...]] = (
     topic_routes.router,
     schema_routes.router,
     catalogue_routes.router,
+    dashboard.router,
 )
 """Each makes the routes of one subject. A new subject is one line here."""
 
@@ -47,7 +50,8 @@ _PROTECTION: Final = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""Of each answer of a router: an address with `?token=` in it is told to nobody, and no other site shows a page."""
+"""Of each answer of a router that says nothing else: an address with `?token=` in it is told to nobody, and no other
+site shows a page."""
 
 _log = logging.getLogger("mqttlite.gateway")
 _audit = logging.getLogger("mqttlite.audit")
@@ -69,6 +73,7 @@ def build_app(
     api = FastAPI(title="mqttlite", version=version(), docs_url=None, redoc_url=None, redirect_slashes=False)
     api.state.context = context
     api.state.callers = callers
+    api.state.stopping = asyncio.Event()
     for make in routers:
         api.include_router(make(context))
     api.add_exception_handler(HTTPException, _on_http_exception)
@@ -88,6 +93,8 @@ class GatewayApp:
         self.bare: Final = tuple(bare)
         self.callers: Final = callers
         self.bodies: Final = bodies
+        self.stopping: Final[asyncio.Event] = api.state.stopping
+        """Set when no more requests come: answers that have no end of their own end then."""
         self._allowed_origins: Final = frozenset(allowed_origins)
         self._dispatch: App = self._route
         if allowed_origins:
@@ -139,7 +146,7 @@ class GatewayApp:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 present = {name.lower() for name, _ in message["headers"]}
-                headers = [*message["headers"], *_PROTECTION]
+                headers = [*message["headers"], *(each for each in _PROTECTION if each[0] not in present)]
                 if b"cache-control" not in present:
                     headers.append((b"cache-control", b"no-store"))
                 message = {**message, "headers": headers}
@@ -175,10 +182,11 @@ class GatewayApp:
 def _note_change(scope: Scope, status: int) -> None:
     """One line of the audit log: who changed what, and whether it was done."""
     caller = scope["state"].get("caller")
+    subject = scope["state"].get("subject")  # where the path does not say it
     who = "somebody" if not isinstance(caller, Caller) else f"{caller.username or 'anonymous'} ({caller.how})"
     _audit.info(
-        "%s %s by %s: %d",
-        *(scope["method"], scope["path"], who, status),
+        "%s %s%s by %s: %d",
+        *(scope["method"], scope["path"], "" if subject is None else f" of {subject!r}", who, status),
         extra={
             "fields": {
                 "peer": peer_of(scope),
@@ -186,6 +194,7 @@ def _note_change(scope: Scope, status: int) -> None:
                 "how": caller.how if isinstance(caller, Caller) else None,
                 "method": scope["method"],
                 "path": scope["path"],
+                "subject": subject,
                 "status": status,
             }
         },

@@ -18,6 +18,7 @@ from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.gateway.bodies import Scope
+from mqttlite.gateway.browser_sessions import BrowserSessions
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.security.addresses import network_of
@@ -89,6 +90,8 @@ class Callers:
     def __init__(self, context: GatewayContext) -> None:
         self._context: Final = context
         options = context.options
+        self.sessions: Final = BrowserSessions(context.clock, is_secure=options.tls is not None)
+        """Of browsers that logged in by the form of the dashboard."""
         self._remembered: Final[dict[tuple[bytes, str], tuple[Caller, float]]] = {}
         self._anonymous_role: Final = Role[
             (options.anonymous_role or ("viewer" if context.is_local else "user")).upper()
@@ -111,13 +114,25 @@ class Callers:
 
         `token_in_query` is for EventSource and WebSocket of browsers, which send no headers: `?token=`.
         """
-        peer = peer_of(request.scope)
-        client = request.scope.get("client")
+        scope = request.scope
         given = request.headers.get("authorization", "")
         if not given and token_in_query and request.query_params.get("token"):
             given = f"Bearer {request.query_params['token']}"
+        if given:
+            return await self.log_in(given, scope)
+        given = self.sessions.authorization_of(request)
         if not given:
-            return self._anonymous(request, peer)
+            return self._anonymous(request, peer_of(scope))
+        try:
+            return await self.log_in(given, scope)
+        except Problem as problem:
+            if problem.code is Code.NOT_AUTHENTICATED:  # revoked, changed or expired
+                self.sessions.end(request)
+            raise
+
+    async def log_in(self, given: str, scope: Scope) -> Caller:
+        """The caller with these credentials, in the form of the header `Authorization`. Raises `Problem`."""
+        client = scope.get("client")
         if len(given) > MAX_CREDENTIALS_BYTES:
             raise _refused(f"credentials of {len(given)} bytes: {MAX_CREDENTIALS_BYTES} at most")
         now = self._context.clock()
@@ -125,7 +140,7 @@ class Callers:
         found = self._remembered.get(key)
         if found is not None and found[1] > now:
             return found[0]
-        caller = await self._log_in(given, peer)
+        caller = await self._check(given, peer_of(scope))
         self._remember(key, caller)
         return caller
 
@@ -171,7 +186,7 @@ class Callers:
         self._remember(key, caller)
         return caller
 
-    async def _log_in(self, given: str, peer: str) -> Caller:
+    async def _check(self, given: str, peer: str) -> Caller:
         scheme, _, value = given.partition(" ")
         value = value.strip()
         if scheme.lower() == "bearer":

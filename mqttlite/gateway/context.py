@@ -23,6 +23,7 @@ from mqttlite.reports import Reports
 from mqttlite.security.api_keys import ApiKeys
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.live_rules import LiveRules
+from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.snapshot import Snapshots
 
 
@@ -39,6 +40,9 @@ class GatewayContext:
     snapshots: Snapshots
     reports: Reports
     """The state of the broker for people, its alarms, and why messages were not delivered."""
+    recent_events: RecentEvents
+    user_names: Callable[[], Awaitable[set[str]]]
+    """Of the users that are known by name."""
     hub: EventHub
     loop_driver: LoopDriver
     """After a call of the core, `loop_driver.wake()` carries out what it decided."""

@@ -53,7 +53,8 @@ class Gateway:
         await self._server.start()
 
     async def stop_accepting(self) -> None:
-        """No new requests; subscribers end with the core's connections."""
+        """No new requests; subscribers end with the core's connections, and pages that are open here."""
+        self.app.stopping.set()
         await self._server.stop_accepting()
 
     async def emptied(self) -> None:

@@ -144,6 +144,11 @@ class ApiKeys:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def entries(self) -> list[ApiKey]:
+        """All keys, in the order in which they were made."""
+        self._notice_change()
+        return sorted(self._keys.values(), key=lambda each: (each.created_at, each.id))
+
     def find(self, secret: str) -> ApiKey | None:
         """The entry of a key; None for one that is not known, was revoked, or has expired."""
         self._notice_change()

@@ -114,6 +114,13 @@ class Rules:
         self._numbers: dict[tuple[object, ...], int] = {}
         self._next: Final = count(NO_PERMISSIONS + 1) if numbers is None else numbers
 
+    def user_names(self) -> set[str]:
+        """The users that a section, a group or a policy names."""
+        found = {*self._users, *self._groups_of}
+        for policy in self.policies.policies:
+            found.update(filter(None, (policy.options.owner, *policy.options.members)))
+        return found
+
     # ------------------------------------------------------------------ roles
 
     def role_of(self, client_id: str, username: str | None, grants: Grants = NO_GRANTS) -> int:

@@ -72,14 +72,10 @@ class Answers:
             found, about = self._log.find(target)
         else:
             found, about = self._log.of_client(client), f"Nothing is known of any message from or to {client}."
-        if client is not None and not self._log.of_client(client) and self._broker.filters_of(client) is None:
+        if client is not None and not self.knows(client) and self._broker.filters_of(client) is None:
             return self._answer(target, client, [], [_unknown(client)])
         retained = self._retained(target)
-        if (
-            not found
-            and client is None
-            and (self._log.of_client(target) or self._broker.filters_of(target) is not None)
-        ):
+        if not found and client is None and (self.knows(target) or self._broker.filters_of(target) is not None):
             return self.why("", target)
         if not found:
             return self._answer(target, client, [], [about, *retained, *self._advice(target, client)])
@@ -91,8 +87,13 @@ class Answers:
             return self._answer(target, client, [], [self._not_for(found, client)])
         return self._answer(target, client, deliveries, [*self._lines(deliveries, found), *retained])
 
-    def follow(self, topic_filter: str, after: int | None) -> dict[str, Any]:
-        """What became of the messages of a filter that came after the one of that trace; None: that come from now on.
+    def knows(self, client: str) -> bool:
+        """Whether it has messages from or to a client."""
+        return bool(self._log.of_client(client))
+
+    def follow(self, topic_filter: str, after: int | None, client: str | None = None) -> dict[str, Any]:
+        """What became of the messages of a filter, or from and to a client, that came after the one of that trace;
+        None: that come from now on.
 
         `latest` is what to ask after next. A message is left for the next answer until its deliveries have ended, or it
         has taken `SETTLED_AFTER_S`.
@@ -105,7 +106,9 @@ class Answers:
             if message.open and now - message.received < SETTLED_AFTER_S:
                 break
             latest = message.trace
-            if matches(wanted, message.topic):
+            if client is not None:
+                deliveries += _deliveries_to(message, client)
+            elif matches(wanted, message.topic):
                 deliveries += message.deliveries.values()
         deliveries = deliveries[-MAX_DELIVERIES:]
         lines = self._lines(deliveries, []) if deliveries else []

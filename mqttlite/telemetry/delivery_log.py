@@ -60,6 +60,8 @@ class DeliveryLog:
         """The trace of the latest message."""
         self.followed: frozenset[bytes] = frozenset()
         """Filters that are traced for a while, beside those of the options."""
+        self.followed_clients: frozenset[str] = frozenset()
+        """Clients that are traced so."""
         self._wall: Final = wall
         self._began: Final = clock()
         self._filters: Final = [topic_filter.encode() for topic_filter in options.topics]
@@ -81,12 +83,12 @@ class DeliveryLog:
         return any(matches(topic_filter, topic) for topic_filter in (*self._filters, *self.followed))
 
     def traces_client(self, client_id: str) -> bool:
-        return client_id in self._clients
+        return client_id in self._clients or client_id in self.followed_clients
 
     def enter(self, delivery: DeliveryOutcome) -> None:
         """Keep the outcome of a message for a receiver; it changes until the delivery ends."""
         message = delivery.message
-        if not message.is_chosen and not self.options.sampled and delivery.receiver not in self._clients:
+        if not message.is_chosen and not self.options.sampled and not self._traces_receiver(delivery):
             return
         self._deliveries.append(delivery)
         self._by_topic.setdefault(message.topic, deque()).append(delivery)
@@ -95,6 +97,9 @@ class DeliveryLog:
         self._bytes += _size(delivery)
         while len(self._deliveries) > self.options.entries or self._bytes > self.options.max_bytes:
             self._forget_oldest()
+
+    def _traces_receiver(self, delivery: DeliveryOutcome) -> bool:
+        return delivery.receiver is not None and self.traces_client(delivery.receiver)
 
     # ------------------------------------------------------------------ look-up
 

@@ -1,6 +1,6 @@
-"""Filters that are traced at run time, each for as long as somebody asks for it.
+"""Filters and clients that are traced at run time, each for as long as somebody asks for it.
 
-Invariant: a filter that nobody asks for is traced for `LEASE_S` at most, so that a command that was killed leaves no
+Invariant: one that nobody asks for is traced for `LEASE_S` at most, so that a command that was killed leaves no
 cost behind.
 """
 
@@ -11,36 +11,33 @@ from typing import Final
 from mqttlite.topics.names import check_filter
 
 LEASE_S: Final = 10.0
-"""How long a filter is traced without being asked for again: some times as long as the command waits between two
+"""How long one is traced without being asked for again: some times as long as the command waits between two
 questions."""
 
 MAX_FOLLOWED: Final = 20
-"""Filters at once: each is compared with the topic of every new route."""
+"""Filters and clients at once: each filter is compared with the topic of every new route."""
 
 
 class TooManyFollowed(Exception):
-    """There are `MAX_FOLLOWED` filters already."""
+    """There are `MAX_FOLLOWED` already."""
 
 
 class Following:
-    """`trace` is called with all filters whenever they change."""
+    """`trace` is called with all filters and clients whenever they change."""
 
-    def __init__(self, trace: Callable[[frozenset[bytes]], None]) -> None:
+    def __init__(self, trace: Callable[[frozenset[bytes], frozenset[str]], None]) -> None:
         self._trace: Final = trace
-        self._leases: Final[dict[bytes, asyncio.TimerHandle]] = {}
+        self._leases: Final[dict[bytes | str, asyncio.TimerHandle]] = {}
+        """Filters are bytes, clients are text."""
 
     def follow(self, topic_filter: bytes) -> None:
         """Trace a filter, or go on with it. Raises `TopicFilterInvalid` and `TooManyFollowed`."""
         check_filter(topic_filter)
-        lease = self._leases.get(topic_filter)
-        if lease is not None:
-            lease.cancel()
-        elif len(self._leases) >= MAX_FOLLOWED:
-            raise TooManyFollowed
-        loop = asyncio.get_running_loop()
-        self._leases[topic_filter] = loop.call_later(LEASE_S, self._end, topic_filter)
-        if lease is None:
-            self._trace(frozenset(self._leases))
+        self._lease(topic_filter)
+
+    def follow_client(self, client_id: str) -> None:
+        """Trace what a client publishes and what is for it, or go on with it. Raises `TooManyFollowed`."""
+        self._lease(client_id)
 
     def stop(self) -> None:
         """Trace nothing any more."""
@@ -48,6 +45,21 @@ class Following:
             lease.cancel()
         self._leases.clear()
 
-    def _end(self, topic_filter: bytes) -> None:
-        del self._leases[topic_filter]
-        self._trace(frozenset(self._leases))
+    def _lease(self, target: bytes | str) -> None:
+        lease = self._leases.get(target)
+        if lease is not None:
+            lease.cancel()
+        elif len(self._leases) >= MAX_FOLLOWED:
+            raise TooManyFollowed
+        loop = asyncio.get_running_loop()
+        self._leases[target] = loop.call_later(LEASE_S, self._end, target)
+        if lease is None:
+            self._tell()
+
+    def _end(self, target: bytes | str) -> None:
+        del self._leases[target]
+        self._tell()
+
+    def _tell(self) -> None:
+        filters = frozenset(each for each in self._leases if isinstance(each, bytes))
+        self._trace(filters, frozenset(each for each in self._leases if isinstance(each, str)))

@@ -104,12 +104,13 @@ class Observer(Listener, TraceListener):
         self._sweep: Iterator[int] = iter(())
         self._tasks: list[asyncio.Task[None]] = []
 
-    def follow(self, filters: frozenset[bytes]) -> None:
-        """Trace these filters beside what the options say, from when the core asks again."""
+    def follow(self, filters: frozenset[bytes], clients: frozenset[str]) -> None:
+        """Trace these filters and clients beside what the options say, from when the core asks again."""
         if self.delivery_log is None:
             self._keep_log(DeliveryLogOptions(sampled=False))
         assert self.delivery_log is not None
         self.delivery_log.followed = filters
+        self.delivery_log.followed_clients = clients
 
     def _keep_log(self, options: DeliveryLogOptions) -> None:
         log = self.delivery_log = DeliveryLog(options, self._wall, clock=self._clock)

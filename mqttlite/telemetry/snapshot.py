@@ -7,6 +7,7 @@ hundred thousand clients as with ten. Messages cost nothing for it. Invariant: w
 
 import asyncio
 import heapq
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -267,6 +268,8 @@ class Snapshots:
         clock: Callable[[], float],
     ) -> None:
         self.latest: Snapshot | None = None
+        self.cost_s: float = 0.0
+        """How long the loop was busy with the latest one."""
         self._core: Final = core
         self._links: Final = links
         self._counters: Final = counters
@@ -313,9 +316,16 @@ class Snapshots:
 
     async def _take(self) -> Snapshot:
         try:
+            cost_s = 0.0
             collection = self.begin()
-            while not collection.step():
-                await asyncio.sleep(0)
+            is_done = False
+            while not is_done:
+                started = time.perf_counter()
+                is_done = collection.step()
+                cost_s += time.perf_counter() - started
+                if not is_done:
+                    await asyncio.sleep(0)
+            self.cost_s = cost_s
             return self.finish(collection)
         finally:
             self._under_way = None

@@ -40,7 +40,7 @@ class Scenario(TraceListener):
         self._trace += 1
         name = topic.encode()
         message = Traced(self._trace, name, qos, 10, publisher, self.now, self.now)
-        message.is_chosen = self.delivery_log.traces_topic(name)
+        message.is_chosen = self.delivery_log.traces_topic(name) or self.delivery_log.traces_client(publisher or "")
         self.message_tracer.begin(message)
         self.message_tracer.on_routed(self._trace, receivers)
         return self._trace

@@ -465,6 +465,18 @@ def test_what_is_followed_is_told_once_it_is_settled() -> None:
     assert scenario.why("x")[1] == "Nothing is traced now."
 
 
+def test_of_a_client_that_is_followed_all_that_it_sends_and_gets_is_told() -> None:
+    scenario = Scenario(sampled=False)
+    assert not scenario.delivery_log.traces_client("c7")
+    scenario.delivery_log.followed_clients = frozenset({"c7"})
+    assert scenario.delivery_log.traces_client("c7")
+    sent, got, other = scenario.publish(publisher="c7"), scenario.publish(), scenario.publish()
+    for trace, receiver in ((sent, "c1"), (got, "c7"), (got, "c1"), (other, "c1")):
+        scenario.message_tracer.on_dropped(trace, receiver, "qos0_offline", "")
+    found = scenario.answers.follow("", None, client="c7")["entries"] + scenario.answers.follow("", 0, "c7")["entries"]
+    assert [(each["message_id"], each["receiver"]) for each in found] == [(str(sent), "c1"), (str(got), "c7")]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

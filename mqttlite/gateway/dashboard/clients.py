@@ -1,0 +1,165 @@
+"""The clients: a list to search, those that are slow or greedy, and a page for each.
+
+What is done to a client is done by `Admin`. Invariant: a list has one page of clients, however many there are.
+"""
+
+from typing import Any, Final, Literal
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.admin import ClientDetails
+from mqttlite.gateway.caller import Operator, Role, Viewer, require
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard.forms import field, form_of
+from mqttlite.gateway.dashboard.live import Live
+from mqttlite.gateway.dashboard.pages import Pages, redirect
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.telemetry.why import REASONS, Rule
+
+PAGE: Final = 50
+"""Clients of one page of the list."""
+
+PEEKED: Final = 10
+"""Messages of a queue that are shown."""
+
+CLIENT: Final = "/ui/client"
+
+RANKINGS: Final = {
+    "outbox": "Slowest",
+    "bytes": "Greediest",
+    "queue": "Longest queues",
+    "drops": "Most drops",
+}
+"""By what a list may be ordered beside the name, in words."""
+
+NOTICES: Final = {
+    "disconnected": "The client was disconnected.",
+    "ended": "The session was ended.",
+    "purged": "The queue was purged.",
+    "offline": "The client was not connected.",
+}
+"""What a page says after something was done."""
+
+State = Literal["", "connected", "offline"]
+By = Literal["", "outbox", "bytes", "queue", "drops"]
+
+_NO_RULE: Final = Rule("", "")
+
+
+def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
+    """The routes of this module."""
+    admin = context.admin
+
+    def details(client_id: str) -> ClientDetails:
+        found = admin.client(client_id)
+        if found is None:
+            raise Problem(
+                Code.NOT_FOUND,
+                f"{client_id!r} has no session: it is not connected, and the broker keeps nothing for it",
+            )
+        return found
+
+    @shown.get("/ui/clients")
+    async def clients(
+        request: Request, caller: Viewer, contains: str = "", state: State = "", by: By = "", cursor: str = ""
+    ) -> Response:
+        ranked = []
+        found = []
+        next_cursor = ""
+        if by:
+            ranked = (await live.report()).snapshot.rankings[by]
+        else:
+            connected = None if not state else state == "connected"
+            page = await admin.clients(cursor, PAGE, contains, connected)
+            found, next_cursor = page.entries, page.cursor
+        return pages.render(
+            "clients.html",
+            request,
+            caller,
+            found=found,
+            ranked=ranked,
+            rankings=RANKINGS,
+            by=by,
+            contains=contains,
+            state=state,
+            cursor=cursor,
+            next_cursor=next_cursor,
+            sessions=len(context.core.sessions),
+        )
+
+    @shown.get(CLIENT)
+    async def client(request: Request, caller: Viewer, id: str, done: str = "") -> Response:
+        answers = context.reports.answers()
+        found = admin.client(id)
+        events = context.recent_events.of_client(id)
+        why = [] if answers is None else answers.why("", id)["sentences"]
+        if found is None and not events and (answers is None or not answers.knows(id)):
+            details(id)
+        return pages.render(
+            "client.html",
+            request,
+            caller,
+            client_id=id,
+            client=found,
+            now=None if found is None else _document(found),
+            events=events,
+            queue=None if found is None else await admin.peek_queue(id, PEEKED),
+            why=why,
+            has_log=answers is not None,
+            notice_text=NOTICES.get(done, ""),
+        )
+
+    @streams.get(f"{CLIENT}/live", dependencies=[require(Role.VIEWER)])
+    async def client_stream(request: Request, id: str) -> Response:
+        async def look() -> dict[str, Any]:
+            return _document(details(id))
+
+        return live.stream(request, Role.VIEWER, look)
+
+    @shown.post(f"{CLIENT}/disconnect")
+    async def disconnect(request: Request, _caller: Operator) -> Response:
+        client_id = await _subject(request)
+        return redirect(CLIENT, id=client_id, done="disconnected" if admin.kick(client_id) else "offline")
+
+    @shown.post(f"{CLIENT}/end-session")
+    async def end_session(request: Request, _caller: Operator) -> Response:
+        client_id = await _subject(request)
+        details(client_id)
+        admin.end_session(client_id)
+        return redirect(CLIENT, id=client_id, done="ended")
+
+    @shown.post(f"{CLIENT}/purge")
+    async def purge(request: Request, _caller: Operator) -> Response:
+        client_id = await _subject(request)
+        details(client_id)
+        await admin.purge_queue(client_id, dry_run=False)
+        return redirect(CLIENT, id=client_id, done="purged")
+
+
+async def _subject(request: Request) -> str:
+    """The client that a form is about; the audit log names it."""
+    client_id = field(await form_of(request), "id")
+    request.scope["state"]["subject"] = client_id
+    return client_id
+
+
+def _document(found: ClientDetails) -> dict[str, Any]:
+    """What the page of a client shows of it, and is told again and again."""
+    entry = found.entry
+    return {
+        "connected": entry.connected,
+        "blocked": found.blocked,
+        "queued": entry.queued,
+        "queued_bytes": found.queued_bytes,
+        "inflight": entry.inflight,
+        "outbox_bytes": found.outbox_bytes,
+        "bytes_received": found.bytes_received,
+        "bytes_sent": found.bytes_sent,
+        "dropped": sum(found.drops.values()),
+        "drops": [
+            {"reason": reason, "messages": messages, **REASONS.get(reason, _NO_RULE)._asdict()}
+            for reason, messages in sorted(found.drops.items(), key=lambda each: -each[1])
+        ],
+    }

@@ -1,0 +1,49 @@
+"""The listeners, and when their certificates end.
+
+Invariant: what it shows is what new connections get now.
+"""
+
+import asyncio
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.gateway.caller import Viewer
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard.pages import Pages
+from mqttlite.security.expiry import WARN_WITHIN, ends_of
+
+FILES: Final = {
+    "cert_file": "Certificate",
+    "ca_file": "Authority of client certificates",
+    "crl_file": "List of revoked certificates",
+}
+"""The files of a listener that end, in words."""
+
+
+def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
+    """The routes of this module."""
+
+    @routes.get("/ui/listeners")
+    async def listeners(request: Request, caller: Viewer) -> Response:
+        report = await context.reports.latest()
+        now = context.wall(context.clock()).timestamp()
+        ends = [
+            (listener.name, FILES[option], at)
+            for listener in report.listeners
+            for option, at in listener.tls_files_end_at.items()
+        ]
+        if context.options.tls is not None:
+            found = await asyncio.to_thread(ends_of, context.options.tls)
+            ends += [("http", FILES[option], end.at.timestamp()) for option, end in found.items()]
+        return pages.render(
+            "listeners.html",
+            request,
+            caller,
+            listeners=report.listeners,
+            ends=sorted(ends, key=lambda each: each[2]),
+            now=now,
+            soon=now + WARN_WITHIN.total_seconds(),
+        )

@@ -1,0 +1,75 @@
+"""Log in by a form, and log out.
+
+Invariant: the form leads to a page of this gateway, and to no other site.
+"""
+
+import base64
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from mqttlite.gateway.caller import Callers, Role, User
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard.forms import form_of
+from mqttlite.gateway.dashboard.pages import Pages
+from mqttlite.gateway.problems import Problem
+
+LOGIN: Final = "/ui/login"
+
+
+def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
+    """The routes of this module. The form is public: it says nothing about the broker."""
+
+    @routes.get(LOGIN)
+    async def form(request: Request, target: str = "/") -> Response:
+        return pages.render("login.html", request, None, detail="", target=_local(target))
+
+    @routes.post(LOGIN)
+    async def log_in(request: Request) -> Response:
+        callers: Callers = request.app.state.callers
+        fields = await form_of(request)
+        key, user, password = (fields.get(name, "").strip() for name in ("key", "user", "password"))
+        target = _local(fields.get("target", "/"))
+        given = f"Bearer {key}" if key else _basic(user, fields.get("password", password))
+        try:
+            caller = await callers.log_in(given, request.scope)
+        except Problem as problem:
+            page = pages.render(
+                "login.html", request, None, status=problem.status_code, detail=str(problem.detail), target=target
+            )
+            page.headers.update(problem.headers or {})
+            return page
+        request.scope["state"]["caller"] = caller
+        if not caller.may(Role.VIEWER):
+            return pages.render(
+                "login.html",
+                request,
+                None,
+                status=403,
+                detail="These credentials are right, but their role is user, and the dashboard needs viewer, operator "
+                "or admin. An administrator gives roles in [http] roles, or with 'mqttlite token new --role'.",
+                target=target,
+            )
+        callers.sessions.end(request)
+        response = RedirectResponse(target, 303)
+        callers.sessions.begin(response, given)
+        return response
+
+    @routes.post("/ui/logout")
+    async def log_out(request: Request, _caller: User) -> Response:
+        callers: Callers = request.app.state.callers
+        response = RedirectResponse(LOGIN, 303)
+        callers.sessions.end(request, response)
+        return response
+
+
+def _local(target: str) -> str:
+    """A page of the dashboard; the overview in place of anything else."""
+    is_ours = target == "/" or target.startswith("/ui/")
+    return target if is_ours and "\\" not in target and target.isprintable() else "/"
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"

@@ -1,0 +1,70 @@
+"""The overview: what the broker does now, and whether something is wrong.
+
+Invariant: what the page shows first and what it is told later is the same document.
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING
+from mqttlite.gateway.caller import Role, Viewer, require
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard.live import Live
+from mqttlite.gateway.dashboard.pages import Pages
+from mqttlite.telemetry.report import Report
+from mqttlite.telemetry.status import status
+from mqttlite.telemetry.why import REASONS, Rule
+
+SHOWN: Final = 5
+"""Clients of each ranking on the overview."""
+
+ALARMS: Final = {
+    STORE_FAILING: "The store fails. What is to be kept waits, and its publishers with it.",
+    MEMORY_SHORT: "Memory is short. Slow clients lose messages of QoS 0.",
+}
+
+_NO_RULE: Final = Rule("", "")
+
+
+def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
+    """The routes of this module."""
+    encoded: tuple[Report, bytes] | None = None
+    reports = context.reports
+
+    def document(report: Report) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.json.decode(status(report))
+        found["alarms"] = _alarms(report, reports.alarms)
+        found["drops"] = [
+            {"reason": reason, "messages": messages, **REASONS.get(reason, _NO_RULE)._asdict()}
+            for reason, messages in sorted(found["drops"].items(), key=lambda each: -each[1])
+        ]
+        found["dropped"] = sum(each["messages"] for each in found["drops"])
+        found["top"] = {name: clients[:SHOWN] for name, clients in found["top"].items()}
+        return found
+
+    async def look() -> bytes:
+        nonlocal encoded
+        report = await live.report()
+        if encoded is None or encoded[0] is not report:
+            encoded = report, msgspec.json.encode(document(report))
+        return encoded[1]
+
+    @shown.get("/")
+    async def overview(request: Request, caller: Viewer) -> Response:
+        return pages.render("overview.html", request, caller, status_now=document(await live.report()))
+
+    @streams.get("/ui/live", dependencies=[require(Role.VIEWER)])
+    async def overview_stream(request: Request, view: Literal["overview"]) -> Response:
+        return live.stream(request, Role.VIEWER, look)
+
+
+def _alarms(report: Report, active: dict[str, str]) -> list[dict[str, str]]:
+    """What is wrong, in sentences."""
+    found = [{"title": ALARMS.get(alarm, f"{alarm}."), "detail": detail} for alarm, detail in active.items()]
+    if report.not_ready and not report.store_failing:
+        found.append({"title": "No clients may connect.", "detail": report.not_ready})
+    return found

@@ -1,0 +1,140 @@
+"""Renders the pages: templates, the headers that each page has, and errors as pages.
+
+Invariant: a page runs the scripts and styles of the package and no others, and what is put into a template is escaped.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import quote
+
+from fastapi import APIRouter
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from mqttlite.build import version
+from mqttlite.gateway.caller import Caller, Role
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard import words
+from mqttlite.gateway.problems import Code, Problem
+
+CSP: Final = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+"""No inline script or style, and nothing from elsewhere."""
+
+ASSETS: Final = "/ui/assets"
+
+_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+MENU: Final = (
+    ("/", "Overview"),
+    ("/ui/clients", "Clients"),
+    ("/ui/topics", "Topics"),
+    ("/ui/trace", "Trace"),
+    ("/ui/access", "Access"),
+    ("/ui/listeners", "Listeners"),
+)
+
+_PACKAGE: Final = "mqttlite.gateway.dashboard"
+
+
+class Pages:
+    """The pages of one gateway."""
+
+    def __init__(self, context: GatewayContext) -> None:
+        self._context: Final = context
+        self._templates: Final = Environment(
+            autoescape=True,
+            loader=PackageLoader(_PACKAGE),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        for name in ("number", "size", "seconds", "when", "preview"):
+            self._templates.filters[name] = getattr(words, name)
+        self._templates.filters["quoted"] = lambda text: quote(text, safe="")
+        self._templates.globals.update(menu=MENU, version=version(), assets=ASSETS)
+
+    def render(
+        self, template: str, request: Request, caller: Caller | None, *, status: int = 200, **values: Any
+    ) -> HTMLResponse:
+        """A page. `caller` is None where nobody is known."""
+        text = self._templates.get_template(template).render(
+            path=request.url.path,
+            caller=caller,
+            has_session=caller is not None and request.app.state.callers.sessions.has(request),
+            can_act=caller is not None and caller.may(Role.OPERATOR),
+            can_change=caller is not None and caller.may(Role.ADMIN),
+            **values,
+        )
+        return HTMLResponse(text, status, headers={"Content-Security-Policy": CSP, "Referrer-Policy": "same-origin"})
+
+    def problem(self, problem: Problem, request: Request) -> Response:
+        """An error as a page; the form to log in where that is what is missing."""
+        caller = request.scope.get("state", {}).get("caller")
+        shown = caller if isinstance(caller, Caller) else None
+        if problem.code in (Code.NOT_AUTHENTICATED, Code.TOO_MANY_FAILED_LOGINS):
+            target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            page = self.render(
+                "login.html",
+                request,
+                None,
+                status=problem.status_code,
+                detail="",
+                target=target if request.method == "GET" else "/",
+            )
+        else:
+            page = self.render("problem.html", request, shown, status=problem.status_code, problem=problem)
+        page.headers.update(problem.headers or {})
+        return page
+
+    def route_class(self) -> type[APIRoute]:
+        """The class of routes that answer with pages, also where something is wrong."""
+        pages = self
+
+        class PageRoute(APIRoute):
+            def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+                handle = super().get_route_handler()
+
+                async def answer(request: Request) -> Response:
+                    try:
+                        return await handle(request)
+                    except Problem as problem:
+                        return pages.problem(problem, request)
+                    except RequestValidationError as error:
+                        first = error.errors()[0]
+                        place = ".".join(str(part) for part in first["loc"])
+                        return pages.problem(Problem(Code.INVALID_VALUE, f"{place}: {first['msg']}"), request)
+
+                return answer
+
+        return PageRoute
+
+
+def redirect(path: str, **query: str) -> RedirectResponse:
+    """Go to another page, after a form was sent."""
+    shown = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+    return RedirectResponse(f"{path}?{shown}" if shown else path, 303)
+
+
+def add_assets(routes: APIRouter) -> None:
+    """The scripts and styles, which are public; they are read once."""
+    found: dict[str, tuple[bytes, str, str]] = {}
+    for each in files(_PACKAGE).joinpath("assets").iterdir():
+        kind = _TYPES.get(each.name.rpartition(".")[2])
+        if kind is not None:
+            content = each.read_bytes()
+            found[each.name] = content, kind, f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+
+    @routes.get(f"{ASSETS}/{{name}}")
+    async def asset(name: str, request: Request) -> Response:
+        if name not in found:
+            raise Problem(Code.NOT_FOUND, "there is no file of that name")
+        content, kind, etag = found[name]
+        headers = {"ETag": etag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=kind, headers=headers)

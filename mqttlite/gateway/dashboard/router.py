@@ -1,0 +1,27 @@
+"""All routes of the dashboard.
+
+Invariant: pages answer errors as pages, streams as problems.
+"""
+
+from fastapi import APIRouter
+
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard import access, clients, listeners, login, overview, topics, trace
+from mqttlite.gateway.dashboard.live import Live
+from mqttlite.gateway.dashboard.pages import Pages, add_assets
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The pages, what they load, and what keeps them up to date."""
+    pages = Pages(context)
+    live = Live(context)
+    routes = APIRouter(include_in_schema=False)
+    add_assets(routes)
+    shown = APIRouter(include_in_schema=False, route_class=pages.route_class())
+    login.add(shown, context, pages)
+    access.add(shown, context, pages)
+    listeners.add(shown, context, pages)
+    for view in (overview, clients, topics, trace):
+        view.add(shown, routes, context, pages, live)
+    routes.include_router(shown)
+    return routes

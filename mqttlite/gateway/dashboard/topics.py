@@ -1,0 +1,140 @@
+"""Topics: a tree to walk through, and a page for each with its retained message and who may use it.
+
+A caller sees the topics that the rules let it receive. Invariant: a retained message is changed as a client changes
+it, by publishing, with the permissions of the caller.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.core.message import Message
+from mqttlite.gateway.caller import Caller, Operator, Viewer
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard import rulings, topic_levels, words
+from mqttlite.gateway.dashboard.forms import field, form_of
+from mqttlite.gateway.dashboard.live import Live
+from mqttlite.gateway.dashboard.pages import Pages, redirect
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.publishing import Draft, Publishing
+from mqttlite.topics.names import check_name
+from mqttlite.wire.errors import TopicNameInvalid
+
+TOPIC: Final = "/ui/topic"
+
+NOTICES: Final = {"retained": "The message is retained.", "cleared": "The retained message was cleared."}
+
+Form = Literal["", "text", "json", "hex"]
+
+
+def add(shown: APIRouter, _streams: APIRouter, context: GatewayContext, pages: Pages, _live: Live) -> None:
+    """The routes of this module."""
+    core = context.core
+    publishing = Publishing(context)
+
+    def may_see(caller: Caller, topic: bytes) -> bool:
+        return core.permissions.may_receive(caller.source, topic)
+
+    def retained_on(topic: bytes) -> Message | None:
+        found = core.router.retained.search(topic).take(1)
+        return None if not found or 0.0 < found[0].expires_at <= context.clock() else found[0]
+
+    @shown.get("/ui/topics")
+    async def topics(request: Request, caller: Viewer, below: str | None = None) -> Response:
+        if below is not None:
+            _check(below)
+        level = await topic_levels.look(core.router.retained, below, lambda topic: may_see(caller, topic))
+        return pages.render("topics.html", request, caller, below=below, level=level, path_of=_path_of)
+
+    @shown.get(TOPIC)
+    async def topic(
+        request: Request,
+        caller: Viewer,
+        name: str,
+        form: Form = "",
+        done: str = "",
+        user: str = "",
+        client_id: str = "",
+    ) -> Response:
+        encoded = _check(name)
+        is_visible = may_see(caller, encoded)
+        message = retained_on(encoded) if is_visible else None
+        policy = None
+        if context.live_rules.rules is not None:
+            policy = context.live_rules.rules.policies.find(encoded)
+        asked: list[rulings.Answer] = []
+        if user or client_id:
+            asked = [rulings.ask(core, action, name, user or None, client_id) for action in ("publish", "receive")]
+        return pages.render(
+            "topic.html",
+            request,
+            caller,
+            name=name,
+            is_visible=is_visible,
+            message=message,
+            made=context.topics.named(name),
+            views={} if message is None else _views(message.payload),
+            path_of=_path_of,
+            form=form or ("text" if message is None else _best_form(message.payload)),
+            at=None if message is None else _published_at(message),
+            notice_text=NOTICES.get(done, ""),
+            policy=policy,
+            users=rulings.of_users(core, name, await context.user_names()),
+            user=user,
+            client_id=client_id,
+            asked=asked,
+            max_users=rulings.MAX_USERS,
+        )
+
+    @shown.post(f"{TOPIC}/retain")
+    async def retain(request: Request, caller: Operator) -> Response:
+        form = await form_of(request)
+        name, payload, qos = (field(form, each) for each in ("name", "payload", "qos"))
+        request.scope["state"]["subject"] = name
+        if qos not in ("0", "1", "2"):
+            raise Problem(Code.INVALID_VALUE, f"QoS is {qos[:20]!r}: it may be 0, 1 or 2")
+        if not payload:
+            raise Problem(Code.INVALID_VALUE, "a message without payload clears what is retained: use Clear for that")
+        sent = payload.replace("\r\n", "\n").encode()  # browsers send line ends as \r\n
+        await publishing.publish(caller, Draft(_check(name), sent, int(qos), True))
+        return redirect(TOPIC, name=name, done="retained")
+
+    @shown.post(f"{TOPIC}/clear")
+    async def clear(request: Request, caller: Operator) -> Response:
+        name = field(await form_of(request), "name")
+        request.scope["state"]["subject"] = name
+        await publishing.publish(caller, Draft(_check(name), b"", 0, True))
+        return redirect(TOPIC, name=name, done="cleared")
+
+
+def _check(name: str) -> bytes:
+    """The topic in bytes. Raises `Problem`."""
+    try:
+        encoded = name.encode()
+        check_name(encoded)
+    except (TopicNameInvalid, UnicodeEncodeError) as error:
+        raise Problem(Code.INVALID_TOPIC, f"{name[:200]!r} is no topic: {error}") from None
+    return encoded
+
+
+def _path_of(name: str) -> list[tuple[str, str]]:
+    """Each level of a topic, with the topic down to it."""
+    levels = name.split("/")
+    return [(level, "/".join(levels[: depth + 1])) for depth, level in enumerate(levels)]
+
+
+def _views(payload: bytes) -> dict[str, str | None]:
+    return {"text": words.as_text(payload), "json": words.as_json(payload), "hex": words.as_hex(payload)}
+
+
+def _best_form(payload: bytes) -> str:
+    if not words.is_text(payload):
+        return "hex"
+    return "json" if payload.lstrip()[:1] in (b"{", b"[") and words.as_json(payload) is not None else "text"
+
+
+def _published_at(message: Message) -> Any:
+    return datetime.fromtimestamp(message.number / 1e6, UTC) if message.number else None

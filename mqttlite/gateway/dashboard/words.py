@@ -1,0 +1,104 @@
+"""Numbers, times and payloads as people read them. `assets/words.js` writes the same in the browser.
+
+Invariant: whatever a client sent becomes text that can be shown.
+"""
+
+import json
+from datetime import UTC, datetime
+from math import inf
+from typing import Any, Final
+
+BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+HEX_BYTES: Final = 4_096
+"""Of a payload that is shown in hexadecimal: 256 lines."""
+
+SHOWN_BYTES: Final = 65_536
+"""Of a payload that is shown: more is no page that anybody reads."""
+
+
+def number(value: float | None) -> str:
+    """Such as `12,345`, and below a hundred `3.4`; `–` where nothing is known."""
+    if value is None or value == inf:
+        return "–"
+    if isinstance(value, int) or abs(value) >= 100 or value == int(value):
+        return f"{round(value):,}"
+    return f"{value:.1f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes, such as `1.5 MiB`."""
+    if value is None:
+        return "–"
+    unit = 0
+    while value >= 1_024 and unit < len(BINARY) - 1:
+        value /= 1_024
+        unit += 1
+    return f"{round(value)} B" if unit == 0 else f"{value:.1f} {BINARY[unit]}"
+
+
+def seconds(value: float | None) -> str:
+    """A time span, such as `3.2 ms`, `41 s`, `2 h 5 min` or `3 d 4 h`."""
+    if value is None:
+        return "–"
+    if value < 1:
+        return f"{value * 1_000:.1f} ms"
+    if value < 60:
+        return f"{value:.0f} s"
+    minutes, hours, days = int(value // 60), int(value // 3_600), int(value // 86_400)
+    if hours == 0:
+        return f"{minutes} min"
+    return f"{hours} h {minutes % 60} min" if days == 0 else f"{days} d {hours % 24} h"
+
+
+def when(value: datetime | float | None) -> str:
+    """A moment in UTC, to the second."""
+    if value is None:
+        return "–"
+    at = value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def as_text(payload: bytes) -> str:
+    """The payload as text; what is no UTF-8 is replaced."""
+    return payload[:SHOWN_BYTES].decode(errors="replace")
+
+
+def as_json(payload: bytes) -> str | None:
+    """The payload as indented JSON; None if it is none."""
+    if len(payload) > SHOWN_BYTES:
+        return None
+    try:
+        found: Any = json.loads(payload)
+        return json.dumps(found, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def as_hex(payload: bytes) -> str:
+    """The payload as lines of sixteen bytes."""
+    lines = []
+    for start in range(0, min(len(payload), HEX_BYTES), 16):
+        row = payload[start : start + 16]
+        shown = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
+        lines.append(f"{start:06x}  {row.hex(' '):<47}  {shown}")
+    if len(payload) > HEX_BYTES:
+        lines.append(f"… {len(payload) - HEX_BYTES:,} bytes more")
+    return "\n".join(lines)
+
+
+def is_text(payload: bytes) -> bool:
+    """Whether a payload is text that can be shown as it is."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(each.isprintable() or each in "\t\r\n" for each in text[:SHOWN_BYTES])
+
+
+def preview(payload: bytes, most: int = 80) -> str:
+    """A payload in one line."""
+    if not is_text(payload[: 4 * most]) and not is_text(payload):
+        return f"{size(len(payload))} of binary data"
+    text = " ".join(payload[: 8 * most].decode(errors="replace").split())
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,0 +1,80 @@
+"""What happened to clients lately, in sentences, for people who look at a client's page.
+
+The dataset keeps more, on disk. Invariant: it holds `MAX_EVENTS` at most, and costs nothing for a message.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from mqttlite.event_hub import Jailed, Link, Listener
+from mqttlite.wire.constants import VERSION_NAMES
+
+MAX_EVENTS: Final = 10_000
+"""Events of all clients, some 3 MB: a fleet that comes back at once pushes out what was before."""
+
+MAX_SHOWN: Final = 50
+"""Events of one client that are shown, the latest."""
+
+MAX_TEXT: Final = 200
+"""Characters of an event: a topic or a reason may be long."""
+
+
+class Event(NamedTuple):
+    """Something that happened to a client."""
+
+    at: datetime
+    client_id: str
+    what: str
+    is_bad: bool
+
+
+class RecentEvents(Listener):
+    """`now` gives the UTC time."""
+
+    def __init__(self, now: Callable[[], datetime], max_events: int = MAX_EVENTS) -> None:
+        self._now: Final = now
+        self._events: Final[deque[Event]] = deque(maxlen=max_events)
+
+    def of_client(self, client_id: str) -> list[Event]:
+        """The latest first."""
+        found: list[Event] = []
+        for event in reversed(self._events):
+            if event.client_id == client_id:
+                found.append(event)
+                if len(found) == MAX_SHOWN:
+                    break
+        return found
+
+    def on_connected(self, link: Link) -> None:
+        connection = link.connection
+        session = "a kept session" if connection.session_present else "a new session"
+        words = f"connected from {link.address} by {link.listener}, MQTT {VERSION_NAMES[connection.version]}, {session}"
+        self._note(connection.client_id, words)
+
+    def on_closed(self, link: Link) -> None:
+        connection = link.connection
+        detail = f": {connection.close_detail}" if connection.close_detail else ""
+        self._note(connection.client_id, f"connection ended, {connection.close_reason}{detail}")
+        if connection.drops:
+            lost = ", ".join(f"{count} {reason}" for reason, count in connection.drops.items())
+            self._note(connection.client_id, f"lost messages while it was connected: {lost}", is_bad=True)
+
+    def on_refused(self, link: Link) -> None:
+        connection = link.connection
+        if connection.client_id:
+            words = f"refused from {link.address}, {connection.close_reason}: {connection.close_detail}"
+            self._note(connection.client_id, words, is_bad=True)
+
+    def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
+        self._note(client_id, f"may not {action} {topic.decode(errors='replace')}: {reason}", is_bad=True)
+
+    def on_jailed(self, jailed: Jailed) -> None:
+        if jailed.client_id:
+            words = f"logins from {jailed.network} are refused for {jailed.duration_s:g} s: {jailed.failures} failed"
+            self._note(jailed.client_id, words, is_bad=True)
+
+    def _note(self, client_id: str, what: str, *, is_bad: bool = False) -> None:
+        if len(client_id) <= MAX_TEXT:  # longer ones are rare, and would take the memory of many
+            self._events.append(Event(self._now(), client_id, what[:MAX_TEXT], is_bad))

@@ -1,0 +1,392 @@
+"""The pages of the dashboard on the ASGI application: who sees what, what is escaped, and what the buttons do."""
+
+import asyncio
+import contextlib
+import html
+import json
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite import Client
+from mqttlite.client.errors import PublishRefused
+from mqttlite.core.limits import Limits
+from mqttlite.gateway.browser_sessions import COOKIE, IDLE_S, BrowserSessions
+from mqttlite.gateway.caller import Role
+from mqttlite.gateway.dashboard import live, topic_levels, words
+from mqttlite.gateway.dashboard.pages import CSP
+from mqttlite.gateway.problems import Problem
+from mqttlite.security.api_keys import FILE_NAME, load
+from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
+
+VIEWS = ("/", "/ui/clients", "/ui/clients?by=queue", "/ui/topics", "/ui/topic?name=a", "/ui/access", "/ui/listeners")
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'&{{7*7}}"
+
+OWN = {"Origin": "http://localhost:8080"}
+
+
+def text_of(page: httpx.Response) -> str:
+    """What a person reads of a page."""
+    found = re.sub(r"<[^>]+>", " ", page.text)
+    return " ".join(html.unescape(found).split())
+
+
+async def log_in(client: httpx.AsyncClient, **fields: str) -> httpx.Response:
+    return await client.post("/ui/login", data=fields, headers=OWN)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_each_view_is_a_page_that_runs_nothing_but_its_own_scripts(gateway: GatewayUnderTest, view: str) -> None:
+    page = await gateway.client().get(view)
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert page.headers["content-security-policy"] == CSP
+    assert page.headers["cache-control"] == "no-store"
+    # With "no-referrer" browsers send forms with the origin "null".
+    assert page.headers.get_list("referrer-policy") == ["same-origin"]
+    assert not re.search(r"\son\w+=|style=|<style|javascript:|https?://", page.text)
+    assert re.findall(r"<script(?! type=\"module\" src=\"/ui/assets/\w+\.js\"></script>)", page.text) == []
+    for name in set(re.findall(r'"(/ui/assets/[^"]+)"', page.text)):
+        assert (await gateway.client().get(name)).status_code == 200
+
+
+async def test_pages_show_what_a_device_sends_as_text(tmp_path: Path) -> None:
+    policies = (TopicPolicyOptions(prefix="p", owner=HOSTILE, description=HOSTILE),)
+    async with running_gateway(tmp_path, topic_policies=policies, delivery_log=DeliveryLogOptions()) as gateway:
+        port = gateway.broker.port
+        async with Client("127.0.0.1", port, client_id=HOSTILE) as device:
+            await device.subscribe(f"{HOSTILE.replace('#', '')}/x", qos=1)
+            await device.publish(f"{HOSTILE}/x", HOSTILE, qos=1, retain=True)
+            viewer = gateway.client(Role.ADMIN)
+            name = quote(HOSTILE, safe="")
+            for address in (
+                "/",
+                "/ui/clients",
+                f"/ui/clients?contains={name}",
+                "/ui/clients?by=bytes",
+                f"/ui/client?id={name}",
+                f"/ui/client?id={name}nobody",
+                "/ui/topics",
+                f"/ui/topics?below={name}",
+                f"/ui/topic?name={name}%2Fx",
+                f"/ui/topic?name={name}%2Fx&form=hex&user={name}",
+                f"/ui/topic?name={name}%23",
+                f"/ui/trace?filter={name}",
+                f"/ui/trace?client={name}",
+                f"/ui/access?user={name}&topic={name}",
+                f"/ui/login?target={name}",
+            ):
+                page = await viewer.get(address)
+                assert page.status_code in (200, 400, 404), address
+                assert "<img src=x" not in page.text, address
+                assert "49" not in re.findall(r"onerror=alert\(1\)&gt;[^<]*", page.text), address
+            page = await viewer.get(f"/ui/topic?name={name}%2Fx")
+            assert HOSTILE in text_of(page)
+            page = await viewer.get(f"/ui/client?id={name}")
+            assert HOSTILE in text_of(page)
+
+
+async def test_a_stranger_gets_the_form_to_log_in_and_nothing_else(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
+        client = gateway.client()
+        page = await client.get("/ui/client?id=pump")
+        assert (page.status_code, "Log in" in page.text, "pump" in text_of(page)) == (401, True, False)
+        assert 'value="/ui/client?id=pump"' in page.text
+        assert (await client.get("/ui/live?view=overview")).json()["code"] == "not_authenticated"
+
+
+async def test_a_key_logs_a_browser_in_until_it_logs_out(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
+        client = gateway.client()
+        answer = await log_in(client, key=gateway.keys[Role.OPERATOR], target="/ui/topics")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/topics")
+        cookie = answer.headers["set-cookie"]
+        assert all(each in cookie for each in ("HttpOnly", "SameSite=strict", "Path=/", COOKIE))
+        assert gateway.keys[Role.OPERATOR] not in cookie
+        page = await client.get("/")
+        assert "key-operator operator" in text_of(page)
+        assert (await client.post("/ui/logout", headers=OWN)).status_code == 303
+        assert (await client.get("/")).status_code == 401
+        client.cookies.set(COOKIE, cookie.partition("=")[2].partition(";")[0], domain="localhost.local")
+        assert (await client.get("/")).status_code == 401
+
+
+@pytest.mark.parametrize("target", ["https://evil.example/", "//evil.example", "/\\evil.example", "/ui/\n"])
+async def test_a_login_leads_to_a_page_of_the_dashboard(gateway: GatewayUnderTest, target: str) -> None:
+    answer = await log_in(gateway.client(), key=gateway.keys[Role.VIEWER], target=target)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "sentence"),
+    [
+        ({"key": "mqk_wrong"}, 401, "wrong, revoked or expired"),
+        ({"user": "ann", "password": "wrong"}, 401, "wrong, revoked or expired"),
+        ({"key": " "}, 401, "wrong, revoked or expired"),
+    ],
+)
+async def test_a_login_that_is_wrong_says_so(
+    tmp_path: Path, fields: dict[str, str], status: int, sentence: str
+) -> None:
+    async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
+        client = gateway.client()
+        page = await log_in(client, **fields)
+        assert (page.status_code, sentence in text_of(page), COOKIE in client.cookies) == (status, True, False)
+
+
+async def test_a_user_without_a_role_is_told_what_it_needs(gateway: GatewayUnderTest) -> None:
+    page = await log_in(gateway.client(), key=gateway.keys[Role.USER])
+    assert (page.status_code, "the dashboard needs viewer, operator or admin" in text_of(page)) == (403, True)
+
+
+async def test_pages_of_other_sites_use_no_session_of_a_browser(tmp_path: Path) -> None:
+    http = {"allowed_origins": ("https://app.example",)}
+    async with running_gateway(tmp_path, http=http) as gateway:
+        client = gateway.client()
+        await log_in(client, key=gateway.keys[Role.ADMIN])
+        for origin in ({}, {"Origin": "https://app.example"}, {"Origin": "null"}):
+            answer = await client.post("/ui/client/disconnect", data={"id": "x"}, headers=origin)
+            assert answer.status_code == 403, origin
+        assert (await client.post("/ui/client/disconnect", data={"id": "x"}, headers=OWN)).status_code == 303
+        assert (await client.put("/topics/a", content=b"x")).json()["code"] == "cross_origin"
+
+
+async def test_a_key_that_is_revoked_ends_its_session_and_its_streams_within_a_second(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
+        client, admin = gateway.client(), gateway.client(Role.ADMIN)
+        await log_in(client, key=gateway.keys[Role.VIEWER])
+        stream = asyncio.create_task(client.get("/ui/live?view=overview"))
+        await asyncio.sleep(0.1)
+        key = next(each.id for each in load(gateway.data_dir / FILE_NAME) if each.role == "viewer")
+        page = await admin.post("/ui/access/revoke", data={"id": key}, headers=OWN)
+        assert (page.status_code, page.headers["location"]) == (303, "/ui/access?done=revoked")
+        async with asyncio.timeout(2.5):  # two looks at most, on a busy machine
+            told = (await stream).text
+        assert "event: end" in told
+        assert "wrong, revoked or expired" in told
+        assert (await client.get("/")).status_code == 401
+        assert key not in text_of(await admin.get("/ui/access"))
+        assert (await admin.post("/ui/access/revoke", data={"id": key}, headers=OWN)).status_code == 404
+
+
+def test_sessions_of_browsers_have_an_end_and_a_limit() -> None:
+    now = 0.0
+    sessions = BrowserSessions(lambda: now, is_secure=True, max_sessions=2)
+
+    def begin() -> Response:
+        response = Response()
+        sessions.begin(response, "Bearer x")
+        return response
+
+    assert "Secure" in begin().headers["set-cookie"]
+    begin()
+    begin()
+    assert len(sessions) == 2
+    now = IDLE_S
+    begin()
+    assert len(sessions) == 1
+
+
+async def test_who_may_look_sees_no_buttons_and_who_may_act_does(gateway: GatewayUnderTest) -> None:
+    async with Client("127.0.0.1", gateway.broker.port, client_id="pump") as device:
+        await device.publish("a", "1", retain=True, qos=1)
+        for role, seen in ((Role.VIEWER, False), (Role.OPERATOR, True)):
+            client = gateway.client(role)
+            assert ("/ui/client/disconnect" in (await client.get("/ui/client?id=pump")).text) is seen
+            assert ("/ui/topic/clear" in (await client.get("/ui/topic?name=a")).text) is seen
+            assert "/ui/access/revoke" not in (await client.get("/ui/access")).text
+    assert "/ui/access/revoke" in (await gateway.client(Role.ADMIN).get("/ui/access")).text
+
+
+async def test_an_operator_disconnects_purges_and_ends(
+    gateway: GatewayUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    port, operator = gateway.broker.port, gateway.client(Role.OPERATOR)
+    away = Client("127.0.0.1", port, client_id="away", session_expiry_interval=60)
+    async with away:
+        await away.subscribe("a/#", qos=1)
+    async with Client("127.0.0.1", port) as device:
+        await device.publish("a/1", "1", qos=1)
+    page = await operator.get("/ui/client?id=away")
+    assert "Its queue: 1 messages" in text_of(page)
+    assert "connection ended, client_disconnected" in text_of(page)
+    with caplog.at_level("INFO", "mqttlite.audit"):
+        answer = await operator.post("/ui/client/purge", data={"id": "away"}, headers=OWN)
+    assert "of 'away' by key-operator" in caplog.text
+    page = await operator.get(answer.headers["location"])
+    assert "The queue was purged." in text_of(page)
+    assert "purged 1 an administrator purged the receiver's queue" in text_of(page)
+    answer = await operator.post("/ui/client/disconnect", data={"id": "away"}, headers=OWN)
+    assert answer.headers["location"].endswith("done=offline")
+    answer = await operator.post("/ui/client/end-session", data={"id": "away"}, headers=OWN)
+    page = await operator.get(answer.headers["location"])
+    assert "It has no session now" in text_of(page)
+    assert (await operator.post("/ui/client/purge", data={"id": "away"}, headers=OWN)).status_code == 404
+
+
+async def test_topics_are_walked_through_seen_changed_and_cleared(gateway: GatewayUnderTest) -> None:
+    operator = gateway.client(Role.OPERATOR)
+    async with Client("127.0.0.1", gateway.broker.port) as device:
+        await device.publish("plant/1/state", '{"on":true}', retain=True, qos=1)
+        await device.publish("plant/2", b"\xff\x00", retain=True, qos=1)
+    assert "plant/ 2" in text_of(await operator.get("/ui/topics"))
+    assert "2 of binary" not in text_of(await operator.get("/ui/topics?below=plant"))
+    assert "2 B of binary data" in text_of(await operator.get("/ui/topics?below=plant"))
+    assert '{ "on": true }' in text_of(await operator.get("/ui/topic?name=plant/1/state"))
+    assert "000000 ff 00" in text_of(await operator.get("/ui/topic?name=plant/2"))
+    fields = {"name": "plant/2", "payload": "21.5\r\n", "qos": "1"}
+    answer = await operator.post("/ui/topic/retain", data=fields, headers=OWN)
+    assert "The message is retained." in text_of(await operator.get(answer.headers["location"]))
+    assert (await operator.get("/topics/plant/2")).content == b"21.5\n"
+    await operator.post("/ui/topic/clear", data={"name": "plant/2"}, headers=OWN)
+    assert "No message is retained on this topic." in text_of(await operator.get("/ui/topic?name=plant/2"))
+    for wrong in ({"name": "plant/#"}, {"name": "a", "qos": "3"}, {"name": "a", "payload": ""}):
+        answer = await operator.post("/ui/topic/retain", data={**fields, **wrong}, headers=OWN)
+        assert answer.status_code in (400, 422), wrong
+
+
+async def test_a_look_at_a_level_has_a_limit(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Client("127.0.0.1", gateway.broker.port) as device:
+        for number in range(3):
+            await device.publish(f"t/{number}", "1", retain=True, qos=1)
+    monkeypatch.setattr(topic_levels, "MAX_ROWS", 2)
+    assert "there are more" in text_of(await gateway.client().get("/ui/topics?below=t"))
+    monkeypatch.setattr(topic_levels, "MAX_ROWS", 3)
+    assert "there are more" not in text_of(await gateway.client().get("/ui/topics?below=t"))
+    monkeypatch.setattr(topic_levels, "SLICE", 1)
+    monkeypatch.setattr(topic_levels, "MAX_LOOKED", 2)
+    assert "2 of the topics here" in text_of(await gateway.client().get("/ui/topics?below=t"))
+
+
+async def test_the_rules_say_who_sees_a_topic_and_who_may_use_it(tmp_path: Path) -> None:
+    policies = (TopicPolicyOptions(prefix="plant", access="PRIVATE", owner="ann"),)
+    async with running_gateway(tmp_path, topic_policies=policies) as gateway:
+        operator = gateway.client(Role.OPERATOR)
+        async with Client("127.0.0.1", gateway.broker.port) as device:
+            await device.publish("office/1", "in the open", retain=True, qos=1)
+        assert "in the open" in text_of(await operator.get("/ui/topics?below=office"))
+        page = text_of(await operator.get("/ui/topic?name=plant/1"))
+        assert "The rules do not let you receive the messages of this topic." in page
+        assert "The policy plant holds: PRIVATE owner ann" in page
+        assert re.search(r"ann may allowed .* may allowed", page)
+        assert re.search(r"anonymous, and users without rules of their own may not denied by the topic policy", page)
+        fields = {"name": "plant/1", "payload": "1", "qos": "0"}
+        assert (await operator.post("/ui/topic/retain", data=fields, headers=OWN)).status_code == 403
+        page = text_of(await operator.get("/ui/access?user=ann&topic=plant/1&action=receive"))
+        assert "ann may receive." in page
+        page = text_of(await operator.get("/ui/access?user=bob&topic=plant/%23&action=subscribe"))
+        assert "bob may not subscribe." in page
+        assert "no topic" in (await operator.get("/ui/topic?name=a%2F%23")).text
+
+
+async def test_a_client_s_page_says_why_messages_were_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(live, "SHARE", 1.0)
+    limits = Limits(max_queued_messages=1)
+    async with running_gateway(tmp_path, limits=limits, delivery_log=DeliveryLogOptions(topics=("a/#",))) as gateway:
+        port = gateway.broker.port
+        async with Client("127.0.0.1", port, client_id="away", session_expiry_interval=60) as away:
+            await away.subscribe("a/#", qos=1)
+        async with Client("127.0.0.1", port, client_id="pump") as pump:
+            for _ in range(3):
+                with contextlib.suppress(PublishRefused):
+                    await pump.publish("a/1", "1", qos=1)
+        viewer = gateway.client(Role.VIEWER)
+        page = text_of(await viewer.get("/ui/client?id=away"))
+        assert "Messages dropped for it: 2" in page
+        assert "dropped for away: queue_full" in page
+        assert "away" in text_of(await viewer.get("/ui/clients?by=drops"))
+        assert "queue_full 2 the session's queue was full" in text_of(await viewer.get("/"))
+    async with (
+        running_gateway(tmp_path / "other") as gateway,
+        Client("127.0.0.1", gateway.broker.port, client_id="pump"),
+    ):
+        assert "No delivery log is kept" in text_of(await gateway.client().get("/ui/client?id=pump"))
+
+
+async def test_lists_of_clients_have_pages(gateway: GatewayUnderTest) -> None:
+    for number in range(51):
+        gateway.broker._core.sessions.open(f"s{number:02}", True, 100)
+    viewer = gateway.client()
+    first = await viewer.get("/ui/clients?state=offline")
+    (following,) = re.findall(r'rel="next" href="([^"]+)"', first.text)
+    second = text_of(await viewer.get(html.unescape(following)))
+    assert ("s50" in second, "s49" in second, "s50" in text_of(first)) == (True, False, False)
+
+
+async def test_a_trace_tells_what_becomes_of_messages(gateway: GatewayUnderTest) -> None:
+    operator = gateway.client(Role.OPERATOR)
+    assert (await operator.get("/ui/trace/live")).status_code == 400
+    assert (await operator.get("/ui/trace?filter=a%23")).status_code == 400
+    for question, sentences in (("filter=a/%2B", 2), ("client=pump", 1)):
+        stream = asyncio.create_task(operator.get(f"/ui/trace/live?{question}"))
+        await asyncio.sleep(0.1)
+        port = gateway.broker.port
+        async with Client("127.0.0.1", port, client_id="pump") as pump, Client("127.0.0.1", port) as other:
+            await other.publish("a/1", "1", qos=1)
+            await pump.publish("a/2", "2", qos=1)
+            await asyncio.sleep(1.3)
+        gateway.gateway.app.stopping.set()
+        found = [json.loads(line[6:]) for line in (await stream).text.splitlines() if line.startswith("data: ")]
+        gateway.gateway.app.stopping.clear()
+        assert len({each["message_id"] for part in found for each in part["entries"]}) == sentences, question
+
+
+async def test_there_is_a_limit_for_streams(gateway: GatewayUnderTest) -> None:
+    async def look() -> None: ...
+
+    streams = live.Live(gateway.gateway.app.api.state.context, max_streams=0)
+    with pytest.raises(Problem, match="0 pages are kept up to date"):
+        streams.stream(Request({"type": "http"}), Role.VIEWER, look)
+
+
+async def test_a_stream_tells_what_the_page_shows(gateway: GatewayUnderTest) -> None:
+    client = gateway.client()
+    stream = asyncio.create_task(client.get("/ui/live?view=overview"))
+    await asyncio.sleep(0.1)
+    gateway.gateway.app.stopping.set()
+    (data,) = re.findall(r"data: (.*)", (await stream).text)
+    shown = re.findall(r'data-live="([^"]+)"', (await client.get("/")).text)
+    for path in shown:
+        found = json.loads(data)
+        for name in path.split("."):
+            found = found[name]
+        assert found is None or isinstance(found, int | float), path
+    assert len(shown) > 20
+
+
+async def test_of_a_client_that_is_gone_a_stream_says_so(gateway: GatewayUnderTest) -> None:
+    assert "event: end" in (await gateway.client().get("/ui/client/live?id=nobody")).text
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (words.number(None), "–"),
+        (words.number(12_345), "12,345"),
+        (words.number(3.44), "3.4"),
+        (words.number(0.0), "0"),
+        (words.size(1_023), "1023 B"),
+        (words.size(1_536), "1.5 KiB"),
+        (words.seconds(0.0032), "3.2 ms"),
+        (words.seconds(41.2), "41 s"),
+        (words.seconds(7_500), "2 h 5 min"),
+        (words.seconds(273_600), "3 d 4 h"),
+        (words.when(0.0), "1970-01-01 00:00:00 UTC"),
+        (words.preview(b"a\n b"), "a b"),
+        (words.preview(b"x" * 100), "x" * 80 + "…"),
+        (words.as_json(b"[" * 100_000), None),
+        (words.as_json(b'{"a":1}'), '{\n  "a": 1\n}'),
+        (words.as_hex(b"ab\xff"), "000000  61 62 ff" + " " * 39 + "  ab."),
+        (words.as_hex(bytes(5_000)).splitlines()[-1], "… 904 bytes more"),
+    ],
+)
+def test_numbers_and_payloads_are_shown_shortly(said: str | None, expected: str | None) -> None:
+    assert said == expected
