@@ -8,6 +8,7 @@ from typing import Final
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.limits import Limits
+from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connect, Subscribe, SubscriptionRequest
@@ -19,8 +20,8 @@ START: Final = 1_000.0
 class World:
     """One broker. Time stands still until `now` is set."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.broker: Final = Broker(limits or Limits())
+    def __init__(self, limits: Limits | None = None, filters: FilterCompiler | None = None) -> None:
+        self.broker: Final = Broker(limits or Limits(), filters=filters)
         self.now = START
 
     def connect(

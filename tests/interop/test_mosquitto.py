@@ -33,6 +33,17 @@ def test_a_large_message_arrives_whole(line: Line) -> None:
         assert sub.next() == "100000"
 
 
+@pytest.mark.parametrize("topic_filter", ["orders/#", "$share/group/orders/#"])
+def test_a_filter_is_a_user_property_of_subscribe(line: Line, topic_filter: str) -> None:
+    where = f'(attributes.region = "us" AND payload.total > 10) OR topic = "{READY}"'
+    filtered = ("-V", "mqttv5", "-q", "1", "-D", "subscribe", "user-property", "filter", where)
+    with MosquittoSub(line, topic_filter, *filtered) as reader:
+        for region, total in (("eu", 20), ("us", 5), ("us", 20)):
+            properties = ("-D", "publish", "user-property", "region", region)
+            published(line, "-t", "orders/1", "-m", f'{{"total": {total}}}', "-q", "1", "-V", "mqttv5", *properties)
+        assert reader.next() == '{"total": 20}'
+
+
 def test_json_output_reads_back(line: Line) -> None:
     with MosquittoSub(line, "a", format="%J") as reader:
         published(line, "-t", "a", "-m", '{"b": 1}', "-q", "1")

@@ -264,6 +264,8 @@ def test_a_filter_that_comes_twice_is_refused() -> None:
 
 def test_a_broker_that_has_no_filters_refuses_them() -> None:
     client = World().connect("c")
+    client.send(Subscribe(7, (request("t"),), Properties(user_properties=[("a", "b")])))
+    client.received()
     answer = client.suback("t", where=US)
     assert (answer.reason_codes, answer.properties.reason_string) == (b"\x8f", "this broker has no filters")
 
