@@ -1,8 +1,8 @@
 """Serves `Admin` over HTTP with JSON, on a Unix socket in the data directory: the only place that accepts changes.
 
-What a change does lives in `admin`; `mqttlite sessions`, `queue`, `retained`, `delayed` and `schema` ask here.
-Invariant: the mode of the socket decides who may connect, and a request with a parameter that its route does not know
-changes nothing.
+What a change does lives in `admin`; `mqttlite sessions`, `queue`, `retained`, `delayed`, `schema` and `explain` ask
+here. Invariant: the mode of the socket decides who may connect, and a request with a parameter that its route does not
+know changes nothing.
 """
 
 import codecs
@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from mqttlite.admin import MAX_PAGE, Admin, QueuedMessage
+from mqttlite.explanations import Explanations
 from mqttlite.net.endpoints import AlreadyListening, CannotListen, UnixEndpoint
 from mqttlite.net.http import JSON, Accepts, HttpServer, Request, Response
 from mqttlite.wire.errors import TopicFilterInvalid
@@ -32,6 +33,12 @@ BODY_BYTES: Final = 262_144
 
 MAX_LOGGED: Final = 500
 """Characters of a request that the log shows: a topic filter may have thousands."""
+
+MAX_EXPLAINED_BYTES: Final = 16 * 1_048_576
+"""The payload of a message to explain, which is made in memory."""
+
+_WHO: Final = ("client_id", "user", "groups", "qos")
+"""Who does what is to be explained, and with which QoS."""
 
 MAX_DIGITS: Final = 18
 """Of the number of a delayed message: 63 bits hold them."""
@@ -68,6 +75,17 @@ class Call:
             raise Refused(400, f"limit is {value!r}: it is a number from 1 to {MAX_PAGE}.")
         return int(value)
 
+    def number(self, name: str, default: int, most: int) -> int:
+        """A number from 0 on. Raises `Refused`."""
+        value = self.parameters.get(name, str(default))
+        if not (value.isascii() and value.isdecimal() and len(value) <= MAX_DIGITS and int(value) <= most):
+            raise Refused(400, f"{name} is {value[:MAX_DIGITS]!r}: it is a number from 0 to {most}.")
+        return int(value)
+
+    def groups(self) -> list[str]:
+        """The groups of a user, which are written with commas between them."""
+        return [each for each in self.parameters.get("groups", "").split(",") if each]
+
     def flag(self, name: str) -> bool | None:
         """Yes, no, or None where it is not said; a parameter without a value is a yes. Raises `Refused`."""
         value = self.parameters.get(name)
@@ -84,8 +102,9 @@ Answerer = Callable[[Request], Awaitable[Response]]
 class AdminSocket:
     """`directory` is the data directory, which exists. `registry` answers below `/registry`."""
 
-    def __init__(self, directory: str, admin: Admin, registry: Answerer) -> None:
+    def __init__(self, directory: str, admin: Admin, explanations: Explanations, registry: Answerer) -> None:
         self._admin: Final = admin
+        self._explanations: Final = explanations
         self._registry: Final = registry
         self.path: Final = os.path.join(directory, SOCKET_NAME)
         accepts = Accepts(
@@ -104,6 +123,8 @@ class AdminSocket:
             Route("DELETE", "/retained", self._remove_retained, ("filter", "dry_run")),
             Route("GET", "/delayed", self._list_delayed, ("cursor", "limit")),
             Route("DELETE", "/delayed/*", self._cancel_delayed),
+            Route("GET", "/explain/publish", self._explain_publish, (*_WHO, "topic", "retain", "payload_bytes")),
+            Route("GET", "/explain/subscribe", self._explain_subscribe, (*_WHO, "filter")),
         )
 
     async def start(self) -> None:
@@ -189,6 +210,26 @@ class AdminSocket:
         if not self._admin.cancel_delayed(_number("The name of a delayed message", call.name)):
             raise Refused(404, f"There is no delayed message {call.name}, or it is due.")
         return {"cancelled": True}
+
+    async def _explain_publish(self, call: Call) -> object:
+        return self._explanations.publish(
+            call.text("client_id", ""),
+            call.parameters.get("user"),
+            call.text("topic"),
+            call.number("payload_bytes", 0, MAX_EXPLAINED_BYTES),
+            qos=call.number("qos", 0, 2),
+            retain=call.flag("retain") or False,
+            groups=call.groups(),
+        )
+
+    async def _explain_subscribe(self, call: Call) -> object:
+        return self._explanations.subscribe(
+            call.text("client_id", ""),
+            call.parameters.get("user"),
+            call.text("filter"),
+            qos=call.number("qos", 0, 2),
+            groups=call.groups(),
+        )
 
 
 class Route:

@@ -26,6 +26,7 @@ from mqttlite.config.checks import (
     open_gateway,
     open_listeners,
 )
+from mqttlite.config.logins import logins
 from mqttlite.config.options import LoginMethod
 from mqttlite.config.quotas import BrokerQuotas
 from mqttlite.core.authorizer import Authorizer, DefaultRules
@@ -41,6 +42,7 @@ from mqttlite.delivery.schemas.parsing import EXTRA_MISSING, is_installed
 from mqttlite.delivery.schemas.service import FILE_NAME, RegistryFileError, SchemaRegistry
 from mqttlite.delivery.schemas.topic_schema import TopicSchemas
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, CoreTracer, EventHub, NoMessages
+from mqttlite.explanations import Explanations
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.frame_queue import FrameQueue
@@ -57,6 +59,7 @@ from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
 from mqttlite.security.auth_chain import AuthChain, FirstOf
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.security.authenticator import Authenticator
+from mqttlite.security.both_rules import BothRules
 from mqttlite.security.dynamic_security import DynamicSecurity, DynamicSecurityError, path_of
 from mqttlite.security.dynamic_security.control import TOPIC as CONTROL_TOPIC
 from mqttlite.security.dynamic_security.control import Port as ControlPort
@@ -155,17 +158,16 @@ class Assembly:
         self._default_chain: Final = auth_chain
         self._granted_topics: GrantedTopics | None = None
         self._dynamic_security: Final = self._load_dynamic_security()
-        if self._dynamic_security is not None:
-            if authorizer is not None:
-                raise ConfigError("dynamic_security: the program gives the broker an authorizer; one of both")
-            authorizer = self._dynamic_security.rules
+        if self._dynamic_security is not None and authorizer is not None:
+            raise ConfigError("dynamic_security: the program gives the broker an authorizer; one of both")
+        self._both_rules: BothRules | None = None
         self._topic_file: Final = Path(config.data_dir) / TOPIC_FILE_NAME if config.data_dir else None
         self._has_own_rules: Final = authorizer is not None
         self.topics: Final = self._load_topics()
         self.schemas: Final = _schema_registry(config)
         self._topic_schemas: Final = TopicSchemas(self.schemas)
         self.live_rules: Final = self._live_rules(authorizer)
-        self._rules: Final = self._default_rules(self.live_rules.rules if authorizer is None else authorizer)
+        self._rules = self._default_rules(self._combined(self.live_rules.rules) if authorizer is None else authorizer)
         self.core.authorize(self._rules)
         self.core.permissions.on_denied = self.hub.on_denied
         self.queues: Final = Queues(self.core, config.queues, config.delivery, loop.time, self._wall.ahead_us)
@@ -205,8 +207,9 @@ class Assembly:
         self.admin: Final = Admin(
             self.core, self.loop_driver.links, self.loop_driver.run, loop.time, self._wall.at, self._queue_reader.page
         )
+        self.explanations: Final = Explanations(self.core, self._logins, loop.time)
         self._admin_socket: Final = (
-            AdminSocket(config.data_dir, self.admin, _registry_answerer(RegistryApi(self.schemas)))
+            AdminSocket(config.data_dir, self.admin, self.explanations, _registry_answerer(RegistryApi(self.schemas)))
             if config.data_dir
             else None
         )
@@ -255,8 +258,9 @@ class Assembly:
             self._sys_topics = self._loop.create_task(sys_topics.run())
         self._rules_watch = self._loop.create_task(self.live_rules.watch())
         if self._dynamic_security is not None:
-            port = ControlPort(self._respond, lambda: self.core.authorize(self._rules), self._kick)
+            port = ControlPort(self._respond, self._on_dynamic_security, self._kick)
             self.core.bind(CONTROL_TOPIC, self._dynamic_security.control(port))
+            self._on_dynamic_security()  # the file may have been changed while no broker ran
         self._loop.run_in_executor(None, self._filters.prepare)
         for each in self.listeners:
             await each.start()
@@ -551,6 +555,16 @@ class Assembly:
             found |= rules.user_names()
         return found
 
+    def _logins(self, user: str | None) -> Iterable[str]:
+        """What each listener says to a user."""
+        return logins(self._config, user, self._knows)
+
+    def _knows(self, listener: ListenerOptions, method: LoginMethod, user: str) -> bool:
+        if method == "dynamic_security":
+            return self._dynamic_security is not None and self._dynamic_security.authenticator.knows(user)
+        path, _ = self._config.passwords_of(listener)
+        return path is not None and any(each.path == Path(path) and each.knows(user) for each in self.passwords)
+
     def _passwords(self, number: int, options: ListenerOptions) -> PasswordAuthenticator:
         path, _ = self._config.passwords_of(options)
         assert path is not None, "what the checks of the config find"
@@ -591,13 +605,29 @@ class Assembly:
 
     def _roles_in_use(self) -> set[int]:
         """The roles of the rules that sessions have."""
+        numbers = self._config_roles_in_use()
+        return numbers if self._both_rules is None else self._both_rules.roles_of_second(numbers)
+
+    def _config_roles_in_use(self) -> set[int]:
+        """The roles of what the configuration says that sessions have."""
         numbers = {session.role // 2 for session in self.core.sessions.values()}  # `DefaultRules` makes two of each
         return numbers if self._granted_topics is None else self._granted_topics.rules_roles(numbers)
 
+    def _combined(self, rules: Rules | None) -> Authorizer | None:
+        """The rules of files and policies, beside those of dynamic security if there are any."""
+        self._both_rules = None
+        if self._dynamic_security is None:
+            return rules
+        if rules is None:
+            return self._dynamic_security.rules
+        self._both_rules = BothRules(
+            *(self._dynamic_security.rules, rules, self._config_roles_in_use, 2 * self._config.limits.max_sessions)
+        )
+        return self._both_rules
+
     def _on_rules(self, rules: Rules | None) -> None:
-        if self._dynamic_security is not None:  # its rules are in force, and a reload finds no others
-            return
-        self.core.authorize(self._default_rules(rules))
+        self._rules = self._default_rules(self._combined(rules))
+        self.core.authorize(self._rules)
         self._tell_presence(rules)
         self.loop_driver.wake()
 
@@ -626,6 +656,12 @@ class Assembly:
             return DynamicSecurity(path)
         except DynamicSecurityError as error:
             raise ConfigError(f"dynamic_security.file: {error}") from None
+
+    def _on_dynamic_security(self) -> None:
+        """Its users, groups or roles are others."""
+        self.core.authorize(self._rules)
+        self.core.check_subscriptions()
+        self.loop_driver.wake()
 
     def _respond(self, client_id: str, topic: bytes, payload: bytes) -> bool:
         sent = self.core.send(client_id, topic, payload, self._loop.time())

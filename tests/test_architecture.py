@@ -33,7 +33,8 @@ BELOW: Final[dict[str, set[str]]] = {
     "config": ADAPTER_PACKAGES | set(GROUND),
     "build": set(),
     "admin": {*GROUND, "event_hub"},
-    "admin_socket": {*GROUND, "admin", "net"},
+    "explanations": set(GROUND),
+    "admin_socket": {*GROUND, "admin", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(GROUND),
     "certificate_watch": {*GROUND, "config", "net", "security"},
     "catalogue": {*GROUND, "config", "delivery", "security"},
@@ -44,11 +45,12 @@ BELOW: Final[dict[str, set[str]]] = {
     | {"admin", "build", "catalogue", "certificate_watch", "config", "event_hub", "reports"},
     "assembly": ADAPTER_PACKAGES
     | set(GROUND)
-    | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "gateway", "monitor", "reports"},
+    | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "explanations", "gateway", "monitor"}
+    | {"reports"},
     "server": ADAPTER_PACKAGES
     | set(GROUND)
     | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor"},
-    "cli": ADAPTER_PACKAGES | set(GROUND) | {"build", "catalogue", "client", "config", "server"},
+    "cli": ADAPTER_PACKAGES | set(GROUND) | {"build", "catalogue", "client", "config", "explanations", "server"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names
 }

@@ -1,6 +1,6 @@
 """`mqttlite acl test`: what the rules say of one client and one topic, and in which line.
 
-The verdict is that of `security.rules`. Invariant: it is the one that a broker with the same files gives.
+The rules are those of `configured`. Invariant: it is the one that a broker with the same files gives.
 """
 
 import json
@@ -9,12 +9,13 @@ from typing import Final
 
 import click
 
+from mqttlite.cli.configured import ConfiguredRules, rules_of
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.core.authentication import Grants
-from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE, DefaultRules
-from mqttlite.security.acl_file import AclFileError, load
-from mqttlite.security.rules import Rules
-from mqttlite.topics.names import check_filter, check_name
+from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
+from mqttlite.security.acl_file import AclFileError
+from mqttlite.security.rules import Ruling
+from mqttlite.topics.names import check_filter, check_name, is_own
 from mqttlite.topics.namespaces import check_is_served, parse_filter
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
@@ -25,7 +26,7 @@ _ACTIONS: Final = {"read": RECEIVE, "write": PUBLISH, "subscribe": SUBSCRIBE}
 
 @click.group(name="acl", context_settings={"help_option_names": ["--help"]})
 def command() -> None:
-    """Ask the rules of an ACL file and of topic policies."""
+    """Ask the rules of an ACL file, of topic policies and of dynamic security."""
 
 
 @command.command(
@@ -59,40 +60,41 @@ def test(
         raise click.UsageError("Which rules? Name a configuration with -c, or a file with --acl-file.")
     try:
         config = Config() if config_path is None else load_config(config_path)
-        if config.dynamic_security is not None and acl_file is None:
-            raise click.UsageError("Dynamic security decides there: ask the broker, with 'mosquitto_ctrl dynsec'.")
         rules = rules_of(config, acl_file)
         name = _checked(action, topic)
     except (ConfigError, AclFileError) as error:
         raise click.UsageError("\n".join(error.problems)) from None
     except (TopicFilterInvalid, TopicNameInvalid) as error:
         raise click.UsageError(f"{error}.") from None
-    core_rules = DefaultRules(frozenset(config.sys.publishers), rules)
-    grants = Grants(frozenset(groups))
-    role = core_rules.role_of(client_id, user, grants)
-    is_allowed = {
-        "read": core_rules.may_receive,
-        "write": core_rules.may_publish,
-        "subscribe": core_rules.may_subscribe,
-    }[action](role, name)
-    ruling = rules.ruling(rules.role_of(client_id, user, grants), _ACTIONS[action], name)
-    if ruling.is_allowed != is_allowed:  # the core's own rules, about $SYS
-        line, reason = 0, "default: only the broker publishes to $SYS and below" if not is_allowed else "sys.publishers"
-    else:
-        line, reason = ruling.line, ruling.reason
+    found = verdict(rules, client_id, user, Grants(frozenset(groups)), _ACTIONS[action], name)
     if as_json:
-        path = None if rules.acl is None or not line else rules.acl.path
-        verdict = {"allowed": is_allowed, "action": action, "topic": topic, "user": user, "client_id": client_id}
-        click.echo(json.dumps({**verdict, "file": path, "line": line or None, "reason": reason}, ensure_ascii=False))
+        path = rules.files.acl.path if found.line and rules.files is not None and rules.files.acl is not None else None
+        about = {"allowed": found.is_allowed, "action": action, "topic": topic, "user": user, "client_id": client_id}
+        answer = {**about, "file": path, "line": found.line or None, "reason": found.reason}
+        click.echo(json.dumps(answer, ensure_ascii=False))
     else:
-        click.echo(f"{'allowed' if is_allowed else 'denied'} by {reason}")
-    sys.exit(0 if is_allowed else EXIT_DENIED)
+        click.echo(f"{'allowed' if found.is_allowed else 'denied'} by {found.reason}")
+    sys.exit(0 if found.is_allowed else EXIT_DENIED)
 
 
-def rules_of(config: Config, acl_file: str | None = None) -> Rules:
-    """The rules of a configuration, with another ACL file where one is named. Raises `AclFileError`."""
-    path = config.acl_file if acl_file is None else acl_file
-    return Rules(None if path is None else load(path), config.topic_policies, config.groups)
+def verdict(
+    rules: ConfiguredRules, client_id: str, user: str | None, grants: Grants, action: str, topic: bytes
+) -> Ruling:
+    """What the rules say of a client; the line is that of the ACL file, if that decides."""
+    core = rules.core
+    role = core.role_of(client_id, user, grants)
+    asked = {PUBLISH: core.may_publish, RECEIVE: core.may_receive, SUBSCRIBE: core.may_subscribe}
+    is_open = core.is_open(topic) if action == PUBLISH else action == RECEIVE and core.is_readable(topic)
+    is_allowed = is_open or asked[action](role, topic)
+    if action == PUBLISH and is_own(topic):
+        reason = "sys.publishers" if is_allowed else "default: only the broker publishes to $SYS and below"
+        return Ruling(is_allowed, 0, reason)
+    reason = core.reason(role, action, topic).removeprefix("allowed by ").removeprefix("denied by ")
+    line = 0
+    if rules.files is not None:
+        ruling = rules.files.ruling(rules.files.role_of(client_id, user, grants), action, topic)
+        line = ruling.line if ruling.reason in reason else 0
+    return Ruling(is_allowed, line, reason or "default: there are no rules")
 
 
 def _checked(action: str, topic: str) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
+from mqttlite.cli.configured import rules_of
 from mqttlite.cli.explain_rules import findings, permissions
 from mqttlite.cli.serve_flags import Flags
 from mqttlite.config import Config, ConfigError, ListenerOptions
@@ -27,7 +28,6 @@ from mqttlite.config.checks import (
 )
 from mqttlite.config.file import new_problems, read_file
 from mqttlite.config.shape import Problem
-from mqttlite.security.acl_file import load as load_acl
 
 EXIT_FINDINGS = 1
 EXIT_WRONG = 2
@@ -86,14 +86,16 @@ def command(file: str) -> None:
     except ConfigError as error:
         _show_problems(error)
         sys.exit(EXIT_WRONG)
-    acl = None if config.acl_file is None else load_acl(config.acl_file)
+    rules = rules_of(config)
+    acl = None if rules.files is None else rules.files.acl
+    dynamic = None if rules.dynamic is None else rules.dynamic.state
     click.echo(f"{file} is right. A broker would serve:")
     for line in _served(config):
         click.echo(f"  {line}")
     click.echo("Clients may do:")
-    for line in permissions(config, acl):
+    for line in permissions(config, acl, dynamic):
         click.echo(f"  {line}")
-    found = list(dict.fromkeys((*warnings(config), *metrics_warnings(config), *findings(config, acl))))
+    found = list(dict.fromkeys((*warnings(config), *metrics_warnings(config), *findings(config, acl, dynamic))))
     for sentence in found:
         click.echo(f"warning: {sentence}", err=True)
     click.echo(f"{len(found)} warning{'s' * (len(found) != 1)}.", err=True)

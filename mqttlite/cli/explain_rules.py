@@ -9,6 +9,7 @@ from typing import Final
 from mqttlite.config import Config
 from mqttlite.config.checks import in_words, is_loopback
 from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
+from mqttlite.security.dynamic_security.model import PUBLISH_SEND, Role, State
 from mqttlite.security.password_file import Users, load
 from mqttlite.security.rule_findings import acl_findings, policy_findings, sections
 from mqttlite.security.topic_policies import TopicPolicyOptions
@@ -27,13 +28,13 @@ _ACCESS: Final = {
 }
 
 
-def permissions(config: Config, acl: AclFile | None) -> Iterator[str]:
-    """Who may do what, a line for each section of the ACL file and each policy."""
-    if config.dynamic_security is not None:
-        yield "what the users, groups and roles of dynamic security allow: ask the broker, with mosquitto_ctrl dynsec"
-    elif acl is None:
+def permissions(config: Config, acl: AclFile | None, dynamic: State | None = None) -> Iterator[str]:
+    """Who may do what, a line for each section of the ACL file, each policy and each role of dynamic security."""
+    if dynamic is not None:
+        yield from _dynamic(dynamic)
+    if dynamic is None and acl is None:
         yield "all clients may publish and subscribe everywhere, except publish to $SYS: there is no acl_file"
-    else:
+    if acl is not None:
         yield f"only what {acl.path} allows, and read $SYS where it does not deny that"
         for number, (title, rules) in enumerate((title, rules) for title, rules in sections(acl) if rules):
             if number == MAX_SECTIONS:
@@ -47,11 +48,40 @@ def permissions(config: Config, acl: AclFile | None) -> Iterator[str]:
         yield f"and {len(config.topic_policies) - MAX_SECTIONS} more topic policies"
     if acl is not None and config.topic_policies:
         yield "where there is a policy, it and the ACL file must both allow"
+    if dynamic is not None and config.has_rules:
+        yield "dynamic security and the other rules must both allow; below $CONTROL dynamic security decides alone"
     if config.http_auth is not None or (config.jwt is not None and config.jwt.limits_topics):
         yield "clients whose credentials name topics only use these"
 
 
-def findings(config: Config, acl: AclFile | None) -> Iterator[str]:
+def _dynamic(state: State) -> Iterator[str]:
+    """What the users, groups and roles of dynamic security allow."""
+    allowed = [kind for kind, is_allowed in state.default_access.items() if is_allowed]
+    yield f"where no role says anything, dynamic security allows {', '.join(allowed) or 'nothing'}"
+    for number, (name, role) in enumerate(state.roles.items()):
+        if number == MAX_SECTIONS:
+            yield f"and {len(state.roles) - MAX_SECTIONS} more roles: ask with 'mqttlite acl test'"
+            break
+        users = sum(name in client.roles for client in state.clients.values() if not client.disabled)
+        groups = sum(name in group.roles for group in state.groups.values())
+        what = "; ".join(_acls(role)) or "nothing"
+        yield f"role {name} ({_counted(users, 'user')}, {_counted(groups, 'group')}): {what}"
+
+
+def _acls(role: Role) -> Iterator[str]:
+    for kind, acls in role.acls.items():
+        for verb, wanted in (("allow", True), ("deny", False)):
+            topics = [acl.topic for acl in acls if acl.allow == wanted]
+            if topics:
+                more = f" and {len(topics) - MAX_FILTERS} more" if len(topics) > MAX_FILTERS else ""
+                yield f"{verb} {kind} {', '.join(topics[:MAX_FILTERS])}{more}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def findings(config: Config, acl: AclFile | None, dynamic: State | None = None) -> Iterator[str]:
     """What is odd, in sentences that begin with the file and the line where there is one."""
     if acl is not None:
         for line, sentence in acl_findings(acl, config.groups, _known_users(config)):
@@ -61,15 +91,18 @@ def findings(config: Config, acl: AclFile | None) -> Iterator[str]:
             yield f"{acl.path}:{anonymous}: no listener lets anonymous clients in, so these rules reach nobody"
     for _, sentence in policy_findings(config.topic_policies, config.groups):
         yield sentence
-    yield from _open_listeners(config, acl)
+    yield from _open_listeners(config, acl, dynamic)
 
 
-def _open_listeners(config: Config, acl: AclFile | None) -> Iterator[str]:
+def _open_listeners(config: Config, acl: AclFile | None, dynamic: State | None) -> Iterator[str]:
     """Listeners of the network without passwords, and what anonymous clients may do there."""
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         if listener.path is not None or is_loopback(listener.host) or not config.lets_anybody_in(listener):
             continue
-        if config.dynamic_security is not None:  # its default access decides
+        if dynamic is not None:
+            allowed = ", ".join(_anonymous_topics(dynamic))
+            if allowed and acl is None:
+                yield f"listener {name} ({in_words(listener.host)}): anonymous clients may publish to {allowed}"
             continue
         if not config.login_methods(listener):
             who = "nobody is asked for a password, and user names are what clients claim"
@@ -78,6 +111,14 @@ def _open_listeners(config: Config, acl: AclFile | None) -> Iterator[str]:
         allowed = "#" if acl is None else ", ".join(_filters(acl.anonymous, WRITE))
         if allowed:
             yield f"listener {name} ({in_words(listener.host)}): anonymous clients may publish to {allowed}"
+
+
+def _anonymous_topics(state: State) -> Iterator[str]:
+    """Where dynamic security lets clients without user name publish."""
+    if state.default_access[PUBLISH_SEND]:
+        yield "#"
+    for name in state.role_sets_of(None) or ():
+        yield from (acl.topic for acl in state.roles[name].acls[PUBLISH_SEND] if acl.allow)
 
 
 def _known_users(config: Config) -> set[str] | None:

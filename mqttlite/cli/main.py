@@ -20,6 +20,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "import": "Convert the configuration of Mosquitto.",
     "check": "Explain who may do what, and what is weak.",
     "acl": "Say whether a client may read or write a topic.",
+    "explain": "Say what would become of a message or a subscription.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print what arrives.",
     "filter": "Say whether a message passes a filter.",

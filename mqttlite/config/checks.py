@@ -51,9 +51,6 @@ def conflicts(config: Config) -> Iterator[Problem]:
         yield Problem(f"topic_policies[{number}]", f": {sentence}")
     if config.dynamic_security is not None and config.dynamic_security.file is None and config.data_dir == "":
         yield Problem("dynamic_security.file", " is missing, and so is data_dir: name a file, or a data directory")
-    if config.dynamic_security is not None and config.has_rules:
-        option = "topic_policies" if config.acl_file is None else "acl_file"
-        yield Problem(option, " and dynamic_security both say who may do what: use one of them")
 
 
 def _login_methods(config: Config) -> Iterator[Problem]:

@@ -39,6 +39,7 @@ from mqttlite.core.message_filter import FilterCompiler, NoFilters
 from mqttlite.core.packet_handler import PacketHandler
 from mqttlite.core.packet_loop import PacketLoop
 from mqttlite.core.permissions import Permissions
+from mqttlite.core.plan import Planner
 from mqttlite.core.questions import Questions
 from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import CloseReason
@@ -53,6 +54,7 @@ from mqttlite.core.sink import Sink
 from mqttlite.core.source import THE_BROKER, THE_PROGRAM, Source
 from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.subscription import Subscription
+from mqttlite.core.subscription_check import SubscriptionCheck
 from mqttlite.core.tally import SENT
 from mqttlite.core.throttling import Throttling
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
@@ -143,9 +145,13 @@ class Broker:
             self._throttling,
             self._backlogs,
         )
+        subscriptions = Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits, self._filters)
+        self._subscriptions: Final = subscriptions
+        self._check: SubscriptionCheck | None = None
+        self.planner: Final = Planner(online, self.sessions, self._routes, self.router, subscriptions, effects, limits)
         self._packet_loop: Final = PacketLoop(
             PacketHandler(self._routes, self.router, effects, limits),
-            Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits, self._filters),
+            subscriptions,
             self._connecting,
             Admission(connections, self._connecting, self._closing, self.questions, deadlines, effects, limits),
             self._closing,
@@ -171,6 +177,16 @@ class Broker:
         """
         self._routes.authorize(authorizer)
         self.jobs.on_new_rules(self.permissions)
+
+    def check_subscriptions(self) -> None:
+        """End the subscriptions that the rules in force would refuse, by and by.
+
+        For rules that say more of subscribing than of receiving: `authorize` alone keeps a client from what it may not
+        receive.
+        """
+        if self._check is None or self._check.is_done:  # else it has begun anew with the rules
+            self._check = SubscriptionCheck(self.sessions, self._subscriptions, self.permissions, self.effects)
+            self.jobs.start(self._check)
 
     def bind(self, topic_filter: bytes, sink: Sink) -> None:
         """Hand every message that a topic filter matches to a sink, until `unbind`.

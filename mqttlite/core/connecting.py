@@ -222,7 +222,8 @@ class Connecting:
     def _limit_topics(self, connection: Connection) -> None:
         """Find out how long the client's topics and payloads may be."""
         limits = connection.topic_limits = narrowed(self._topic_limits, connection.peer.capabilities)
-        connection.in_place_bytes = -1 if connection.peer.mount_point else limits.max_payload_bytes
+        in_place_bytes = 0 if connection.peer.mount_point else limits.max_payload_bytes
+        connection.in_place_bytes = min(in_place_bytes, self._limits.max_packet_bytes)
         self._routes.limit_topics(limits)
 
     def _attach(self, connection: Connection, session: Session, receive_maximum: int) -> None:

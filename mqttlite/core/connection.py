@@ -205,9 +205,9 @@ class Connection:
         """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
         self.topic_limits: TopicLimits = NO_TOPIC_LIMITS
         """How long the client's topics may be; set at its CONNECT."""
-        self.in_place_bytes: int = NO_TOPIC_LIMITS.max_payload_bytes
-        """The longest payload of a message that is handled where it lies; -1: none is, for the client is below a mount
-        point."""
+        self.in_place_bytes: int = limits.max_packet_bytes
+        """The longest packet that is handled where it lies, as its CONNECT says. The payload of a longer one may be
+        too long; 0: none is, for the client is below a mount point."""
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
         self.raw: RawProperties = NO_PROPERTIES

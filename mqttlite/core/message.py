@@ -265,6 +265,11 @@ class Delivery:
             self._head5, self._tail5 = self._parts5(left)
         return self._head5, self._tail5
 
+    def packet_bytes(self, version: int, now: float) -> int:
+        """The size of its packet."""
+        head, tail = self.parts(version, now)
+        return len(head) + (2 if self.qos else 0) + len(tail)
+
     def forget_parts(self) -> None:
         """No receiver follows at once: do not keep in memory what can be built again."""
         self._head3 = self._tail3 = self._head5 = self._tail5 = b""

@@ -175,6 +175,14 @@ class Outbox:
             self.effects.dirty.append(self)
         return True
 
+    def would_drop(self, size: int) -> str:
+        """Why `offer` would not take a message of that size; empty if it would."""
+        if not self.blocked:
+            return ""
+        if not self.link_blocked and self.is_paced:
+            return RATE_LIMITED
+        return "" if self._room(size, self._limits.on_overflow == DROP_OLDEST) else BUFFER_FULL
+
     def offer_traced(self, piece: bytes, trace: int, expires_at: float = 0.0) -> bool:
         """The same for one traced message."""
         if self.blocked:

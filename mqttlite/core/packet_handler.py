@@ -102,8 +102,8 @@ class PacketHandler:
             if raw_at < stop and data[raw_at]:
                 raw = self._raw_properties(connection, data, raw_at)
             head_end += 1 if raw is None else len(raw.data)
-        if raw is None or stop - head_end > connection.in_place_bytes or head_end > stop or topic_at == topic_end:
-            # Too short or long, without a topic, or with properties to be looked at closely: not for the short way.
+        if raw is None or head_end > stop or topic_at == topic_end:
+            # Too short, without a topic, or with properties to be looked at closely: not for the short way.
             packet = decode(first, data[body:stop], connection.version)
             assert isinstance(packet, Publish)
             self._on_publish(connection, packet)

@@ -67,7 +67,7 @@ class PacketLoop:
         at = 0
         end = len(data)
         effects = self._effects
-        largest = self._max_packet_bytes
+        largest = connection.in_place_bytes
         while end - at >= 2:
             first = data[at]
             if connection.state != CONNECTED or connection.waits_for != NOTHING:
@@ -91,7 +91,11 @@ class PacketLoop:
                     length = at + size - body
             stop = body + length
             if stop > end or stop - at > largest:
-                return at
+                if stop > end or stop - at > self._max_packet_bytes or not self._may_continue(connection):
+                    return at
+                self._on_packet(connection, first, data[body:stop])
+                at = stop
+                continue
             if effects.work >= ITERATION_WORK or effects.pending_bytes > MAX_PENDING_BYTES:
                 connection.deferred = True
                 effects.deferred.append(connection.number)
@@ -110,7 +114,17 @@ class PacketLoop:
                         continue
             self._on_packet(connection, first, data[body:stop])
             at = stop
+            largest = connection.in_place_bytes  # which CONNECT sets
         return at
+
+    def _may_continue(self, connection: Connection) -> bool:
+        """Whether this iteration has room for another packet; if not, the connection goes on in the next one."""
+        effects = self._effects
+        if effects.work >= ITERATION_WORK or effects.pending_bytes > MAX_PENDING_BYTES:
+            connection.deferred = True
+            effects.deferred.append(connection.number)
+            return False
+        return True
 
     def _on_packet(self, connection: Connection, first: int, body: bytes) -> None:
         """Decode a packet and handle it, or begin to."""

@@ -19,14 +19,14 @@ from mqttlite.core.tally import Tally
 class RestrictedShare:
     """A `Sink`."""
 
-    __slots__ = ("_permissions", "_share")
+    __slots__ = ("_permissions", "share")
 
     def __init__(self, share: SharedSubscription, permissions: Permissions) -> None:
-        self._share: Final = share
+        self.share: Final = share
         self._permissions: Final = permissions
 
     def prepare(self, messages: int) -> bool:
-        return self._share.prepare(messages)
+        return self.share.prepare(messages)
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         if not self._accept(message, tally):
@@ -40,12 +40,12 @@ class RestrictedShare:
 
     def _accept(self, message: Message, tally: Tally) -> bool:
         """Whether the message is for the group."""
-        outcome = self._share.accept_allowed(message, tally)
+        outcome = self.share.accept_allowed(message, tally)
         if outcome == DENIED:
             self._permissions.drop_shared(message.topic, message.trace, tally)
         elif outcome == FILTERED:
             tally.filtered += 1
-            self._permissions.drops.add_filtered(1, message.trace, self._share.name.decode(), "")
+            self._permissions.drops.add_filtered(1, message.trace, self.share.name.decode(), "")
         return outcome in (TAKEN, DENIED)
 
 

@@ -85,6 +85,10 @@ class RetainedStore:
         self._effects.changes.append(SaveRetained(message))
         return True
 
+    def would_keep(self, message: Message) -> bool:
+        """Whether `put` would keep a message of a client, as far as that is known without making room."""
+        return bool(message.payload) and self._has_room(message, _entry_bytes(message.topic))
+
     def remove(self, topic: bytes) -> None:
         """Remove the message of a topic, if there is one."""
         own = is_own(topic)

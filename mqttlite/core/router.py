@@ -189,6 +189,20 @@ class Router:
             tally.code = QUOTA_EXCEEDED
         return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)
 
+    def judge(self, route: Route, message: Message, source: Source) -> tuple[int, str]:
+        """Whether a message that is not delayed may be published: the reason code and the sentence of its refusal, 0 if
+        it may. Nothing is counted."""
+        topic = message.topic
+        if not route.is_open and not self._may_publish(route, topic, source):
+            code = _denial_code(route, source, topic)
+            if code == NOT_AUTHORIZED_CODE:
+                return code, self._routes.permissions.reason(source, PUBLISH, topic)
+            return code, route.refusal or source.topic_limits.refusal(topic)
+        refusal = (
+            "" if route.policy is None else route.policy.refusal(message.qos, message.retain, len(message.payload))
+        )
+        return (POLICY_REFUSES, refusal) if refusal else (0, "")
+
     def publish_batch(self, batch: PublishBatch, route: Route, source: Source) -> FanOut:
         """The same for each message of a batch of QoS 1 or 2, receiver by receiver.
 

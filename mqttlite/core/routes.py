@@ -65,6 +65,7 @@ class Routes:
         "_tree",
         "cache",
         "consumers",
+        "limits_topics",
         "permissions",
         "shared_subscriptions",
         "subscriptions",
@@ -102,6 +103,8 @@ class Routes:
         self.traffic: Traffic | None = None
         """Where messages are counted by topic; set by `observe`."""
         self._observes = False
+        self.limits_topics: bool = False
+        """Whether some clients may not use all topics that the broker knows."""
         self._topic_limits = NO_TOPIC_LIMITS
         """The lowest of all clients."""
 
@@ -109,6 +112,7 @@ class Routes:
         """There are clients with these limits: if no others had any so low, all routes are made anew."""
         lowest = self._topic_limits
         if limits.max_levels < lowest.max_levels or limits.max_bytes < lowest.max_bytes:
+            self.limits_topics = True
             self._topic_limits = TopicLimits(
                 min(limits.max_levels, lowest.max_levels), min(limits.max_bytes, lowest.max_bytes), 0
             )
@@ -174,12 +178,24 @@ class Routes:
         if topic not in self.cache:
             check_name(topic)
         if topic.startswith(b"$"):
-            return self._find_special(topic)
+            return self._find_special(topic, True)
         route = self.make(topic)
         self._remember(topic, route)
         return route
 
-    def _find_special(self, topic: bytes) -> Route:
+    def look(self, topic: bytes) -> Route:
+        """The same, but a route that is not known is made for this look only, and counts no messages."""
+        cached = self.cache.get(topic)
+        if cached is not None:
+            return cached
+        check_name(topic)
+        observes, self._observes = self._observes, False
+        try:
+            return self._find_special(topic, False) if topic.startswith(b"$") else self.make(topic)
+        finally:
+            self._observes = observes
+
+    def _find_special(self, topic: bytes, remembers: bool) -> Route:
         """The route of a valid topic that begins with `$`."""
         parsed = parse_name(topic)
         refusal = parsed.name_refusal
@@ -190,7 +206,7 @@ class Routes:
             route = self._make_control(topic, refusal)
         else:
             route = Route([], [], is_open=False, refusal=refusal) if refusal else self.make(topic)
-        if not is_own(topic):
+        if remembers and not is_own(topic):
             self._remember(topic, route)
         return route
 
@@ -225,16 +241,12 @@ class Routes:
             sinks = [*plan.sinks, *found]
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
         policy = authorizer.policy_of(topic)
-        is_limited = self._topic_limits.excludes(topic)
-        is_open = policy.is_plain and not is_limited and authorizer.is_open(topic)
-        route = Route(
-            receivers,
-            sinks,
-            is_open,
-            policy=None if policy.is_plain else policy,
-            is_limited=is_limited,
-            filtered=filtered,
-        )
+        is_limited = self.limits_topics and self._topic_limits.excludes(topic)
+        if policy.is_plain and not is_limited:
+            route = Route(receivers, sinks, authorizer.is_open(topic), filtered=filtered)
+        else:
+            kept = None if policy.is_plain else policy
+            route = Route(receivers, sinks, is_open=False, policy=kept, is_limited=is_limited, filtered=filtered)
         if self._observes:
             own = is_own(topic)
             traced = self._is_traced(topic, route, plan)
@@ -242,6 +254,18 @@ class Routes:
             if traced or not own:  # else nobody wants to know of it
                 route.observed = Observed(receivers + filtered, len(plan.sinks), traced, traffic)
         return route
+
+    def denied(self, topic: bytes) -> list[str]:
+        """The clients that subscribe to a valid topic and may not receive it."""
+        if not self.permissions.restricts or self.permissions.authorizer.is_readable(topic):
+            return []
+        plan = RoutePlan()
+        for binding in self._tree.match(topic):
+            binding.join(plan)
+        self._leave_out_ended(plan)
+        subscribers = list(plan.by_client)
+        self._leave_out_denied(plan, topic)
+        return [client_id for client_id in subscribers if client_id not in plan.by_client]
 
     def reaches(self, topic: bytes) -> bool:
         """Whether anybody subscribes to it; raises as `find` does."""

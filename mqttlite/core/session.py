@@ -13,11 +13,13 @@ from mqttlite.core.changes import Enqueue, Sent
 from mqttlite.core.effects import Effects
 from mqttlite.core.inflight import NOT_STORED, Unacknowledged, is_lent, is_watched
 from mqttlite.core.limits import (
+    DROP_OLDEST,
     FILL_BYTES,
     ITERATION_BYTES,
     SENDING_BYTES,
     Limits,
 )
+from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.permissions import Permissions
@@ -30,11 +32,13 @@ from mqttlite.core.reasons import (
     PACKET_TOO_LARGE,
     PURGED,
     QOS0_OFFLINE,
+    QUEUE_FULL,
 )
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
 from mqttlite.core.session_backlog import SessionBacklog
 from mqttlite.core.session_record import NO_REPLAYS
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
+from mqttlite.core.tracer import BACKPRESSURE
 from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.encode import encode_ack
 
@@ -153,6 +157,31 @@ class Session(SessionBacklog):
             return QUEUED if self._enqueue(delivery) else DROPPED
         self._send(outbox, delivery, self.queue.pass_by(), False)
         return SENT
+
+    def outlook(self, delivery: Delivery) -> tuple[int, str]:
+        """What `deliver` or `deliver_qos0` would do now, and why the message would not be sent at once."""
+        outbox = self.outbox
+        if outbox is None:
+            return self._outlook_of_queue(delivery) if delivery.qos else (DROPPED, QOS0_OFFLINE)
+        if delivery.qos and self._must_wait(outbox):
+            return self._outlook_of_queue(delivery)
+        seen = delivery.unmounted(outbox.mount_point) if outbox.mount_point else delivery
+        if seen is None:
+            return DROPPED, NOT_AUTHORIZED
+        size = seen.packet_bytes(outbox.version, self._effects.now)
+        if 0 < outbox.max_packet_bytes < size:
+            return DROPPED, PACKET_TOO_LARGE
+        reason = "" if delivery.qos else outbox.would_drop(size)
+        if reason:
+            return DROPPED, reason
+        return (QUEUED, BACKPRESSURE) if outbox.blocked else (SENT, "")
+
+    def _outlook_of_queue(self, delivery: Delivery) -> tuple[int, str]:
+        limits = self._limits
+        size = ENTRY_BYTES + delivery.message.memory_bytes
+        if self._fits(size) or (limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes):
+            return QUEUED, self._why_waiting()
+        return DROPPED, QUEUE_FULL
 
     def deliver_batch(self, run: PublishBatch, qos: int) -> int:
         """Send the first messages of a batch as one block, at QoS 1 or 2; how many. `deliver` is for the others.
@@ -415,8 +444,7 @@ class Session(SessionBacklog):
         if seen is None:
             self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace, "not below the mount point")
             return None
-        head, tail = seen.parts(outbox.version, self._effects.now)
-        size = len(head) + (2 if delivery.qos else 0) + len(tail)
+        size = seen.packet_bytes(outbox.version, self._effects.now)
         if not outbox.too_large(size):
             return seen
         tracer = self._effects.tracer

@@ -148,12 +148,14 @@ class SessionBacklog(SessionRecord):
         """If the message is traced: it waits."""
         tracer = self._effects.tracer
         if tracer is not None and message.trace:
-            why = WINDOW_FULL
-            if self.outbox is None:
-                why = OFFLINE
-            elif self.outbox.blocked:
-                why = BACKPRESSURE
+            why = self._why_waiting()
             tracer.on_queued(message.trace, self.client_id, why, self._waiting(), self._limits.max_queued_messages)
+
+    def _why_waiting(self) -> str:
+        """Why messages of QoS 1 and 2 wait, those before them among the reasons."""
+        if self.outbox is None:
+            return OFFLINE
+        return BACKPRESSURE if self.outbox.blocked else WINDOW_FULL
 
     # ------------------------------------------------------------------ pages
 

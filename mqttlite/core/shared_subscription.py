@@ -188,6 +188,14 @@ class SharedSubscription(Binding):
                 at = ring.next_at
         return True
 
+    def candidates(self, message: Message) -> list[tuple[Session, Delivery, bool]]:
+        """Each member with what it would get of a message, and whether a filter may keep that out; one of them gets
+        it."""
+        return [
+            (member.session, self._delivery(member, message), member.subscription.message_filter is not None)
+            for member in self._members.values()
+        ]
+
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Give a message to the first member that has room for it."""
         if not self._members:  # the last one left while the message was on its way

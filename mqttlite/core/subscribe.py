@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from mqttlite.core.authorizer import SUBSCRIBE as SUBSCRIBE_ACTION
-from mqttlite.core.capabilities import refuse_subscription
+from mqttlite.core.capabilities import Capabilities, refuse_subscription
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
 from mqttlite.core.closing import Closing
 from mqttlite.core.connection import ITS_FILTERS, NOTHING, Connection
@@ -118,7 +118,10 @@ class Subscriptions:
             check_filter(topic_filter)
             parse_filter(topic_filter)
         outcome = Outcome(0)
+        mount_point = connection.peer.mount_point
         for topic_filter in topic_filters:
+            if mount_point:
+                topic_filter = mounted_filter(mount_point, topic_filter)
             outcome.codes.append(self.unsubscribe(session, topic_filter))
         self._effects.work += FILTER_WORK * len(outcome.codes)
         self.answer(connection, session, 0, packet.packet_id, outcome)
@@ -162,16 +165,18 @@ class Subscriptions:
                 request = _mounted(request, mount_point)
             existing = tracer is not None and request.topic_filter in session.subscriptions
             parts = parse_filter(request.topic_filter)
-            code = refuse_subscription(capabilities, parts, identifier)
-            limit = session.topic_limits.refusal(parts.rest) if code == 0 else ""
-            if limit:
-                code = _TOPIC_FILTER_INVALID
-            code = code or self._refusal(session, request, parts, message_filter is not None, outcome)
+            code = self.judge(capabilities, session, request, parts, identifier, message_filter is not None, outcome)
+            if code == 0 and parts.namespace == QUEUE:
+                consumers = self._routes.consumers
+                assert consumers is not None, "else there are no queues"
+                refusal = refusal or consumers.admit(session, parts)
             if code == 0 and refusal:
-                code, limit = _TOPIC_FILTER_INVALID, refusal
-            outcome.reason = outcome.reason or parts.filter_refusal or limit
-            if code == _NOT_AUTHORIZED and not outcome.reason and connection.problem_information:
-                outcome.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, request.topic_filter)
+                code = _TOPIC_FILTER_INVALID
+                outcome.reason = outcome.reason or refusal
+            if code == _NOT_AUTHORIZED:
+                self._routes.permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
+                if not outcome.reason and connection.problem_information:
+                    outcome.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, request.topic_filter)
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
                 if parts.namespace == QUEUE:
@@ -188,24 +193,64 @@ class Subscriptions:
             outcome.codes.append(code)
         self._effects.work += FILTER_WORK * len(requests)
 
+    def judge(
+        self,
+        capabilities: Capabilities,
+        session: Session,
+        request: SubscriptionRequest,
+        parts: ParsedTopic,
+        identifier: int,
+        is_filtered: bool,
+        outcome: Outcome,
+    ) -> int:
+        """The reason code with which a subscription is refused; 0 for one that is not. The outcome gets the sentence,
+        if no rule has it."""
+        code = refuse_subscription(capabilities, parts, identifier)
+        if code:
+            outcome.reason = outcome.reason or parts.filter_refusal
+            return code
+        routes = self._routes
+        if routes.limits_topics and session.topic_limits.excludes(parts.rest):
+            outcome.reason = outcome.reason or session.topic_limits.refusal(parts.rest)
+            return _TOPIC_FILTER_INVALID
+        if not routes.permissions.may_subscribe(session, asked_filter(request.topic_filter, parts)):
+            return _NOT_AUTHORIZED
+        known = request.topic_filter in session.subscriptions
+        if is_filtered and not self._has_room_for_filter(session, request.topic_filter):
+            return _QUOTA_EXCEEDED
+        if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
+            return _QUOTA_EXCEEDED
+        if not known and self._effects.memory.room_for(session.held_bytes) < 0:
+            return _QUOTA_EXCEEDED
+        if parts.namespace == QUEUE:
+            refusal = _NO_FILTERS if is_filtered else "" if routes.consumers is not None else _NO_QUEUES
+            outcome.reason = outcome.reason or refusal
+            return _TOPIC_FILTER_INVALID if refusal else 0
+        if not known and parts.namespace == SHARED:
+            return _QUOTA_EXCEEDED if routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
+        return 0
+
     def unsubscribe(self, session: Session, topic_filter: bytes) -> int:
-        """End a subscription: its code in the UNSUBACK [MQTT-3.10.4-6] [MQTT-3.11.3-1].
+        """End a subscription, whose filter is as the broker knows it: its code in the UNSUBACK [MQTT-3.10.4-6]
+        [MQTT-3.11.3-1].
 
         No more messages are added for it [MQTT-3.10.4-2]; those in flight or queued stay [MQTT-3.10.4-3].
         """
-        if session.mount_point:
-            topic_filter = mounted_filter(session.mount_point, topic_filter)
         subscription = session.pop_subscription(topic_filter)  # [MQTT-3.10.4-1]
         if subscription is None:
             return _NO_SUBSCRIPTION_EXISTED
         self._routes.remove(subscription)
         session.end_retained(topic_filter)
-        if self._effects.tracer is not None:
-            assert session.outbox is not None
+        if self._effects.tracer is not None and session.outbox is not None:
             self._effects.tracer.on_unsubscribed(session.outbox.number, topic_filter)
         if session.durable:
             self._effects.record(RemoveSubscription(session.client_id, topic_filter))
         return 0
+
+    def end(self, session: Session, topic_filter: bytes) -> None:
+        """The client may not have a subscription any more, which is denied as if it asked for it now."""
+        if self.unsubscribe(session, topic_filter) == 0:
+            self._routes.permissions.deny(session, SUBSCRIBE_ACTION, topic_filter)
 
     def answer(
         self, connection: Connection, session: Session, packet_type: int, packet_id: int, outcome: Outcome
@@ -223,39 +268,6 @@ class Subscriptions:
             frame = encode(Unsuback(packet_id, bytes(outcome.codes)), connection.version)
             connection.check_size(frame, "UNSUBACK")
         outbox.answer(frame)
-
-    def _refusal(
-        self,
-        session: Session,
-        request: SubscriptionRequest,
-        parts: ParsedTopic,
-        filtered: bool,
-        outcome: Outcome,
-    ) -> int:
-        permissions = self._routes.permissions
-        asked = request.topic_filter
-        if parts.namespace == QUEUE:  # whoever may consume from a queue may do so whatever it is bound to
-            asked = b"$queue/" + parts.name
-        if not permissions.may_subscribe(session, asked):
-            permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
-            return _NOT_AUTHORIZED
-        known = request.topic_filter in session.subscriptions
-        if filtered and not self._has_room_for_filter(session, request.topic_filter):
-            return _QUOTA_EXCEEDED
-        if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
-            return _QUOTA_EXCEEDED
-        if not known and self._effects.memory.room_for(session.held_bytes) < 0:
-            return _QUOTA_EXCEEDED
-        if parts.namespace == QUEUE:
-            consumers = self._routes.consumers
-            refusal = _NO_FILTERS if filtered else ""
-            if not refusal:
-                refusal = _NO_QUEUES if consumers is None else consumers.admit(session, parts)
-            outcome.reason = outcome.reason or refusal
-            return _TOPIC_FILTER_INVALID if refusal else 0
-        if not known and parts.namespace == SHARED:
-            return _QUOTA_EXCEEDED if self._routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
-        return 0
 
     def _has_room_for_filter(self, session: Session, topic_filter: bytes) -> bool:
         replaced = session.subscriptions.get(topic_filter)
@@ -384,8 +396,15 @@ class _LongPacket(Job):
         has_suffixes = self._connection.peer.capabilities.filter_suffix
         for request in requests:
             topic_filter = without_filter(request.topic_filter) if has_suffixes else request.topic_filter
+            if self._session.mount_point:
+                topic_filter = mounted_filter(self._session.mount_point, topic_filter)
             self._outcome.codes.append(self._subscriptions.unsubscribe(self._session, topic_filter))
         self._effects.work += FILTER_WORK * len(requests)
+
+
+def asked_filter(topic_filter: bytes, parts: ParsedTopic) -> bytes:
+    """What the rules are asked about: whoever may consume from a queue may do so whatever it is bound to."""
+    return b"$queue/" + parts.name if parts.namespace == QUEUE else topic_filter
 
 
 def _mounted(request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRequest:

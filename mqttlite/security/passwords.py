@@ -76,9 +76,9 @@ class PasswordAuthenticator:
 
     def __init__(self, path: str | Path, *, cache_s: float = CACHE_S) -> None:
         """A right password is known for `cache_s`; 0: not at all. Raises `PasswordFileError`."""
-        self._path: Final = Path(path)
-        self._seen = _version_of(self._path)
-        self._users = load(self._path)
+        self.path: Final = Path(path)
+        self._seen = _version_of(self.path)
+        self._users = load(self.path)
         self._again_at = 0.0
         self._complaint = ""
         self._reading: Final = asyncio.Lock()
@@ -115,25 +115,29 @@ class PasswordAuthenticator:
 
     async def users(self) -> Users:
         """The users that the file has now."""
-        if _version_of(self._path) != self._seen:
+        if _version_of(self.path) != self._seen:
             async with self._reading:
-                seen = _version_of(self._path)
+                seen = _version_of(self.path)
                 if seen != self._seen and time.monotonic() >= self._again_at:
                     await self._read_again(seen)
         return self._users
+
+    def knows(self, name: str) -> bool:
+        """Whether the file had a user of that name when it was last read."""
+        return name in self._users
 
     async def reload(self) -> None:
         """Read the file now, changed or not; log what came of it."""
         async with self._reading:
             self._complaint = ""  # a fault is logged again
-            await self._read_again(_version_of(self._path))
+            await self._read_again(_version_of(self.path))
 
     async def _read_again(self, seen: Version) -> None:
         try:
-            self._users = await asyncio.to_thread(load, self._path)
+            self._users = await asyncio.to_thread(load, self.path)
             self._verified.clear()
             complaint = ""
-            _log.info("%s was read again: %d users", self._path, len(self._users))
+            _log.info("%s was read again: %d users", self.path, len(self._users))
         except PasswordFileError as error:
             complaint = str(error)
             if complaint != self._complaint:

@@ -38,6 +38,10 @@ class DynamicAuthenticator:
         self._rules: Final = rules
         self._passwords: Final = passwords
 
+    def knows(self, name: str) -> bool:
+        """Whether there is a user of that name, who is not disabled."""
+        return self._rules.state.role_sets_of(name) is not None
+
     async def authenticate(self, credentials: Credentials) -> bool | None:
         """Whether user, password and client identifier fit; None for a user that has no password here.
 

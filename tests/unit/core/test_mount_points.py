@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import CONNECT_WORK, ITERATION_WORK, Limits
 from mqttlite.topics.namespaces import mounted_filter, mounted_name, unmounted
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Connack, Connect, Publish, SubscriptionRequest, Unsuback, Unsubscribe, Will
@@ -127,12 +127,14 @@ def test_a_client_unsubscribes_with_the_names_it_knows() -> None:
     assert not world.session("device").subscriptions
 
 
-def test_a_long_subscribe_is_mounted_too() -> None:
+def test_long_subscribes_and_unsubscribes_are_mounted_too() -> None:
     world = World()
     inside = below(world)
     inside.subscribe(*[f"{number}/{'x' * 30}" for number in range(100)])
     assert all(each.startswith(SITE) for each in world.session("device").subscriptions)
     assert len(world.session("device").subscriptions) == 100
+    inside.send(Unsubscribe(9, tuple(f"{number}/{'x' * 30}".encode() for number in range(99))))
+    assert list(world.session("device").subscriptions) == [b"site7/99/" + b"x" * 30]
 
 
 def test_a_filter_that_is_too_deep_with_the_mount_point_is_refused() -> None:
@@ -289,3 +291,16 @@ def test_no_local_and_subscription_options_hold() -> None:
     (message,) = [each for each in inside.received() if isinstance(each, Publish)]
     assert (message.topic, message.payload, message.retain) == (b"t", b"other", True)
     assert message.properties.subscription_identifiers == [7]
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_what_comes_in_one_chunk_with_connect_is_mounted_too(is_busy: bool) -> None:
+    world = World()
+    outside = world.connect("outside")
+    outside.subscribe("#")
+    inside = open_below(world)
+    if is_busy:
+        world.broker.effects.work = ITERATION_WORK - CONNECT_WORK - 10
+    inside.send(Connect("device", V5), *[Publish(b"t", b"%d" % number) for number in range(20)])
+    world.settle()
+    assert got(outside) == [("site7/t", str(number)) for number in range(20)]

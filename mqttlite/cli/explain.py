@@ -1,0 +1,205 @@
+"""`mqttlite explain`: what would become of a message or a subscription, and why.
+
+A running broker is asked at its admin socket; without one, a configuration says what it can. How it is found is in
+`explanations`. Invariant: nothing is published, and nobody is subscribed.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any, Final, TypeVar
+
+import click
+
+from mqttlite.cli.ask_admin import TIMEOUT_S, AdminClient, Unreachable, print_json
+
+EXIT_REFUSED: Final = 1
+EXIT_UNREACHABLE: Final = 3
+
+_EPILOG: Final = """\b
+Exit codes:
+  0  it would be accepted
+  1  it would be refused
+  2  wrong usage, or a wrong file
+  3  no broker can be reached there
+"""
+
+_WHY: Final = {
+    "offline": "it is not connected",
+    "window_full": "it has not acknowledged enough of the messages before",
+    "backpressure": "its connection takes no more bytes now",
+    "qos0_offline": "it is not connected, and messages of QoS 0 do not wait",
+    "queue_full": "its queue is full",
+    "buffer_full": "its connection takes no bytes, and what may wait for it does",
+    "rate_limited": "it gets no more a second",
+    "packet_too_large": "its Maximum Packet Size is smaller",
+    "not_authorized": "no rule lets it receive this topic",
+    "no_local": "it is its own message, and its subscription has No Local",
+}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _options(function: F) -> F:
+    """The options that both have."""
+    for option in (
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(0.1, 300),
+            metavar="SECONDS",
+            default=TIMEOUT_S,
+            show_default=True,
+            help="How long to wait for the broker.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON."),
+        click.option(
+            "--data-dir", metavar="DIR", help="The data directory of the broker.  [default: as 'mqttlite serve']"
+        ),
+        click.option(
+            "-c", "--config", "config_path", metavar="FILE.toml", help="Ask this configuration and no broker."
+        ),
+        click.option("-q", "--qos", type=click.IntRange(0, 2), default=0, show_default=True, help="QoS."),
+        click.option("-g", "--group", "groups", metavar="NAME", multiple=True, help="A group of the user; repeatable."),
+        click.option("-i", "--client-id", metavar="ID", default="", help="Its session and connection count, too."),
+        click.option("--as", "user", metavar="USER", help="The user; without it the client is anonymous."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(context_settings={"help_option_names": ["--help"]})
+def command() -> None:
+    """Say what would become of a message or a subscription, and why.
+
+    The broker goes through all that it does with a real one, and does nothing.
+    """
+
+
+@command.command(epilog=_EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.argument("topic")
+@click.option("-r", "--retain", is_flag=True, help="The message is to be retained.")
+@click.option(
+    "--payload-bytes", type=click.IntRange(0, 16 * 1_048_576), default=1, show_default=True, help="Size of the payload."
+)
+@_options
+def publish(topic: str, retain: bool, payload_bytes: int, **options: Any) -> None:
+    """Say who may publish to TOPIC, and who would get the message."""
+    found = _ask("publish", options, {"topic": topic}, retain=retain, payload_bytes=payload_bytes)
+    _show(found, options["as_json"], _about_publish)
+
+
+@command.command(epilog=_EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.argument("topic_filter", metavar="FILTER")
+@_options
+def subscribe(topic_filter: str, **options: Any) -> None:
+    """Say who may subscribe to FILTER, and what would come at once."""
+    _show(_ask("subscribe", options, {"filter": topic_filter}), options["as_json"], _about_subscribe)
+
+
+def _ask(action: str, options: dict[str, Any], what: dict[str, str], **more: Any) -> dict[str, Any]:
+    if options["config_path"] is not None:
+        if options["data_dir"] is not None:
+            raise click.UsageError("Ask a broker with --data-dir, or a configuration with -c, not both.")
+        return {"live": False} | _ask_config(action, options, what, more)
+    try:
+        found: dict[str, Any] = {"live": True} | AdminClient(options["data_dir"], options["timeout_s"]).ask(
+            "GET",
+            *("explain", action),
+            client_id=options["client_id"],
+            user=options["user"],
+            qos=options["qos"],
+            groups=",".join(options["groups"]) or None,
+            **what,
+            **more,
+        )
+    except Unreachable as error:
+        click.echo(f"{error.message} With -c FILE.toml a configuration is asked instead.", err=True)
+        sys.exit(EXIT_UNREACHABLE)
+    return found
+
+
+def _ask_config(action: str, options: dict[str, Any], what: dict[str, str], more: dict[str, Any]) -> dict[str, Any]:
+    """What a configuration says, of a broker without clients."""
+    from mqttlite.cli.planned import explanations_of  # here, for it takes a while
+
+    explanations = explanations_of(options["config_path"])
+    who = (options["client_id"], options["user"])
+    if action == "publish":
+        return asdict(
+            explanations.publish(
+                *(*who, what["topic"], more["payload_bytes"]),
+                qos=options["qos"],
+                retain=more["retain"],
+                groups=options["groups"],
+            )
+        )
+    return asdict(explanations.subscribe(*who, what["filter"], qos=options["qos"], groups=options["groups"]))
+
+
+def _show(found: dict[str, Any], as_json: bool, about: Callable[[dict[str, Any]], Iterator[str]]) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        for line in about(found):
+            click.echo(line)
+    sys.exit(0 if found["allowed"] else EXIT_REFUSED)
+
+
+def _head(found: dict[str, Any]) -> Iterator[str]:
+    yield from (f"login: {line}" for line in found["login"])
+    if found["client_id"]:
+        yield f"client {found['client_id']}: {'' if found['connected'] else 'not '}connected"
+    if found["allowed"]:
+        yield f"accepted: {found['reason']}"
+    else:
+        yield f"refused with 0x{found['reason_code']:02X}: {found['reason']}"
+
+
+def _about_publish(found: dict[str, Any]) -> Iterator[str]:
+    yield from _head(found)
+    if not found["allowed"]:
+        return
+    if found["delay_s"] is not None:
+        yield f"delayed: published to {found['topic']} after {found['delay_s']} s; as things are now:"
+    if found["has_schema"]:
+        yield "schema: the topic has one, and this asks nothing about the payload"
+    yield f"retained: {'yes' if found['retained'] else 'no'}"
+    if not found["live"]:
+        yield "receivers: not known, for no broker was asked"
+        return
+    receivers = found["receivers"]
+    if not receivers and not found["other_receivers"]:
+        yield "receivers: none, nobody subscribes to it"
+    for each in receivers:
+        if each["group"] is None:
+            yield f"{each['client_id']}: {_outcome(each)}"
+    for group in dict.fromkeys(each["group"] for each in receivers if each["group"] is not None):
+        members = [each for each in receivers if each["group"] == group]
+        yield f"one of {len(members)} members of {group}:"
+        for each in members:
+            yield f"  {each['client_id']}: {_outcome(each)}"
+    if found["other_receivers"]:
+        yield f"and {found['other_receivers']} receivers that are no sessions"
+    if found["unnamed_receivers"]:
+        yield f"and {found['unnamed_receivers']} more sessions"
+
+
+def _outcome(receiver: dict[str, Any]) -> str:
+    why = _WHY.get(receiver["reason"], receiver["reason"])
+    if receiver["outcome"] == "excluded":
+        return f"gets nothing: {receiver['rule'] or why}"
+    if receiver["outcome"] == "dropped":
+        return f"dropped: {why}"
+    sent = f"{receiver['outcome']} at QoS {receiver['qos']}{', ' * bool(receiver['rule'])}{receiver['rule']}"
+    return f"{sent}: {why}" if why else sent
+
+
+def _about_subscribe(found: dict[str, Any]) -> Iterator[str]:
+    yield from _head(found)
+    if found["allowed"]:
+        yield f"granted: QoS {found['reason_code']}"
+    if found["allowed"] and found["live"]:
+        yield f"retained messages that would come: {found['retained']}"
+    if found["allowed"] and found["retained_denied"]:
+        yield f"retained messages that no rule lets it receive: {found['retained_denied']}"

@@ -1,0 +1,317 @@
+"""What would become of a message or a subscription, if it came now: the checks of the broker without their effects.
+
+Each answer comes from the parts that would decide: `Router`, `Subscriptions`, `Routes`, `Session`. Invariant: nothing
+is published, counted or told, and no session changes.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.authorizer import PUBLISH, RECEIVE
+from mqttlite.core.authorizer import SUBSCRIBE as SUBSCRIBE_ACTION
+from mqttlite.core.capabilities import EVERYTHING, check_publish
+from mqttlite.core.connection import Connection
+from mqttlite.core.effects import Effects
+from mqttlite.core.filtered_receivers import FilteredReceivers
+from mqttlite.core.limits import DISCONNECT, Limits
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.reasons import NOT_AUTHORIZED
+from mqttlite.core.restricted_share import RestrictedShare
+from mqttlite.core.route import Receiver, Route
+from mqttlite.core.router import Router
+from mqttlite.core.routes import Routes
+from mqttlite.core.session import Session
+from mqttlite.core.sessions import Sessions
+from mqttlite.core.shared_subscription import SharedSubscription
+from mqttlite.core.subscribe import Outcome, Subscriptions, asked_filter, parse
+from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED
+from mqttlite.core.topic_limits import topic_limits
+from mqttlite.topics.namespaces import QUEUE, ParsedTopic, mounted_filter, mounted_name
+from mqttlite.wire.errors import PacketTooLarge, PeerError
+from mqttlite.wire.packets import SubscriptionRequest
+
+EXCLUDED: Final = -1
+"""The outcome for a session that subscribes to the topic, and for which a message is not meant: that is no drop."""
+
+FILTERED: Final = "if its filter lets the message pass"
+"""The detail for a session with a filter, which is not asked: it may read the payload."""
+
+NO_LOCAL: Final = "no_local"
+"""Why a session does not get a message of its own: the option of its subscription."""
+
+MAX_PLANNED: Final = 1_000
+"""Receivers that a plan names: some milliseconds, and a hundred kilobytes of an answer. The others are only counted."""
+
+MAX_RETAINED: Final = 10_000
+"""Retained messages that a plan looks at: some ten milliseconds."""
+
+
+@final
+class PlannedReceiver:
+    """What a session would get of a message. `outcome` is `SENT`, `QUEUED`, `DROPPED` or `EXCLUDED`."""
+
+    __slots__ = ("client_id", "detail", "group", "outcome", "qos", "reason")
+
+    def __init__(self, client_id: str, group: bytes, qos: int, outcome: int, reason: str, detail: str = "") -> None:
+        self.client_id: Final = client_id
+        self.group: Final = group
+        """The shared subscription of which the session is a member; only one of these gets the message."""
+        self.qos: Final = qos
+        self.outcome: Final = outcome
+        self.reason: Final = reason
+        """Why it waits, is dropped, or is not for the session; empty for one that is sent."""
+        self.detail: Final = detail
+        """The rule, where one keeps the session from getting it; `FILTERED` where its filter may."""
+
+
+@final
+class PublishPlan:
+    """What would become of a message. It has receivers only if it is taken."""
+
+    __slots__ = (
+        "code",
+        "delay_s",
+        "has_schema",
+        "is_connected",
+        "qos",
+        "reason",
+        "receivers",
+        "retained",
+        "sinks",
+        "topic",
+        "unnamed",
+    )
+
+    def __init__(self, topic: bytes) -> None:
+        self.topic: bytes = topic
+        """Where it would be published: below a mount point, or behind the seconds of `$delayed`."""
+        self.is_connected: bool = False
+        """Whether the publisher is connected now: then the limits of its listener count."""
+        self.code: int = 0
+        """The reason code of a refusal; 0: it is taken."""
+        self.reason: str = ""
+        """Which rule allows it, or why it is refused."""
+        self.qos: int = 0
+        """With which it would be passed on at most."""
+        self.retained: bool = False
+        """Whether it would be kept as retained."""
+        self.has_schema: bool = False
+        """Whether the payload would also have to be what a schema says: that is not asked here."""
+        self.delay_s: int = -1
+        """After how many seconds it would be published; -1: at once."""
+        self.receivers: list[PlannedReceiver] = []
+        self.sinks: int = 0
+        """Receivers that are no sessions, such as queues."""
+        self.unnamed: int = 0
+        """Receivers above `MAX_PLANNED`."""
+
+
+@final
+class SubscribePlan:
+    """What would become of a subscription."""
+
+    __slots__ = ("code", "is_connected", "reason", "retained", "retained_denied", "topic_filter")
+
+    def __init__(self, topic_filter: bytes) -> None:
+        self.topic_filter: bytes = topic_filter
+        self.is_connected: bool = False
+        self.code: int = 0
+        """That of SUBACK: the QoS that is granted, or from 0x80 on a refusal."""
+        self.reason: str = ""
+        self.retained: int = 0
+        """Retained messages that it would get, of the first `MAX_RETAINED`."""
+        self.retained_denied: int = 0
+        """Those that it would not, for the client may not receive them."""
+
+
+@final
+class Planner:
+    """One for each broker."""
+
+    __slots__ = (
+        "_effects",
+        "_limits",
+        "_online",
+        "_router",
+        "_routes",
+        "_sessions",
+        "_subscriptions",
+        "_topic_limits",
+    )
+
+    def __init__(
+        self,
+        online: dict[str, Connection],
+        sessions: Sessions,
+        routes: Routes,
+        router: Router,
+        subscriptions: Subscriptions,
+        effects: Effects,
+        limits: Limits,
+    ) -> None:
+        self._online: Final = online
+        self._sessions: Final = sessions
+        self._routes: Final = routes
+        self._router: Final = router
+        self._subscriptions: Final = subscriptions
+        self._effects: Final = effects
+        self._limits: Final = limits
+        self._topic_limits: Final = topic_limits(limits)
+        routes.limit_topics(self._topic_limits)
+
+    def publish(
+        self,
+        client_id: str,
+        username: str | None,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        grants: Grants = NO_GRANTS,
+    ) -> PublishPlan:
+        """A message of a client: of the one that is connected with this identifier and user name, or of one that is
+        not there."""
+        source = self._session(client_id, username, grants)
+        plan = PublishPlan(topic)
+        connection = self._connection(source)
+        plan.is_connected = connection is not None
+        try:
+            if connection is not None:
+                check_publish(connection.peer.capabilities, qos, retain)
+                if connection.peer.mount_point and topic:
+                    topic = plan.topic = mounted_name(connection.peer.mount_point, topic)
+            route = self._routes.look(topic)
+            message = Message(topic, payload, qos, retain)
+            if route.delayed is not None and not route.refusal:
+                route = self._delayed(plan, route.delayed)
+                message = message.for_topic(plan.topic)
+            self._plan(plan, route, message, source)
+        except PeerError as error:
+            plan.code, plan.reason = error.reason_code, str(error)
+        finally:
+            self._let_go(source)
+        return plan
+
+    def subscribe(
+        self, client_id: str, username: str | None, topic_filter: bytes, qos: int, grants: Grants = NO_GRANTS
+    ) -> SubscribePlan:
+        """A subscription of a client, as `publish` knows it."""
+        session = self._session(client_id, username, grants)
+        connection = self._connection(session)
+        plan = SubscribePlan(topic_filter)
+        plan.is_connected = connection is not None
+        capabilities = EVERYTHING if connection is None else connection.peer.capabilities
+        try:
+            if connection is not None and connection.peer.mount_point and topic_filter:
+                topic_filter = plan.topic_filter = mounted_filter(connection.peer.mount_point, topic_filter)
+            request = SubscriptionRequest(topic_filter, qos)
+            parts = parse(request)
+            outcome = Outcome(0)
+            plan.code = self._subscriptions.judge(capabilities, session, request, parts, 0, False, outcome)
+            plan.reason = outcome.reason
+            is_granted = plan.code == 0
+            if is_granted or plan.code == NOT_AUTHORIZED_CODE:
+                asked = asked_filter(topic_filter, parts)
+                plan.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, asked)
+            if is_granted:
+                plan.code = min(qos, 1) if parts.namespace == QUEUE else qos
+                self._count_retained(plan, session, parts)
+        except PeerError as error:
+            plan.code, plan.reason = error.reason_code, str(error)
+        finally:
+            self._let_go(session)
+        return plan
+
+    def _session(self, client_id: str, username: str | None, grants: Grants) -> Session:
+        """The session of a client, if it is this user's; else one that is in no table."""
+        session = self._sessions.get(client_id)
+        if session is not None and session.username == username:
+            return session
+        session = Session(client_id, 0, self._effects, self._limits, None, self._routes.permissions)
+        session.identify(username, session.version)
+        session.grants = grants
+        session.topic_limits = self._topic_limits
+        return session
+
+    def _let_go(self, session: Session) -> None:
+        if self._sessions.get(session.client_id) is not session:
+            session.release()
+
+    def _connection(self, session: Session) -> Connection | None:
+        connection = self._online.get(session.client_id)
+        return connection if connection is not None and connection.session is session else None
+
+    def _delayed(self, plan: PublishPlan, parsed: ParsedTopic) -> Route:
+        plan.topic, plan.delay_s = parsed.rest, parsed.delay_s
+        return self._routes.look(parsed.rest)
+
+    def _plan(self, plan: PublishPlan, route: Route, message: Message, source: Session) -> None:
+        size = len(message.payload)
+        if size > source.topic_limits.max_payload_bytes:
+            plan.code, plan.reason = QUOTA_EXCEEDED, source.topic_limits.payload_refusal(size)
+            if self._limits.on_large_payload == DISCONNECT:
+                plan.code = PacketTooLarge.reason_code
+            return
+        plan.code, plan.reason = self._router.judge(route, message, source)
+        if plan.code:
+            return
+        plan.reason = self._routes.permissions.reason(source, PUBLISH, message.topic)
+        if route.policy is not None:
+            plan.has_schema = route.policy.schema is not None
+            message = route.policy.limited(message, self._effects.now)
+        plan.qos = message.qos
+        plan.retained = message.retain and route.retains and self._router.retained.would_keep(message)
+        for receiver in route.receivers:
+            self._add(plan, self._to_receiver(receiver, message, source))
+        for client_id in self._routes.denied(message.topic):
+            session = self._sessions.get(client_id)
+            assert session is not None, "who subscribes has a session"
+            self._add(plan, self._denied(session, b"", message.topic))
+        for sink in route.sinks:
+            share = sink.share if isinstance(sink, RestrictedShare) else sink
+            if isinstance(share, SharedSubscription):
+                self._to_group(plan, share, message)
+            elif isinstance(share, FilteredReceivers):
+                for receiver in share.receivers:
+                    self._add(plan, self._to_receiver(receiver, message, source, FILTERED))
+            else:
+                plan.sinks += 1
+
+    def _add(self, plan: PublishPlan, receiver: PlannedReceiver) -> None:
+        if len(plan.receivers) < MAX_PLANNED:
+            plan.receivers.append(receiver)
+        else:
+            plan.unnamed += 1
+
+    def _to_receiver(self, receiver: Receiver, message: Message, source: Session, detail: str = "") -> PlannedReceiver:
+        session = receiver.session
+        own = receiver.for_messages_of(source)
+        if own is None:
+            return PlannedReceiver(session.client_id, b"", 0, EXCLUDED, NO_LOCAL)
+        qos = min(message.qos, own.qos)
+        outcome, reason = session.outlook(Delivery(message, qos, False, own.identifiers))
+        return PlannedReceiver(session.client_id, b"", qos, outcome, reason, detail)
+
+    def _to_group(self, plan: PublishPlan, share: SharedSubscription, message: Message) -> None:
+        for session, delivery, is_filtered in share.candidates(message):
+            if not session.may_receive(message.topic):
+                self._add(plan, self._denied(session, share.name, message.topic))
+                continue
+            outcome, reason = session.outlook(delivery)
+            detail = FILTERED if is_filtered else ""
+            self._add(plan, PlannedReceiver(session.client_id, share.name, delivery.qos, outcome, reason, detail))
+
+    def _denied(self, session: Session, group: bytes, topic: bytes) -> PlannedReceiver:
+        rule = self._routes.permissions.reason(session, RECEIVE, topic)
+        return PlannedReceiver(session.client_id, group, 0, EXCLUDED, NOT_AUTHORIZED, rule)
+
+    def _count_retained(self, plan: SubscribePlan, session: Session, parts: ParsedTopic) -> None:
+        if plan.topic_filter != parts.rest:  # a shared subscription gets none
+            return
+        for message in self._router.retained.search(parts.rest).take(MAX_RETAINED):
+            if message.expired(self._effects.now):
+                continue
+            if session.may_receive(message.topic):
+                plan.retained += 1
+            else:
+                plan.retained_denied += 1

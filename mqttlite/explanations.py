@@ -1,0 +1,163 @@
+"""What would become of a message or a subscription, in words: `mqttlite explain`.
+
+The core plans it (`core.plan`); here it becomes an answer for people and programs. Invariant: nothing is published, and
+no client's answer depends on whether it was asked.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from mqttlite.core.authentication import Grants
+from mqttlite.core.broker import Broker
+from mqttlite.core.plan import EXCLUDED, PlannedReceiver, PublishPlan
+from mqttlite.core.tally import DROPPED, QUEUED, SENT
+from mqttlite.wire.reason_codes import SUBACK_FAILURE, ReasonCode
+
+OUTCOMES: Final = {SENT: "sent", QUEUED: "queued", DROPPED: "dropped", EXCLUDED: "excluded"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """A session, and what it would get."""
+
+    client_id: str
+    group: str | None
+    """The shared subscription through which; only one of its members gets the message."""
+    outcome: str
+    """`sent`, `queued`, `dropped`, or `excluded`: it subscribes to the topic, and the message is not meant for it."""
+    qos: int
+    reason: str
+    """Why it is not sent at once; empty for `sent`."""
+    rule: str
+    """The rule that keeps the session from getting it, or that its filter may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishExplanation:
+    """`reason_code` is that of PUBACK to a 5.0 client, where no queue is full."""
+
+    topic: str
+    client_id: str
+    user: str | None
+    connected: bool
+    login: list[str]
+    """What each listener says to the user, as far as that is known without a password."""
+    allowed: bool
+    reason_code: int
+    reason: str
+    qos: int
+    retained: bool
+    has_schema: bool
+    """Whether the payload also has to be what the schema of its topic says, which is not asked here."""
+    delay_s: int | None
+    receivers: list[Receiver] = field(default_factory=list)
+    other_receivers: int = 0
+    """Receivers that are no sessions, such as queues."""
+    unnamed_receivers: int = 0
+    """Further sessions, where there are too many to name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeExplanation:
+    """`reason_code` is that of SUBACK to a 5.0 client: the QoS that is granted, or a refusal."""
+
+    topic_filter: str
+    client_id: str
+    user: str | None
+    connected: bool
+    login: list[str]
+    allowed: bool
+    reason_code: int
+    reason: str
+    retained: int
+    """Retained messages that would come at once."""
+    retained_denied: int
+    """Retained messages that the filter matches and the client may not receive."""
+
+
+class Explanations:
+    """`login` says what the listeners know of a user; `now` is the broker's clock."""
+
+    def __init__(self, core: Broker, login: Callable[[str | None], Iterable[str]], now: Callable[[], float]) -> None:
+        self._core: Final = core
+        self._login: Final = login
+        self._now: Final = now
+
+    def publish(
+        self,
+        client_id: str,
+        user: str | None,
+        topic: str,
+        payload_bytes: int = 0,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        groups: Iterable[str] = (),
+    ) -> PublishExplanation:
+        """A message with a payload of that size."""
+        self._core.effects.now = self._now()
+        plan = self._core.planner.publish(
+            client_id, user, topic.encode(), bytes(payload_bytes), qos, retain, Grants(frozenset(groups))
+        )
+        return PublishExplanation(
+            topic=plan.topic.decode(),
+            client_id=client_id,
+            user=user,
+            connected=plan.is_connected,
+            login=list(self._login(user)),
+            allowed=plan.code == 0,
+            reason_code=_puback_code(plan),
+            reason=plan.reason or _default_reason(plan.code),
+            qos=plan.qos,
+            retained=plan.retained,
+            has_schema=plan.has_schema,
+            delay_s=plan.delay_s if plan.delay_s >= 0 else None,
+            receivers=[_receiver(each) for each in plan.receivers],
+            other_receivers=plan.sinks,
+            unnamed_receivers=plan.unnamed,
+        )
+
+    def subscribe(
+        self, client_id: str, user: str | None, topic_filter: str, *, qos: int = 0, groups: Iterable[str] = ()
+    ) -> SubscribeExplanation:
+        """A subscription with that QoS at most."""
+        self._core.effects.now = self._now()
+        plan = self._core.planner.subscribe(client_id, user, topic_filter.encode(), qos, Grants(frozenset(groups)))
+        is_allowed = plan.code < SUBACK_FAILURE
+        return SubscribeExplanation(
+            topic_filter=plan.topic_filter.decode(),
+            client_id=client_id,
+            user=user,
+            connected=plan.is_connected,
+            login=list(self._login(user)),
+            allowed=is_allowed,
+            reason_code=plan.code,
+            reason=plan.reason or _default_reason(0 if is_allowed else plan.code),
+            retained=plan.retained,
+            retained_denied=plan.retained_denied,
+        )
+
+
+def _puback_code(plan: PublishPlan) -> int:
+    """0x10 where a message is taken and is for nobody. A group is somebody, whatever its members may receive."""
+    receivers = plan.receivers
+    is_for_somebody = plan.sinks or plan.unnamed or any(each.group or each.outcome != EXCLUDED for each in receivers)
+    if plan.code or is_for_somebody or plan.delay_s >= 0:
+        return plan.code
+    return int(ReasonCode.NO_MATCHING_SUBSCRIBERS)
+
+
+def _default_reason(code: int) -> str:
+    return ReasonCode(code).name.lower().replace("_", " ") if code else "allowed: no rule is about it"
+
+
+def _receiver(planned: PlannedReceiver) -> Receiver:
+    return Receiver(
+        client_id=planned.client_id,
+        group=planned.group.decode() if planned.group else None,
+        outcome=OUTCOMES[planned.outcome],
+        qos=planned.qos,
+        reason=planned.reason,
+        rule=planned.detail,
+    )

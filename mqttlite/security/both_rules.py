@@ -1,0 +1,110 @@
+"""Two sets of rules of which both must allow: dynamic security beside an ACL file and topic policies.
+
+An `Authorizer` around two others. `$CONTROL` is the first one's alone: an ACL file that knows nothing of it would lock
+the administrators of dynamic security out. Invariant: it never allows what one of the two forbids.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE, Authorizer
+from mqttlite.core.topic_policy import TopicPolicy
+
+MAX_ROLES: Final = 200_000
+"""Pairs of roles in use at a time; when they are used up, those that no session has any more make room, and a client
+for which there is none may do nothing."""
+
+NO_ROLE: Final = 0
+"""The role of such a client."""
+
+_CONTROL: Final = b"$CONTROL/"
+
+
+class BothRules:
+    """`roles_in_use` says which roles of those that this object gave are still a session's."""
+
+    def __init__(
+        self,
+        first: Authorizer,
+        second: Authorizer,
+        roles_in_use: Callable[[], Iterable[int]] = lambda: (),
+        max_roles: int = MAX_ROLES,
+    ) -> None:
+        self._first: Final = first
+        self._second: Final = second
+        self._roles_in_use: Final = roles_in_use
+        self._max_roles: Final = max_roles
+        self._roles: Final[dict[int, tuple[int, int]]] = {}
+        self._numbers: Final[dict[tuple[int, int], int]] = {}
+        self._last = NO_ROLE
+
+    def role_of(self, client_id: str, username: str | None, grants: Grants = NO_GRANTS) -> int:
+        """The number of what both say. A number is never used for anything else."""
+        roles = self._first.role_of(client_id, username, grants), self._second.role_of(client_id, username, grants)
+        number = self._numbers.get(roles)
+        if number is None:
+            if len(self._roles) >= self._max_roles:
+                self._forget_unused()
+                if len(self._roles) >= self._max_roles:
+                    return NO_ROLE
+            number = self._last = self._last + 1
+            self._numbers[roles] = number
+            self._roles[number] = roles
+        return number
+
+    def is_open(self, topic: bytes) -> bool:
+        return self._first.is_open(topic) and self._second.is_open(topic)
+
+    def is_readable(self, topic: bytes) -> bool:
+        return self._first.is_readable(topic) and self._second.is_readable(topic)
+
+    def may_publish(self, role: int, topic: bytes) -> bool:
+        return role in self._roles and self._denying(self._roles[role], PUBLISH, topic) is None
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        return role in self._roles and self._denying(self._roles[role], RECEIVE, topic) is None
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        return role in self._roles and self._denying(self._roles[role], SUBSCRIBE, topic_filter) is None
+
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        first = self._first.policy_of(topic)
+        return self._second.policy_of(topic) if first.is_plain else first
+
+    def reason(self, role: int, action: str, topic: bytes) -> str:
+        """The reason of the one that denies, or those of both."""
+        roles = self._roles.get(role)
+        if roles is None:
+            return f"denied by a limit: {self._max_roles} sets of permissions are in use"
+        denying = self._denying(roles, action, topic)
+        if denying is not None:
+            return denying[0].reason(denying[1], action, topic)
+        reasons = [rules.reason(number, action, topic) for rules, number in self._asked(roles, topic)]
+        return reasons[0] + "".join(f", and {each.removeprefix('allowed ')}" for each in reasons[1:])
+
+    def roles_of_second(self, numbers: Iterable[int]) -> set[int]:
+        """The roles of the second in roles that this object gave."""
+        return {self._roles[number][1] for number in numbers if number in self._roles}
+
+    def _asked(self, roles: tuple[int, int], topic: bytes) -> list[tuple[Authorizer, int]]:
+        both = [(self._first, roles[0]), (self._second, roles[1])]
+        return both[:1] if topic.startswith(_CONTROL) else both
+
+    def _denying(self, roles: tuple[int, int], action: str, topic: bytes) -> tuple[Authorizer, int] | None:
+        """The one that denies, and the role there; None if neither does."""
+        for rules, number in self._asked(roles, topic):
+            if action == SUBSCRIBE:
+                is_allowed = rules.may_subscribe(number, topic)
+            elif action == PUBLISH:
+                is_allowed = rules.is_open(topic) or rules.may_publish(number, topic)
+            else:
+                is_allowed = rules.is_readable(topic) or rules.may_receive(number, topic)
+            if not is_allowed:
+                return rules, number
+        return None
+
+    def _forget_unused(self) -> None:
+        used = set(self._roles_in_use())
+        for number in [each for each in self._roles if each not in used]:
+            del self._numbers[self._roles.pop(number)]

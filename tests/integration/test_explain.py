@@ -1,0 +1,286 @@
+"""`mqttlite explain` beside a real broker, and the combination of dynamic security with the rules of files."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqttlite.cli.main import main
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.security.dynamic_security import Options
+from mqttlite.security.dynamic_security.document import dump
+from mqttlite.security.dynamic_security.model import Acl, Client, Role, State
+from mqttlite.security.dynamic_security.passwords import Passwords
+from mqttlite.security.keys import keys_of
+from mqttlite.security.password_file import set_user
+from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.server import Broker
+from mqttlite.wire.packets import Disconnect, Publish
+from tests.integration.conftest import Rig
+from tests.support.device import Device, until
+
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
+
+ACL = "user ann\ntopic readwrite plant/#\nuser bob\ntopic read plant/public/#\n"
+CONTROL = "$CONTROL/dynamic-security/v1"
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mqttlite-") as found:
+        yield Path(found)
+
+
+@pytest.fixture
+def acl(directory: Path) -> Path:
+    path = directory / "acl.conf"
+    path.write_text(ACL)
+    return path
+
+
+async def run(*arguments: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, main, ["explain", *arguments], catch_exceptions=False)
+
+
+async def asked(directory: Path, *arguments: str) -> dict[str, Any]:
+    result = await run(*arguments, "--json", "--data-dir", str(directory))
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert result.exit_code == (0 if found["allowed"] else 1)
+    return found
+
+
+async def test_what_a_broker_says_of_a_message(rig: Rig, directory: Path, acl: Path) -> None:
+    users = directory / "users"
+    for name in ("ann", "bob"):
+        set_user(users, name, keys_of("secret", b"0123456789abcdef", 4_096), create=not users.exists())
+    broker = await rig.broker(
+        Config(
+            listeners=(ListenerOptions(port=0, name="front"),),
+            password_file=str(users),
+            acl_file=str(acl),
+            topic_policies=(TopicPolicyOptions(prefix="plant/raw", topic_class="ephemeral"),),
+            data_dir=str(directory),
+        )
+    )
+    reader = await rig.device(broker.port, "r", username="ann", password=b"secret")
+    await reader.subscribe("#", 1)
+    other = await rig.device(broker.port, "o", username="bob", password=b"secret")
+    await other.subscribe("plant/#", 1)
+    group = await rig.device(broker.port, "g", username="ann", password=b"secret")
+    await group.subscribe("$share/group/plant/#", 1)
+    text = (
+        await run("publish", "--as", "ann", "-i", "r", "-q", "1", "-r", "plant/x", "--data-dir", str(directory))
+    ).stdout
+    assert text.splitlines() == [
+        "login: front: user ann is in the password file: the password decides",
+        "client r: connected",
+        f"accepted: allowed by {acl}:2 (user ann)",
+        "retained: yes",
+        "r: sent at QoS 1",
+        f"o: gets nothing: denied by default: {acl} has no rule that allows it (user bob)",
+        "one of 1 members of $share/group/plant/#:",
+        "  g: sent at QoS 1",
+    ]
+    found = await asked(directory, "publish", "--as", "bob", "plant/public/x")
+    assert (found["reason_code"], found["reason"]) == (
+        0x87,
+        f"denied by default: {acl} has no rule that allows it (user bob)",
+    )
+    found = await asked(directory, "publish", "--as", "ann", "-r", "plant/raw/x")
+    assert (found["reason_code"], found["reason"]) == (
+        0x83,
+        "RETAIN: plant/raw is ephemeral, and nothing is kept of it",
+    )
+    found = await asked(directory, "publish", "--as", "ann", "$delayed/5/plant/x")
+    assert (found["topic"], found["delay_s"]) == ("plant/x", 5)
+    await broker.publish("plant/kept", b"x", retain=True)
+    text = (await run("subscribe", "--as", "bob", "-i", "new", "plant/#", "--data-dir", str(directory))).stdout
+    assert text.splitlines()[1:] == [
+        "client new: not connected",
+        f"accepted: allowed by {acl}:4 (user bob)",
+        "granted: QoS 0",
+        "retained messages that would come: 0",
+        "retained messages that no rule lets it receive: 1",
+    ]
+    text = (await run("subscribe", "other/#", "--data-dir", str(directory))).stdout
+    assert text.splitlines()[0] == "login: front: anonymous clients are refused"
+    assert text.splitlines()[1].startswith("refused with 0x87: denied by default")
+    await reader.ping()
+    assert [each for each in reader.waiting() if isinstance(each, Publish) and each.topic != b"plant/kept"] == []
+    for device in (reader, other, group):
+        await device.disconnect()
+
+
+async def test_wrong_questions_are_answered_with_a_sentence(rig: Rig, directory: Path) -> None:
+    await rig.broker(Config(listeners=(ListenerOptions(port=0),), data_dir=str(directory)))
+    found = await asked(directory, "publish", "a/+")
+    assert found["reason"] == "topic name 'a/+' contains a wildcard [MQTT-3.3.2-2]"
+    text = (await run("publish", "t", "--data-dir", str(directory))).stdout
+    assert text.splitlines()[-3:] == [
+        "accepted: allowed: no rule is about it",
+        "retained: no",
+        "receivers: none, nobody subscribes to it",
+    ]
+    result = await run("publish", "t", "--data-dir", str(directory / "nowhere"))
+    assert result.exit_code == 3
+    assert "With -c FILE.toml a configuration is asked instead." in result.stderr
+
+
+def state_of(password: Any) -> State:
+    """Ann may publish and subscribe to everything by a role of hers; what is subscribed to is received by default."""
+    staff, admin = Role("staff"), Role("admin")
+    for kind in ("publishClientSend", "subscribePattern"):
+        staff.add(kind, Acl("#", 0, allow=True))
+        admin.add(kind, Acl("$CONTROL/#", 0, allow=True))
+    state = State(roles={"staff": staff, "admin": admin})
+    state.clients["ann"] = Client("ann", password=password, roles={"staff": 1})
+    state.clients["bob"] = Client("bob", password=password, roles={})
+    state.clients["root"] = Client("root", password=password, roles={"admin": 1})
+    state.default_access |= {"publishClientReceive": True}
+    return state
+
+
+@pytest.fixture
+async def dynamic(directory: Path) -> Path:
+    passwords = Passwords()
+    path = directory / "dynamic-security.json"
+    path.write_bytes(dump(state_of(await passwords.make("secret"))))
+    passwords.close()
+    return path
+
+
+async def command(root: Device, **fields: object) -> None:
+    root.publish(CONTROL, json.dumps({"commands": [fields]}).encode())
+    _topic, payload = await root.message()
+    assert "error" not in json.loads(payload)["responses"][0]
+
+
+async def test_dynamic_security_and_an_acl_file_must_both_allow(
+    rig: Rig, directory: Path, dynamic: Path, acl: Path
+) -> None:
+    config = Config(
+        listeners=(ListenerOptions(port=0),), dynamic_security=Options(file=str(dynamic)), acl_file=str(acl)
+    )
+    broker = await rig.broker(config)
+    ann = await rig.device(broker.port, "ann", username="ann", password=b"secret")
+    root = await rig.device(broker.port, "root", username="root", password=b"secret")
+    await root.subscribe(f"{CONTROL}/#")
+    assert await ann.published("plant/1") == 0x10
+    assert await ann.published("other/1") == 0x87, "the ACL file does not allow it"
+    await asyncio.to_thread(acl.write_text, "user ann\ntopic readwrite other/#\n")
+    await broker.reload()
+    assert await ann.published("other/1") == 0x10
+    assert await ann.published("plant/1") == 0x87
+    await command(root, command="removeRoleACL", rolename="staff", acltype="publishClientSend", topic="#")
+    await ann.expect(Disconnect)
+    ann = await rig.device(broker.port, "ann", username="ann", password=b"secret")
+    assert await ann.published("other/1") == 0x87, "dynamic security does not allow it any more"
+    await command(root, command="addRoleACL", rolename="staff", acltype="publishClientSend", topic="#", allow=True)
+    await ann.expect(Disconnect)
+    ann = await rig.device(broker.port, "ann", username="ann", password=b"secret")
+    await asyncio.to_thread(acl.write_text, "user ann\ntopic readwrite plant/#\n")
+    await broker.reload()
+    assert await ann.published("plant/1") == 0x10
+    assert await ann.published("other/1") == 0x87
+
+
+async def test_acl_test_and_check_know_dynamic_security(directory: Path, dynamic: Path, acl: Path) -> None:
+    toml = directory / "broker.toml"
+    toml.write_text(
+        f'acl_file = "{acl}"\ndata_dir = "{directory}"\n[dynamic_security]\nfile = "{dynamic}"\n'
+        "[[listeners]]\nport = 0\n"
+    )
+
+    async def test(*arguments: str) -> tuple[int, str]:
+        result = await asyncio.to_thread(CliRunner().invoke, main, ["acl", "test", "-c", str(toml), *arguments])
+        return result.exit_code, result.output.strip()
+
+    assert await test("-u", "ann", "write", "plant/1") == (
+        0,
+        f"allowed by publishClientSend # of role staff, and by {acl}:2 (user ann)",
+    )
+    assert await test("-u", "ann", "write", "other") == (
+        1,
+        f"denied by default: {acl} has no rule that allows it (user ann)",
+    )
+    assert await test("-u", "bob", "write", "plant/public/1") == (1, "denied by the default access publishClientSend")
+    assert await test("-u", "bob", "read", "plant/public/1") == (
+        0,
+        f"allowed by the default access publishClientReceive, and by {acl}:4 (user bob)",
+    )
+    found = json.loads((await test("-u", "ann", "write", "plant/1", "--json"))[1])
+    assert (found["file"], found["line"]) == (str(acl), 2)
+    assert json.loads((await test("-u", "bob", "write", "plant/1", "--json"))[1])["line"] is None
+    result = await asyncio.to_thread(CliRunner().invoke, main, ["check", str(toml)])
+    for line in (
+        "where no role says anything, dynamic security allows publishClientReceive\n",
+        "role staff (1 user, 0 groups): allow publishClientSend #; allow subscribePattern #",
+        "user ann: read and write plant/#",
+        "dynamic security and the other rules must both allow; below $CONTROL dynamic security decides alone",
+    ):
+        assert line in result.output
+    explained = await run("publish", "--as", "ann", "-c", str(toml), "plant/1")
+    assert explained.stdout.splitlines() == [
+        "login: tcp-0: user ann is in dynamic security: the password decides",
+        f"accepted: allowed by publishClientSend # of role staff, and by {acl}:2 (user ann)",
+        "retained: no",
+        "receivers: not known, for no broker was asked",
+    ]
+    explained = await run("subscribe", "--as", "eve", "-c", str(toml), "plant/1")
+    assert explained.stdout.splitlines()[0] == "login: tcp-0: user eve is unknown, and refused"
+    assert (await run("publish", "-c", str(toml), "--data-dir", "x", "t")).exit_code == 2
+    toml.write_text("[[listeners]]\nport = true\n")
+    assert (await run("publish", "-c", str(toml), "t")).exit_code == 2
+
+
+async def test_a_client_whose_role_is_removed_stops_receiving(rig: Rig, directory: Path, dynamic: Path) -> None:
+    """Everybody may receive by default, as with Mosquitto: the subscription is what the role allowed."""
+    config = Config(
+        listeners=(ListenerOptions(port=0),), dynamic_security=Options(file=str(dynamic)), data_dir=str(directory)
+    )
+    broker = await rig.broker(config)
+    root = await rig.device(broker.port, "root", username="root", password=b"secret")
+    await root.subscribe(f"{CONTROL}/#")
+    ann = await rig.device(broker.port, "ann", username="ann", password=b"secret", expiry=100)
+    assert await ann.subscribe("t/#", 1) == b"\x01"
+    away = await rig.device(broker.port, "away", username="ann", password=b"secret", expiry=100)
+    assert await away.subscribe("t/#", 1) == b"\x01"
+    await away.disconnect()
+    await broker.publish("t/1", b"before", qos=1)
+    assert await ann.message() == ("t/1", b"before")
+    removed_at = asyncio.get_running_loop().time()
+    await command(root, command="removeClientRole", username="ann", rolename="staff")
+    await until(lambda: not _filters(broker, "ann") and not _filters(broker, "away"))
+    assert asyncio.get_running_loop().time() - removed_at < 1.0
+    assert (await broker.publish("t/1", b"after", qos=1)) is not None
+    await ann.expect(Disconnect)
+    again = await rig.device(broker.port, "ann", username="ann", password=b"secret", expiry=100, clean_start=False)
+    await again.ping()
+    assert [each for each in again.waiting() if isinstance(each, Publish)] == []
+    assert await again.subscribe("t/#", 1) == b"\x87"
+
+
+def _filters(broker: Broker, client_id: str) -> int:
+    found = broker.admin.client(client_id)
+    assert found is not None
+    return len(found.topic_filters)
+
+
+async def test_what_a_role_lost_while_no_broker_ran_is_lost(rig: Rig, directory: Path, dynamic: Path) -> None:
+    config = Config(
+        listeners=(ListenerOptions(port=0),), dynamic_security=Options(file=str(dynamic)), data_dir=str(directory)
+    )
+    async with Broker(config) as broker:
+        ann = await rig.device(broker.port, "ann", username="ann", password=b"secret", expiry=100)
+        await ann.subscribe("t/#", 1)
+        await ann.disconnect()
+    state = json.loads(await asyncio.to_thread(dynamic.read_text))
+    next(each for each in state["clients"] if each["username"] == "ann")["roles"] = []
+    await asyncio.to_thread(dynamic.write_text, json.dumps(state))
+    async with Broker(config) as broker:
+        await until(lambda: not _filters(broker, "ann"))

@@ -1,0 +1,307 @@
+"""What would become of a message or a subscription is what becomes of it, and asking changes nothing."""
+
+import pytest
+
+from mqttlite.core.authentication import Grants
+from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.limits import Limits
+from mqttlite.core.plan import EXCLUDED, FILTERED, MAX_PLANNED, NO_LOCAL, PublishPlan
+from mqttlite.core.schema_check import SchemaViolation
+from mqttlite.core.tally import DROPPED, QUEUED, SENT
+from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
+from mqttlite.delivery.filters import Filters
+from mqttlite.topics.namespaces import parse_name
+from mqttlite.wire.packets import SubscriptionRequest
+from tests.support.core_driver import Client, World
+from tests.support.recorder import Recorder
+from tests.support.rules import OpenRules
+
+
+class Unasked:
+    """A schema that counts what it is asked, so a plan must not ask it."""
+
+    def violation(self, *_message: object) -> SchemaViolation | None:
+        raise AssertionError("nothing is published")
+
+
+class Rules(OpenRules):
+    """`secret` is for the user ann alone; `small` has a policy."""
+
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+        return 1 if username == "ann" or "staff" in grants.groups else 2
+
+    def is_open(self, topic: bytes) -> bool:
+        return topic != b"secret"
+
+    def is_readable(self, topic: bytes) -> bool:
+        return topic != b"secret"
+
+    def may_publish(self, role: int, topic: bytes) -> bool:
+        return role == 1 or topic != b"secret"
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        return role == 1 or topic != b"secret"
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        return role == 1 or topic_filter != b"secret"
+
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        if topic == b"json":
+            return TopicPolicy("json", schema=Unasked())
+        return TopicPolicy("small", max_payload_bytes=3, max_qos=1) if topic == b"small" else NO_POLICY
+
+    def reason(self, role: int, action: str, topic: bytes) -> str:
+        return f"rule {role} {action} {topic.decode()}"
+
+
+def world_with_rules(limits: Limits | None = None) -> World:
+    world = World(limits or Limits())
+    world.broker.authorize(DefaultRules(authorizer=Rules()))
+    return world
+
+
+def connected(world: World, name: str, user: str | None = None, **options: object) -> Client:
+    client = world.open()
+    client.connect(name, username=user, **options)  # type: ignore[arg-type]
+    return client
+
+
+def publish(
+    world: World,
+    topic: str,
+    payload: str = "x",
+    qos: int = 0,
+    retain: bool = False,
+    who: str = "",
+    user: str | None = None,
+) -> PublishPlan:
+    return world.broker.planner.publish(who, user, topic.encode(), payload.encode(), qos, retain)
+
+
+def outcomes(plan: PublishPlan) -> dict[str, tuple[int, str]]:
+    return {each.client_id: (each.outcome, each.reason) for each in plan.receivers}
+
+
+def test_who_gets_a_message_and_who_does_not() -> None:
+    world = world_with_rules(Limits(max_queued_messages=1))
+    connected(world, "ann", "ann").subscribe("#", qos=1)
+    connected(world, "bob", "bob").subscribe("#", qos=1)
+    connected(world, "choosy").subscribe(SubscriptionRequest(b"secret", 1))
+    small = connected(world, "small", "ann", maximum_packet_size=20)
+    small.subscribe("#", qos=1)
+    slow = connected(world, "slow", "ann", receive_maximum=1, auto_ack=False)
+    slow.subscribe("#", qos=1)
+    for name in ("away", "full"):
+        client = connected(world, name, "ann", expiry=100)
+        client.subscribe("#", qos=1)
+        client.lose()
+    world.publish("t", "x", 1)
+    world.session("away").purge(10)
+    text = "a payload that is longer"
+    plan = publish(world, "secret", text, 1, who="ann", user="ann")
+    assert (plan.code, plan.reason, plan.is_connected, plan.qos) == (0, "rule 1 publish secret", True, 1)
+    assert outcomes(plan) == {
+        "ann": (SENT, ""),
+        "bob": (EXCLUDED, "not_authorized"),
+        "small": (DROPPED, "packet_too_large"),
+        "slow": (QUEUED, "window_full"),
+        "away": (QUEUED, "offline"),
+        "full": (DROPPED, "queue_full"),
+    }
+    assert next(each.detail for each in plan.receivers if each.client_id == "bob") == "rule 2 receive secret"
+    at_qos_0 = outcomes(publish(world, "secret", text, user="ann"))
+    assert at_qos_0["away"] == at_qos_0["full"] == (DROPPED, "qos0_offline")
+    assert at_qos_0["slow"] == (SENT, "")
+
+
+def test_asking_changes_nothing() -> None:
+    world = world_with_rules()
+    recorder = Recorder(("t",))  # type: ignore[arg-type]
+    world.broker.watch(recorder)
+    traffic = world.broker.count_traffic(10)
+    reader = connected(world, "reader")
+    reader.subscribe("#", qos=2)
+    drops = dict(world.broker.router.drops.by_reason)
+    memory = world.broker.effects.memory.used
+    for topic in ("t", "secret", "$SYS/x", "$queue/x", "$delayed/5/t", "small", "a/+"):
+        for qos in (0, 1, 2):
+            publish(world, topic, "long", qos, True)
+    world.broker.planner.subscribe("new", None, b"secret", 1)
+    world.settle()
+    assert reader.received() == []
+    assert world.broker.router.drops.by_reason == drops
+    assert world.broker.permissions.denied == {"publish": 0, "subscribe": 0, "receive": 0}
+    assert world.broker.effects.memory.used == memory
+    assert len(world.broker.sessions) == 1
+    assert traffic.drain() == []
+    assert len(world.broker.router.retained) == 0
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "code", "reason"),
+    [
+        ("secret", "x", 0x87, "rule 2 publish secret"),
+        ("small", "long", 0x83, "4 bytes of payload: the policy of small allows 3"),
+        ("a/b/c/d/e", "x", 0x90, "topic with 5 levels, at most 4 accepted"),
+        ("t", "x" * 51, 0x97, "payload of 51 bytes, at most 50 accepted"),
+        ("$queue/x/y", "x", 0x90, parse_name(b"$queue/x/y").name_refusal),
+        ("$delayed/x/y", "x", 0x90, "$delayed/…: 'x' is no whole number of seconds from 0 to 4294967"),
+        ("$delayed/5/secret", "x", 0x87, "rule 2 publish secret"),
+        ("$SYS/x", "x", 0x87, "clients may not publish to $SYS and below"),
+        ("a/+", "x", 0x90, "topic name 'a/+' contains a wildcard [MQTT-3.3.2-2]"),
+        ("", "x", 0x90, "topic name is empty [MQTT-4.7.3-1]"),
+    ],
+)
+def test_why_a_message_is_refused(topic: str, payload: str, code: int, reason: str) -> None:
+    world = world_with_rules(Limits(max_topic_levels=4, max_payload_bytes=50))
+    plan = publish(world, topic, payload, 1)
+    assert (plan.code, plan.reason, plan.receivers) == (code, reason, [])
+
+
+def test_a_large_payload_may_close_the_connection() -> None:
+    world = world_with_rules(Limits(max_payload_bytes=1, on_large_payload="disconnect"))
+    assert publish(world, "t", "xx").code == 0x95
+
+
+def test_a_connected_client_has_the_limits_of_its_listener() -> None:
+    world = world_with_rules()
+    client = world.open(capabilities=Capabilities(maximum_qos=0), mount_point=b"site7/")
+    client.connect("inside", username="ann")
+    client.subscribe("t")
+    assert publish(world, "t", who="inside", user="ann", qos=1).code == 0x9B
+    plan = publish(world, "t", who="inside", user="ann")
+    assert (plan.topic, outcomes(plan)) == (b"site7/t", {"inside": (SENT, "")})
+    assert publish(world, "t", who="inside", user="bob").topic == b"t", "that is another client"
+    subscribe = world.broker.planner.subscribe("inside", "ann", b"$share/g/x", 1)
+    assert (subscribe.topic_filter, subscribe.code) == (b"$share/g/site7/x", 1)
+    world.broker.planner.subscribe("inside", "ann", b"", 1)
+    outside = connected(world, "outside")
+    outside.subscribe("#")
+    assert outcomes(publish(world, "site7"))["outside"] == (SENT, "")
+    client.subscribe("#")
+    assert outcomes(publish(world, "site7"))["inside"] == (DROPPED, "not_authorized")
+
+
+def test_the_policy_of_the_topic_lowers_the_qos() -> None:
+    world = world_with_rules()
+    connected(world, "r").subscribe("small", qos=2)
+    plan = publish(world, "small", "x", 2)
+    assert (plan.qos, plan.receivers[0].qos) == (1, 1)
+
+
+def test_a_schema_is_named_and_not_asked() -> None:
+    world = world_with_rules()
+    assert publish(world, "json").has_schema
+    assert not publish(world, "small").has_schema
+
+
+def test_whether_it_would_be_retained() -> None:
+    world = World(Limits(max_retained_messages=1))
+    assert publish(world, "t", retain=True).retained
+    assert not publish(world, "t").retained
+    assert not publish(world, "t", "", retain=True).retained
+    world.publish("other", "x", 0, True)
+    assert not publish(world, "t", retain=True).retained
+
+
+def test_a_delayed_message_is_planned_for_its_topic() -> None:
+    world = world_with_rules()
+    connected(world, "r").subscribe("t")
+    plan = publish(world, "$delayed/7/t", "x")
+    assert (plan.topic, plan.delay_s, outcomes(plan)) == (b"t", 7, {"r": (SENT, "")})
+
+
+def test_no_local_keeps_a_clients_own_messages_from_it() -> None:
+    world = World()
+    connected(world, "c").subscribe(SubscriptionRequest(b"t", 1, True))
+    assert outcomes(publish(world, "t", who="c")) == {"c": (EXCLUDED, NO_LOCAL)}
+    assert outcomes(publish(world, "t")) == {"c": (SENT, "")}
+
+
+def test_one_member_of_a_group_gets_it() -> None:
+    world = world_with_rules()
+    for name in ("ann", "bob"):
+        connected(world, name, name).subscribe("$share/g/#", qos=1)
+    plan = publish(world, "secret", user="ann")
+    assert [(each.client_id, each.group, each.outcome) for each in plan.receivers] == [
+        ("ann", b"$share/g/#", SENT),
+        ("bob", b"$share/g/#", EXCLUDED),
+    ]
+    assert [each.outcome for each in publish(world, "t").receivers] == [SENT, SENT]
+
+
+def test_other_receivers_are_counted() -> None:
+    world = World()
+    world.broker.bind(b"t", Recording())
+    assert publish(world, "t").sinks == 1
+
+
+class Recording:
+    def prepare(self, messages: int) -> bool:
+        raise AssertionError("nothing is published")
+
+    accept = accept_batch = prepare  # type: ignore[assignment]
+
+
+def test_a_blocked_link_keeps_or_drops_messages_of_qos_0() -> None:
+    world = World(Limits(max_outbox_messages=1))
+    client = connected(world, "slow")
+    client.subscribe("t", qos=1)
+    world.broker.block(client.connection, world.now)
+    assert outcomes(publish(world, "t")) == {"slow": (QUEUED, "backpressure")}
+    assert outcomes(publish(world, "t", qos=1)) == {"slow": (QUEUED, "backpressure")}
+    world.publish("t", "x")
+    assert outcomes(publish(world, "t")) == {"slow": (DROPPED, "buffer_full")}
+
+
+def test_a_full_queue_makes_room_where_that_is_the_policy() -> None:
+    world = World(Limits(max_queued_messages=1, on_overflow="drop_oldest"))
+    away = connected(world, "away", expiry=100)
+    away.subscribe("t", qos=1)
+    away.lose()
+    world.publish("t", "x", 1)
+    assert outcomes(publish(world, "t", qos=1)) == {"away": (QUEUED, "offline")}
+
+
+def test_receivers_above_a_limit_are_counted() -> None:
+    world = World()
+    for number in range(MAX_PLANNED + 2):
+        connected(world, f"c{number}").subscribe("t")
+    plan = publish(world, "t")
+    assert (len(plan.receivers), plan.unnamed) == (MAX_PLANNED, 2)
+
+
+def test_what_a_subscription_would_come_to() -> None:
+    world = world_with_rules()
+    for topic in ("secret", "a", "b"):
+        world.publish(topic, "x", 0, True)
+    world.publish("gone", "x", 0, True, message_expiry_interval=1)
+    world.broker.effects.now = world.now + 5
+    ask = world.broker.planner.subscribe
+    plan = ask("c", None, b"#", 2)
+    assert (plan.code, plan.reason, plan.retained, plan.retained_denied) == (2, "rule 2 subscribe #", 2, 1)
+    plan = ask("c", "ann", b"#", 1)
+    assert (plan.code, plan.retained, plan.retained_denied, plan.is_connected) == (1, 3, 0, False)
+    assert ask("c", None, b"#", 0, Grants(frozenset({"staff"}))).retained_denied == 0
+    plan = ask("c", None, b"secret", 1)
+    assert (plan.code, plan.reason) == (0x87, "rule 2 subscribe secret")
+    assert ask("c", None, b"$share/g/#", 1).retained == 0
+    assert ask("c", None, b"$queue/x", 1).code == 0x8F
+    assert ask("c", None, b"a/#/b", 1).code == 0x8F
+
+
+def test_a_filter_is_named_and_not_asked() -> None:
+    world = World(filters=Filters())
+    world.connect("plain").subscribe("t")
+    world.connect("some").subscribe("t", where='attributes.region = "us"')
+    member = world.connect("member")
+    member.subscribe("$share/g/t", where='attributes.region = "us"')
+    world.connect("other").subscribe("$share/g/t")
+    plan = publish(world, "t")
+    assert {each.client_id: (each.outcome, each.detail) for each in plan.receivers} == {
+        "plain": (SENT, ""),
+        "some": (SENT, FILTERED),
+        "member": (SENT, FILTERED),
+        "other": (SENT, ""),
+    }
