@@ -262,6 +262,8 @@ class Assembly:
             self.core.bind(CONTROL_TOPIC, self._dynamic_security.control(port))
             self._on_dynamic_security()  # the file may have been changed while no broker ran
         self._loop.run_in_executor(None, self._filters.prepare)
+        for problem in await asyncio.to_thread(self._topic_schemas.prepare):
+            _log.warning("topic_policies: %s", problem)
         for each in self.listeners:
             await each.start()
         if self.gateway is not None:

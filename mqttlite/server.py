@@ -354,7 +354,8 @@ class Broker:
     ) -> int:
         """Publish from inside the program; returns when the message is in the session of every receiver.
 
-        The result is an MQTT 5.0 reason code: 0 (success), 0x10 (no subscribers) or 0x97 (the queue of a receiver is
+        The result is an MQTT 5.0 reason code: 0 (success), 0x10 (no subscribers), 0x83 (the policy of the topic refuses
+        the message), 0x99 (the payload is not what the schema of the topic says) or 0x97 (the queue of a receiver is
         full, or the message could not be retained). Raises `TopicNameInvalid` for an invalid topic, `ValueError` for
         an invalid QoS, a payload over `limits.max_packet_bytes` or properties that a PUBLISH cannot have, and
         `RuntimeError` if the broker does not run.

@@ -150,4 +150,5 @@ def _filters(rules: Sequence[Rule], access: int, *, exactly: bool = False) -> It
 def _policy(policy: TopicPolicyOptions) -> str:
     members = [*filter(None, [policy.owner]), *policy.members, *(f"group {group}" for group in policy.groups)]
     who = f" (members: {', '.join(members[:MAX_FILTERS])}{' …' * (len(members) > MAX_FILTERS)})" if members else ""
-    return f"topics {policy.topic_filter().decode()}: {_ACCESS[policy.access]}{who}"
+    schema = f"; payloads are checked against the schema {policy.schema}" if policy.schema else ""
+    return f"topics {policy.topic_filter().decode()}: {_ACCESS[policy.access]}{who}{schema}"

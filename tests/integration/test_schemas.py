@@ -70,6 +70,14 @@ async def test_schemas_are_in_the_data_directory(rig: Rig, tmp_path: Path) -> No
     assert await device.published("orders/1", b'{"total": 1}') == 0x10
 
 
+async def test_a_schema_that_is_missing_is_warned_of(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    await rig.broker(config())
+    said = (
+        "topic_policies: the topic has the schema orders, which is not registered; until then its messages are refused"
+    )
+    assert caplog.messages.count(said) == 2
+
+
 async def test_a_spoilt_file_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("{")
     with pytest.raises(ConfigError, match=r"schemas\.json: it is no file of a schema registry"):

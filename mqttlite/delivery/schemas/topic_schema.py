@@ -108,6 +108,14 @@ class TopicSchema:
             return SchemaViolation(violated.code, str(violated)) if self.on_violation == "reject" else None
         return None
 
+    def prepare(self) -> str:
+        """Do now what the first message would wait for, in a thread; why messages will be refused, or nothing."""
+        try:
+            self._known = self._look_up()
+        except _Violated as violated:
+            return str(violated)
+        return ""
+
     def _check(self, known: _Known, payload: bytes, properties: Properties) -> None:
         """Raises `_Violated`."""
         if properties.payload_format_indicator == 1 and not _is_utf8(payload):
@@ -212,6 +220,10 @@ class TopicSchemas:
         if key not in self._checks:
             self._checks[key] = TopicSchema(self._registry, reference, on_violation)
         return self._checks[key]
+
+    def prepare(self) -> list[str]:
+        """As that of each check: what is not as it should be."""
+        return [problem for problem in (check.prepare() for check in list(self._checks.values())) if problem]
 
     def violations(self) -> dict[tuple[str, str], int]:
         """Messages that were not what their schema says, by the schema and what was done."""

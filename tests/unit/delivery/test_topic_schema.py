@@ -194,6 +194,14 @@ async def test_violations_may_be_let_through(registry: SchemaRegistry) -> None:
     assert checks.violations() == {("s", "count"): 2, ("s", "reject"): 1}
 
 
+async def test_what_the_first_message_needs_is_prepared(registry: SchemaRegistry) -> None:
+    checks = TopicSchemas(registry)
+    for name in ("s", "late", "s:9"):
+        checks.check(name, "reject")
+    assert checks.prepare() == [f"the topic has the schema {name}, which is not registered" for name in ("late", "s:9")]
+    assert reason(checks.check("s", "reject"), b"1") == RIGHT
+
+
 async def test_one_line_is_logged_in_some_time(registry: SchemaRegistry, caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     check = TopicSchema(registry, "s:1", "reject", lambda: now)
