@@ -6,18 +6,36 @@ its answer has a bounded size; a page's cursor is a name, so that nothing is kep
 """
 
 import asyncio
+import base64
+import codecs
 import heapq
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Final, Literal
 
+from mqttlite.admin_entries import (
+    BanEntry,
+    ClientDetails,
+    ClientEntry,
+    DelayedEntry,
+    Page,
+    QueuedMessage,
+    QueuePeek,
+    Removal,
+    RetainedEntry,
+    RetainedMessage,
+    SubscriptionEntry,
+)
+from mqttlite.bans import Ban, BanKind, Bans, address_of
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.session import Session
-from mqttlite.event_hub import Link
+from mqttlite.core.subscription import Subscription
+from mqttlite.event_hub import Link, Listener
+from mqttlite.session_index import SessionIndex
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES
 
@@ -29,6 +47,9 @@ REMOVE_SLICE: Final = 20
 
 MAX_PAGE: Final = 1_000
 """Entries of one page: some hundred kilobytes of JSON."""
+
+MAX_SCANNED: Final = 20_000
+"""Sessions that one page looks at: where a filter is met by few, a page may have none, and another one follows."""
 
 MAX_SUBSCRIPTIONS: Final = 1_000
 """Subscriptions that the details of a client name: a session may have 100,000."""
@@ -42,133 +63,23 @@ MAX_PEEK_BYTES: Final = 1_048_576
 MAX_PURGED: Final = 100_000
 """Queued messages that one call drops: about a second beside other work."""
 
-T = TypeVar("T")
+__all__ = [
+    "Admin",
+    "BanEntry",
+    "ClientDetails",
+    "ClientEntry",
+    "DelayedEntry",
+    "Page",
+    "QueuePeek",
+    "QueuedMessage",
+    "Removal",
+    "RetainedEntry",
+    "RetainedMessage",
+    "SubscriptionEntry",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """Some of many entries, in the order of their names."""
-
-    entries: list[T]
-    cursor: str
-    """Where the next page begins; empty on the last one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientEntry:
-    """A client with a session. The fields of the connection are None while it is not connected."""
-
-    client_id: str
-    connected: bool
-    connection_id: int | None
-    username: str | None
-    peer: str | None
-    listener: str | None
-    protocol_version: str | None
-    connected_at: datetime | None
-    subscriptions: int
-    queued: int
-    inflight: int
-    session_ends_at: datetime | None = None
-    """When the session of an offline client expires; None: never, or not while it is connected."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientDetails:
-    """All that an operator can know of one client."""
-
-    entry: ClientEntry
-    session_expiry_s: int | None
-    """None: never."""
-    keep_alive_s: int | None
-    transport: str | None
-    tls_version: str | None
-    bytes_received: int
-    bytes_sent: int
-    blocked: bool
-    """Whether its socket takes no bytes now."""
-    outbox_bytes: int
-    queued_bytes: int
-    window: int
-    """How many messages it may have unacknowledged; 0 while it is not connected."""
-    most_inflight: int
-    """How many it had at once since it connected."""
-    backpressure_count: int
-    """How often its socket took no bytes since it connected."""
-    backpressure_s: float
-    """For how long in all."""
-    drops: Mapping[str, int]
-    """Since the client connected, or of its offline session, by reason."""
-    topic_filters: Mapping[str, int]
-    """The QoS of its subscriptions, of the first `MAX_SUBSCRIPTIONS`."""
-    message_filters: Mapping[str, str]
-    """By topic filter, the filters of those of them that have one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuedMessage:
-    """A message that waits for a client and was never sent to it."""
-
-    sequence: int
-    """Its number in the session; it stays the same while the message waits."""
-    message_id: int | None
-    """By which it is known. None: it was never kept, traced or named to its publisher."""
-    published_at: datetime | None
-    """When the broker took it, as far as its id says."""
-    topic: str
-    qos: int
-    retain: bool
-    payload: bytes
-    """Its beginning, where the answer has no room for more."""
-    payload_bytes: int
-    """Of all of it."""
-    expires_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePeek:
-    """The first messages of a queue, in the order in which they will be sent."""
-
-    messages: list[QueuedMessage]
-    waiting: int
-    """How many there are in all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetainedEntry:
-    """A retained message, without its payload."""
-
-    topic: str
-    message_id: int | None
-    published_at: datetime | None
-    """These two as of `QueuedMessage`."""
-    qos: int
-    payload_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DelayedEntry:
-    """A message that was published to `$delayed/…` and is not published to its topic yet, without its payload."""
-
-    number: int
-    message_id: int | None
-    published_at: datetime | None
-    """These two as of `QueuedMessage`."""
-    topic: str
-    due_at: datetime
-    qos: int
-    payload_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """`messages` were removed or dropped, or would be in a dry run; call again unless `complete`."""
-
-    messages: int
-    complete: bool
-
-
-class Admin:
+class Admin(Listener):
     """`links` are the open connections, `run` carries out what the core wants done, `now` gives the broker's seconds
     `wall` the UTC time of one of them, and `read` what waits for a client in the store alone, from a sequence on."""
 
@@ -187,31 +98,68 @@ class Admin:
         self._now: Final = now
         self._wall: Final = wall
         self._read: Final = read
+        self._index: Final = SessionIndex(core.sessions)
+        self._by_user: Final[dict[str, dict[int, None]]] = {}
+        """The numbers of each user's connections."""
+        self.bans: Final = Bans(now)
+        """To list and lift; `ban` adds one."""
 
     # ------------------------------------------------------------------ clients
 
     async def clients(
-        self, cursor: str = "", limit: int = 100, contains: str = "", connected: bool | None = None
+        self,
+        cursor: str = "",
+        limit: int = 100,
+        contains: str = "",
+        connected: bool | None = None,
+        *,
+        user: str | None = None,
+        has_backlog: bool | None = None,
     ) -> Page[ClientEntry]:
         """Clients with a session, from the cursor on: `limit` of them, `MAX_PAGE` at most.
 
-        With `contains` only those that have it in their identifier, with `connected` only those that are, or are not.
-
-        Sorts all identifiers after the cursor, slice by slice: some 50 ms for 100,000 sessions.
+        With `contains` only those that have it in their identifier, with `connected` only those that are, or are not,
+        with `user` only that user's, and with `has_backlog` only those for which messages wait, or do not. A page looks
+        at `MAX_SCANNED` sessions at most, so it may have fewer entries, and another page follows.
         """
-        sessions = self._core.sessions.values()
-        slices = (sessions[start : start + SLICE] for start in range(0, len(sessions), SLICE))
-        identifiers = (
-            [
-                each.client_id
-                for each in some
-                if contains in each.client_id and (connected is None or connected is (each.outbox is not None))
-            ]
-            for some in slices
-        )
-        names, next_cursor = await _lowest(identifiers, cursor, limit)
-        found = [session for session in map(self._core.sessions.get, names) if session is not None]
-        return Page([self._entry(session) for session in found], next_cursor)
+        limit = max(1, min(limit, MAX_PAGE))
+        names = await self._index.names()
+        first = bisect_left(names, cursor)
+        found: list[ClientEntry] = []
+        for at in range(first, len(names)):
+            if len(found) >= limit or at - first >= MAX_SCANNED:
+                return Page(found, names[at])
+            session = self._core.sessions.get(names[at])
+            if (
+                session is not None
+                and contains in session.client_id
+                and (connected is None or connected is (session.outbox is not None))
+                and (user is None or user == session.username)
+                and (has_backlog is None or has_backlog is (session.queued > 0))
+            ):
+                found.append(self._entry(session))
+            if (at - first) % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+        return Page(found, "")
+
+    def connections_of(self, username: str) -> tuple[list[ClientEntry], int]:
+        """The connected clients of a user, `MAX_PAGE` at most, and how many there are."""
+        numbers = self._by_user.get(username, {})
+        sessions = [self._links[number].connection.session for number in islice(numbers, MAX_PAGE)]
+        return [self._entry(session) for session in sessions if session is not None], len(numbers)
+
+    def on_connected(self, link: Link) -> None:
+        username = link.connection.username
+        if username is not None:
+            self._by_user.setdefault(username, {})[link.connection.number] = None
+
+    def on_closed(self, link: Link) -> None:
+        username = link.connection.username
+        numbers = None if username is None else self._by_user.get(username)
+        if username is not None and numbers is not None:
+            numbers.pop(link.connection.number, None)
+            if not numbers:
+                del self._by_user[username]
 
     def client(self, client_id: str) -> ClientDetails | None:
         """The details of one client; None without a session of that name."""
@@ -226,15 +174,8 @@ class Admin:
         drops = dict(session.drops)
         for reason, messages in {} if outbox is None else outbox.drops.items():
             drops[reason] = drops.get(reason, 0) + messages
-        filters: dict[str, int] = {}
-        message_filters: dict[str, str] = {}
-        for subscription in session.subscriptions.values():
-            if len(filters) >= MAX_SUBSCRIPTIONS:
-                break
-            name = subscription.topic_filter.decode(errors="replace")
-            filters[name] = subscription.qos
-            if subscription.message_filter is not None:
-                message_filters[name] = subscription.message_filter.expression
+        subscriptions = [_subscription(each) for each in islice(session.subscriptions.values(), MAX_SUBSCRIPTIONS)]
+        filtered = islice(session.subscriptions.values(), MAX_SUBSCRIPTIONS)
         return ClientDetails(
             entry=self._entry(session),
             session_expiry_s=None if expiry == NEVER_EXPIRES else expiry,
@@ -251,8 +192,17 @@ class Admin:
             backpressure_count=0 if connection is None else connection.backpressure_count,
             backpressure_s=0.0 if connection is None else _blocked_s(connection, self._now()),
             drops=drops,
-            topic_filters=filters,
-            message_filters=message_filters,
+            topic_filters={each.topic_filter: each.qos for each in subscriptions},
+            message_filters={
+                each.topic_filter.decode(errors="replace"): each.message_filter.expression
+                for each in filtered
+                if each.message_filter is not None
+            },
+            last_heard_at=None if link is None else self._wall(link.connection.last_heard),
+            keeps=len(session.received),
+            queue_stored=session.queue.stored,
+            mount_point=session.mount_point.decode(),
+            subscriptions=subscriptions,
         )
 
     def kick(self, client_id: str) -> bool:
@@ -266,6 +216,61 @@ class Admin:
         ended = self._core.end_session(client_id, self._now())
         self._run()
         return ended
+
+    # ------------------------------------------------------------------ bans
+
+    async def ban(
+        self, kind: BanKind, value: str, duration_s: float, reason: str = "", by: str = ""
+    ) -> tuple[Ban, int]:
+        """Keep a client, a user or an address out for a while; how many connections were closed for it.
+
+        Raises `BanRefused` and `TooManyBans`.
+        """
+        ban = self.bans.add(kind, value, duration_s, reason, by)
+        self._core.ban_by(self._ban_of)
+        if kind == "client":
+            return ban, int(self.kick(ban.value))
+        if kind == "user":
+            links = [self._links[number] for number in self._by_user.get(ban.value, {})]
+        else:
+            links = list(self._links.values())
+        closed = 0
+        for number, link in enumerate(links, 1):
+            connection = link.connection
+            if kind == "user" or address_of(link.address) == ban.value:
+                closed += self._core.kick(connection.client_id, self._now())
+            if number % SLICE == 0:
+                self._run()
+                await asyncio.sleep(0)
+        self._run()
+        return ban, closed
+
+    def in_utc(self, ban: Ban) -> BanEntry:
+        """A ban as people see it."""
+        return BanEntry(
+            id=ban.number,
+            kind=ban.kind,
+            value=ban.value,
+            since=self._wall(ban.since),
+            until=self._wall(ban.until),
+            reason=ban.reason,
+            by=ban.by,
+        )
+
+    def _ban_of(self, number: int, client_id: str, username: str | None) -> str:
+        """Why a client may not connect now; empty if it may."""
+        if not len(self.bans):
+            self._core.ban_by(None)
+            return ""
+        link = self._links.get(number)
+        ban = self.bans.of(client_id, username, "" if link is None else link.address)
+        if ban is None:
+            return ""
+        left_s = max(1, round(ban.until - self._now()))
+        why = f": {ban.reason}" if ban.reason else ""
+        return f"the {ban.kind} is banned for {left_s} s{why}"
+
+    # ------------------------------------------------------------------ queues
 
     async def peek_queue(self, client_id: str, limit: int = 10) -> QueuePeek | None:
         """The first messages that wait for a client and were never sent: `limit` of them, `MAX_PAGE` at most.
@@ -367,17 +372,20 @@ class Admin:
                 yield list(some)
 
         names, next_cursor = await _lowest(slices(), cursor, limit)
-        entries = [
-            RetainedEntry(
-                topic=name,
-                message_id=found[name].number or None,
-                published_at=_published_at(found[name]),
-                qos=found[name].qos,
-                payload_bytes=len(found[name].payload),
-            )
-            for name in names
-        ]
+        entries = [_retained(found[name]) for name in names]
         return Page(entries, next_cursor)
+
+    def retained_message(self, topic: str) -> RetainedMessage | None:
+        """The message that is retained on a topic."""
+        message = self._core.router.retained.get(topic.encode())
+        if message is None or message.expired(self._now()):
+            return None
+        return RetainedMessage(
+            entry=_retained(message),
+            payload=message.payload,
+            properties=message.properties,
+            expires_at=self._wall(message.expires_at) if message.expires_at else None,
+        )
 
     async def remove_retained(self, topic_filter: str, *, dry_run: bool) -> Removal:
         """Remove the retained messages that a filter matches, `MAX_REMOVED` at most; a dry run only counts them.
@@ -452,3 +460,32 @@ async def _lowest(slices: Iterable[list[str]], cursor: str, limit: int) -> tuple
 
 def _published_at(message: Message) -> datetime | None:
     return datetime.fromtimestamp(message.number / 1e6, UTC) if message.number else None
+
+
+def payload_as_text(payload: bytes, *, is_cut: bool = False) -> tuple[str, Literal["utf-8", "base64"]]:
+    """A payload, or the beginning of one, as text, or as base64 where it is no UTF-8; and which of the two it is."""
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(payload, final=not is_cut), "utf-8"
+    except UnicodeDecodeError:
+        return base64.b64encode(payload).decode(), "base64"
+
+
+def _retained(message: Message) -> RetainedEntry:
+    return RetainedEntry(
+        topic=message.topic.decode(),
+        message_id=message.number or None,
+        published_at=_published_at(message),
+        qos=message.qos,
+        payload_bytes=len(message.payload),
+    )
+
+
+def _subscription(subscription: Subscription) -> SubscriptionEntry:
+    return SubscriptionEntry(
+        topic_filter=subscription.topic_filter.decode(errors="replace"),
+        qos=subscription.qos,
+        share=subscription.share_name.decode(errors="replace"),
+        no_local=subscription.no_local,
+        retain_as_published=subscription.retain_as_published,
+        identifier=subscription.identifier,
+    )

@@ -5,7 +5,6 @@ here. Invariant: the mode of the socket decides who may connect, and a request w
 know changes nothing.
 """
 
-import codecs
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mqttlite.admin import MAX_PAGE, Admin, QueuedMessage
+from mqttlite.admin import MAX_PAGE, Admin, QueuedMessage, payload_as_text
+from mqttlite.bans import BAN_KINDS, MAX_BANS, BanRefused, TooManyBans
 from mqttlite.explanations import Explanations
 from mqttlite.net.endpoints import AlreadyListening, CannotListen, UnixEndpoint
 from mqttlite.net.http import JSON, Accepts, HttpServer, Request, Response
@@ -42,6 +42,11 @@ _WHO: Final = ("client_id", "user", "groups", "qos")
 
 MAX_DIGITS: Final = 18
 """Of the number of a delayed message: 63 bits hold them."""
+
+BY: Final = "admin socket"
+"""Who makes changes here, in events and bans."""
+
+_FILTERS: Final = ("cursor", "limit", "contains", "connected", "user", "backlog")
 
 _log = logging.getLogger("mqttlite.admin")
 
@@ -100,11 +105,20 @@ Answerer = Callable[[Request], Awaitable[Response]]
 
 
 class AdminSocket:
-    """`directory` is the data directory, which exists. `registry` answers below `/registry`."""
+    """`directory` is the data directory, which exists. `registry` answers below `/registry`; `tell` is told of each
+    change: by whom, its method and path, and that it was done."""
 
-    def __init__(self, directory: str, admin: Admin, explanations: Explanations, registry: Answerer) -> None:
+    def __init__(
+        self,
+        directory: str,
+        admin: Admin,
+        explanations: Explanations,
+        registry: Answerer,
+        tell: Callable[[str, str, str, bool], None],
+    ) -> None:
         self._admin: Final = admin
         self._explanations: Final = explanations
+        self._tell: Final = tell
         self._registry: Final = registry
         self.path: Final = os.path.join(directory, SOCKET_NAME)
         accepts = Accepts(
@@ -113,12 +127,16 @@ class AdminSocket:
         self._http: Final = HttpServer(UnixEndpoint(self.path, SOCKET_MODE), self._answer, accepts)
         # "*" is a segment that names something.
         self._routes: Final = (
-            Route("GET", "/sessions", self._list_sessions, ("cursor", "limit", "contains", "connected")),
+            Route("GET", "/sessions", self._list_sessions, _FILTERS),
             Route("GET", "/sessions/*", self._show_session),
             Route("DELETE", "/sessions/*", self._end_session),
             Route("POST", "/sessions/*/kick", self._kick),
             Route("GET", "/sessions/*/queue", self._peek_queue, ("limit",)),
             Route("DELETE", "/sessions/*/queue", self._purge_queue, ("dry_run",)),
+            Route("GET", "/bans", self._list_bans),
+            Route("POST", "/bans", self._ban, ("kind", "value", "duration_s", "reason")),
+            Route("DELETE", "/bans/*", self._lift_ban),
+            Route("GET", "/retained/message", self._get_retained, ("topic",)),
             Route("GET", "/retained", self._list_retained, ("filter", "cursor", "limit")),
             Route("DELETE", "/retained", self._remove_retained, ("filter", "dry_run")),
             Route("GET", "/delayed", self._list_delayed, ("cursor", "limit")),
@@ -167,13 +185,16 @@ class AdminSocket:
         except TopicFilterInvalid as error:
             return _error(400, f"The filter is no topic filter: {error}.")
         if method != "GET":
+            self._tell(BY, method, request.path, True)
             done = f"{method} {request.path!r} {dict(call.parameters) or ''}".rstrip()
             _log.info("admin socket: %s", done[:MAX_LOGGED])
         return Response(200, msgspec.json.encode(answer), JSON)
 
     async def _list_sessions(self, call: Call) -> object:
         return await self._admin.clients(
-            call.text("cursor", ""), call.limit(100), call.text("contains", ""), call.flag("connected")
+            *(call.text("cursor", ""), call.limit(100), call.text("contains", ""), call.flag("connected")),
+            user=call.parameters.get("user"),
+            has_backlog=call.flag("backlog"),
         )
 
     async def _show_session(self, call: Call) -> object:
@@ -195,6 +216,46 @@ class AdminSocket:
 
     async def _purge_queue(self, call: Call) -> object:
         return _there(await self._admin.purge_queue(call.name, dry_run=call.flag("dry_run") or False), call)
+
+    async def _list_bans(self, _call: Call) -> object:
+        return {"items": [self._admin.in_utc(ban) for ban in self._admin.bans.list()]}
+
+    async def _ban(self, call: Call) -> object:
+        kind = call.text("kind")
+        if kind not in BAN_KINDS:
+            raise Refused(400, f"kind is {kind!r}: it is client, user or address.")
+        try:
+            duration_s = float(call.text("duration_s"))
+        except ValueError:
+            raise Refused(400, f"duration_s is {call.text('duration_s')[:MAX_DIGITS]!r}: it is a number.") from None
+        try:
+            ban, disconnected = await self._admin.ban(kind, call.text("value"), duration_s, call.text("reason", ""), BY)
+        except BanRefused as error:
+            raise Refused(400, f"{error}.") from None
+        except TooManyBans:
+            raise Refused(507, f"There are {MAX_BANS} bans, which is the limit: lift some.") from None
+        return {"ban": self._admin.in_utc(ban), "disconnected": disconnected}
+
+    async def _lift_ban(self, call: Call) -> object:
+        if self._admin.bans.lift(_number("The number of a ban", call.name)) is None:
+            raise Refused(404, f"There is no ban {call.name}, or it has ended.")
+        return {"lifted": True}
+
+    async def _get_retained(self, call: Call) -> object:
+        topic = call.text("topic")
+        found = self._admin.retained_message(topic)
+        if found is None:
+            raise Refused(404, f"No message is retained on {topic[:200]!r}.")
+        payload, encoding = payload_as_text(found.payload)
+        properties = found.properties
+        return {
+            **asdict(found.entry),
+            "payload": payload,
+            "payload_encoding": encoding,
+            "content_type": properties.content_type,
+            "user_properties": properties.user_properties,
+            "expires_at": found.expires_at,
+        }
 
     async def _list_retained(self, call: Call) -> object:
         return await self._admin.retained(call.text("filter", "#"), call.text("cursor", ""), call.limit(100))
@@ -292,13 +353,7 @@ def _no_session(call: Call) -> Refused:
 
 def _as_json(message: QueuedMessage) -> dict[str, object]:
     """A message with its payload as text, or as base64 where it is no UTF-8."""
-    payload: str | bytes = message.payload
-    is_cut = len(message.payload) < message.payload_bytes
-    encoding = "utf-8"
-    try:
-        payload = codecs.getincrementaldecoder("utf-8")().decode(message.payload, final=not is_cut)
-    except UnicodeDecodeError:
-        encoding = "base64"
+    payload, encoding = payload_as_text(message.payload, is_cut=len(message.payload) < message.payload_bytes)
     return {**asdict(message), "payload": payload, "payload_encoding": encoding}
 
 

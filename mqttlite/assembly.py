@@ -123,7 +123,7 @@ class Assembly:
     """The objects of one run. Made on the running loop; raises `ConfigError` for files that cannot be used.
 
     `auth_chain` is for listeners for which the config names no way to log in; `not_ready` says in a sentence why no
-    clients may connect.
+    clients may connect, and `reload` begins to read all files again.
     """
 
     def __init__(
@@ -133,6 +133,7 @@ class Assembly:
         auth_chain: AuthChain,
         authorizer: Authorizer | None,
         not_ready: Callable[[], str],
+        reload: Callable[[], None],
         *,
         tls_keylog: str | None = None,
     ) -> None:
@@ -209,7 +210,10 @@ class Assembly:
         )
         self.explanations: Final = Explanations(self.core, self._logins, loop.time)
         self._admin_socket: Final = (
-            AdminSocket(config.data_dir, self.admin, self.explanations, _registry_answerer(RegistryApi(self.schemas)))
+            AdminSocket(
+                *(config.data_dir, self.admin, self.explanations, _registry_answerer(RegistryApi(self.schemas))),
+                tell=self.hub.on_administered,
+            )
             if config.data_dir
             else None
         )
@@ -226,7 +230,7 @@ class Assembly:
         self.reports.schema_violations = self._topic_schemas.violations
         self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, self.reports, self.admin)
         self._recent_events: Final = RecentEvents(lambda: self._wall.at(loop.time()))
-        self.gateway: Final = self._gateway(not_ready)
+        self.gateway: Final = self._gateway(not_ready, reload)
         self._sys_topics: asyncio.Task[None] | None = None
         self._rules_watch: asyncio.Task[None] | None = None
         self.dataset: Dataset | None = None
@@ -341,7 +345,7 @@ class Assembly:
 
     def _event_listeners(self) -> list[event_hub.Listener]:
         """All that hear what happens, in this order. A new one is one line here."""
-        found: list[event_hub.Listener] = [self.questions, self.counters, ConnectionLog(), self.reports]
+        found: list[event_hub.Listener] = [self.questions, self.counters, self.admin, ConnectionLog(), self.reports]
         if self.gateway is not None:
             found.append(self._recent_events)
         if self.observer is not None:
@@ -489,7 +493,7 @@ class Assembly:
         asked = [each for each in (known[method] for method in methods) if each is not None]
         return AuthChain(FirstOf(asked), passwords, allow_anonymous=self._config.passwords_of(options)[1])
 
-    def _gateway(self, not_ready: Callable[[], str]) -> "Gateway | None":
+    def _gateway(self, not_ready: Callable[[], str], reload: Callable[[], None]) -> "Gateway | None":
         """The gateway, where the config has a section for it. Raises `ConfigError`."""
         config = self._config
         listener = config.http_listener()
@@ -541,6 +545,9 @@ class Assembly:
                 quotas=self._quotas.of_listener(None),
                 clock=self._loop.time,
                 wall=self._wall.at,
+                reload=reload,
+                passwords=self.passwords,
+                dynamic_security=self._dynamic_security,
                 not_ready=not_ready,
             )
         )

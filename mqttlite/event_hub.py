@@ -99,6 +99,10 @@ class Listener:
     def on_jailed(self, jailed: Jailed) -> None:
         """Somebody failed to log in too often and is refused for a while."""
 
+    def on_administered(self, by: str, action: str, target: str, done: bool) -> None:
+        """Somebody changed something over HTTP or the admin socket, or was refused (not `done`): `by` is a user, a key
+        or `admin socket`, `action` such as `DELETE`, and `target` the path."""
+
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`) began, or ended if not `active`."""
 
@@ -112,6 +116,7 @@ _EVENTS: Final = (
     "on_closed",
     "on_denied",
     "on_jailed",
+    "on_administered",
     "on_alarm",
     *_CORE_EVENTS,
 )
@@ -168,6 +173,9 @@ class EventHub(Listener):
 
     def on_jailed(self, jailed: Jailed) -> None:
         self._tell("on_jailed", jailed)
+
+    def on_administered(self, by: str, action: str, target: str, done: bool) -> None:
+        self._tell("on_administered", by, action, target, done)
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         self._tell("on_alarm", alarm, active, detail)

@@ -6,7 +6,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -107,6 +107,10 @@ class Broker:
         self._running = False
         self._not_ready = ""
         """Why no clients may connect, in words."""
+        self.on_reload: Callable[[], None] | None = None
+        """What to do when somebody asks for a reload over HTTP, such as to read a configuration file; by default
+        `reload` is called."""
+        self._reloads: Final[set[asyncio.Task[None]]] = set()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -194,7 +198,14 @@ class Broker:
             self._store = SqliteStore(Path(self.config.data_dir))
         try:
             self._assembly = assembly = Assembly(
-                *(self.config, self._store, self._auth_chain, self._authorizer, lambda: self._not_ready),
+                *(
+                    self.config,
+                    self._store,
+                    self._auth_chain,
+                    self._authorizer,
+                    lambda: self._not_ready,
+                    self._begin_reload,
+                ),
                 tls_keylog=self.tls_keylog,
             )
         except BaseException:
@@ -250,6 +261,14 @@ class Broker:
         else:
             await self._assembly.live_rules.reload()
         await self._assembly.certificates.reload()
+
+    def _begin_reload(self) -> None:
+        if self.on_reload is not None:
+            self.on_reload()
+        elif not self._reloads:  # else one is under way, and somebody asks again and again
+            task = asyncio.get_running_loop().create_task(self.reload())
+            self._reloads.add(task)
+            task.add_done_callback(self._reloads.discard)
 
     async def log_status(self) -> None:
         """Log one line with the numbers of connections, sessions, subscriptions, retained and queued messages."""

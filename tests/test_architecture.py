@@ -32,9 +32,12 @@ BELOW: Final[dict[str, set[str]]] = {
     "client": {FILTERS, "wire"},
     "config": ADAPTER_PACKAGES | set(GROUND),
     "build": set(),
-    "admin": {*GROUND, "event_hub"},
+    "bans": set(),
+    "session_index": set(GROUND),
+    "admin_entries": {*GROUND, "bans"},
+    "admin": {*GROUND, "admin_entries", "bans", "event_hub", "session_index"},
     "explanations": set(GROUND),
-    "admin_socket": {*GROUND, "admin", "explanations", "net"},
+    "admin_socket": {*GROUND, "admin", "bans", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(GROUND),
     "certificate_watch": {*GROUND, "config", "net", "security"},
     "catalogue": {*GROUND, "config", "delivery", "security"},
@@ -42,7 +45,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "monitor": {*GROUND, "admin", "net", "reports", "telemetry"},
     "gateway": ADAPTER_PACKAGES
     | set(GROUND)
-    | {"admin", "build", "catalogue", "certificate_watch", "config", "event_hub", "reports"},
+    | {"admin", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "reports"},
     "assembly": ADAPTER_PACKAGES
     | set(GROUND)
     | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "explanations", "gateway", "monitor"}

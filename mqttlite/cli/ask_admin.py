@@ -10,11 +10,13 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import wraps
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
 
+from mqttlite.cli.asker import MAX_ANSWER_BYTES, Asker, Conflict, NotFound, Unreachable, WrongUsage, text_of
 from mqttlite.cli.top_words import printable
 
 SOCKET_NAME: Final = "admin.sock"
@@ -23,17 +25,8 @@ SOCKET_NAME: Final = "admin.sock"
 TIMEOUT_S: Final = 30.0
 """A broker gives an answer up after as long: some thousand retained messages are removed in seconds."""
 
-MAX_ANSWER_BYTES: Final = 128 * 1_048_576
-"""More than a broker answers: a page has 1,000 topics, of 65,535 bytes at most."""
-
-PAGE: Final = 1_000
-"""Entries to ask for at a time: what a broker gives at most."""
-
 EVERYTHING: Final = 1_000_000_000
 """Entries to list for `--limit 0`."""
-
-MAX_CALLS: Final = 1_000
-"""Calls to remove what there is: ten million messages; where messages come as fast as they are removed, it ends."""
 
 EPILOG: Final = """\b
 Exit codes:
@@ -43,31 +36,9 @@ Exit codes:
   3  there is no such session or message
 """
 
+__all__ = ["Asker", "Conflict", "NotFound", "Unreachable", "WrongUsage"]
+
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Unreachable(click.ClickException):
-    """No answer; the text is a sentence that says why, and what to do."""
-
-    exit_code = 1
-
-
-class WrongUsage(click.ClickException):
-    """The broker does not take what was asked for."""
-
-    exit_code = 2
-
-
-class Conflict(click.ClickException):
-    """What is there does not allow it."""
-
-    exit_code = 4
-
-
-class NotFound(click.ClickException):
-    """What was asked for is not there."""
-
-    exit_code = 3
 
 
 def options(function: F) -> F:
@@ -91,6 +62,46 @@ def options(function: F) -> F:
     return function
 
 
+def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, and those of a broker that is asked over HTTP. The function gets `client` and `as_json`."""
+
+    @wraps(function)
+    def with_client(
+        *,
+        data_dir: str | None,
+        url: str | None,
+        token: str | None,
+        ca_file: str | None,
+        timeout_s: float,
+        **others: Any,
+    ) -> Any:
+        if url is None:
+            return function(client=AdminClient(data_dir, timeout_s), **others)
+        if data_dir is not None:
+            raise click.UsageError("--url and --data-dir are two brokers: name one")
+        from mqttlite.cli.api_client import ApiClient  # here, for TLS takes a while to import
+
+        return function(client=ApiClient(url, token, ca_file, timeout_s), **others)
+
+    for option in (
+        click.option("--cafile", "ca_file", metavar="FILE", help="The authority of the certificate of --url."),
+        click.option(
+            "--token",
+            metavar="KEY",
+            envvar="MQTTLITE_TOKEN",
+            help="An API key or token for --url; better in MQTTLITE_TOKEN, where nobody sees it.",
+        ),
+        click.option(
+            "--url",
+            metavar="URL",
+            envvar="MQTTLITE_URL",
+            help="Ask a broker over HTTP, such as https://broker.example:8443.  [MQTTLITE_URL]",
+        ),
+    ):
+        with_client = option(with_client)
+    return options(with_client)
+
+
 def limit_option(default: int) -> Callable[[F], F]:
     """`--limit N`, of a list."""
     return click.option(
@@ -104,7 +115,7 @@ def limit_option(default: int) -> Callable[[F], F]:
     )
 
 
-class AdminClient:
+class AdminClient(Asker):
     """Asks the broker of one data directory; without one, that of the directory that `serve` takes."""
 
     def __init__(self, data_dir: str | None, timeout_s: float) -> None:
@@ -116,11 +127,13 @@ class AdminClient:
         self._path: Final = os.path.join(data_dir, SOCKET_NAME)
         self._timeout_s: Final = timeout_s
 
-    def ask(self, method: str, *segments: str, body: object = None, **parameters: str | int | bool | None) -> Any:
+    def ask(
+        self, method: str, *segments: str, body: object = None, **parameters: str | int | float | bool | None
+    ) -> Any:
         """The answer, for a path of these segments. Raises `Unreachable`, `NotFound`, `Conflict` and `WrongUsage`."""
         try:
             target = "".join(f"/{quote(segment, safe='')}" for segment in segments)
-            given = {name: _text(value) for name, value in parameters.items() if value is not None}
+            given = {name: text_of(value) for name, value in parameters.items() if value is not None}
             target += f"?{urlencode(given)}" if given else ""
         except UnicodeEncodeError:
             raise WrongUsage("The arguments are not UTF-8, as names and topics are.") from None
@@ -149,30 +162,6 @@ class AdminClient:
         }
         raise kinds.get(status, Unreachable)(reason)
 
-    def page(self, *segments: str, limit: int, **parameters: str | bool | None) -> dict[str, Any]:
-        """The first `limit` entries of a list, and the cursor of those that follow."""
-        entries: list[Any] = []
-        cursor = ""
-        while len(entries) < limit:
-            wanted = min(PAGE, limit - len(entries))
-            found = self.ask("GET", *segments, limit=wanted, cursor=cursor, **parameters)
-            entries += found["entries"]
-            cursor = found["cursor"]
-            if not cursor:
-                break
-        return {"entries": entries, "cursor": cursor}
-
-    def remove(self, *segments: str, dry_run: bool, **parameters: str) -> dict[str, Any]:
-        """Remove messages, call by call until none is left; how many. A dry run counts what one call would remove."""
-        removed = 0
-        found: dict[str, Any] = {"complete": False}
-        for _ in range(MAX_CALLS):
-            found = self.ask("DELETE", *segments, dry_run=dry_run, **parameters)
-            removed += found["messages"]
-            if found["complete"] or dry_run:
-                break
-        return {"messages": removed, "complete": found["complete"]}
-
     def _explain(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError):
             return (
@@ -200,10 +189,6 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
-
-
-def _text(value: str | int | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # ── print ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,15 +9,15 @@ import click
 
 from mqttlite.cli.ask_admin import (
     EPILOG,
-    AdminClient,
+    Asker,
     NotFound,
     counted,
     limit_option,
     note,
     note_more,
-    options,
     print_json,
     print_table,
+    remote_options,
     time_of,
 )
 
@@ -28,19 +28,19 @@ _HEADER = ("NUMBER", "DUE", "QOS", "BYTES", "TOPIC")
 def command() -> None:
     """List or cancel the messages that were published to $delayed/..., and that a running broker publishes later.
 
-    It asks the broker's admin socket, which is in its data directory.
+    It asks the broker's admin socket, which is in its data directory, or with --url its gateway.
     """
 
 
 @command.command("ls", epilog=EPILOG)
 @limit_option(100)
-@options
-def list_delayed(limit: int, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def list_delayed(limit: int, as_json: bool, client: Asker) -> None:
     """List delayed messages by number, with the time when they are due.
 
     On a terminal it is a table; elsewhere each message is a line, and tabs are between its columns.
     """
-    found = AdminClient(data_dir, timeout_s).page("delayed", limit=limit)
+    found = client.page("delayed", limit=limit)
     if as_json:
         print_json(found)
         return
@@ -54,10 +54,9 @@ def list_delayed(limit: int, as_json: bool, data_dir: str | None, timeout_s: flo
 
 @command.command("cancel", epilog=EPILOG)
 @click.argument("numbers", metavar="NUMBER...", nargs=-1, required=True, type=click.IntRange(0))
-@options
-def cancel(numbers: tuple[int, ...], as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def cancel(numbers: tuple[int, ...], as_json: bool, client: Asker) -> None:
     """Drop delayed messages by the numbers that ls shows; each counts as dropped, with the reason purged."""
-    client = AdminClient(data_dir, timeout_s)
     cancelled: list[int] = []
     missing: list[int] = []
     for number in dict.fromkeys(numbers):

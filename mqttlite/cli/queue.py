@@ -11,15 +11,15 @@ import click
 
 from mqttlite.cli.ask_admin import (
     EPILOG,
-    PAGE,
-    AdminClient,
+    Asker,
     counted,
     note,
-    options,
     print_json,
     print_table,
+    remote_options,
     time_of,
 )
+from mqttlite.cli.asker import PAGE
 
 _HEADER: Final = ("SEQUENCE", "MESSAGE-ID", "PUBLISHED", "QOS", "BYTES", "EXPIRES", "TOPIC", "PAYLOAD")
 
@@ -31,7 +31,7 @@ PREVIEW: Final = 60
 def command() -> None:
     """Look at the messages that wait for a client, or drop them.
 
-    It asks the admin socket of a running broker, which is in its data directory.
+    It asks the admin socket of a running broker, which is in its data directory, or with --url its gateway.
     """
 
 
@@ -40,10 +40,10 @@ def command() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, PAGE), metavar="N", default=10, show_default=True, help="How many to show."
 )
-@options
-def peek(client_id: str, limit: int, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def peek(client_id: str, limit: int, as_json: bool, client: Asker) -> None:
     """Show the first messages that wait for a client and were never sent to it; they stay where they are."""
-    found = AdminClient(data_dir, timeout_s).ask("GET", "sessions", client_id, "queue", limit=limit)
+    found = client.ask("GET", "sessions", client_id, "queue", limit=limit)
     if as_json:
         print_json(found)
         return
@@ -56,13 +56,13 @@ def peek(client_id: str, limit: int, as_json: bool, data_dir: str | None, timeou
 @command.command("purge", epilog=EPILOG)
 @click.argument("client_id", metavar="CLIENT_ID")
 @click.option("--dry-run", is_flag=True, help="Only say how many messages it would drop.")
-@options
-def purge(client_id: str, dry_run: bool, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def purge(client_id: str, dry_run: bool, as_json: bool, client: Asker) -> None:
     """Drop the messages that wait for a client and were never sent to it.
 
     Their publishers have an acknowledgement: each counts as dropped, with the reason purged.
     """
-    found = AdminClient(data_dir, timeout_s).remove("sessions", client_id, "queue", dry_run=dry_run)
+    found = client.remove("sessions", client_id, "queue", dry_run=dry_run)
     if as_json:
         print_json(found)
         return

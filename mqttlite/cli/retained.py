@@ -1,4 +1,4 @@
-"""`mqttlite retained`: the retained messages of a running broker: list or remove those that a filter matches.
+"""`mqttlite retained`: the retained messages of a running broker: list or remove those that a filter matches, get one.
 
 What is asked is in `ask_admin`. Invariant: to remove, a filter must be named.
 """
@@ -7,36 +7,36 @@ import click
 
 from mqttlite.cli.ask_admin import (
     EPILOG,
-    AdminClient,
+    Asker,
     counted,
     limit_option,
     note,
     note_more,
-    options,
     print_json,
     print_table,
+    remote_options,
     time_of,
 )
 
 
 @click.group(context_settings={"help_option_names": ["--help"]})
 def command() -> None:
-    """List or remove the retained messages of a running broker.
+    """List, get or remove the retained messages of a running broker.
 
-    It asks the broker's admin socket, which is in its data directory.
+    It asks the broker's admin socket, which is in its data directory, or with --url its gateway.
     """
 
 
 @command.command("ls", epilog=EPILOG)
 @click.argument("topic_filter", metavar="[FILTER]", default="#")
 @limit_option(100)
-@options
-def list_retained(topic_filter: str, limit: int, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def list_retained(topic_filter: str, limit: int, as_json: bool, client: Asker) -> None:
     """List the retained messages that a topic filter matches, by topic; without a filter, all.
 
     On a terminal it is a table; elsewhere each message is a line, and tabs are between its columns.
     """
-    found = AdminClient(data_dir, timeout_s).page("retained", limit=limit, filter=topic_filter)
+    found = client.page("retained", limit=limit, filter=topic_filter)
     if as_json:
         print_json(found)
         return
@@ -47,16 +47,28 @@ def list_retained(topic_filter: str, limit: int, as_json: bool, data_dir: str | 
     note_more(found, limit)
 
 
+@command.command("get", epilog=EPILOG)
+@click.argument("topic", metavar="TOPIC")
+@remote_options
+def get(topic: str, as_json: bool, client: Asker) -> None:
+    """Print the payload of the message that is retained on a topic, as it is, or in base64 where it is no text."""
+    found = client.ask("GET", "retained", "message", topic=topic)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(found["payload"])
+
+
 @command.command("rm", epilog=EPILOG)
 @click.argument("topic_filter", metavar="FILTER")
 @click.option("--dry-run", is_flag=True, help="Only say how many messages it would remove.")
-@options
-def remove(topic_filter: str, dry_run: bool, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def remove(topic_filter: str, dry_run: bool, as_json: bool, client: Asker) -> None:
     """Remove the retained messages that a topic filter matches.
 
     Subscribers get the empty message with which a client removes one.
     """
-    found = AdminClient(data_dir, timeout_s).remove("retained", dry_run=dry_run, filter=topic_filter)
+    found = client.remove("retained", dry_run=dry_run, filter=topic_filter)
     if as_json:
         print_json(found)
         return

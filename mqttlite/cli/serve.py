@@ -188,6 +188,7 @@ class _Requests:
 
     def begin(self) -> None:
         """The broker runs: do what was asked for, also before."""
+        self._broker.on_reload = self.reload
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def end(self) -> None:
@@ -213,7 +214,7 @@ class _Requests:
 
     async def _reload(self) -> None:
         log = logging.getLogger("mqttlite")
-        log.info("SIGHUP: the password files, the rules and the TLS files are read again")
+        log.info("reload: the password files, the rules and the TLS files are read again")
         self._service_manager.reloading()
         config = None
         if self._source is not None:

@@ -11,15 +11,15 @@ import click
 
 from mqttlite.cli.ask_admin import (
     EPILOG,
-    AdminClient,
+    Asker,
     NotFound,
     counted,
     limit_option,
     note,
     note_more,
-    options,
     print_json,
     print_table,
+    remote_options,
     time_of,
 )
 from mqttlite.cli.top_words import printable
@@ -31,7 +31,7 @@ _HEADER: Final = ("CLIENT", "STATE", "SUBSCRIPTIONS", "QUEUED", "UNACKNOWLEDGED"
 def command() -> None:
     """List, show or end the sessions of a running broker, also those of offline clients.
 
-    It asks the broker's admin socket, which is in its data directory.
+    It asks the broker's admin socket, which is in its data directory, or with --url its gateway.
     """
 
 
@@ -39,15 +39,12 @@ def command() -> None:
 @click.option("--contains", metavar="TEXT", help="Only clients whose identifier contains this.")
 @click.option("--connected/--offline", "connected", default=None, help="Only clients that are connected, or are not.")
 @limit_option(100)
-@options
-def list_sessions(
-    contains: str | None, connected: bool | None, limit: int, as_json: bool, data_dir: str | None, timeout_s: float
-) -> None:
+@remote_options
+def list_sessions(contains: str | None, connected: bool | None, limit: int, as_json: bool, client: Asker) -> None:
     """List sessions by client identifier, with what waits for them and when they end.
 
     On a terminal it is a table; elsewhere each session is a line, and tabs are between its columns.
     """
-    client = AdminClient(data_dir, timeout_s)
     found = client.page("sessions", limit=limit, contains=contains, connected=connected)
     if as_json:
         print_json(found)
@@ -58,10 +55,10 @@ def list_sessions(
 
 @command.command("show", epilog=EPILOG)
 @click.argument("client_id", metavar="CLIENT_ID")
-@options
-def show(client_id: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def show(client_id: str, as_json: bool, client: Asker) -> None:
     """Show one session: its connection, queue, drops and subscriptions."""
-    found = AdminClient(data_dir, timeout_s).ask("GET", "sessions", client_id)
+    found = client.ask("GET", "sessions", client_id)
     if as_json:
         print_json(found)
         return
@@ -71,10 +68,9 @@ def show(client_id: str, as_json: bool, data_dir: str | None, timeout_s: float) 
 
 @command.command("rm", epilog=EPILOG)
 @click.argument("client_ids", metavar="CLIENT_ID...", nargs=-1, required=True)
-@options
-def remove(client_ids: tuple[str, ...], as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def remove(client_ids: tuple[str, ...], as_json: bool, client: Asker) -> None:
     """End sessions: the broker closes the connection, and forgets subscriptions and queued messages."""
-    client = AdminClient(data_dir, timeout_s)
     ended: list[str] = []
     missing: list[str] = []
     for client_id in dict.fromkeys(client_ids):

@@ -1,6 +1,7 @@
-"""`mqttlite topics`: the catalogue of topics, from the files of a broker.
+"""`mqttlite topics`: the catalogue of topics, from the files of a broker; and the topics that were made over HTTP.
 
-What is in it lives in `catalogue`. Invariant: files are read and nothing is changed, whether a broker runs or not.
+What is in the catalogue lives in `catalogue`, the other commands in `made_topics`. Invariant: files are read and
+nothing is changed, whether a broker runs or not.
 """
 
 import os
@@ -11,6 +12,7 @@ import msgspec
 
 from mqttlite.catalogue.entries import Entry, catalogue
 from mqttlite.cli.ask_admin import print_table
+from mqttlite.cli.made_topics import COMMANDS
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.config.data_dir import default_data_dir
 from mqttlite.delivery.schemas.registry import Registry
@@ -28,7 +30,7 @@ EPILOG = "Exit codes: 0, done; 2, wrong usage or a wrong file."
 
 @click.group(context_settings={"help_option_names": ["--help"]})
 def command() -> None:
-    """Say what topics are for."""
+    """Say what topics are for; list, make or forget topics with an owner, over HTTP (--url)."""
 
 
 @command.command("catalogue", epilog=EPILOG)
@@ -46,6 +48,10 @@ def show(config_path: str | None, data_dir: str | None, as_json: bool) -> None:
         click.echo(msgspec.json.encode(entries))
         return
     print_table(_HEADER, [_row(each) for each in entries])
+
+
+for _each in COMMANDS:
+    command.add_command(_each)
 
 
 def read(config_path: str | None, data_dir: str | None) -> tuple[Config, list[Entry], Registry]:

@@ -5,7 +5,7 @@ The inputs are `open feed close · publish · answer tick`, with `block` and `un
 `Router.run`. Invariant: a `PeerError` ends the connection that caused it and reaches no other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, final
 
 from mqttlite.core.admission import Admission
@@ -187,6 +187,11 @@ class Broker:
         if self._check is None or self._check.is_done:  # else it has begun anew with the rules
             self._check = SubscriptionCheck(self.sessions, self._subscriptions, self.permissions, self.effects)
             self.jobs.start(self._check)
+
+    def ban_by(self, ban_of: Callable[[int, str, str | None], str] | None) -> None:
+        """Ask before a client is accepted why it may not connect for a while: by the number of its connection, its
+        identifier and its user. An empty answer lets it in; without `ban_of` nobody is asked."""
+        self._connecting.ban_of = ban_of
 
     def bind(self, topic_filter: bytes, sink: Sink) -> None:
         """Hand every message that a topic filter matches to a sink, until `unbind`.

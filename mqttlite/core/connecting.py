@@ -5,6 +5,7 @@ open connection has one deadline at most: that of its CONNECT, then that of its 
 credentials expire.
 """
 
+from collections.abc import Callable
 from math import inf
 from typing import Final, final
 
@@ -26,7 +27,7 @@ from mqttlite.core.throttling import Throttling
 from mqttlite.core.topic_limits import narrowed, topic_limits
 from mqttlite.topics.namespaces import mounted_name
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM
-from mqttlite.wire.errors import ClientIdentifierNotValid
+from mqttlite.wire.errors import Banned, ClientIdentifierNotValid
 from mqttlite.wire.packets import Connect, Will
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -48,6 +49,7 @@ class Connecting:
         "_sessions",
         "_throttling",
         "_topic_limits",
+        "ban_of",
     )
 
     def __init__(
@@ -76,6 +78,9 @@ class Connecting:
         self._client_id_prefix: Final = client_id_prefix
         self._throttling: Final = throttling
         self._paced: Final = paced
+        self.ban_of: Callable[[int, str, str | None], str] | None = None
+        """Why a client may not connect for a while, by the number of its connection, its identifier and its user;
+        empty if it may. None: nobody is banned."""
 
     def await_connect(self, connection: Connection) -> None:
         """A connection has opened: it has `connect_timeout_s` for its CONNECT."""
@@ -117,6 +122,10 @@ class Connecting:
         connection.keep_alive_s = connect.keep_alive(packet, limits)
         if packet.properties.maximum_packet_size is not None:
             connection.check_size(connect.acceptance(connection, packet, limits, data), "CONNACK")
+        if self.ban_of is not None and not connection.peer.is_trusted:
+            ban = self.ban_of(connection.number, client_id, connection.username)
+            if ban:
+                raise Banned(ban)
         permissions = self._routes.permissions
         known = self._sessions.get(client_id)
         if known is not None and permissions.is_anothers(known.username, connection.username):

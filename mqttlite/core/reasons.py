@@ -9,6 +9,7 @@ from typing import Final
 from mqttlite.wire.errors import (
     BadAuthenticationMethod,
     BadUserNameOrPassword,
+    Banned,
     ConnectionRateExceeded,
     MalformedPacket,
     NotAuthorized,
@@ -46,6 +47,8 @@ def close_reason_of(error: PeerError) -> CloseReason:
         return CloseReason.MALFORMED_PACKET
     if isinstance(error, PacketTooLarge):
         return CloseReason.PACKET_TOO_LARGE
+    if isinstance(error, Banned):
+        return CloseReason.ADMINISTRATIVE
     if isinstance(
         error, NotAuthorized | BadUserNameOrPassword | BadAuthenticationMethod | ServerUnavailable | TooManyFailedLogins
     ):

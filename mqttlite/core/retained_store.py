@@ -124,6 +124,10 @@ class RetainedStore:
                     effects.pending_bytes += replay.put(message)
         return replay
 
+    def get(self, topic: bytes) -> Message | None:
+        """The message of a topic, an expired one too."""
+        return self._kept(topic).get(topic)
+
     def search(self, topic_filter: bytes) -> Search[Message]:
         """The messages that a filter matches, expired ones among them."""
         return self._kept(topic_filter).search(topic_filter)

@@ -41,6 +41,7 @@ class Sessions:
         "_router",
         "_routes",
         "_stored",
+        "begun",
         "expired",
     )
 
@@ -69,6 +70,8 @@ class Sessions:
         self._effects: Final = effects
         self._limits: Final = limits
         self._pages: Final = pages
+        self.begun: int = 0
+        """Sessions that ever began, restored ones among them."""
         self.expired: int = 0
         """Sessions whose expiry interval went by while their client was away."""
 
@@ -78,6 +81,15 @@ class Sessions:
     def values(self) -> list[Session]:
         """All sessions now."""
         return list(self._by_client_id.values())
+
+    def latest(self, most: int) -> list[str]:
+        """The client identifiers of the `most` sessions that began last, of those that there are."""
+        found: list[str] = []
+        for client_id in reversed(self._by_client_id):
+            if len(found) >= most:
+                break
+            found.append(client_id)
+        return found
 
     def get(self, client_id: str) -> Session | None:
         return self._by_client_id.get(client_id)
@@ -133,6 +145,7 @@ class Sessions:
         """A session of a client that has none. In the store it takes the place of one whose end is not done."""
         if self._stored.pop(client_id, None) is not None:
             self._effects.record(EndSession(client_id))
+        self.begun += 1
         session = self._by_client_id[client_id] = Session(
             client_id, expiry_interval, self._effects, self._limits, self._pages, self._permissions
         )

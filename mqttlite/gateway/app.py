@@ -20,12 +20,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.build import version
-from mqttlite.gateway import catalogue_routes, docs_page, me, publish_routes, schema_routes, topic_routes
+from mqttlite.event_hub import EventHub
+from mqttlite.gateway import (
+    catalogue_routes,
+    clients,
+    docs_page,
+    me,
+    operation_routes,
+    publish_routes,
+    retained,
+    rule_routes,
+    schema_routes,
+    topic_routes,
+)
 from mqttlite.gateway.bare import BareRoute, BareRouteFactory
 from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, replay
 from mqttlite.gateway.caller import Caller, Callers, peer_of
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import router as dashboard
+from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.openapi import describe
 from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem, of_framework
 
@@ -38,6 +51,10 @@ ROUTERS: Final[tuple[RouterFactory, ...]] = (
     schema_routes.router,
     catalogue_routes.router,
     dashboard.router,
+    clients.router,
+    retained.router,
+    rule_routes.router,
+    operation_routes.router,
 )
 """Each makes the routes of one subject. A new subject is one line here."""
 
@@ -80,15 +97,22 @@ def build_app(
     api.add_exception_handler(RequestValidationError, _on_invalid)
     api.add_exception_handler(Exception, _on_failure)
     describe(api, [(route.method, route.path, route.description) for route in bare])
-    return GatewayApp(api, bare, callers, bodies, context.options.allowed_origins)
+    return GatewayApp(api, bare, callers, bodies, context.options.allowed_origins, context.hub)
 
 
 class GatewayApp:
     """The whole application, for an ASGI server or a test client."""
 
     def __init__(
-        self, api: FastAPI, bare: Sequence[BareRoute], callers: Callers, bodies: Bodies, allowed_origins: Sequence[str]
+        self,
+        api: FastAPI,
+        bare: Sequence[BareRoute],
+        callers: Callers,
+        bodies: Bodies,
+        allowed_origins: Sequence[str],
+        hub: EventHub,
     ) -> None:
+        self._hub: Final = hub
         self.api: Final = api
         self.bare: Final = tuple(bare)
         self.callers: Final = callers
@@ -153,13 +177,13 @@ class GatewayApp:
             await send(message)
 
         try:
-            await self.api(scope, receive, send_protected)
+            await self.api(keep_slashes(scope), receive, send_protected)
         except Exception:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             if "answered_failure" not in scope["state"]:  # in the middle of an answer: the connection ends
                 raise
         if scope["method"] not in SAFE_METHODS:
-            _note_change(scope, status)
+            _note_change(scope, status, self._hub)
 
     def _check_origin(self, scope: Scope, is_safe: bool) -> None:
         """A page of another site may change nothing, whatever its browser sends along (CSRF)."""
@@ -179,11 +203,12 @@ class GatewayApp:
         raise Problem(Code.CROSS_ORIGIN, f"a page of {given[:100]} may not do this; allow it by http.allowed_origins")
 
 
-def _note_change(scope: Scope, status: int) -> None:
-    """One line of the audit log: who changed what, and whether it was done."""
+def _note_change(scope: Scope, status: int, hub: EventHub) -> None:
+    """One line of the audit log, and an event: who changed what, and whether it was done."""
     caller = scope["state"].get("caller")
     subject = scope["state"].get("subject")  # where the path does not say it
     who = "somebody" if not isinstance(caller, Caller) else f"{caller.username or 'anonymous'} ({caller.how})"
+    hub.on_administered(who, scope["method"], scope["path"], 200 <= status < 300)
     _audit.info(
         "%s %s%s by %s: %d",
         *(scope["method"], scope["path"], "" if subject is None else f" of {subject!r}", who, status),

@@ -156,7 +156,10 @@ class Callers:
         return replace(caller, source=source)
 
     def charge(self, caller: Caller) -> None:
-        """Count a request of a caller. Raises `Problem` where it sends too many."""
+        """Count a request of a caller. Raises `Problem` where it sends too many, or is banned."""
+        ban = self._context.admin.bans.of("", caller.username, caller.peer)
+        if ban is not None:
+            raise Problem(Code.NOT_AUTHORIZED, f"the {ban.kind} is banned for a while")
         if self._rates is None:
             return
         now = self._context.clock()

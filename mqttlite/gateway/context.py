@@ -22,7 +22,9 @@ from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.reports import Reports
 from mqttlite.security.api_keys import ApiKeys
 from mqttlite.security.authenticator import Credentials
+from mqttlite.security.dynamic_security import DynamicSecurity
 from mqttlite.security.live_rules import LiveRules
+from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.snapshot import Snapshots
 
@@ -65,5 +67,11 @@ class GatewayContext:
     """The broker's seconds, for calls of the core."""
     wall: Callable[[float], datetime]
     """The UTC time of one of them."""
+    reload: Callable[[], None]
+    """Begins what SIGHUP does."""
+    passwords: list[PasswordAuthenticator]
+    """The password files in use."""
+    dynamic_security: DynamicSecurity | None
+    """Users, groups and roles that are changed while the broker runs; None where the configuration has none."""
     not_ready: Callable[[], str]
     """Why no clients may connect, in a sentence; empty while they may."""

@@ -51,6 +51,7 @@ class NewTopic(BaseModel):
     min_qos: Qos = 0
     max_qos: Qos = 2
     max_payload_bytes: Bytes = 0
+    presence: bool = False
     description: Text = ""
     payload_schema: SchemaReference = Field("", alias="schema")
 
@@ -67,6 +68,7 @@ class TopicChange(BaseModel):
     min_qos: Qos | None = None
     max_qos: Qos | None = None
     max_payload_bytes: Bytes | None = None
+    presence: bool | None = None
     description: Text | None = None
     payload_schema: SchemaReference | None = Field(None, alias="schema")
 
@@ -84,6 +86,8 @@ class TopicInfo(BaseModel):
     min_qos: int
     max_qos: int
     max_payload_bytes: int
+    presence: bool
+    """Whether the broker says who subscribes."""
     description: str
     payload_schema: str = Field(serialization_alias="schema")
     created_at: datetime
@@ -143,6 +147,7 @@ def router(context: GatewayContext) -> APIRouter:
             min_qos=topic.min_qos,
             max_qos=topic.max_qos,
             max_payload_bytes=topic.max_payload_bytes,
+            presence=topic.presence,
             description=topic.description,
             payload_schema=topic.payload_schema,
             created_at=datetime.fromtimestamp(topic.created_at, UTC),

@@ -72,6 +72,11 @@ class LiveRules:
             self._note_file()
 
     @property
+    def groups(self) -> Mapping[str, Collection[str]]:
+        """The users of each group, of the configuration."""
+        return self._groups
+
+    @property
     def policies(self) -> Sequence[TopicPolicyOptions]:
         """The policies of the configuration."""
         return self._policies

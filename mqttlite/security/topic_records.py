@@ -49,6 +49,7 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     min_qos: int = 0
     max_qos: int = 2
     max_payload_bytes: int = 0
+    presence: bool = False
     description: str = ""
     payload_schema: str = msgspec.field(default="", name="schema")
     """A subject of the schema registry, or `subject:version`."""
@@ -89,6 +90,7 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             max_qos=self.max_qos,
             max_payload_bytes=self.max_payload_bytes,
             schema=self.payload_schema,
+            presence=self.presence,
         )
 
     @property
@@ -96,8 +98,8 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Whether nothing holds for it that does not hold for every topic."""
         return (
             *(self.permissions == "PUBLIC", self.topic_class == "standard", not self.ttl_s, not self.min_qos),
-            *(self.max_qos == 2, not self.max_payload_bytes, not self.payload_schema),
-        ) == (True,) * 7
+            *(self.max_qos == 2, not self.max_payload_bytes, not self.payload_schema, not self.presence),
+        ) == (True,) * 8
 
 
 class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

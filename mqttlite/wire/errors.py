@@ -116,6 +116,12 @@ class ConnectionRateExceeded(PeerError):
     reason_code: ClassVar[int] = ReasonCode.CONNECTION_RATE_EXCEEDED
 
 
+class Banned(PeerError):
+    """An administrator keeps the client out for a while."""
+
+    reason_code: ClassVar[int] = ReasonCode.BANNED
+
+
 class QosNotSupported(PeerError):
     """A QoS above the Maximum QoS that we announced [MQTT-3.2.2-11]."""
 

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite import admin
-from mqttlite.cli import ask_admin
+from mqttlite.cli import ask_admin, asker
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.data_dir import default_data_dir
@@ -93,7 +93,7 @@ async def test_sessions_are_lines_with_tabs_in_a_pipe(rig: Rig, broker: Broker, 
 async def test_a_list_has_as_many_lines_as_wanted_and_says_when_there_are_more(
     rig: Rig, broker: Broker, directory: Path, monkeypatch: pytest.MonkeyPatch, limit: str, listed: int
 ) -> None:
-    monkeypatch.setattr(ask_admin, "PAGE", 2)
+    monkeypatch.setattr(asker, "PAGE", 2)
     for client_id in "abcde":
         await rig.device(broker.port, client_id)
     result = await run(directory, "sessions", "ls", "--limit", limit)
@@ -177,7 +177,7 @@ async def test_a_purge_ends_where_messages_come_as_fast_as_they_are_dropped(
     rig: Rig, broker: Broker, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "MAX_PURGED", 1)
-    monkeypatch.setattr(ask_admin, "MAX_CALLS", 2)
+    monkeypatch.setattr(asker, "MAX_CALLS", 2)
     await offline(rig, broker, NAME, b"1", b"2", b"3")
     result = await run(directory, "queue", "purge", NAME)
     assert (result.stdout, result.stderr) == ("2 messages dropped.\n", "More messages came meanwhile.\n")
@@ -209,10 +209,10 @@ async def test_more_retained_messages_than_one_call_removes_are_removed(
     assert (
         await printed(directory, "retained", "rm", "--dry-run", "#") == "Would remove at least 2 retained messages.\n"
     )
-    monkeypatch.setattr(ask_admin, "MAX_CALLS", 1)
+    monkeypatch.setattr(asker, "MAX_CALLS", 1)
     result = await run(directory, "retained", "rm", "#")
     assert (result.stdout, result.stderr) == ("2 retained messages removed.\n", "More were retained meanwhile.\n")
-    monkeypatch.setattr(ask_admin, "MAX_CALLS", 10)
+    monkeypatch.setattr(asker, "MAX_CALLS", 10)
     assert await printed(directory, "retained", "rm", "#") == "3 retained messages removed.\n"
 
 

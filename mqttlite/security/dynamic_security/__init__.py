@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from mqttlite.security.dynamic_security.control import ControlTopic, Port
-from mqttlite.security.dynamic_security.document import DynamicSecurityError, load
+from mqttlite.security.dynamic_security.document import DynamicSecurityError, Json, load
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
 
@@ -46,6 +46,15 @@ class DynamicSecurity:
         """The sink for the commands."""
         self._control = ControlTopic(self._path, self.rules, self._passwords, port)
         return self._control
+
+    async def execute(self, payload: bytes, who: str) -> list[Json]:
+        """The responses to commands that come over HTTP. Raises `Busy`."""
+        assert self._control is not None, "the broker runs"
+        return await self._control.execute(payload, who)
+
+    def members_of_groups(self) -> dict[str, list[str]]:
+        """The users of each group."""
+        return {name: sorted(group.clients) for name, group in self.rules.state.groups.items()}
 
     async def stop(self) -> None:
         """Finish the request under way."""

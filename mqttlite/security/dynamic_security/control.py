@@ -57,9 +57,15 @@ class Port(NamedTuple):
     """End the connections of these users; None: of clients without user name."""
 
 
+class Busy(Exception):
+    """Too many requests wait."""
+
+
 class _Request(NamedTuple):
     client_id: str
     payload: bytes
+    answer: asyncio.Future[list[Json]] | None = None
+    """Gets the responses instead of the client."""
 
 
 class ControlTopic:
@@ -108,8 +114,18 @@ class ControlTopic:
             self._task = asyncio.get_running_loop().create_task(self._run())
         return True
 
+    async def execute(self, payload: bytes, who: str) -> list[Json]:
+        """The responses to the commands of somebody who is no client. Raises `Busy`."""
+        answer: asyncio.Future[list[Json]] = asyncio.get_running_loop().create_future()
+        if not self._put(_Request(who, payload, answer)):
+            raise Busy
+        return await answer
+
     async def stop(self) -> None:
         """End when the request under way is done; forget the others."""
+        for request in self._requests:
+            if request.answer is not None:
+                request.answer.cancel()
         self._requests.clear()
         if self._task is not None:
             with suppress(asyncio.CancelledError):
@@ -123,7 +139,9 @@ class ControlTopic:
                 request = self._requests.popleft()
                 try:
                     await self._handle(request)
-                except Exception:  # a fault of ours in one request must not end the others
+                except Exception as error:  # a fault of ours in one request must not end the others
+                    if request.answer is not None and not request.answer.done():
+                        request.answer.set_exception(error)
                     _log.exception("dynamic security: a request of client %r failed", request.client_id)
         finally:
             self._task = None
@@ -138,7 +156,10 @@ class ControlTopic:
                 change.kicked.clear()
                 responses = [{"command": each["command"], "error": error} for each in responses]
         payload = json.dumps({"responses": responses}, ensure_ascii=False, separators=(",", ":")).encode()
-        if not self._port.respond(request.client_id, RESPONSE_TOPIC, payload):
+        if request.answer is not None:
+            if not request.answer.done():  # else whoever asked is gone
+                request.answer.set_result(responses)
+        elif not self._port.respond(request.client_id, RESPONSE_TOPIC, payload):
             _log.debug("client %r does not hear the response to its commands", request.client_id)
         if change.kicked:
             await self._port.kick(frozenset(change.kicked))

@@ -8,6 +8,7 @@ from mqttlite.gateway.caller import Role
 from mqttlite.security import topic_records
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.security.topic_records import TopicRecord
+from tests.support.device import until
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 
 TOPICS = "/api/v1/topics"
@@ -178,3 +179,14 @@ def test_a_broken_file_says_what_is_wrong(tmp_path: Path, content: bytes) -> Non
         patch.setattr(topic_records, "MAX_FILE_BYTES", 0)
         with pytest.raises(topic_records.TopicFileError, match="larger than 0 bytes"):
             topic_records.load(path)
+
+
+async def test_presence_of_a_topic_is_turned_on_and_off(gateway: GatewayUnderTest) -> None:
+    client = gateway.client(Role.USER)
+    answer = await client.post("/api/v1/topics", json={"name": "rooms/1", "presence": True})
+    assert answer.json()["presence"] is True
+    retained = gateway.broker.admin.retained_message
+    await until(lambda: retained("$SYS/broker/presence/rooms/1") is not None)
+    path = f"/api/v1/topics/{answer.json()['topic_id']}"
+    assert (await client.patch(path, json={"presence": False})).json()["presence"] is False
+    await until(lambda: retained("$SYS/broker/presence/rooms/1") is None)

@@ -1,0 +1,132 @@
+"""Bans: clients, users and addresses that an operator keeps out for a while.
+
+They are in memory: a restart lifts them all, and rules or a changed password keep somebody out for good. Invariant: a
+ban that has ended bans nobody, and there are `MAX_BANS` at most.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+BanKind = Literal["client", "user", "address"]
+
+BAN_KINDS: Final[tuple[BanKind, ...]] = ("client", "user", "address")
+
+MAX_BANS: Final = 10_000
+"""Some 3 MB. One more is refused: to forget an earlier one would let somebody in."""
+
+MAX_BAN_S: Final = 366 * 86_400
+"""A year; what is to last longer is a rule."""
+
+MAX_REASON: Final = 500
+"""Characters of a reason, which the log and a client with MQTT 5.0 get."""
+
+
+class BanRefused(ValueError):
+    """A ban that cannot be; the text is a sentence that says why."""
+
+
+class TooManyBans(Exception):
+    """There are `MAX_BANS` already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ban:
+    """One ban. Times are in the broker's seconds; `by` is who asked for it."""
+
+    number: int
+    kind: BanKind
+    value: str
+    since: float
+    until: float
+    reason: str
+    by: str
+
+
+class Bans:
+    """Those of one run. `now` gives the broker's seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now: Final = now
+        self._by_number: Final[dict[int, Ban]] = {}
+        self._numbers: Final[dict[tuple[BanKind, str], int]] = {}
+        self._last = 0
+
+    def __len__(self) -> int:
+        """How many there are, ended ones that were not noticed yet among them."""
+        return len(self._by_number)
+
+    def add(self, kind: BanKind, value: str, duration_s: float, reason: str = "", by: str = "") -> Ban:
+        """Ban somebody from now on; another ban of the same is replaced. Raises `BanRefused` and `TooManyBans`."""
+        if not value:
+            raise BanRefused(f"the {kind} is empty: say who is to be banned")
+        if not 0 < duration_s <= MAX_BAN_S:
+            raise BanRefused(f"duration_s is {duration_s:g}: above 0, and {MAX_BAN_S} (a year) at most")
+        if len(reason) > MAX_REASON:
+            raise BanRefused(f"the reason has {len(reason)} characters: {MAX_REASON} at most")
+        if kind == "address":
+            value = _address(value)
+        former = self._numbers.get((kind, value))
+        if former is not None:
+            self.lift(former)
+        if len(self._by_number) >= MAX_BANS:
+            self.list()
+        if len(self._by_number) >= MAX_BANS:
+            raise TooManyBans
+        now = self._now()
+        self._last += 1
+        ban = Ban(self._last, kind, value, now, now + duration_s, reason, by)
+        self._by_number[ban.number] = ban
+        self._numbers[kind, value] = ban.number
+        return ban
+
+    def lift(self, number: int) -> Ban | None:
+        """End a ban; None where there is none of that number."""
+        ban = self._by_number.pop(number, None)
+        if ban is not None:
+            del self._numbers[ban.kind, ban.value]
+        return ban
+
+    def list(self) -> "list[Ban]":
+        """All that have not ended, the earliest first."""
+        now = self._now()
+        for ban in [each for each in self._by_number.values() if each.until <= now]:
+            self.lift(ban.number)
+        return [*self._by_number.values()]
+
+    def of(self, client_id: str, username: str | None, peer: str) -> Ban | None:
+        """The ban of a client that comes from `peer`, which is `address:port`; None where it may come."""
+        if not self._by_number:
+            return None
+        names: list[tuple[BanKind, str | None]] = [
+            ("client", client_id),
+            ("user", username),
+            ("address", address_of(peer)),
+        ]
+        for kind, value in names:
+            number = None if value is None else self._numbers.get((kind, value))
+            if number is not None:
+                ban = self._by_number[number]
+                if ban.until > self._now():
+                    return ban
+                self.lift(number)
+        return None
+
+
+def address_of(peer: str) -> str | None:
+    """The address of `address:port` as bans write it; None for what is none, such as a Unix socket."""
+    try:
+        return _address(peer.rpartition(":")[0].strip("[]"))
+    except BanRefused:
+        return None
+
+
+def _address(text: str) -> str:
+    """Raises `BanRefused`."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise BanRefused(f"{text!r} is no IP address, such as 192.0.2.7 or 2001:db8::7") from None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)

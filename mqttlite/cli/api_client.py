@@ -1,0 +1,108 @@
+"""Asks a broker over HTTP what `ask_admin` asks its admin socket: the same questions at the addresses of the API.
+
+Invariant: a token is sent to the address that was named, and never shown.
+"""
+
+import http.client
+import json
+import ssl
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from mqttlite.cli.asker import MAX_ANSWER_BYTES, Asker, NotFound, Unreachable, WrongUsage, text_of
+
+Segments = tuple[str, ...]
+
+
+class ApiClient(Asker):
+    """`url` is that of the gateway, such as `https://broker.example:8443`; `ca_file` is for its certificate. Raises
+    `WrongUsage` for an address that is none."""
+
+    def __init__(self, url: str, token: str | None, ca_file: str | None, timeout_s: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username is not None:
+            raise WrongUsage(
+                f"--url is {url!r}: write an address such as http://127.0.0.1:8080, with --token beside it"
+            )
+        self._url: Final = f"{parts.scheme}://{parts.netloc}"
+        self._base: Final = parts.path.rstrip("/") + "/api/v1"
+        self._headers: Final = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._host: Final = parts.hostname
+        self._port: Final = parts.port
+        self._timeout_s: Final = timeout_s
+        self._tls: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            try:
+                self._tls = ssl.create_default_context(cafile=ca_file)
+            except OSError as error:
+                raise WrongUsage(f"--cafile {ca_file}: {error.strerror or error}") from None
+
+    is_remote = True
+
+    def ask(
+        self, method: str, *segments: str, body: object = None, **parameters: str | int | float | bool | None
+    ) -> Any:
+        """The answer, in the words of the admin socket."""
+        given = {name: value for name, value in parameters.items() if value is not None}
+        method, segments = _address(method, segments)
+        path = self._base + "".join(f"/{quote(segment, safe='')}" for segment in segments)
+        headers = dict(self._headers)
+        sent = None
+        if method == "POST":
+            headers["Content-Type"] = "application/json"
+            sent = json.dumps(body or given) if body or given else None
+        elif given:
+            path += f"?{urlencode({name: text_of(value) for name, value in given.items()})}"
+        connection = self._connection()
+        try:
+            connection.request(method, path, sent, headers)
+            response = connection.getresponse()
+            status, answer = response.status, response.read(MAX_ANSWER_BYTES)
+        except TimeoutError:
+            raise Unreachable(f"The broker at {self._url} does not answer within {self._timeout_s:g} s.") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"The broker at {self._url} cannot be reached: {error}.") from None
+        finally:
+            connection.close()
+        try:
+            found = json.loads(answer)
+            if 200 <= status < 300:
+                return _in_words_of_the_socket(segments, found)
+            reason = str(found["detail"])
+        except (ValueError, TypeError, KeyError):
+            raise Unreachable(f"What listens at {self._url} does not answer as a broker does.") from None
+        sentence = reason[:1].upper() + reason[1:] + "."
+        if status == 404:
+            raise NotFound(sentence)
+        if status in (400, 422, 431):
+            raise WrongUsage(sentence)
+        raise Unreachable(sentence)
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._tls is not None:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
+        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+
+
+def _address(method: str, segments: Segments) -> tuple[str, Segments]:
+    """Where the API has what the admin socket has there."""
+    if segments[0] != "sessions":
+        return method, segments
+    rest = segments[1:]
+    if method == "DELETE" and len(rest) == 1:
+        rest = (*rest, "session")
+    elif method == "POST" and rest[1:] == ("kick",):
+        rest = (rest[0], "disconnect")
+    return method, ("clients", *rest)
+
+
+def _in_words_of_the_socket(segments: Segments, found: Any) -> Any:
+    """The answer as the admin socket gives it."""
+    if segments[0] == "bans" or not isinstance(found, dict):
+        return found
+    if segments[-1] == "queue" and "items" in found:
+        return {"messages": found["items"], "waiting": found["waiting"]}
+    for name in ("items", "topics", "subscribers"):
+        if name in found and "cursor" in found:
+            return {"entries": found[name], "cursor": found["cursor"] or ""}
+    return found

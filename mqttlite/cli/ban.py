@@ -1,0 +1,99 @@
+"""`mqttlite ban`: clients, users and addresses that a running broker keeps out for a while.
+
+What is asked is in `ask_admin`. Invariant: a ban has an end.
+"""
+
+import re
+from typing import Final
+
+import click
+
+from mqttlite.cli.ask_admin import EPILOG, Asker, counted, print_json, print_table, remote_options, time_of
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+_HEADER: Final = ("ID", "KIND", "WHO", "UNTIL", "BY", "REASON")
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, value: str) -> int:
+    """Seconds."""
+    found = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", value)
+    if found is None:
+        raise click.BadParameter(f"{value!r}: write a number and s, m, h or d, such as 10m")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+@click.group(context_settings={"help_option_names": ["--help"]})
+def command() -> None:
+    """Keep clients, users or addresses out for a while.
+
+    Bans are in the broker's memory: a restart lifts them.
+    """
+
+
+@command.command("add", epilog=EPILOG)
+@click.option("--client", "client_id", metavar="ID", help="Ban a client identifier …")
+@click.option("--user", metavar="NAME", help="… or a user …")
+@click.option("--address", metavar="IP", help="… or an address.")
+@click.option(
+    "--for",
+    "duration_s",
+    metavar="TIME",
+    default="1h",
+    show_default=True,
+    callback=_duration,
+    help="How long, such as 30s, 10m, 12h or 7d; a year at most.",
+)
+@click.option("--reason", default="", metavar="TEXT", help="Why; the client is told.")
+@remote_options
+def add(
+    client_id: str | None,
+    user: str | None,
+    address: str | None,
+    duration_s: int,
+    reason: str,
+    as_json: bool,
+    client: Asker,
+) -> None:
+    """Disconnect a client, a user's clients or those of an address, and refuse them (0x8A) until the ban ends."""
+    given = {"client": client_id, "user": user, "address": address}
+    named = [(kind, value) for kind, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise click.UsageError("name one of --client, --user and --address")
+    [(kind, value)] = named
+    found = client.ask("POST", "bans", kind=kind, value=value, duration_s=duration_s, reason=reason)
+    if as_json:
+        print_json(found)
+        return
+    ban = found["ban"]
+    closed = counted(found["disconnected"], "client")
+    click.echo(
+        f"Ban {ban['id']}: the {ban['kind']} {ban['value']} until {time_of(ban['until'])}; {closed} disconnected."
+    )
+
+
+@command.command("ls", epilog=EPILOG)
+@remote_options
+def list_bans(as_json: bool, client: Asker) -> None:
+    """List the bans that have not ended."""
+    found = client.ask("GET", "bans")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["id"], each["kind"], each["value"], time_of(each["until"]), each["by"], each["reason"])
+        for each in found["items"]
+    ]
+    print_table(_HEADER, rows)
+
+
+@command.command("rm", epilog=EPILOG)
+@click.argument("ban_id", metavar="ID", type=int)
+@remote_options
+def remove(ban_id: int, as_json: bool, client: Asker) -> None:
+    """Lift a ban."""
+    client.ask("DELETE", "bans", str(ban_id))
+    if as_json:
+        print_json({"lifted": ban_id})
+    else:
+        click.echo(f"Ban {ban_id} was lifted.")

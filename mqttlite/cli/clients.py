@@ -1,0 +1,70 @@
+"""`mqttlite clients`: the clients that are connected to a running broker: list them, or look at one.
+
+`mqttlite sessions` is about what the broker keeps for clients, also for those that are away. What is asked is in
+`ask_admin`.
+"""
+
+from typing import Final
+
+import click
+
+from mqttlite.cli.ask_admin import (
+    EPILOG,
+    Asker,
+    limit_option,
+    note_more,
+    print_json,
+    print_table,
+    remote_options,
+    time_of,
+)
+from mqttlite.cli.sessions import show
+
+_HEADER: Final = ("CLIENT", "USER", "FROM", "LISTENER", "PROTOCOL", "SINCE", "QUEUED")
+
+
+@click.group(context_settings={"help_option_names": ["--help"]})
+def command() -> None:
+    """List the connected clients of a running broker, or show one.
+
+    'mqttlite kick' disconnects one, 'mqttlite ban' keeps one out, and 'mqttlite sessions' is about those that are away,
+    too.
+    """
+
+
+@command.command("ls", epilog=EPILOG)
+@click.option("--contains", metavar="TEXT", help="Only clients whose identifier contains this.")
+@click.option("--user", metavar="NAME", help="Only clients of this user.")
+@click.option(
+    "--backlog/--no-backlog", "backlog", default=None, help="Only clients for which messages wait, or do not."
+)
+@limit_option(100)
+@remote_options
+def list_clients(
+    contains: str | None, user: str | None, backlog: bool | None, limit: int, as_json: bool, client: Asker
+) -> None:
+    """List connected clients by client identifier: whose they are, from where, and what waits for them.
+
+    On a terminal it is a table; elsewhere each client is a line, and tabs are between its columns.
+    """
+    found = client.page("sessions", limit=limit, contains=contains, user=user, backlog=backlog, connected=True)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each["client_id"],
+            each["username"] or "-",
+            each["peer"],
+            each["listener"],
+            each["protocol_version"],
+            time_of(each["connected_at"]),
+            each["queued"],
+        )
+        for each in found["entries"]
+    ]
+    print_table(_HEADER, rows)
+    note_more(found, limit)
+
+
+command.add_command(show)

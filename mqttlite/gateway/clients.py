@@ -1,0 +1,179 @@
+"""`/api/v1/clients`: clients and their sessions: list, look, disconnect, end; what waits for them; and bans.
+
+What is done is in `admin`. Invariant: payloads are shown to operators only, whatever the rules say of their topics.
+"""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from mqttlite.admin import BanEntry, ClientDetails, ClientEntry, QueuedMessage, Removal, payload_as_text
+from mqttlite.bans import MAX_BAN_S, MAX_BANS, MAX_REASON, BanKind, BanRefused, TooManyBans, address_of
+from mqttlite.gateway.caller import Operator, Role, require
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
+from mqttlite.gateway.names_in_paths import NameInPath
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.topic_routes import Done
+
+VIEWER: Final = [require(Role.VIEWER)]
+OPERATOR: Final = [require(Role.OPERATOR)]
+
+
+class Waiting(BaseModel):
+    """A message that waits for a client and was never sent to it."""
+
+    sequence: int
+    message_id: int | None
+    published_at: datetime | None
+    topic: str
+    qos: int
+    retain: bool
+    payload: str
+    """Text, or base64; its beginning where the answer has no room for more."""
+    payload_encoding: Literal["utf-8", "base64"]
+    payload_bytes: int
+    expires_at: datetime | None
+
+
+class Queue(BaseModel):
+    """The first messages of a queue, in the order in which they will be sent."""
+
+    items: list[Waiting]
+    waiting: int
+    """How many there are in all."""
+
+
+class NewBan(BaseModel, extra="forbid"):
+    """Whom to ban, and for how long."""
+
+    kind: BanKind
+    value: str = Field(min_length=1, max_length=MAX_TEXT)
+    """A client identifier, a user name, or an IP address."""
+    duration_s: float = Field(gt=0, le=MAX_BAN_S, allow_inf_nan=False)
+    reason: str = Field(default="", max_length=MAX_REASON)
+
+
+class Banned(BaseModel):
+    """A ban, and how many clients were disconnected for it."""
+
+    ban: BanEntry
+    disconnected: int
+
+
+class Bans(BaseModel):
+    """All bans that have not ended, the earliest first."""
+
+    items: list[BanEntry]
+
+
+class Connections(BaseModel):
+    """The connections of one user."""
+
+    items: list[ClientEntry]
+    count: int
+    """How many there are; `items` has the first 1,000."""
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/api/v1", tags=["clients"])
+    admin = context.admin
+
+    @routes.get("/clients", summary="List clients and sessions", dependencies=VIEWER)
+    async def list_clients(
+        cursor: Cursor = "",
+        limit: Limit = 100,
+        contains: Annotated[str, Query(max_length=MAX_TEXT, description="A part of the client identifier.")] = "",
+        user: Annotated[str | None, Query(max_length=MAX_TEXT)] = None,
+        connected: bool | None = None,
+        backlog: Annotated[bool | None, Query(description="Whether messages wait for it.")] = None,
+    ) -> Listed[ClientEntry]:
+        """By client identifier. With filters a page may have fewer entries than `limit`, and still a cursor."""
+        return listed(await admin.clients(cursor, limit, contains, connected, user=user, has_backlog=backlog))
+
+    @routes.get("/clients/{client_id}", summary="Show a client", dependencies=VIEWER)
+    async def show_client(client_id: NameInPath) -> ClientDetails:
+        """Its connection, subscriptions, window, queue, and drops by reason."""
+        found = admin.client(client_id)
+        if found is None:
+            raise _no_session(client_id)
+        return found
+
+    @routes.post("/clients/{client_id}/disconnect", summary="Disconnect a client", dependencies=OPERATOR)
+    async def disconnect(client_id: NameInPath) -> Done:
+        """Its session stays, and it may come again: ban it to keep it out."""
+        if not admin.kick(client_id):
+            raise Problem(Code.NOT_FOUND, f"the client {client_id!r} is not connected")
+        return Done(success=True)
+
+    @routes.delete("/clients/{client_id}/session", summary="End a session", dependencies=OPERATOR)
+    async def end_session(client_id: NameInPath) -> Done:
+        """The connection is closed, and subscriptions and queued messages are forgotten."""
+        if not admin.end_session(client_id):
+            raise _no_session(client_id)
+        return Done(success=True)
+
+    @routes.get("/clients/{client_id}/queue", summary="Look at a queue", dependencies=OPERATOR)
+    async def peek_queue(client_id: NameInPath, limit: Limit = 10) -> Queue:
+        """The first messages that wait; they stay where they are."""
+        found = await admin.peek_queue(client_id, limit)
+        if found is None:
+            raise _no_session(client_id)
+        return Queue(items=[_waiting(each) for each in found.messages], waiting=found.waiting)
+
+    @routes.delete("/clients/{client_id}/queue", summary="Drop what waits", dependencies=OPERATOR)
+    async def purge_queue(client_id: NameInPath, dry_run: bool = False) -> Removal:
+        """Call again until it is `complete`. Each message counts as dropped, with the reason `purged`."""
+        found = await admin.purge_queue(client_id, dry_run=dry_run)
+        if found is None:
+            raise _no_session(client_id)
+        return found
+
+    @routes.get("/users/{user}/connections", summary="The connections of a user", dependencies=VIEWER)
+    async def connections(user: NameInPath) -> Connections:
+        """Clients that are connected as this user."""
+        found, count = admin.connections_of(user)
+        return Connections(items=found, count=count)
+
+    @routes.get("/bans", summary="List bans", dependencies=VIEWER)
+    async def list_bans() -> Bans:
+        """They are in memory: a restart lifts them."""
+        return Bans(items=[admin.in_utc(ban) for ban in admin.bans.list()])
+
+    @routes.post("/bans", summary="Ban a client, a user or an address", status_code=201)
+    async def add_ban(ban: NewBan, caller: Operator) -> Banned:
+        """Its connections are closed, and CONNECT is refused (0x8A) until the ban ends."""
+        if ban.value == (caller.username if ban.kind == "user" else address_of(caller.peer)) and ban.kind != "client":
+            raise Problem(Code.CONFLICT, f"this is the {ban.kind} of the caller, who would be kept out")
+        try:
+            made, disconnected = await admin.ban(
+                ban.kind, ban.value, ban.duration_s, ban.reason, caller.username or caller.how
+            )
+        except BanRefused as error:
+            raise Problem(Code.INVALID_VALUE, str(error)) from None
+        except TooManyBans:
+            raise Problem(Code.QUOTA_EXCEEDED, f"there are {MAX_BANS} bans, which is the limit: lift some") from None
+        return Banned(ban=admin.in_utc(made), disconnected=disconnected)
+
+    @routes.delete("/bans/{ban_id}", summary="Lift a ban", dependencies=OPERATOR)
+    async def lift_ban(ban_id: int) -> Done:
+        """Whoever it was may come again."""
+        if admin.bans.lift(ban_id) is None:
+            raise Problem(Code.NOT_FOUND, f"there is no ban {ban_id}, or it has ended")
+        return Done(success=True)
+
+    return routes
+
+
+def _no_session(client_id: str) -> Problem:
+    return Problem(Code.NOT_FOUND, f"the client {client_id!r} has no session")
+
+
+def _waiting(message: QueuedMessage) -> Waiting:
+    """A message with its payload as text, or as base64 where it is no UTF-8."""
+    text, encoding = payload_as_text(message.payload, is_cut=len(message.payload) < message.payload_bytes)
+    return Waiting(**{**asdict(message), "payload": text, "payload_encoding": encoding})

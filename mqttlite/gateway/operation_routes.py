@@ -1,0 +1,227 @@
+"""`/api/v1/why`, `/telemetry/files`, `/config` and `/reload`: what an operator asks for that is no client or message.
+
+Invariant: the configuration is shown without secrets, and files are those of the telemetry folder only.
+"""
+
+import asyncio
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from fastapi import APIRouter, Query
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, Field
+
+from mqttlite.gateway.caller import Role, require
+from mqttlite.gateway.clients import OPERATOR, VIEWER
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.telemetry.answers import Answers
+from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed
+from mqttlite.wire.errors import TopicFilterInvalid
+
+HIDDEN: Final = "(hidden)"
+
+MAX_FILES: Final = 100_000
+"""Files of the folder that a list looks at: those of some months."""
+
+_SECRET: Final = re.compile(r"password$|secret$|token$|_key$|^headers$")
+"""Options whose values are secrets; those that name files are not."""
+
+
+class Answer(BaseModel):
+    """What became of messages, in sentences and as data."""
+
+    sentences: list[str]
+    entries: list[dict[str, Any]]
+
+
+class Followed(Answer):
+    """The same of messages since the last answer."""
+
+    latest: int
+    """What to ask `after` next."""
+
+
+class Follow(BaseModel, extra="forbid"):
+    """Which messages to trace for the next ten seconds."""
+
+    filter: str = Field(min_length=1, max_length=MAX_TEXT)
+    after: int | None = Field(default=None, ge=0)
+
+
+class TelemetryFile(BaseModel):
+    """One file of the dataset that is complete."""
+
+    path: str
+    """Below the telemetry folder: the rest of its address."""
+    size_bytes: int
+    modified_at: datetime
+
+
+class TelemetryFiles(BaseModel):
+    """A page of files, by path."""
+
+    items: list[TelemetryFile]
+    cursor: str | None
+
+
+class Accepted(BaseModel):
+    """It was begun; the log says what came of it."""
+
+    accepted: bool = True
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/api/v1", tags=["operation"])
+
+    @routes.get("/why", summary="Say what became of messages", dependencies=VIEWER)
+    async def why(
+        target: Annotated[str, Query(max_length=MAX_TEXT, description="A message id, a topic or a client.")] = "",
+        client: Annotated[str | None, Query(max_length=MAX_TEXT)] = None,
+    ) -> Answer:
+        """From the delivery log, of the messages that were traced."""
+        if not target and client is None:
+            raise Problem(Code.BAD_REQUEST, "of what? Name a target, such as a message id or a topic, or a client")
+        found = _answers(context).why(target, client)
+        return Answer(sentences=found["sentences"], entries=found["entries"])
+
+    @routes.post("/why/follow", summary="Trace messages from now on", dependencies=OPERATOR)
+    async def follow(request: Follow) -> Followed:
+        """Ask again within ten seconds to go on."""
+        try:
+            context.reports.following.follow(request.filter.encode())
+        except TopicFilterInvalid as error:
+            raise Problem(Code.INVALID_TOPIC, f"filter: {error}") from None
+        except TooManyFollowed:
+            raise Problem(Code.QUOTA_EXCEEDED, f"{MAX_FOLLOWED} filters are traced already: end one first") from None
+        found = _answers(context).follow(request.filter, request.after)
+        return Followed(sentences=found["sentences"], entries=found["entries"], latest=found["latest"])
+
+    @routes.get("/telemetry/files", summary="List telemetry files", dependencies=VIEWER)
+    async def files(cursor: Cursor = "", limit: Limit = 100) -> TelemetryFiles:
+        """Those that are complete: readers never see half a file."""
+        folder = _folder(context)
+        paths = await asyncio.to_thread(_complete_files, folder)
+        at = next((number for number, path in enumerate(paths) if path >= cursor), len(paths))
+        page = paths[at : at + limit]
+        more = paths[at + limit] if len(paths) > at + limit else None
+        return TelemetryFiles(items=await asyncio.to_thread(_described, folder, page), cursor=more)
+
+    @routes.get(
+        "/telemetry/files/{path:path}",
+        summary="Download a telemetry file",
+        dependencies=OPERATOR,
+        response_class=FileResponse,
+    )
+    async def file(path: str) -> FileResponse:
+        """As it is on disk."""
+        folder = _folder(context)
+        if not await asyncio.to_thread(_is_complete, folder, path):
+            raise Problem(Code.NOT_FOUND, f"there is no complete file {path[:200]!r} in the telemetry folder")
+        return FileResponse(folder / path, filename=Path(path).name)
+
+    @routes.get("/config", summary="Show the configuration", dependencies=[require(Role.ADMIN)])
+    async def config() -> dict[str, Any]:
+        """With defaults, and without secrets."""
+        found = _without_secrets(msgspec.to_builtins(context.config))
+        assert isinstance(found, dict)
+        return found
+
+    @routes.post("/reload", summary="Read files again", dependencies=[require(Role.ADMIN)], status_code=202)
+    async def reload() -> Accepted:
+        """What SIGHUP does: passwords, rules, tokens and TLS files; the log says what came of each."""
+        context.reload()
+        return Accepted()
+
+    return routes
+
+
+def _answers(context: GatewayContext) -> Answers:
+    answers = context.reports.answers()
+    if answers is None:
+        raise Problem(
+            Code.NOT_AVAILABLE,
+            "no delivery log is kept: put a section [delivery_log] into the configuration, such as topics = "
+            '["plant/#"], or trace a filter from now on with POST /api/v1/why/follow',
+        )
+    return answers
+
+
+# ── telemetry files ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _folder(context: GatewayContext) -> Path:
+    options = context.config.telemetry
+    if options is None:
+        raise Problem(Code.NOT_AVAILABLE, "the configuration has no section telemetry: no files are written")
+    return Path(options.directory).resolve()
+
+
+def _complete_files(folder: Path) -> list[str]:
+    """The paths below the folder, in their order."""
+    found: list[str] = []
+    for directory, _folders, names in os.walk(folder):
+        beginning = Path(directory).relative_to(folder)
+        found += [(beginning / name).as_posix() for name in names if _is_name_of_a_file(name)]
+        if len(found) >= MAX_FILES:
+            break
+    return sorted(found)
+
+
+def _is_name_of_a_file(name: str) -> bool:
+    return name.endswith((".parquet", ".jsonl")) and not name.startswith((".", "_"))
+
+
+def _is_complete(folder: Path, path: str) -> bool:
+    """Whether a path names one of the files, and nothing outside of the folder, whatever is written in it."""
+    if "\0" in path or not _is_name_of_a_file(path.rpartition("/")[2]):
+        return False
+    file = (folder / path).resolve()
+    return file.is_relative_to(folder) and file.is_file()
+
+
+def _described(folder: Path, paths: list[str]) -> list[TelemetryFile]:
+    found: list[TelemetryFile] = []
+    for path in paths:
+        try:
+            status = os.stat(folder / path)
+        except OSError:  # removed meanwhile: it was old
+            continue
+        modified_at = datetime.fromtimestamp(status.st_mtime, UTC)
+        found.append(TelemetryFile(path=path, size_bytes=status.st_size, modified_at=modified_at))
+    return found
+
+
+# ── the configuration ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without_secrets(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        if name == "headers":
+            return dict.fromkeys(value, HIDDEN)
+        return {key: _without_secrets(each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(each, name) for each in value]
+    if isinstance(value, str) and value:
+        if _SECRET.search(name):
+            return HIDDEN
+        return _without_credentials(value) if "://" in value else value
+    return value
+
+
+def _without_credentials(url: str) -> str:
+    """An address without user and password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return HIDDEN
+    if "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc=f"{HIDDEN}@{parts.netloc.rpartition('@')[2]}"))

@@ -1,0 +1,193 @@
+"""The commands of an operator give the same by the admin socket and over HTTP, with the role that their key has."""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqttlite.cli.main import main
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.config.http import HttpOptions
+from mqttlite.core.limits import Limits
+from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
+from mqttlite.server import Broker
+from tests.integration.conftest import Rig
+
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mqttlite-") as found:
+        yield Path(found)
+
+
+class Operator:
+    """Somebody at a shell; `ways` are how to reach the broker."""
+
+    def __init__(self, broker: Broker, directory: Path, keys: dict[KeyRole, str]) -> None:
+        assert broker.gateway is not None
+        self.broker = broker
+        self.url = broker.gateway.urls[0]
+        self.socket = ("--data-dir", str(directory))
+        self.http = ("--url", self.url, "--token", keys["operator"])
+        self.keys = keys
+
+    async def run(self, way: tuple[str, ...], *arguments: str) -> Result:
+        """In a thread, while the broker's loop goes on."""
+        at = 1 if arguments[0] == "kick" else 2
+        words = (*arguments[:at], *way, *arguments[at:])
+        return await asyncio.to_thread(CliRunner().invoke, main, words, catch_exceptions=False)
+
+    async def prints(self, way: tuple[str, ...], *arguments: str) -> str:
+        result = await self.run(way, *arguments)
+        assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+        return result.stdout
+
+
+@pytest.fixture
+async def operator(rig: Rig, directory: Path) -> Operator:
+    roles: tuple[KeyRole, ...] = ("user", "viewer", "operator")
+    keys = {role: add(directory / FILE_NAME, role, role, None)[0] for role in roles}
+    config = Config(
+        listeners=(ListenerOptions(port=0, name="front"),),
+        data_dir=str(directory),
+        http=HttpOptions(port=0),
+        limits=Limits(max_inflight=1),
+    )
+    return Operator(await rig.broker(config), directory, keys)
+
+
+@pytest.mark.parametrize("way", ["socket", "http"])
+async def test_an_operator_does_the_same_either_way(rig: Rig, operator: Operator, way: str) -> None:
+    reach, port, admin = getattr(operator, way), operator.broker.port, operator.broker.admin
+    near = await rig.device(port, "a/b", username="anna")
+    away = await rig.device(port, "away", expiry=99)
+    await away.subscribe("t/#", 1)
+    await away.disconnect()
+    await operator.broker.publish("t/1", b"text", qos=1, retain=True)
+    await operator.broker.publish("t/2", b"\xff", retain=True)
+    await operator.broker.publish("$delayed/60/t", b"x", qos=1)
+    line = await operator.prints(reach, "clients", "ls", "--user", "anna")
+    assert re.fullmatch(rf"a/b\tanna\t{near.address}\tfront\t5\.0\t\S+\t0\n", line)
+    assert await operator.prints(reach, "clients", "ls", "--backlog") == ""
+    assert "user              anna\n" in await operator.prints(reach, "clients", "show", "a/b")
+    assert (await operator.prints(reach, "sessions", "ls")).splitlines()[1].startswith("away\toffline\t1\t1")
+    assert (await operator.prints(reach, "queue", "peek", "away")).endswith("t/1\ttext\n")
+    assert await operator.prints(reach, "queue", "purge", "away", "--dry-run") == "Would drop 1 message.\n"
+    assert await operator.prints(reach, "queue", "purge", "away") == "1 message dropped.\n"
+    assert [each.split("\t")[0] for each in (await operator.prints(reach, "retained", "ls", "t/+")).splitlines()] == [
+        "t/1",
+        "t/2",
+    ]
+    assert await operator.prints(reach, "retained", "get", "t/1") == "text\n"
+    assert await operator.prints(reach, "retained", "get", "t/2") == "/w==\n"
+    assert json.loads(await operator.prints(reach, "retained", "get", "t/1", "--json"))["payload"] == "text"
+    assert (await operator.run(reach, "retained", "get", "t/3")).exit_code == 3
+    assert await operator.prints(reach, "retained", "rm", "t/#") == "2 retained messages removed.\n"
+    [delayed] = (await operator.prints(reach, "delayed", "ls")).splitlines()
+    assert await operator.prints(reach, "delayed", "cancel", delayed.split("\t")[0]) == "1 message cancelled.\n"
+    assert await operator.prints(reach, "sessions", "rm", "away") == "1 session ended.\n"
+
+    result = await operator.run(reach, "kick", "a/b", "nobody")
+    assert (result.exit_code, result.stdout) == (3, "1 client disconnected.\n")
+    assert "is not connected" in result.stderr
+    assert await near.goodbye() == 0x98
+    found = json.loads((await operator.run(reach, "kick", "nobody", "--json")).stdout)
+    assert found == {"disconnected": [], "not_connected": ["nobody"]}
+
+    near = await rig.device(port, "c")
+    added = await operator.prints(reach, "ban", "add", "--client", "c", "--for", "10m", "--reason", "too loud")
+    assert re.fullmatch(r"Ban 1: the client c until \S+Z; 1 client disconnected\.\n", added)
+    assert await near.goodbye() == 0x98
+    by = "admin socket" if way == "socket" else "operator"
+    assert re.fullmatch(rf"1\tclient\tc\t\S+Z\t{by}\ttoo loud\n", await operator.prints(reach, "ban", "ls"))
+    assert len(json.loads(await operator.prints(reach, "ban", "ls", "--json"))["items"]) == 1
+    assert await operator.prints(reach, "ban", "rm", "1") == "Ban 1 was lifted.\n"
+    assert (await operator.run(reach, "ban", "rm", "1")).exit_code == 3
+    result = await operator.run(reach, "ban", "add", "--address", "house")
+    assert (result.exit_code, "is no IP address" in result.stderr) == (2, True)
+    assert json.loads(await operator.prints(reach, "ban", "add", "--user", "u", "--json"))["disconnected"] == 0
+    assert json.loads(await operator.prints(reach, "ban", "rm", "2", "--json")) == {"lifted": 2}
+    assert admin.bans.list() == []
+
+
+async def test_a_long_list_comes_in_pages_over_http(
+    rig: Rig, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttlite.cli.asker.PAGE", 2)
+    for name in "abcde":
+        await rig.device(operator.broker.port, name)
+    found = await operator.prints(operator.http, "clients", "ls", "--limit", "0")
+    assert [line[0] for line in found.splitlines()] == ["a", "b", "c", "d", "e"]
+    found = json.loads(await operator.prints(operator.http, "clients", "ls", "--limit", "3", "--json"))
+    assert found["cursor"] == "d"
+
+
+async def test_topics_are_made_and_listed_over_http(operator: Operator) -> None:
+    user = ("--url", operator.url, "--token", operator.keys["user"])
+    topic = (await operator.prints(user, "topics", "new", "rooms/1", "--member", "bob", "--presence")).strip()
+    assert re.fullmatch(rf"{topic}\trooms/1\tuser\tPUBLIC\t0\t\S+Z\n", await operator.prints(user, "topics", "ls"))
+    assert json.loads(await operator.prints(user, "topics", "ls", "--json"))["entries"][0]["members"] == ["bob"]
+    assert await operator.prints(user, "topics", "subscribers", topic) == ""
+    assert await operator.prints(user, "topics", "rm", topic) == f"Topic {topic} is forgotten.\n"
+    result = await operator.run(operator.socket, "topics", "ls")
+    assert (result.exit_code, "--url" in result.stderr) == (2, True)
+
+
+async def test_a_key_without_the_role_is_refused(operator: Operator) -> None:
+    for key, sentence in (("user", "This needs the role viewer"), ("wrong", "The credentials are not accepted")):
+        way = ("--url", operator.url, "--token", operator.keys.get(key, "mqk_wrong"))  # type: ignore[call-overload]
+        result = await operator.run(way, "clients", "ls")
+        assert (result.exit_code, sentence in result.stderr) == (1, True), result.stderr
+
+
+async def test_what_cannot_be_reached_says_so(operator: Operator) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        result = await operator.run(("--url", f"http://127.0.0.1:{port}", "--timeout", "0.1"), "clients", "ls")
+        assert (result.exit_code, "does not answer within 0.1 s" in result.stderr) == (1, True)
+    result = await operator.run(("--url", f"http://127.0.0.1:{port}"), "clients", "ls")
+    assert (result.exit_code, "cannot be reached" in result.stderr) == (1, True)
+    for way, sentence in (
+        (("--url", "broker.example"), "write an address such as"),
+        (("--url", "https://x", "--cafile", "/nowhere"), "No such file"),
+        (("--url", "http://x", *operator.socket), "two brokers"),
+    ):
+        result = await operator.run(way, "clients", "ls")
+        assert result.exit_code == 2
+        assert sentence in result.stderr.replace("\n", " ")
+
+
+async def test_what_is_no_broker_is_told_from_one(operator: Operator) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        result = await operator.run(("--url", f"http://127.0.0.1:{port}"), "clients", "ls")
+        assert (result.exit_code, "does not answer as a broker does" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["ban", "add"], "name one of"),
+        (["ban", "add", "--client", "c", "--user", "u"], "name one of"),
+        (["ban", "add", "--client", "c", "--for", "soon"], "write a number and s, m, h or d"),
+    ],
+)
+async def test_a_ban_names_one_and_for_how_long(operator: Operator, arguments: list[str], sentence: str) -> None:
+    result = await operator.run(operator.socket, *arguments)
+    assert (result.exit_code, sentence in result.stderr) == (2, True)
