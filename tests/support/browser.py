@@ -1,4 +1,5 @@
-"""A headless Chromium without a network, which says what happened in a page: errors, requests, and what a script finds.
+"""A headless Chromium without a network, or with no other than this machine. It says what happened in a page: errors,
+requests, and what a script finds.
 
 It is asked over Chromium's own debugging protocol. Invariant: the browser has a profile of its own, and ends with the
 test.
@@ -26,7 +27,11 @@ ANSWER_S: Final = 60.0
 FLAGS: Final = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--window-size=1280,2000", "--remote-debugging-port=0"),
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
+
+
+_KEYS: Final = {"Tab": 9}
 
 
 class Page:
@@ -42,17 +47,40 @@ class Page:
         self._loaded: Final = asyncio.Event()
         self._answers: Final[dict[int, asyncio.Future[dict[str, Any]]]] = {}
 
-    async def load(self, address: str) -> None:
-        """Show a page without a network, and wait until it says that it is loaded."""
+    async def load(self, address: str, *, is_offline: bool) -> None:
+        """Show a page, without a network if it is offline, and wait until it says that it is loaded."""
         target = await self._ask("Target.createTarget", url="about:blank")
         attached = await self._ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self._ask(f"{domain}.enable")
         offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
-        await self._ask("Network.emulateNetworkConditions", offline=True, **offline)
+        await self._ask("Network.emulateNetworkConditions", offline=is_offline, **offline)
+        await self.go(address)
+
+    async def go(self, address: str) -> None:
+        """Show another page."""
         self._loaded.clear()  # about:blank has said so
         await self._ask("Page.navigate", url=address)
+        await self._wait_until_loaded()
+
+    async def click(self, selector: str) -> None:
+        """Click on what leads to another page."""
+        self._loaded.clear()
+        await self.find(f"document.querySelector({json.dumps(selector)}).click()")
+        await self._wait_until_loaded()
+
+    async def press(self, key: str) -> None:
+        """Press a key."""
+        for kind in ("rawKeyDown", "keyUp"):
+            await self._ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=_KEYS[key])
+
+    async def prefer(self, scheme: str) -> None:
+        """Prefer `light` or `dark`."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        await self._ask("Emulation.setEmulatedMedia", features=features)
+
+    async def _wait_until_loaded(self) -> None:
         async with asyncio.timeout(ANSWER_S):
             await self._loaded.wait()
 
@@ -104,8 +132,8 @@ class Page:
 
 
 @contextlib.asynccontextmanager
-async def showing(address: str, profile: Path) -> AsyncIterator[Page]:
-    """A browser that shows a page, while inside."""
+async def showing(address: str, profile: Path, *, is_offline: bool = True) -> AsyncIterator[Page]:
+    """A browser that shows a page, while inside. It reaches this machine only, or nothing if it is offline."""
     chromium = tool("chromium", "chromium-browser", "google-chrome", package="chromium")
     process = await asyncio.create_subprocess_exec(
         *(chromium, *FLAGS, f"--user-data-dir={profile}"),
@@ -119,7 +147,7 @@ async def showing(address: str, profile: Path) -> AsyncIterator[Page]:
             page = Page(connection)
             listening = asyncio.create_task(page.listen())
             try:
-                await page.load(address)
+                await page.load(address, is_offline=is_offline)
                 yield page
             finally:
                 listening.cancel()

@@ -44,13 +44,20 @@ class Live:
         """The state of the broker, as old as its cost demands."""
         return await self._context.reports.latest(max(INTERVAL_S, self._context.snapshots.cost_s / SHARE))
 
-    def stream(self, request: Request, role: Role, look: Look) -> StreamingResponse:
-        """Tell a page what `look` finds, once a second. Raises `Problem` where there are too many."""
+    def stream(
+        self, request: Request, role: Role, look: Look, end: Callable[[], None] | None = None
+    ) -> StreamingResponse:
+        """Tell a page what `look` finds, once a second, and call `end` when it is closed after a look.
+
+        Raises `Problem` where there are too many.
+        """
         if self.open >= self._max_streams:
             raise Problem(Code.BUSY, f"{self._max_streams} pages are kept up to date, which is the limit; close some")
-        return StreamingResponse(self._events(request, role, look), media_type="text/event-stream")
+        return StreamingResponse(self._events(request, role, look, end), media_type="text/event-stream")
 
-    async def _events(self, request: Request, role: Role, look: Look) -> AsyncIterator[bytes]:
+    async def _events(
+        self, request: Request, role: Role, look: Look, end: Callable[[], None] | None
+    ) -> AsyncIterator[bytes]:
         callers: Callers = request.app.state.callers
         stopping: asyncio.Event = request.app.state.stopping
         self.open += 1
@@ -72,3 +79,5 @@ class Live:
                     pass
         finally:
             self.open -= 1
+            if end is not None:
+                end()

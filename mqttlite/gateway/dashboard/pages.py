@@ -33,6 +33,7 @@ MENU: Final = (
     ("/", "Overview"),
     ("/ui/clients", "Clients"),
     ("/ui/topics", "Topics"),
+    ("/ui/console", "Console"),
     ("/ui/trace", "Trace"),
     ("/ui/access", "Access"),
     ("/ui/listeners", "Listeners"),

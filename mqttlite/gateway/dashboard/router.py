@@ -6,7 +6,7 @@ Invariant: pages answer errors as pages, streams as problems.
 from fastapi import APIRouter
 
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard import access, clients, listeners, login, overview, topics, trace
+from mqttlite.gateway.dashboard import access, clients, console, listeners, login, overview, topics, trace
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, add_assets
 
@@ -20,6 +20,7 @@ def router(context: GatewayContext) -> APIRouter:
     shown = APIRouter(include_in_schema=False, route_class=pages.route_class())
     login.add(shown, context, pages)
     access.add(shown, context, pages)
+    console.add(shown, pages)
     listeners.add(shown, context, pages)
     for view in (overview, clients, topics, trace):
         view.add(shown, routes, context, pages, live)

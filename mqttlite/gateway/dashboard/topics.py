@@ -4,6 +4,7 @@ A caller sees the topics that the rules let it receive. Invariant: a retained me
 it, by publishing, with the permissions of the caller.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -12,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.core.message import Message
-from mqttlite.gateway.caller import Caller, Operator, Viewer
+from mqttlite.gateway.caller import Caller, Operator, Role, Viewer
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import rulings, topic_levels, words
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, redirect
+from mqttlite.gateway.dashboard.topic_watch import Seen, TopicWatch
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import Draft, Publishing
 from mqttlite.topics.names import check_name
@@ -25,12 +27,15 @@ from mqttlite.wire.errors import TopicNameInvalid
 
 TOPIC: Final = "/ui/topic"
 
+SHOWN: Final = 500
+"""Characters of the last message on the page of a topic."""
+
 NOTICES: Final = {"retained": "The message is retained.", "cleared": "The retained message was cleared."}
 
 Form = Literal["", "text", "json", "hex"]
 
 
-def add(shown: APIRouter, _streams: APIRouter, context: GatewayContext, pages: Pages, _live: Live) -> None:
+def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
     """The routes of this module."""
     core = context.core
     publishing = Publishing(context)
@@ -48,6 +53,30 @@ def add(shown: APIRouter, _streams: APIRouter, context: GatewayContext, pages: P
             _check(below)
         level = await topic_levels.look(core.router.retained, below, lambda topic: may_see(caller, topic))
         return pages.render("topics.html", request, caller, below=below, level=level, path_of=_path_of)
+
+    @streams.get("/ui/topics/live")
+    async def tree_stream(
+        request: Request, caller: Viewer, view: Literal["tree"], below: str | None = None
+    ) -> Response:
+        prefix = b"" if below is None else _check(below) + b"/"
+        watch = TopicWatch(core, prefix + b"#")
+
+        async def look() -> dict[str, Any]:
+            return {"levels": _levels(watch.take(caller.source), prefix)}
+
+        return live.stream(request, Role.VIEWER, look, watch.end)
+
+    @streams.get(f"{TOPIC}/live")
+    async def topic_stream(request: Request, caller: Viewer, name: str) -> Response:
+        encoded = _check(name)
+        watch = TopicWatch(core, encoded)
+
+        async def look() -> dict[str, Any]:
+            seen = watch.take(caller.source).get(encoded)
+            value = None if seen is None else words.preview_of(seen.payload, seen.payload_bytes, SHOWN)
+            return {"messages": 0 if seen is None else seen.messages, "value": value}
+
+        return live.stream(request, Role.VIEWER, look, watch.end)
 
     @shown.get(TOPIC)
     async def topic(
@@ -118,6 +147,22 @@ def _check(name: str) -> bytes:
     except (TopicNameInvalid, UnicodeEncodeError) as error:
         raise Problem(Code.INVALID_TOPIC, f"{name[:200]!r} is no topic: {error}") from None
     return encoded
+
+
+def _levels(seen: Mapping[bytes, Seen], prefix: bytes) -> list[dict[str, Any]]:
+    """What came below a topic, by level."""
+    found: dict[str, dict[str, Any]] = {}
+    for topic, each in seen.items():
+        if not topic.startswith(prefix):  # the topic above, which the filter matches, too
+            continue
+        name, slash, _ = topic[len(prefix) :].decode().partition("/")
+        level = found.setdefault(name, {"name": name, "messages": 0, "value": None, "has_below": False})
+        level["messages"] += each.messages
+        if slash:
+            level["has_below"] = True
+        else:
+            level["value"] = words.preview_of(each.payload, each.payload_bytes)
+    return list(found.values())[: topic_levels.MAX_ROWS]
 
 
 def _path_of(name: str) -> list[tuple[str, str]]:

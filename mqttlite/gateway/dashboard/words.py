@@ -96,9 +96,29 @@ def is_text(payload: bytes) -> bool:
     return all(each.isprintable() or each in "\t\r\n" for each in text[:SHOWN_BYTES])
 
 
-def preview(payload: bytes, most: int = 80) -> str:
+def preview(payload: bytes) -> str:
     """A payload in one line."""
-    if not is_text(payload[: 4 * most]) and not is_text(payload):
-        return f"{size(len(payload))} of binary data"
-    text = " ".join(payload[: 8 * most].decode(errors="replace").split())
-    return text if len(text) <= most else f"{text[:most]}…"
+    return preview_of(payload, len(payload))
+
+
+def preview_of(beginning: bytes, payload_bytes: int, most: int = 80) -> str:
+    """The same of a payload of which only the beginning is at hand."""
+    if not payload_bytes:
+        return "(empty)"
+    text = _text_of(beginning[: 4 * most], is_cut=payload_bytes > 4 * most)
+    if text is None:
+        return f"{size(payload_bytes)} of binary data"
+    line = " ".join(text.split())
+    is_whole = len(line) <= most and payload_bytes <= 4 * most
+    return line if is_whole else f"{line[:most]}…"
+
+
+def _text_of(beginning: bytes, *, is_cut: bool) -> str | None:
+    """The text that a payload begins with, which may be cut inside a character; None if it is no text."""
+    try:
+        text = beginning.decode()
+    except UnicodeDecodeError as error:
+        if not is_cut or error.start < len(beginning) - 3:
+            return None
+        text = beginning[: error.start].decode()
+    return text if is_text(text.encode()) else None

@@ -6,6 +6,7 @@ import html
 import json
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -15,10 +16,12 @@ from starlette.responses import Response
 
 from mqttlite import Client
 from mqttlite.client.errors import PublishRefused
+from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
+from mqttlite.core.source import THE_PROGRAM
 from mqttlite.gateway.browser_sessions import COOKIE, IDLE_S, BrowserSessions
 from mqttlite.gateway.caller import Role
-from mqttlite.gateway.dashboard import live, topic_levels, words
+from mqttlite.gateway.dashboard import live, topic_levels, topic_watch, words
 from mqttlite.gateway.dashboard.pages import CSP
 from mqttlite.gateway.problems import Problem
 from mqttlite.security.api_keys import FILE_NAME, load
@@ -381,6 +384,10 @@ async def test_of_a_client_that_is_gone_a_stream_says_so(gateway: GatewayUnderTe
         (words.seconds(273_600), "3 d 4 h"),
         (words.when(0.0), "1970-01-01 00:00:00 UTC"),
         (words.preview(b"a\n b"), "a b"),
+        (words.preview(b""), "(empty)"),
+        (words.preview("é".encode() * 400), "é" * 80 + "…"),
+        (words.preview(b"a\xff"), "2 B of binary data"),
+        (words.preview(b"a\x00"), "2 B of binary data"),
         (words.preview(b"x" * 100), "x" * 80 + "…"),
         (words.as_json(b"[" * 100_000), None),
         (words.as_json(b'{"a":1}'), '{\n  "a": 1\n}'),
@@ -390,3 +397,57 @@ async def test_of_a_client_that_is_gone_a_stream_says_so(gateway: GatewayUnderTe
 )
 def test_numbers_and_payloads_are_shown_shortly(said: str | None, expected: str | None) -> None:
     assert said == expected
+
+
+async def told(gateway: GatewayUnderTest, address: str, device: Client, *topics: str) -> list[dict[str, Any]]:
+    """What a stream tells a viewer while a device publishes to some topics."""
+    stream = asyncio.create_task(gateway.client(Role.VIEWER).get(address))
+    await asyncio.sleep(0.1)
+    for topic in topics:
+        with contextlib.suppress(PublishRefused):
+            await device.publish(topic, f"on {topic}", qos=1)
+    for _ in range(3):
+        await device.publish(topics[0], "last")
+    await asyncio.sleep(1.2)
+    gateway.gateway.app.stopping.set()
+    found = [json.loads(line[6:]) for line in (await stream).text.splitlines() if line.startswith("data: ")]
+    gateway.gateway.app.stopping.clear()
+    return found
+
+
+async def test_a_tree_is_told_what_comes_by_level_as_far_as_the_rules_go(tmp_path: Path) -> None:
+    policies = (TopicPolicyOptions(prefix="t/secret", access="PUBLISH_ONLY", owner="ann"),)
+    async with (
+        running_gateway(tmp_path, topic_policies=policies) as gateway,
+        Client("127.0.0.1", gateway.broker.port) as device,
+    ):
+        found = await told(gateway, "/ui/topics/live?view=tree&below=t", device, "t/1", "t", "t/2/x", "t/secret")
+        levels = {each["name"]: each for part in found for each in part["levels"]}
+        assert levels == {
+            "1": {"name": "1", "messages": 4, "value": "last", "has_below": False},
+            "2": {"name": "2", "messages": 1, "value": None, "has_below": True},
+        }
+        code = (await device.publish("t/1", "1", qos=1)).reason_code
+        assert code == 0x10, "nobody subscribes, and who looks on is no subscriber"
+        found = await told(gateway, "/ui/topic/live?name=t/1", device, "t/1", "t/2")
+        assert sum(each["messages"] for each in found) == 4
+        assert [each["value"] for each in found if each["value"]] == ["last"]
+        found = await told(gateway, "/ui/topic/live?name=t/secret", device, "t/secret")
+        assert all(not each["messages"] for each in found)
+        assert b"t/#" not in {topic_filter for topic_filter, _ in gateway.broker._core._routes._bound}
+
+
+def test_a_watch_keeps_some_topics_and_the_beginning_of_a_payload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_watch, "MAX_TOPICS", 2)
+    core = Broker(Limits())
+    watch = topic_watch.TopicWatch(core, b"#")
+    assert watch.take(THE_PROGRAM) == {}
+    for topic in (b"a", b"b", b"c", b"a"):
+        core.publish(topic, b"x" * 3_000, 0, False, 0.0)
+    found = watch.take(THE_PROGRAM)
+    assert {topic: each.messages for topic, each in found.items()} == {b"a": 2, b"b": 1}
+    assert (len(found[b"a"].payload), found[b"a"].payload_bytes) == (topic_watch.KEPT_BYTES, 3_000)
+    watch.end()
+    watch.end()
+    core.publish(b"a", b"", 0, False, 0.0)
+    assert watch._seen == {}

@@ -1,0 +1,187 @@
+"""The dashboard as a person uses it, in a browser that reaches the broker and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from mqttlite import Client
+from mqttlite.gateway.caller import Role
+from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from tests.support.axe import axe_core, violations
+from tests.support.browser import Page, showing
+from tests.support.gateway import GatewayUnderTest, running_gateway
+
+pytestmark = pytest.mark.slow
+
+HOSTILE: Final = "<img src=x onerror=\"document.title='hacked'\">"
+
+VIEWS: Final = (
+    "/",
+    "/ui/clients",
+    "/ui/clients?by=bytes",
+    f"/ui/client?id={quote(HOSTILE, safe='')}",
+    "/ui/topics",
+    "/ui/topics?below=plant",
+    "/ui/topic?name=plant/1",
+    "/ui/topic?name=plant/1&form=hex&user=ann",
+    "/ui/console?topic=plant/1",
+    "/ui/trace",
+    "/ui/trace?filter=plant/%23",
+    "/ui/access",
+    "/ui/access?topic=plant/1&user=ann",
+    "/ui/listeners",
+    "/ui/login",
+    "/ui/client?id=nobody",
+)
+
+WAIT_S: Final = 20.0
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[GatewayUnderTest]:
+    policies = (TopicPolicyOptions(prefix="plant", owner="ann"),)
+    http = {"anonymous_role": "admin"}
+    data = tmp_path / "data"
+    async with running_gateway(
+        data, http=http, topic_policies=policies, delivery_log=DeliveryLogOptions()
+    ) as under_test:
+        yield under_test
+
+
+@pytest.fixture
+async def device(gateway: GatewayUnderTest) -> AsyncIterator[Client]:
+    """A device that publishes, with a name that wants to be a script."""
+    async with Client("127.0.0.1", gateway.broker.port, client_id=HOSTILE) as client:
+        await client.subscribe("commands/#", qos=1)
+        await client.publish("plant/1", '{"on":true}', qos=1, retain=True)
+        await client.publish(f"{HOSTILE}/1", HOSTILE, qos=1, retain=True)
+
+        async def publish() -> None:
+            number = 0
+            while True:
+                number += 1
+                await client.publish("plant/2", f"value {number} {HOSTILE}", qos=1)
+                await client.publish(f"office/{HOSTILE}", HOSTILE, qos=1)
+                await asyncio.sleep(0.05)
+
+        publishing = asyncio.create_task(publish())
+        yield client
+        publishing.cancel()
+        await asyncio.wait([publishing])
+
+
+async def until(page: Page, script: str) -> Any:
+    """Wait until an expression in the page is true; its value."""
+    async with asyncio.timeout(WAIT_S):
+        while not (found := await page.find(script)):
+            await asyncio.sleep(0.1)
+    return found
+
+
+async def test_each_view_is_accessible_in_light_and_dark_and_fits_a_phone(
+    gateway: GatewayUnderTest, device: Client, tmp_path: Path
+) -> None:
+    base = gateway.gateway.urls[0]
+    axe = axe_core()
+    wrong: list[str] = []
+    async with showing(f"{base}/", tmp_path / "profile", is_offline=False) as page:
+        for view in VIEWS:
+            await page.go(base + view)
+            await page.find(f"{axe};0")
+            for scheme in ("light", "dark"):
+                await page.prefer(scheme)
+                wrong += [f"{view} ({scheme}): {each}" for each in await violations(page)]
+            await page.resize(360, 800)
+            width = await page.find("document.documentElement.scrollWidth")
+            if width > 360:
+                wrong.append(f"{view} is {width} wide")
+            await page.resize(1280, 2000)
+            if await page.find("document.querySelectorAll('main img').length"):
+                wrong.append(f"{view} has an image")
+            assert await page.find("document.title") != "hacked"
+    assert wrong == [], "\n".join(wrong)
+    expected = "/ui/client?id=nobody"  # a status of 404 is an error to the browser
+    assert [each for each in page.errors if expected not in each] == []
+    assert {urlsplit(each).netloc for each in page.requests} == {urlsplit(base).netloc}
+
+
+async def test_the_overview_is_live_and_its_stream_ends_with_it(
+    gateway: GatewayUnderTest, device: Client, tmp_path: Path
+) -> None:
+    async with showing(gateway.gateway.urls[0] + "/", tmp_path / "profile", is_offline=False) as page:
+        await until(
+            page, "document.querySelector('[data-spark] polyline')?.getAttribute('points').split(' ').length > 2"
+        )
+        await until(page, "+document.querySelector('[data-live=\"rates.messages_received\"]').textContent > 1")
+        assert await page.find("document.querySelector('[data-top=bytes] td a').textContent") == HOSTILE
+        assert await page.find("document.getElementById('live-state').textContent") == "Live"
+        await page.press("Tab")
+        assert await page.find("document.activeElement.className") == "skip"
+        assert await page.find("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    async with asyncio.timeout(WAIT_S):
+        while gateway.gateway.server.open:
+            await asyncio.sleep(0.1)
+    assert page.errors == []
+
+
+async def test_topics_show_values_as_they_come(gateway: GatewayUnderTest, device: Client, tmp_path: Path) -> None:
+    base = gateway.gateway.urls[0]
+    async with showing(f"{base}/ui/topics?below=plant", tmp_path / "profile", is_offline=False) as page:
+        line = "document.querySelector('[data-level=\"2\"]')"  # nothing is retained there
+        await until(page, f"{line}?.querySelector('.value').textContent.startsWith('value ')")
+        await until(page, f"+{line}.querySelector('.rate').textContent > 1")
+        await page.go(f"{base}/ui/topics")
+        await until(page, "document.querySelector('[data-level=office]')?.cells[0].textContent === 'office/'")
+        await page.go(f"{base}/ui/topics?below=office")
+        await until(page, "document.querySelector('#tree .value')?.textContent.startsWith('<img')")
+        await page.go(f"{base}/ui/topic?name=plant/2")
+        await until(page, "document.getElementById('last').textContent.startsWith('value ')")
+        assert await page.find("document.querySelectorAll('main img').length") == 0
+    assert page.errors == []
+
+
+async def test_the_console_publishes(gateway: GatewayUnderTest, device: Client, tmp_path: Path) -> None:
+    base = gateway.gateway.urls[0]
+    fill = "(place, text) => { document.querySelector(place).value = text; }"
+    async with showing(f"{base}/ui/console", tmp_path / "profile", is_offline=False) as page:
+        await page.find(f"({fill})('#publish input[name=topic]', 'commands/a b/é')")
+        await page.find(f"({fill})('#publish textarea', '21.5')")
+        await page.find("document.querySelector('#publish button').click()")
+        await until(page, "document.getElementById('outcome').textContent.startsWith('Delivered to 1 receiver,')")
+        await page.find(f"({fill})('#publish input[name=topic]', 'a/#')")
+        await page.find("document.querySelector('#publish button').click()")
+        await until(page, "document.querySelectorAll('#outcome.notice.bad').length")
+
+
+async def test_a_trace_lists_outcomes(gateway: GatewayUnderTest, device: Client, tmp_path: Path) -> None:
+    address = f"{gateway.gateway.urls[0]}/ui/trace?filter=plant/2"
+    async with showing(address, tmp_path / "profile", is_offline=False) as page:
+        await until(page, "document.getElementById('lines').textContent.includes('reached nobody')")
+        assert await page.find("document.querySelectorAll('main img').length") == 0
+    assert page.errors == []
+
+
+async def test_somebody_logs_in_disconnects_a_client_and_logs_out(
+    gateway: GatewayUnderTest, device: Client, tmp_path: Path
+) -> None:
+    base = gateway.gateway.urls[0]
+    async with Client("127.0.0.1", gateway.broker.port, client_id="pump", session_expiry_interval=60) as pump:
+        await pump.subscribe("commands/#", qos=1)
+    target = "/ui/client?id=pump"
+    async with showing(f"{base}/ui/login?target={quote(target)}", tmp_path / "profile", is_offline=False) as page:
+        key = gateway.keys[Role.OPERATOR]
+        await page.find(f"document.querySelector('[name=key]').value = '{key}'")
+        await page.click("form .primary")
+        assert await page.find("document.querySelector('.who').innerText.startsWith('key-operator')")
+        assert await page.find("document.cookie") == ""
+        await page.find("document.querySelector('[action=\"/ui/client/end-session\"]').closest('details').open = true")
+        await page.click("[action='/ui/client/end-session'] button")
+        assert "The session was ended." in await page.find("document.body.innerText")
+        await page.click("[action='/ui/logout'] button")
+        assert await page.find("location.pathname") == "/ui/login"
+    assert page.errors == []
