@@ -17,6 +17,9 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 COMPILED_ADAPTERS = (
+    "mqttlite/delivery/queues/deliveries.py",
+    "mqttlite/delivery/queues/properties.py",
+    "mqttlite/delivery/queues/queue.py",
     "mqttlite/net/deferred_links.py",
     "mqttlite/net/link.py",
     "mqttlite/net/local_link.py",

@@ -105,21 +105,21 @@ Answerer = Callable[[Request], Awaitable[Response]]
 
 
 class AdminSocket:
-    """`directory` is the data directory, which exists. `registry` answers below `/registry`; `tell` is told of each
-    change: by whom, its method and path, and that it was done."""
+    """`directory` is the data directory, which exists. `others` answer below the paths that they name; `tell` is told
+    of each change: by whom, its method and path, and that it was done."""
 
     def __init__(
         self,
         directory: str,
         admin: Admin,
         explanations: Explanations,
-        registry: Answerer,
+        others: Mapping[str, Answerer],
         tell: Callable[[str, str, str, bool], None],
     ) -> None:
         self._admin: Final = admin
         self._explanations: Final = explanations
         self._tell: Final = tell
-        self._registry: Final = registry
+        self._others: Final = others
         self.path: Final = os.path.join(directory, SOCKET_NAME)
         accepts = Accepts(
             methods=("GET", "HEAD", "POST", "PUT", "DELETE"), head_bytes=HEAD_BYTES, body_bytes=BODY_BYTES, error=_error
@@ -153,8 +153,8 @@ class AdminSocket:
             raise AlreadyListening(f"another broker has this data directory, choose another: {error}") from None
         except CannotListen as error:
             _log.warning(
-                "the broker runs without admin socket, and 'mqttlite sessions', 'queue', 'retained', 'delayed' and "
-                "'schema' cannot reach it: %s; a data directory with a short path on a local disk can have one",
+                "the broker runs without admin socket, and 'mqttlite sessions', 'queue', 'dlq', 'retained', 'delayed' "
+                "and 'schema' cannot reach it: %s; a data directory with a short path on a local disk can have one",
                 error,
             )
 
@@ -166,11 +166,14 @@ class AdminSocket:
 
     async def _answer(self, request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
-        if request.segments[:1] == ("registry",):
-            return await self._registry(request)
+        other = self._others.get(request.segments[0]) if request.segments else None
+        if other is not None:
+            return await other(request)
         routes = [route for route in self._routes if route.matches(request.segments)]
         if not routes:
-            known = ", ".join(dict.fromkeys((*(route.path for route in self._routes), "/registry")))
+            known = ", ".join(
+                dict.fromkeys((*(route.path for route in self._routes), *(f"/{name}" for name in self._others)))
+            )
             return _error(404, f"There is nothing at {request.path}; there are {known}.")
         route = next((route for route in routes if route.method == method), None)
         if route is None:

@@ -34,6 +34,7 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, LoadPage, Question
 from mqttlite.delivery.filters import Filters
+from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.delivery.queues.control import ACTIONS, QueueControl
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.schemas.api import CONTENT_TYPE as REGISTRY_JSON
@@ -46,7 +47,7 @@ from mqttlite.explanations import Explanations
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.frame_queue import FrameQueue
-from mqttlite.net.http import Request, Response
+from mqttlite.net.http import JSON, Request, Response
 from mqttlite.net.link import LinkPort
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
@@ -91,6 +92,7 @@ from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.presence import Presence
 from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
 from mqttlite.telemetry.publish_queue import PublishQueue
+from mqttlite.telemetry.queue_figures import MAX_REPORTED, QueueFigures
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.rows import SessionRows
 from mqttlite.telemetry.snapshot import Snapshots
@@ -211,8 +213,7 @@ class Assembly:
         self.explanations: Final = Explanations(self.core, self._logins, loop.time)
         self._admin_socket: Final = (
             AdminSocket(
-                *(config.data_dir, self.admin, self.explanations, _registry_answerer(RegistryApi(self.schemas))),
-                tell=self.hub.on_administered,
+                *(config.data_dir, self.admin, self.explanations, self._answerers()), tell=self.hub.on_administered
             )
             if config.data_dir
             else None
@@ -228,6 +229,7 @@ class Assembly:
             not_ready=not_ready,
         )
         self.reports.schema_violations = self._topic_schemas.violations
+        self.reports.queues = self._queue_figures
         self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, self.reports, self.admin)
         self._recent_events: Final = RecentEvents(lambda: self._wall.at(loop.time()))
         self.gateway: Final = self._gateway(not_ready, reload)
@@ -258,6 +260,7 @@ class Assembly:
             sys_topics = SysTopics(
                 *(self.snapshots, self._publish_queue, self._config.sys.interval_s, self._loop.time()),
                 certificates=self.certificates.ends_at,
+                queues=self._queue_figures,
             )
             self._sys_topics = self._loop.create_task(sys_topics.run())
         self._rules_watch = self._loop.create_task(self.live_rules.watch())
@@ -336,6 +339,39 @@ class Assembly:
         self.reports.following.stop()
         self.lag.stop()
         await self.snapshots.stop()
+
+    def _answerers(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+        """What answers on the admin socket beside `admin`, by the first level of the path."""
+        queues = _queues_answerer(QueuesApi(self.queues, self.commit))
+        registry = _registry_answerer(RegistryApi(self.schemas))
+        return {"queues": queues, "dead-letters": queues, "registry": registry}
+
+    def _queue_figures(self) -> list[QueueFigures]:
+        queues = self.queues
+        states = (queues.state(name) for name in sorted(queues.names)[:MAX_REPORTED])
+        return [
+            QueueFigures(
+                name=each.name,
+                depth=each.depth,
+                leased=each.leased,
+                scheduled=each.scheduled,
+                oldest_age_s=each.oldest_age_s,
+                consumers=each.consumers,
+                dead_letters=each.dead_letters,
+                published=each.published,
+                refused=each.refused,
+                attempts=each.attempts,
+                ends=each.ends,
+                failures=each.failures,
+                dead_letters_total=each.dead_letters_total,
+            )
+            for each in states
+        ]
+
+    async def commit(self) -> None:
+        """Carry out what was changed from inside, and wait until it is committed."""
+        self.loop_driver.run()
+        await self.loop_driver.settled()
 
     async def _open_admin_socket(self) -> None:
         if self._admin_socket is not None:
@@ -725,6 +761,16 @@ def _schema_registry(config: Config) -> SchemaRegistry:
         return SchemaRegistry(Path(config.data_dir, FILE_NAME) if config.data_dir else None)
     except RegistryFileError as error:
         raise ConfigError(f"data_dir: {error}") from None
+
+
+def _queues_answerer(api: QueuesApi) -> Callable[[Request], Awaitable[Response]]:
+    """Answers the requests for queues and dead letters."""
+
+    async def answer(request: Request) -> Response:
+        found = await api.answer(request.method, request.segments, request.query, request.body)
+        return Response(found.status, found.body, JSON)
+
+    return answer
 
 
 def _registry_answerer(api: RegistryApi) -> Callable[[Request], Awaitable[Response]]:

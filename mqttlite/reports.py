@@ -6,7 +6,7 @@ nobody asks, nothing is made.
 
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from mqttlite.build import is_compiled, version
@@ -19,6 +19,7 @@ from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.following import Following
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.log import lines_dropped
+from mqttlite.telemetry.queue_figures import QueueFigures
 from mqttlite.telemetry.report import Build, ListenerState, PresenceFigures, Report
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 from mqttlite.telemetry.timing import LoopLag, TimedStore
@@ -54,6 +55,7 @@ class Reports(EventListener):
         self.oldest_unacknowledged_s: Callable[[], float] | None = None
         self.dataset: Dataset | None = None
         """None where no telemetry is written."""
+        self.queues: Callable[[], Sequence[QueueFigures]] = tuple
         self.schema_violations: Callable[[], Mapping[tuple[str, str], int]] = dict
         """Messages that were not what their schema says, by schema and what was done."""
         self.presence: Callable[[], PresenceFigures] | None = None
@@ -125,6 +127,7 @@ class Reports(EventListener):
             latency=self.latency(),
             log_lines_dropped=lines_dropped(),
             schema_violations=self.schema_violations(),
+            queues=self.queues(),
             presence=None if self.presence is None else self.presence(),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )

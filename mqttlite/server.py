@@ -19,6 +19,7 @@ from mqttlite.config.checks import conflicts
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
+from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions
 from mqttlite.monitor import Monitor
@@ -166,6 +167,18 @@ class Broker:
         It exists once `start` has run, and belongs to that run.
         """
         return self._assembly.admin
+
+    @property
+    def queues(self) -> Queues:
+        """The queues of `$queue/…`; the changes that its methods make are on disk once `commit` has returned.
+
+        It exists once `start` has run, and belongs to that run.
+        """
+        return self._assembly.queues
+
+    async def commit(self) -> None:
+        """Carry out what was changed by `queues`, and wait until it is on disk."""
+        await self._assembly.commit()
 
     @property
     def gateway(self) -> "Gateway | None":

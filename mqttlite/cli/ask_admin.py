@@ -33,7 +33,7 @@ Exit codes:
   0  done
   1  no broker can be reached there, or it failed
   2  wrong usage
-  3  there is no such session or message
+  3  there is no such session, queue or message
 """
 
 __all__ = ["Asker", "Conflict", "NotFound", "Unreachable", "WrongUsage"]

@@ -1,87 +1,170 @@
-"""`mqttlite queue`: the messages that wait for one client of a running broker: look at the first, or drop all.
+"""`mqttlite queue`: the queues of a running broker: list, make, look at, purge, pause and delete them.
 
-What is asked is in `ask_admin`. Invariant: to look changes nothing.
+What is asked is in `ask_admin`; `mqttlite sessions` has the messages that wait for one client. Invariant: `ls`, `show`
+and `peek` change nothing.
 """
 
-import sys
-from collections.abc import Iterator
 from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import (
-    EPILOG,
-    Asker,
-    counted,
-    note,
-    print_json,
-    print_table,
-    remote_options,
-    time_of,
-)
+from mqttlite.cli.ask_admin import EPILOG, AdminClient, counted, note, options, print_json, print_table
 from mqttlite.cli.asker import PAGE
+from mqttlite.cli.session_queue import preview
 
-_HEADER: Final = ("SEQUENCE", "MESSAGE-ID", "PUBLISHED", "QOS", "BYTES", "EXPIRES", "TOPIC", "PAYLOAD")
-
-PREVIEW: Final = 60
-"""Characters of a payload that a terminal shows."""
+_HEADER: Final = ("NAME", "DEPTH", "LEASED", "SCHEDULED", "OLDEST", "CONSUMERS", "DEAD-LETTERS", "STATE", "FILTERS")
+_PEEKED: Final = ("MESSAGE-ID", "PUBLISHED", "BYTES", "TOPIC", "PAYLOAD")
 
 
 @click.group(context_settings={"help_option_names": ["--help"]})
 def command() -> None:
-    """Look at the messages that wait for a client, or drop them.
+    """List, make, look at, purge, pause or delete queues, from which consumers of $queue/NAME are served.
 
-    It asks the admin socket of a running broker, which is in its data directory, or with --url its gateway.
+    It asks the admin socket of a running broker, which is in its data directory.
     """
+
+
+@command.command("ls", epilog=EPILOG)
+@options
+def list_queues(as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """List the queues with what is in them."""
+    found = AdminClient(data_dir, timeout_s).ask("GET", "queues")
+    if as_json:
+        print_json(found)
+        return
+    print_table(_HEADER, [_row(each) for each in found["entries"]])
+
+
+@command.command("create", epilog=f"{EPILOG}  4  there is a queue of that name, or too many\n")
+@click.argument("name")
+@click.argument("filters", nargs=-1, required=True, metavar="FILTER...")
+@click.option("--ack-deadline", type=float, metavar="SECONDS", help="How long a consumer may have a message.")
+@click.option("--allow-short-deadlines", is_flag=True, help="Allow a deadline of less than 10 seconds.")
+@click.option("--max-attempts", type=int, metavar="N", help="Deliveries of a message before it is a dead letter.")
+@click.option("--retry-min", type=float, metavar="SECONDS", help="Wait after the first refusal.")
+@click.option("--retry-max", type=float, metavar="SECONDS", help="Longest wait after a refusal.")
+@click.option("--ordering", is_flag=True, help="Keep the order of messages with one ordering-key.")
+@click.option("--priority", is_flag=True, help="Deliver messages with a higher priority first.")
+@click.option("--max-messages", type=int, metavar="N", help="Messages that the queue holds.")
+@click.option("--max-bytes", type=int, metavar="N", help="Bytes that the queue holds.")
+@click.option("--expiry", type=int, metavar="SECONDS", help="How long a message is kept; 0: for ever.")
+@click.option(
+    "--on-overflow",
+    type=click.Choice(["drop_newest", "drop_oldest", "dead_letter"]),
+    help="What happens to one message more.",
+)
+@options
+def create(
+    name: str, filters: tuple[str, ...], as_json: bool, data_dir: str | None, timeout_s: float, **given: Any
+) -> None:
+    """Make the queue NAME of the messages that FILTERs match."""
+    retry = {"min_s": given.pop("retry_min"), "max_s": given.pop("retry_max")}
+    retry = {key: value for key, value in retry.items() if value is not None}
+    if "min_s" in retry and "max_s" not in retry:
+        retry["max_s"] = max(retry["min_s"], 600.0)
+    if "max_s" in retry and "min_s" not in retry:
+        retry["min_s"] = min(retry["max_s"], 10.0)
+    body = {"name": name, "filters": list(filters), "retry": retry}
+    names = {"ack_deadline": "ack_deadline_s", "expiry": "expiry_s"}
+    body |= {names.get(key, key): value for key, value in given.items() if value is not None and value is not False}
+    found = AdminClient(data_dir, timeout_s).ask("POST", "queues", body=body)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"Queue {name} made: consumers subscribe to $queue/{name}.")
+
+
+@command.command("show", epilog=EPILOG)
+@click.argument("name")
+@options
+def show(name: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """Show the options of a queue, and what became of its messages."""
+    found = AdminClient(data_dir, timeout_s).ask("GET", "queues", name)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(key, value) for key, value in found.items() if not isinstance(value, dict | list)]
+    for group in ("ends", "failures", "options"):
+        rows += [(f"{group}.{key}", value) for key, value in found[group].items()]
+    print_table(("WHAT", "VALUE"), rows)
 
 
 @command.command("peek", epilog=EPILOG)
-@click.argument("client_id", metavar="CLIENT_ID")
+@click.argument("name")
 @click.option(
     "--limit", type=click.IntRange(1, PAGE), metavar="N", default=10, show_default=True, help="How many to show."
 )
-@remote_options
-def peek(client_id: str, limit: int, as_json: bool, client: Asker) -> None:
-    """Show the first messages that wait for a client and were never sent to it; they stay where they are."""
-    found = client.ask("GET", "sessions", client_id, "queue", limit=limit)
+@options
+def peek(name: str, limit: int, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """Show the first messages of a queue; they stay where they are."""
+    found = AdminClient(data_dir, timeout_s).ask("GET", "queues", name, "messages", limit=limit)
     if as_json:
         print_json(found)
         return
-    print_table(_HEADER, [tuple(_row(each)) for each in found["messages"]])
-    more = found["waiting"] - len(found["messages"])
-    if more:
-        note(f"{counted(more, 'more message')} {'waits' if more == 1 else 'wait'}.")
+    rows = [
+        (each["message_id"], each["published_at"], each["payload_bytes"], each["topic"], preview(each))
+        for each in found["messages"]
+    ]
+    print_table(_PEEKED, rows)
+    more = found["depth"] - len(rows)
+    if more > 0:
+        note(f"{counted(more, 'more message')} {'is' if more == 1 else 'are'} in the queue.")
 
 
 @command.command("purge", epilog=EPILOG)
-@click.argument("client_id", metavar="CLIENT_ID")
+@click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Only say how many messages it would drop.")
-@remote_options
-def purge(client_id: str, dry_run: bool, as_json: bool, client: Asker) -> None:
-    """Drop the messages that wait for a client and were never sent to it.
-
-    Their publishers have an acknowledgement: each counts as dropped, with the reason purged.
-    """
-    found = client.remove("sessions", client_id, "queue", dry_run=dry_run)
+@options
+def purge(name: str, dry_run: bool, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """Drop all messages of a queue, also those that consumers have; dead letters stay."""
+    found = AdminClient(data_dir, timeout_s).ask("DELETE", "queues", name, "messages", dry_run=dry_run)
     if as_json:
         print_json(found)
-        return
-    at_least = "" if found["complete"] else "at least "
-    how_many = counted(found["messages"], "message")
-    click.echo(f"Would drop {at_least}{how_many}." if dry_run else f"{how_many} dropped.")
-    if not dry_run and not found["complete"]:
-        note("More messages came meanwhile.")
+    else:
+        how_many = counted(found["messages"], "message")
+        click.echo(f"Would drop {how_many}." if dry_run else f"{how_many} dropped.")
 
 
-def _row(message: dict[str, Any]) -> Iterator[object]:
-    yield message["sequence"]
-    yield message["message_id"]
-    yield time_of(message["published_at"])
-    yield message["qos"]
-    yield message["payload_bytes"]
-    yield time_of(message["expires_at"])
-    yield message["topic"]
-    payload = message["payload"]
-    if message["payload_encoding"] == "base64":
-        payload = f"base64:{payload}"
-    yield payload[:PREVIEW] + "…" if sys.stdout.isatty() and len(payload) > PREVIEW else payload
+@command.command("pause", epilog=EPILOG)
+@click.argument("name")
+@options
+def pause(name: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """Deliver nothing of a queue until it is resumed; it takes messages."""
+    _done(AdminClient(data_dir, timeout_s).ask("POST", "queues", name, "pause"), as_json, f"Queue {name} paused.")
+
+
+@command.command("resume", epilog=EPILOG)
+@click.argument("name")
+@options
+def resume(name: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """Deliver the messages of a queue that was paused."""
+    _done(AdminClient(data_dir, timeout_s).ask("POST", "queues", name, "resume"), as_json, f"Queue {name} resumed.")
+
+
+@command.command("delete", epilog=EPILOG)
+@click.argument("name")
+@options
+def delete(name: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """Delete a queue with its messages and dead letters."""
+    _done(AdminClient(data_dir, timeout_s).ask("DELETE", "queues", name), as_json, f"Queue {name} deleted.")
+
+
+def _done(found: object, as_json: bool, sentence: str) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(sentence)
+
+
+def _row(each: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        each["name"],
+        each["depth"],
+        each["leased"],
+        each["scheduled"],
+        f"{each['oldest_age_s']:.0f}s" if each["depth"] else "-",
+        each["consumers"],
+        each["dead_letters"],
+        "paused" if each["paused"] else "running",
+        " ".join(each["filters"]),
+    )

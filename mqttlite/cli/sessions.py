@@ -1,4 +1,4 @@
-"""`mqttlite sessions`: the sessions of a running broker: list them, look at one, end some.
+"""`mqttlite sessions`: the sessions of a running broker: list them, look at one and what waits for it, end some.
 
 What is asked is in `ask_admin`. Invariant: a session that is not there keeps no other from being ended.
 """
@@ -22,6 +22,7 @@ from mqttlite.cli.ask_admin import (
     remote_options,
     time_of,
 )
+from mqttlite.cli.session_queue import peek, purge
 from mqttlite.cli.top_words import printable
 
 _HEADER: Final = ("CLIENT", "STATE", "SUBSCRIPTIONS", "QUEUED", "UNACKNOWLEDGED", "ENDS")
@@ -33,6 +34,10 @@ def command() -> None:
 
     It asks the broker's admin socket, which is in its data directory, or with --url its gateway.
     """
+
+
+command.add_command(peek)
+command.add_command(purge)
 
 
 @command.command("ls", epilog=EPILOG)

@@ -1,6 +1,7 @@
 """A report in the text format of Prometheus. docs/reference/metrics.md lists the metrics; a test compares.
 
-Invariant: no label has a value that a client chooses, so that no client can fill a Prometheus by connecting.
+Invariant: no label has a value that a client chooses, so that no client can fill a Prometheus by connecting. The
+exception are names of queues, and `MAX_REPORTED` bounds them.
 """
 
 import os
@@ -20,6 +21,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from mqttlite.telemetry.histograms import Histogram, bounds_of
+from mqttlite.telemetry.queue_figures import MAX_REPORTED
 from mqttlite.telemetry.report import Report
 
 if sys.platform != "win32":
@@ -72,6 +74,7 @@ def families(report: Report) -> Iterator[Metric]:
     yield from _messages(report)
     yield from _connections(report)
     yield from _held(report)
+    yield from _queues(report)
     yield from _timing(report)
     yield from _telemetry(report)
     yield from _process()
@@ -265,6 +268,34 @@ def _held(report: Report) -> Iterator[Metric]:
             "For how long the oldest of the traced messages that are not acknowledged has been with its client.",
             _only(report.oldest_unacknowledged_s),
         )
+
+
+def _queues(report: Report) -> Iterator[Metric]:
+    queues = report.queues[:MAX_REPORTED]
+
+    def each(field: str) -> _Values:
+        return [({"queue": queue.name}, getattr(queue, field)) for queue in queues]
+
+    yield _gauge("mqttlite_queue_depth", "Messages in a queue that have not come to their end.", each("depth"))
+    yield _gauge("mqttlite_queue_leased", "Those that consumers have.", each("leased"))
+    yield _gauge("mqttlite_queue_scheduled", "Those that wait for their next attempt.", each("scheduled"))
+    yield _gauge("mqttlite_queue_oldest_seconds", "How long ago the oldest was published.", each("oldest_age_s"))
+    yield _gauge("mqttlite_queue_consumers", "Connected consumers.", each("consumers"))
+    yield _gauge("mqttlite_queue_dead_letters", "Dead letters that are kept.", each("dead_letters"))
+    yield _counter("mqttlite_queue_published", "Messages that the queue took.", each("published"))
+    yield _counter("mqttlite_queue_refused", "Messages for which it had no room.", each("refused"))
+    yield _counter("mqttlite_queue_attempts", "Deliveries to consumers.", each("attempts"))
+    yield _counter("mqttlite_dead_letters", "Messages that became dead letters.", each("dead_letters_total"))
+    yield _counter(
+        "mqttlite_queue_ended",
+        "Messages that came to their end, by end.",
+        [({"queue": queue.name, "end": end}, count) for queue in queues for end, count in queue.ends.items()],
+    )
+    yield _counter(
+        "mqttlite_queue_failures",
+        "Attempts that failed, by cause.",
+        [({"queue": queue.name, "cause": cause}, count) for queue in queues for cause, count in queue.failures.items()],
+    )
 
 
 def _timing(report: Report) -> Iterator[Metric]:

@@ -3,10 +3,11 @@
 Invariant: plain values; formatting them needs no look at the broker.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mqttlite.telemetry.histograms import Histogram
+from mqttlite.telemetry.queue_figures import QueueFigures
 from mqttlite.telemetry.snapshot import Snapshot
 
 
@@ -78,6 +79,7 @@ class Report:
     store_failing: bool
     memory_short: bool
     log_lines_dropped: int = 0
+    queues: Sequence[QueueFigures] = ()
     rows_written: Mapping[str, int] = field(default_factory=dict)
     """By table of the telemetry dataset."""
     rows_dropped: Mapping[str, int] = field(default_factory=dict)

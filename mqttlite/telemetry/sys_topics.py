@@ -8,7 +8,7 @@ import asyncio
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -16,6 +16,7 @@ import msgspec
 
 from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL
 from mqttlite.telemetry.publish_queue import PublishQueue
+from mqttlite.telemetry.queue_figures import QueueFigures, sys_values
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 
 if sys.platform != "win32":
@@ -59,7 +60,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class SysTopics:
     """Publishes a snapshot every `interval_s` seconds; `now` is the broker's second of the start. `certificates` says
-    when the files of TLS are out of date, in seconds since 1970, by listener and option."""
+    when the files of TLS are out of date, in seconds since 1970, by listener and option, and `queues` what is in
+    queues."""
 
     def __init__(
         self,
@@ -68,11 +70,13 @@ class SysTopics:
         interval_s: float,
         now: float,
         certificates: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
+        queues: Callable[[], Sequence[QueueFigures]] = tuple,
     ) -> None:
         self._snapshots: Final = snapshots
         self._queue: Final = queue
         self._interval_s: Final = interval_s
         self._certificates: Final = certificates
+        self._queues: Final = queues
         self._version: Final = f"mqttlite version {_version()}"
         self._started_at: Final = now
         self._published_at = now
@@ -99,6 +103,8 @@ class SysTopics:
             level = listener.translate(_NO_LEVEL)
             for option, seconds in ends_at.items():
                 self._put(f"tls/{level}/{option}/expires_at", str(int(seconds)))
+        for name, text in sys_values(self._queues()):
+            self._put(name, text)
         elapsed_s = now - self._published_at
         for name, counter in _LOADS:
             growth = self._counters[counter] - previous.get(counter, 0)

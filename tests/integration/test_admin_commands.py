@@ -1,4 +1,4 @@
-"""`mqttlite sessions`, `queue`, `retained` and `delayed` beside a real broker: what they print, and how they end."""
+"""`mqttlite sessions`, `retained` and `delayed` beside a real broker: what they print, and how they end."""
 
 import asyncio
 import json
@@ -33,8 +33,8 @@ COMMANDS = [
     ("sessions", "ls"),
     ("sessions", "show", "c"),
     ("sessions", "rm", "c"),
-    ("queue", "peek", "c"),
-    ("queue", "purge", "c"),
+    ("sessions", "peek", "c"),
+    ("sessions", "purge", "c"),
     ("retained", "ls"),
     ("retained", "rm", "#"),
     ("delayed", "ls"),
@@ -149,7 +149,7 @@ async def test_sessions_end_also_when_one_of_them_is_not_there(rig: Rig, broker:
 
 async def test_the_first_messages_of_a_queue_are_shown(rig: Rig, broker: Broker, directory: Path) -> None:
     await offline(rig, broker, NAME, b"21.5", b"\xff", b"with\ttab", b"last")
-    result = await run(directory, "queue", "peek", NAME, "--limit", "3")
+    result = await run(directory, "sessions", "peek", NAME, "--limit", "3")
     rows = [line.split("\t") for line in result.stdout.splitlines()]
     assert [(row[0], *row[3:]) for row in rows] == [
         ("0", "1", "4", "-", "plant/7", "21.5"),
@@ -161,16 +161,19 @@ async def test_the_first_messages_of_a_queue_are_shown(rig: Rig, broker: Broker,
     published = datetime.strptime(rows[0][2], "%Y-%m-%dT%H:%M:%S%z")
     assert published == datetime.fromtimestamp(ids[0] // 1_000_000, UTC)
     assert (result.exit_code, result.stderr) == (0, "1 more message waits.\n")
-    assert json.loads(await printed(directory, "queue", "peek", NAME, "--json"))["waiting"] == 4
+    assert json.loads(await printed(directory, "sessions", "peek", NAME, "--json"))["waiting"] == 4
 
 
 async def test_a_queue_is_purged(rig: Rig, broker: Broker, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "MAX_PURGED", 2)
     await offline(rig, broker, NAME, b"1", b"2", b"3", b"4", b"5")
-    assert await printed(directory, "queue", "purge", "--dry-run", NAME) == "Would drop at least 2 messages.\n"
-    assert await printed(directory, "queue", "purge", NAME) == "5 messages dropped.\n"
-    assert await printed(directory, "queue", "purge", "--dry-run", NAME) == "Would drop 0 messages.\n"
-    assert json.loads(await printed(directory, "queue", "purge", NAME, "--json")) == {"messages": 0, "complete": True}
+    assert await printed(directory, "sessions", "purge", "--dry-run", NAME) == "Would drop at least 2 messages.\n"
+    assert await printed(directory, "sessions", "purge", NAME) == "5 messages dropped.\n"
+    assert await printed(directory, "sessions", "purge", "--dry-run", NAME) == "Would drop 0 messages.\n"
+    assert json.loads(await printed(directory, "sessions", "purge", NAME, "--json")) == {
+        "messages": 0,
+        "complete": True,
+    }
 
 
 async def test_a_purge_ends_where_messages_come_as_fast_as_they_are_dropped(
@@ -179,7 +182,7 @@ async def test_a_purge_ends_where_messages_come_as_fast_as_they_are_dropped(
     monkeypatch.setattr(admin, "MAX_PURGED", 1)
     monkeypatch.setattr(asker, "MAX_CALLS", 2)
     await offline(rig, broker, NAME, b"1", b"2", b"3")
-    result = await run(directory, "queue", "purge", NAME)
+    result = await run(directory, "sessions", "purge", NAME)
     assert (result.stdout, result.stderr) == ("2 messages dropped.\n", "More messages came meanwhile.\n")
 
 
@@ -243,7 +246,7 @@ async def test_on_a_terminal_there_is_a_table(rig: Rig, broker: Broker, director
     await offline(rig, broker, "c", b"p" * 100)
     ours, theirs = pty.openpty()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "mqttlite", "queue", "peek", "c", "--data-dir", str(directory)), stdout=theirs
+        *(sys.executable, "-m", "mqttlite", "sessions", "peek", "c", "--data-dir", str(directory)), stdout=theirs
     )
     os.close(theirs)
     assert await process.wait() == 0
@@ -279,8 +282,8 @@ async def test_a_broker_that_was_killed_does_not_run(directory: Path) -> None:
     [
         (("sessions", "show", NAME), f"The client {NAME!r} has no session."),
         (("sessions", "rm", NAME), f"The client {NAME!r} has no session."),
-        (("queue", "peek", NAME), f"The client {NAME!r} has no session."),
-        (("queue", "purge", NAME), f"The client {NAME!r} has no session."),
+        (("sessions", "peek", NAME), f"The client {NAME!r} has no session."),
+        (("sessions", "purge", NAME), f"The client {NAME!r} has no session."),
     ],
 )
 async def test_what_is_not_there_is_exit_code_3(
@@ -301,8 +304,8 @@ async def test_what_is_not_there_is_exit_code_3(
         ("sessions", "ls", "--limit", "-1"),
         ("delayed", "cancel", "x"),
         ("delayed", "cancel", "9" * 19),
-        ("queue", "peek", "c", "--limit", "0"),
-        ("queue", "peek", "c", "--limit", "1001"),
+        ("sessions", "peek", "c", "--limit", "0"),
+        ("sessions", "peek", "c", "--limit", "1001"),
         ("sessions", "show", "\udcff"),
         ("retained", "ls", "\udcff"),
     ],
@@ -371,7 +374,7 @@ async def test_without_data_dir_they_ask_where_serve_listens(rig: Rig) -> None:
 @pytest.mark.slow
 async def test_they_start_without_the_broker_where_the_directory_is_said() -> None:
     program = (
-        "import mqttlite.cli.main, sys; from mqttlite.cli import sessions, queue, retained, delayed; "
+        "import mqttlite.cli.main, sys; from mqttlite.cli import sessions, queue, dlq, retained, delayed; "
         "print(*sys.modules)"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)

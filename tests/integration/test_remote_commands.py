@@ -80,9 +80,9 @@ async def test_an_operator_does_the_same_either_way(rig: Rig, operator: Operator
     assert await operator.prints(reach, "clients", "ls", "--backlog") == ""
     assert "user              anna\n" in await operator.prints(reach, "clients", "show", "a/b")
     assert (await operator.prints(reach, "sessions", "ls")).splitlines()[1].startswith("away\toffline\t1\t1")
-    assert (await operator.prints(reach, "queue", "peek", "away")).endswith("t/1\ttext\n")
-    assert await operator.prints(reach, "queue", "purge", "away", "--dry-run") == "Would drop 1 message.\n"
-    assert await operator.prints(reach, "queue", "purge", "away") == "1 message dropped.\n"
+    assert (await operator.prints(reach, "sessions", "peek", "away")).endswith("t/1\ttext\n")
+    assert await operator.prints(reach, "sessions", "purge", "away", "--dry-run") == "Would drop 1 message.\n"
+    assert await operator.prints(reach, "sessions", "purge", "away") == "1 message dropped.\n"
     assert [each.split("\t")[0] for each in (await operator.prints(reach, "retained", "ls", "t/+")).splitlines()] == [
         "t/1",
         "t/2",

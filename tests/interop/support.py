@@ -27,6 +27,7 @@ from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from mqttlite import Broker, Config, ListenerOptions, TlsOptions
+from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.security.authenticator import Authenticator
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from tests.support.loops import new_event_loop
@@ -73,7 +74,12 @@ class RunningBroker:
     """Our broker on four ports that the system chose, in a thread with its own loop, as `mqttlite serve` has it."""
 
     def __init__(
-        self, certificates: Path, *, authenticator: Authenticator | None = None, telemetry: Path | None = None
+        self,
+        certificates: Path,
+        *,
+        authenticator: Authenticator | None = None,
+        telemetry: Path | None = None,
+        queues: tuple[QueueOptions, ...] = (),
     ) -> None:
         tls = TlsOptions(*(str(certificates / name) for name in ("server.crt", "server.key", "ca.crt")))
         listeners = (
@@ -83,13 +89,15 @@ class RunningBroker:
             ListenerOptions(name="wss", port=0, tls=tls, websocket=True),
         )
         dump = None if telemetry is None else TelemetryOptions(directory=str(telemetry), format="jsonl")
-        self._config: Final = Config(listeners=listeners, telemetry=dump)
+        self._config: Final = Config(listeners=listeners, telemetry=dump, queues=queues)
         self._authenticator: Final = authenticator
         self._certificates: Final = certificates
         self._thread: Final = threading.Thread(target=self._run, name="broker")
         self._ports: Final[Future[list[int]]] = Future()
         self._stop: asyncio.Event
         self.loop: asyncio.AbstractEventLoop
+        self.broker: Broker
+        """To be used in its loop, by `do`."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -132,6 +140,7 @@ class RunningBroker:
         self._stop = asyncio.Event()
         try:
             async with Broker(self._config, authenticator=self._authenticator) as broker:
+                self.broker = broker
                 self._ports.set_result([listener.port for listener in broker.listeners])
                 await self._stop.wait()
         except BaseException as error:

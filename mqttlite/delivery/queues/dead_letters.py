@@ -52,7 +52,7 @@ class DeadLetter:
         while kept and kept[-1][0] in _ADDED:
             kept = kept[:-1]
         message = Message(self.value(TOPIC).encode(), self.message.payload, 1, False, _with_user(properties, kept))
-        message.number = self.message.number
+        message.number = int(self.value(MESSAGE_ID))
         return message
 
 
@@ -92,7 +92,7 @@ class DeadLetters:
         added += [(MESSAGE_ID, str(source.number)), (PUBLISH_TIME, time_text(source.number))]
         properties = _with_user(source.properties, [*source.properties.user_properties, *added])
         message = Message(self._topic, source.payload, 1, False, properties)
-        message.number = source.number
+        self._effects.identify(message)
         self._make_room(message)
         self._latest += 1
         self.total += 1

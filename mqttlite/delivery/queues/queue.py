@@ -61,6 +61,9 @@ _SEQUENCES: Final = (1 << _ATTEMPTS_SHIFT) - 1
 _CHECK: Final = 1_000_000
 """What an `ack-id` has of the message's number, for sequences may begin anew when a queue was deleted."""
 
+_NO_CONSUMER: Final = "no consumer had room"
+"""Why a message waits, as the delivery log says it."""
+
 _WORK: Final = 8
 """What it costs to deliver a message, in the unit of `Effects.work`."""
 
@@ -191,6 +194,7 @@ class Lease:
         if reason_code < 0x80:
             self.queue.acknowledge(self.entry)
         else:
+            self.queue.on_refused(self.entry, reason_code)
             self.queue.fail(self.entry, self.attempt, NACKED)
 
     def returned(self, delivery: Delivery) -> bool:
@@ -351,7 +355,7 @@ class Queue(Job):
         effects.record(Enqueue(self._key, sequence, delivery))
         effects.charge_change(message)
         if message.trace and effects.tracer is not None:
-            effects.tracer.on_queued(message.trace, self._shown, "queue", self.depth, self.policy.max_messages)
+            effects.tracer.on_queued(message.trace, self._shown, _NO_CONSUMER, self.depth, self.policy.max_messages)
 
     def _make_room(self, size: int) -> bool:
         """Whether a message of that size finds room, at the cost of the oldest where the policy says so."""
@@ -520,6 +524,14 @@ class Queue(Job):
         self._end(entry, ACKNOWLEDGED)
         return True
 
+    def on_refused(self, entry: Entry, reason_code: int) -> None:
+        """Tell the tracer that the consumer that has a message refused it."""
+        tracer = self._effects.tracer
+        message = entry.message
+        if tracer is not None and message.trace:
+            detail = f"reason code 0x{reason_code:02x}"
+            tracer.on_dropped(message.trace, entry.consumer, message.topic, NACKED, 1, detail)
+
     def fail(self, entry: Entry, attempt: int, cause: str, delay_s: float | None = None) -> bool:
         """An attempt failed: there is another after `delay_s`, or else the back-off; False: it was over already."""
         if entry.state != LEASED or entry.attempts != attempt:
@@ -549,24 +561,25 @@ class Queue(Job):
     def _give_up(self, entry: Entry, cause: str) -> None:
         if self.policy.dead_letter:
             self.dead_letters.put(entry, cause)
-            self._end(entry, DEAD_LETTERED)
+            self._end(entry, DEAD_LETTERED, f"it is in $dlq/{self.name} after {entry.attempts} deliveries ({cause})")
         else:
-            self._end(entry, PURGED)
+            self._end(entry, PURGED, f"{entry.attempts} attempts ({cause})")
 
-    def _end(self, entry: Entry, end: str) -> None:
+    def _end(self, entry: Entry, end: str, detail: str = "") -> None:
         """A message has come to its end."""
         self._deliveries.settle(entry)
         size = self._memory.let_go(entry.message, ENTRY_BYTES)
         self._outstanding_bytes -= size
         self.counts.ends[end] += 1
         self._effects.record(Settled(self._key, entry.sequence))
-        if end != ACKNOWLEDGED:
-            tracer = self._effects.tracer
-            if tracer is not None:
-                message = entry.message
-                detail = "" if end == EXPIRED else f"{end} after {entry.attempts} attempts"
-                reason = EXPIRED if end == EXPIRED else PURGED
+        tracer = self._effects.tracer
+        if tracer is not None:
+            message = entry.message
+            if end != ACKNOWLEDGED:
+                reason = NACKED if end == DEAD_LETTERED else end
                 tracer.on_dropped(message.trace, self._shown, message.topic, reason, 1, detail)
+            elif message.trace:
+                tracer.on_acknowledged(message.trace, self._shown)
 
     # ------------------------------------------------------------------ the next message
 

@@ -1,0 +1,145 @@
+"""`mqttlite dlq`: the dead letters of the queues of a running broker: list, show, replay and drop them.
+
+What is asked is in `ask_admin`. Invariant: `ls`, `show` and `--dry-run` change nothing.
+"""
+
+from typing import Any, Final
+
+import click
+
+from mqttlite.cli.ask_admin import (
+    EPILOG,
+    AdminClient,
+    counted,
+    limit_option,
+    note_more,
+    options,
+    print_json,
+    print_table,
+)
+
+_QUEUES: Final = ("QUEUE", "DEAD-LETTERS", "SINCE-START")
+_HEADER: Final = ("NUMBER", "MESSAGE-ID", "CAUSE", "ATTEMPTS", "LAST-DELIVERY", "BYTES", "TOPIC")
+
+_filter_option: Final = click.option(
+    "--filter", "text", metavar="TEXT", help="Only those with this text in topic, cause, payload or user properties."
+)
+_dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only say how many it would be.")
+
+
+@click.group(context_settings={"help_option_names": ["--help"]})
+def command() -> None:
+    """List, show, replay or drop dead letters: messages that a queue could not deliver.
+
+    It asks the admin socket of a running broker, which is in its data directory.
+    """
+
+
+@command.command("ls", epilog=EPILOG)
+@click.argument("queue", required=False)
+@_filter_option
+@limit_option(100)
+@options
+def list_letters(
+    queue: str | None, text: str | None, limit: int, as_json: bool, data_dir: str | None, timeout_s: float
+) -> None:
+    """List the dead letters of QUEUE, the oldest first; without QUEUE how many each queue has."""
+    client = AdminClient(data_dir, timeout_s)
+    if queue is None:
+        found = client.ask("GET", "dead-letters")
+        if as_json:
+            print_json(found)
+            return
+        rows = [(each["name"], each["dead_letters"], each["dead_letters_total"]) for each in found["entries"]]
+        print_table(_QUEUES, rows)
+        return
+    found = client.page("dead-letters", queue, limit=limit, filter=text)
+    if as_json:
+        print_json(found)
+        return
+    print_table(_HEADER, [_row(each) for each in found["entries"]])
+    note_more(found, limit)
+
+
+@command.command("show", epilog=EPILOG)
+@click.argument("queue")
+@click.argument("number", type=click.IntRange(0))
+@options
+def show(queue: str, number: int, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+    """Show a dead letter by the number that ls shows."""
+    found = AdminClient(data_dir, timeout_s).ask("GET", "dead-letters", queue, str(number))
+    if as_json:
+        print_json(found)
+        return
+    rows = [(key, value) for key, value in found.items() if key != "user_properties"]
+    rows += [(f"property {key}", value) for key, value in found["user_properties"]]
+    print_table(("WHAT", "VALUE"), rows)
+
+
+@command.command("replay", epilog=EPILOG)
+@click.argument("queue")
+@click.argument("number", required=False, type=click.IntRange(0))
+@_filter_option
+@click.option("--rate", type=click.IntRange(1, 10_000), metavar="N", help="Replay so many in a second at most.")
+@_dry_run_option
+@options
+def replay(
+    queue: str,
+    number: int | None,
+    text: str | None,
+    rate: int | None,
+    dry_run: bool,
+    as_json: bool,
+    data_dir: str | None,
+    timeout_s: float,
+) -> None:
+    """Put dead letters back into their queue, with a new first attempt: all, those that match, or one by its NUMBER.
+
+    They keep their message-id. Other subscribers of their topics do not get them again.
+    """
+    found = AdminClient(data_dir, timeout_s).ask(
+        "POST", "dead-letters", queue, "replay", number=number, filter=text, rate=rate, dry_run=dry_run
+    )
+    _tell(found, as_json, "replay", "replayed", dry_run)
+
+
+@command.command("drop", epilog=EPILOG)
+@click.argument("queue")
+@click.argument("number", required=False, type=click.IntRange(0))
+@_filter_option
+@_dry_run_option
+@options
+def drop(
+    queue: str,
+    number: int | None,
+    text: str | None,
+    dry_run: bool,
+    as_json: bool,
+    data_dir: str | None,
+    timeout_s: float,
+) -> None:
+    """Drop dead letters: all, those that match, or one by its NUMBER."""
+    found = AdminClient(data_dir, timeout_s).ask(
+        "DELETE", "dead-letters", queue, number=number, filter=text, dry_run=dry_run
+    )
+    _tell(found, as_json, "drop", "dropped", dry_run)
+
+
+def _tell(found: dict[str, Any], as_json: bool, verb: str, done: str, dry_run: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    how_many = counted(found["messages"], "dead letter")
+    click.echo(f"Would {verb} {how_many}." if dry_run else f"{how_many} {done}.")
+
+
+def _row(each: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        each["number"],
+        each["message_id"],
+        each["cause"],
+        each["attempts"],
+        each["last_delivery_time"] or "-",
+        each["payload_bytes"],
+        each["topic"],
+    )

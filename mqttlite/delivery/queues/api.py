@@ -1,0 +1,256 @@
+"""The queues over HTTP, for the admin socket: list, make, look at, purge, pause and delete them; and dead letters.
+
+Where it is served, and who may use it, is not decided here: `QueuesApi.answer` takes a request in parts. Invariant: an
+answer to a change leaves when the change is committed, and a request that cannot be served changes nothing.
+"""
+
+import asyncio
+import codecs
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import msgspec
+
+from mqttlite.core.message import Message
+from mqttlite.delivery.queues.dead_letters import DeadLetter
+from mqttlite.delivery.queues.limits import MAX_PULLED
+from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.delivery.queues.properties import time_text
+from mqttlite.delivery.queues.service import NoSuchQueue, QueueExists, Queues, TooManyQueues
+
+MAX_PAGE: Final = 1_000
+"""Entries of one answer."""
+
+MAX_PREVIEW_BYTES: Final = 1_048_576
+"""Payloads of one answer, together."""
+
+REPLAY_SLICE: Final = 20
+"""Dead letters that are replayed or dropped in one loop iteration."""
+
+MAX_LOGGED: Final = 500
+"""Characters of a path that the log shows."""
+
+MAX_CHANGED: Final = 10_000
+"""Dead letters that one request replays or drops: as many as a queue has."""
+
+_log = logging.getLogger("mqttlite.admin")
+
+Json = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status, and the body as JSON."""
+
+    status: int
+    body: bytes
+
+
+class Refused(Exception):
+    """A request that cannot be served: a status, and a sentence that says why."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status: Final = status
+
+
+class QueuesApi:
+    """`commit` carries out what changed and waits until it is committed."""
+
+    def __init__(self, queues: Queues, commit: Callable[[], Awaitable[None]]) -> None:
+        self._queues: Final = queues
+        self._commit: Final = commit
+
+    async def answer(self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes) -> Answer:
+        """Answer a request for `/queues…` or `/dead-letters…`."""
+        try:
+            found = await self._answer(method, tuple(segments), query, body)
+        except Refused as error:
+            return Answer(error.status, msgspec.json.encode({"error": str(error)}))
+        except NoSuchQueue as error:
+            return Answer(404, msgspec.json.encode({"error": _sentence(str(error))}))
+        except (QueueExists, TooManyQueues) as error:
+            return Answer(409, msgspec.json.encode({"error": _sentence(str(error))}))
+        if method not in ("GET", "HEAD"):
+            _log.info("admin socket: %s /%s %s", method, "/".join(segments)[:MAX_LOGGED], dict(query) or "")
+        return Answer(200, msgspec.json.encode(found))
+
+    async def _answer(self, method: str, segments: tuple[str, ...], query: Mapping[str, str], body: bytes) -> Json:
+        queues = self._queues
+        match "GET" if method == "HEAD" else method, segments:
+            case "GET", ("queues",):
+                return {"entries": [asdict(queues.state(name)) for name in sorted(queues.names)]}
+            case "POST", ("queues",):
+                options = _options(body)
+                queues.create(options)
+                await self._commit()
+                return self._details(options.name)
+            case "GET", ("queues", name):
+                return self._details(name)
+            case "PUT", ("queues", name):
+                options = _options(body)
+                if options.name != name:
+                    raise Refused(400, f"The name in the body is {options.name!r}, and in the path {name!r}.")
+                queues.change(options)
+                await self._commit()
+                return self._details(name)
+            case "DELETE", ("queues", name):
+                queues.delete(name)
+                await self._commit()
+                return {"deleted": True}
+            case "GET", ("queues", name, "messages"):
+                return {"messages": _previews(queues.peek(name, _limit(query, 10))), "depth": queues.state(name).depth}
+            case "DELETE", ("queues", name, "messages"):
+                depth = queues.state(name).depth
+                if query.get("dry_run") not in ("true", ""):
+                    depth = queues.purge(name)
+                    await self._commit()
+                return {"messages": depth}
+            case "POST", ("queues", name, "pause" | "resume" as action):
+                queues.pause(name, action == "pause")
+                await self._commit()
+                return self._details(name)
+            case "GET", ("dead-letters",):
+                return {"entries": [_counts(queues.state(name)) for name in sorted(queues.names)]}
+            case "GET", ("dead-letters", name):
+                return self._letters(name, query)
+            case "GET", ("dead-letters", name, number):
+                return _whole(self._letter(name, number))
+            case "POST", ("dead-letters", name, "replay"):
+                return await self._change(name, query, queues.replay)
+            case "DELETE", ("dead-letters", name):
+                return await self._change(name, query, queues.drop_dead_letter)
+        raise Refused(404, f"There is no {method} /{'/'.join(segments)} of queues or dead letters.")
+
+    def _details(self, name: str) -> Json:
+        return {**asdict(self._queues.state(name)), "options": msgspec.to_builtins(self._queues.options(name))}
+
+    def _letter(self, name: str, number: str) -> DeadLetter:
+        found = self._queues.dead_letters(name).get(_number("The number of a dead letter", number))
+        if found is None:
+            raise Refused(404, f"The queue {name} has no dead letter {number}.")
+        return found
+
+    def _letters(self, name: str, query: Mapping[str, str]) -> Json:
+        limit = _limit(query, 100)
+        cursor = query.get("cursor", "")
+        first = _number("cursor", cursor) if cursor else 0
+        letters = [each for each in self._queues.dead_letters(name).letters(first) if _matches(each, query)]
+        following = letters[limit].number if len(letters) > limit else ""
+        return {"entries": [_row(each) for each in letters[:limit]], "cursor": str(following)}
+
+    async def _change(self, name: str, query: Mapping[str, str], change: Callable[[str, int], bool]) -> Json:
+        """Replay or drop the dead letters that a query names: one by its number, or those that match."""
+        if number := query.get("number"):
+            numbers = [self._letter(name, number).number]
+        else:
+            letters = self._queues.dead_letters(name).letters()
+            numbers = [each.number for each in letters if _matches(each, query)][:MAX_CHANGED]
+        rate = float(_number("rate", query.get("rate", "0")))
+        if query.get("dry_run") in ("true", ""):
+            return {"messages": len(numbers)}
+        changed = 0
+        for at, each in enumerate(numbers, 1):
+            changed += change(name, each)
+            if rate:
+                await self._commit()
+                await asyncio.sleep(1 / rate)
+            elif at % REPLAY_SLICE == 0:
+                await self._commit()
+        await self._commit()
+        return {"messages": changed}
+
+
+def _options(body: bytes) -> QueueOptions:
+    try:
+        return msgspec.json.decode(body, type=QueueOptions)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Refused(400, f"The body is not what a queue has: {error}.") from None
+
+
+def _matches(letter: DeadLetter, query: Mapping[str, str]) -> bool:
+    """Whether the text of `filter` is in its topic, cause, payload or user properties."""
+    text = query.get("filter", "")
+    if not text:
+        return True
+    message = letter.message
+    if text.encode() in message.payload:
+        return True
+    return any(text in key or text in value for key, value in message.properties.user_properties)
+
+
+def _row(letter: DeadLetter) -> dict[str, object]:
+    return {
+        "number": letter.number,
+        "message_id": int(letter.value("message-id")),
+        "topic": letter.value("original-topic"),
+        "cause": letter.value("dead-letter-cause"),
+        "attempts": int(letter.value("delivery-attempts")),
+        "first_delivery_time": letter.value("first-delivery-time") or None,
+        "last_delivery_time": letter.value("last-delivery-time") or None,
+        "payload_bytes": len(letter.message.payload),
+    }
+
+
+def _whole(letter: DeadLetter) -> dict[str, object]:
+    payload, encoding = _text(letter.message.payload, len(letter.message.payload))
+    return {
+        **_row(letter),
+        "payload": payload,
+        "payload_encoding": encoding,
+        "user_properties": letter.message.properties.user_properties,
+    }
+
+
+def _previews(messages: list[Message]) -> list[dict[str, object]]:
+    room = MAX_PREVIEW_BYTES
+    found: list[dict[str, object]] = []
+    for message in messages:
+        if room <= 0:
+            break
+        payload, encoding = _text(message.payload[:room], len(message.payload))
+        room -= len(message.payload)
+        found.append(
+            {
+                "message_id": message.number,
+                "published_at": time_text(message.number),
+                "topic": message.topic.decode(),
+                "payload_bytes": len(message.payload),
+                "payload": payload,
+                "payload_encoding": encoding,
+                "user_properties": message.properties.user_properties,
+            }
+        )
+    return found
+
+
+def _text(payload: bytes, whole_bytes: int) -> tuple[str | bytes, str]:
+    """A payload as text, or as bytes (JSON has them in base64) where it is no UTF-8."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(payload, final=len(payload) == whole_bytes)
+    except UnicodeDecodeError:
+        return payload, "base64"
+    return text, "utf-8"
+
+
+def _counts(state: Any) -> dict[str, object]:
+    return {"name": state.name, "dead_letters": state.dead_letters, "dead_letters_total": state.dead_letters_total}
+
+
+def _limit(query: Mapping[str, str], default: int) -> int:
+    limit = _number("limit", query.get("limit", str(default)))
+    if not 1 <= limit <= MAX_PAGE:
+        raise Refused(400, f"limit is {limit}: it is a number from 1 to {MAX_PAGE}.")
+    return min(limit, MAX_PULLED)
+
+
+def _number(what: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise Refused(400, f"{what} is {text[:18]!r}: it is a number.")
+    return int(text)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."

@@ -1,0 +1,185 @@
+"""`mqttlite queue` and `dlq` beside a real broker with a data directory, and what they leave on disk."""
+
+import asyncio
+import json
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqttlite.cli.main import main
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.net.http import Options as MetricsOptions
+from mqttlite.server import Broker
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.wire.constants import PUBACK
+from mqttlite.wire.packets import Ack, Publish
+from tests.integration.conftest import Rig
+from tests.support.device import Device, until
+
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
+
+JOBS = QueueOptions(name="jobs", filters=("work/#",), max_attempts=1, retry=RetryOptions(min_s=0, max_s=0))
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mqttlite-") as found:
+        yield Path(found)
+
+
+@pytest.fixture
+async def broker(rig: Rig, directory: Path) -> Broker:
+    return await rig.broker(Config(listeners=(ListenerOptions(port=0),), data_dir=str(directory), queues=(JOBS,)))
+
+
+async def run(directory: Path, *arguments: str) -> Result:
+    words = (*arguments[:2], "--data-dir", str(directory), *arguments[2:])
+    return await asyncio.to_thread(CliRunner().invoke, main, words, catch_exceptions=False)
+
+
+async def printed(directory: Path, *arguments: str) -> str:
+    result = await run(directory, *arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+async def refuse(consumer: Device) -> None:
+    """Take the next message and refuse it, which makes it a dead letter."""
+    packet = await consumer.expect(Publish)
+    consumer.send(Ack(PUBACK, packet.packet_id, 0x80))
+
+
+async def test_queues_are_made_listed_shown_and_deleted(broker: Broker, directory: Path) -> None:
+    made = await printed(directory, "queue", "create", "mail", "mail/+", "post", "--ack-deadline", "20", "--ordering")
+    assert made == "Queue mail made: consumers subscribe to $queue/mail.\n"
+    assert await printed(directory, "queue", "ls") == (
+        "jobs\t0\t0\t0\t-\t0\t0\trunning\twork/#\nmail\t0\t0\t0\t-\t0\t0\trunning\tmail/+ post\n"
+    )
+    found = json.loads(await printed(directory, "queue", "show", "mail", "--json"))
+    assert (found["options"]["ack_deadline_s"], found["options"]["ordering"], found["origin"]) == (20.0, True, "admin")
+    assert "options.max_attempts\t1\n" in await printed(directory, "queue", "show", "jobs")
+    again = await run(directory, "queue", "create", "mail", "mail/+")
+    assert (again.exit_code, again.stderr) == (4, "Error: There is a queue mail already.\n")
+    wrong = await run(directory, "queue", "create", "other", "a/#/b")
+    assert (wrong.exit_code, "'#' in 'a/#/b' is not a whole last level" in wrong.stderr) == (2, True)
+    assert await printed(directory, "queue", "delete", "mail") == "Queue mail deleted.\n"
+    gone = await run(directory, "queue", "show", "mail")
+    assert (gone.exit_code, gone.stderr) == (3, "Error: There is no queue 'mail'.\n")
+
+
+async def test_what_waits_is_shown_and_dropped(broker: Broker, directory: Path) -> None:
+    for number in range(3):
+        await broker.publish("work/a", b"%d" % number, qos=1)
+    result = await run(directory, "queue", "peek", "jobs", "--limit", "2")
+    lines = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [(line[2], line[3], line[4]) for line in lines] == [("1", "work/a", "0"), ("1", "work/a", "1")]
+    assert result.stderr == "1 more message is in the queue.\n"
+    assert await printed(directory, "queue", "purge", "jobs", "--dry-run") == "Would drop 3 messages.\n"
+    assert await printed(directory, "queue", "purge", "jobs") == "3 messages dropped.\n"
+    assert json.loads(await printed(directory, "queue", "show", "jobs", "--json"))["depth"] == 0
+
+
+async def test_a_paused_queue_delivers_when_it_is_resumed(rig: Rig, broker: Broker, directory: Path) -> None:
+    assert await printed(directory, "queue", "pause", "jobs") == "Queue jobs paused.\n"
+    consumer = await rig.device(broker.port, "c")
+    await consumer.subscribe("$queue/jobs", 1)
+    await broker.publish("work/a", b"x", qos=1)
+    assert "\tpaused\t" in await printed(directory, "queue", "ls")
+    assert await printed(directory, "queue", "resume", "jobs") == "Queue jobs resumed.\n"
+    assert (await consumer.expect(Publish)).payload == b"x"
+
+
+async def test_dead_letters_are_listed_shown_replayed_and_dropped(rig: Rig, broker: Broker, directory: Path) -> None:
+    consumer = await rig.device(broker.port, "c")
+    await consumer.subscribe("$queue/jobs", 1)
+    for payload in (b"one", b"two", b"six"):
+        await broker.publish("work/a", payload, qos=1)
+        await refuse(consumer)
+    await until(lambda: len(broker_letters(broker)) == 3)
+    assert await printed(directory, "dlq", "ls") == "jobs\t3\t3\n"
+    rows = [line.split("\t") for line in (await printed(directory, "dlq", "ls", "jobs")).splitlines()]
+    assert [(row[0], row[2], row[3], row[5], row[6]) for row in rows] == [
+        (number, "nacked", "1", "3", "work/a") for number in "123"
+    ]
+    assert "property original-topic\twork/a\n" in await printed(directory, "dlq", "show", "jobs", "2")
+    assert json.loads(await printed(directory, "dlq", "show", "jobs", "2", "--json"))["payload"] == "two"
+    dry = await printed(directory, "dlq", "replay", "jobs", "--filter", "six", "--dry-run")
+    assert dry == "Would replay 1 dead letter.\n"
+    assert await printed(directory, "dlq", "replay", "jobs", "--filter", "six", "--rate", "100") == (
+        "1 dead letter replayed.\n"
+    )
+    assert (await consumer.expect(Publish)).payload == b"six"
+    assert await printed(directory, "dlq", "drop", "jobs", "1") == "1 dead letter dropped.\n"
+    assert await printed(directory, "dlq", "drop", "jobs") == "1 dead letter dropped.\n"
+    missing = await run(directory, "dlq", "show", "jobs", "1")
+    assert (missing.exit_code, missing.stderr) == (3, "Error: The queue jobs has no dead letter 1.\n")
+
+
+def broker_letters(broker: Broker) -> list[object]:
+    return list(broker.queues.dead_letters("jobs").letters())
+
+
+async def test_sys_topics_and_metrics_tell_what_is_in_a_queue(rig: Rig) -> None:
+    broker = await rig.broker(
+        Config(
+            listeners=(ListenerOptions(port=0),),
+            queues=(JOBS,),
+            sys=SysOptions(interval_s=0.2),
+            metrics=MetricsOptions(port=0),
+        )
+    )
+    reader = await rig.device(broker.port, "r")
+    await reader.subscribe("$SYS/broker/queues/jobs/+")
+    consumer = await rig.device(broker.port, "c")
+    await consumer.subscribe("$queue/jobs", 1)
+    await broker.publish("work/a", b"x", qos=1)
+    await refuse(consumer)
+    await broker.publish("work/a", b"x", qos=1)
+    wanted = {"depth": "1", "leased": "1", "consumers": "1", "attempts": "2", "dead_letters": "1", "oldest_s": "0"}
+    found: dict[str, str] = {}
+    while {**wanted, "oldest_s": ""} != {**found, "oldest_s": ""}:
+        packet = await reader.expect(Publish)
+        found[packet.topic.decode().rpartition("/")[2]] = packet.payload.decode()
+    assert broker.monitor is not None
+    url = f"http://{broker.monitor.addresses[0]}/metrics"
+    lines = (await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())).splitlines()
+    assert {
+        'mqttlite_queue_depth{queue="jobs"} 1.0',
+        'mqttlite_queue_attempts_total{queue="jobs"} 2.0',
+        'mqttlite_dead_letters_total{queue="jobs"} 1.0',
+        'mqttlite_queue_ended_total{end="dead_lettered",queue="jobs"} 1.0',
+        'mqttlite_queue_failures_total{cause="nacked",queue="jobs"} 1.0',
+    } <= set(lines)
+
+
+async def test_the_delivery_log_tells_what_became_of_a_message_in_a_queue(rig: Rig) -> None:
+    broker = await rig.broker(
+        Config(
+            listeners=(ListenerOptions(port=0),), queues=(JOBS,), delivery_log=DeliveryLogOptions(topics=("work/#",))
+        )
+    )
+    consumer = await rig.device(broker.port, "c")
+    assert broker.observer is not None
+    answers = broker.observer.answers
+    assert answers is not None
+
+    def said(topic: str) -> str:
+        return "\n".join(answers.why(topic)["sentences"])
+
+    await broker.publish("work/a", b"x", qos=1)
+    assert "waits for $queue/jobs since" in said("work/a")
+    await consumer.subscribe("$queue/jobs", 1)
+    packet = await consumer.expect(Publish)
+    consumer.send(Ack(PUBACK, packet.packet_id))
+    await until(lambda: "delivered to $queue/jobs" in said("work/a"))
+    assert "delivered to c at QoS 1" in said("work/a")
+    await broker.publish("work/b", b"x", qos=1)
+    await refuse(consumer)
+    await until(lambda: "it is in $dlq/jobs after 1 deliveries (nacked)" in said("work/b"))
+    assert "refused by c" in said("work/b")
