@@ -538,6 +538,7 @@ class Assembly:
         try:
             from mqttlite.gateway.context import GatewayContext  # needs the extra
             from mqttlite.gateway.gateway import Gateway
+            from mqttlite.gateway.open_sessions import OpenSessions
             from mqttlite.gateway.topics import Topics
         except ImportError as error:
             raise ConfigError(
@@ -571,6 +572,7 @@ class Assembly:
                 certificates=self.certificates,
                 api_keys=api_keys,
                 schemas=self.schemas,
+                sessions=OpenSessions(api_keys),
                 topics=Topics(
                     *(self.topics, self._topic_file),
                     None if self._has_own_rules else self.live_rules,

@@ -31,9 +31,11 @@ from mqttlite.gateway import (
     retained,
     rule_routes,
     schema_routes,
+    sse,
     topic_routes,
+    ws_json,
 )
-from mqttlite.gateway.bare import BareRoute, BareRouteFactory
+from mqttlite.gateway.bare import WEBSOCKET, BareRoute, BareRouteFactory
 from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, replay
 from mqttlite.gateway.caller import Caller, Callers, peer_of
 from mqttlite.gateway.context import GatewayContext
@@ -58,6 +60,7 @@ ROUTERS: Final[tuple[RouterFactory, ...]] = (
 )
 """Each makes the routes of one subject. A new subject is one line here."""
 
+
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """They change nothing."""
 
@@ -74,7 +77,7 @@ _log = logging.getLogger("mqttlite.gateway")
 _audit = logging.getLogger("mqttlite.audit")
 
 
-BARE_ROUTES: Final[tuple[BareRouteFactory, ...]] = (publish_routes.routes,)
+BARE_ROUTES: Final[tuple[BareRouteFactory, ...]] = (publish_routes.routes, sse.routes, ws_json.routes)
 """Each makes bare routes; they come before the routers'."""
 
 
@@ -96,7 +99,7 @@ def build_app(
     api.add_exception_handler(HTTPException, _on_http_exception)
     api.add_exception_handler(RequestValidationError, _on_invalid)
     api.add_exception_handler(Exception, _on_failure)
-    describe(api, [(route.method, route.path, route.description) for route in bare])
+    describe(api, [(route.method, route.path, route.description) for route in bare if route.method != WEBSOCKET])
     return GatewayApp(api, bare, callers, bodies, context.options.allowed_origins, context.hub)
 
 
@@ -145,15 +148,15 @@ class GatewayApp:
             pass
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.api(scope, receive, send)
-            return
         try:
-            method, path = scope["method"], scope["path"]
+            path = scope["path"]
+            method = WEBSOCKET if scope["type"] == "websocket" else scope["method"]
             for route in self.bare:
                 if method == route.method and (part := route.match(path)) is not None:
                     await route.endpoint(part, scope, receive, send)
                     return
+            if method == WEBSOCKET:
+                raise Problem(Code.NOT_FOUND, "there is no WebSocket at this path")
             body = await self.bodies.read(scope, receive)
             try:
                 await self._by_framework(scope, replay(body, receive), send)
@@ -250,9 +253,12 @@ MAX_ERRORS: Final = 20
 
 
 async def _send_problem(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": str(problem.detail)[:100]})
-        return
+    prefix = "http"
+    if scope["type"] == "websocket":  # before it is accepted; after that a route answers with messages
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": 1008, "reason": str(problem.detail)[:100]})
+            return
+        prefix = "websocket.http"
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in (problem.headers or {}).items()]
     body = problem.body()
     headers += [
@@ -261,5 +267,5 @@ async def _send_problem(problem: Problem, scope: Scope, receive: Receive, send: 
         (b"cache-control", b"no-store"),
         *_PROTECTION,
     ]
-    await send({"type": "http.response.start", "status": problem.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": f"{prefix}.response.start", "status": problem.status_code, "headers": headers})
+    await send({"type": f"{prefix}.response.body", "body": body})

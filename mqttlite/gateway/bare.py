@@ -6,11 +6,14 @@ before the routers' routes, and no path is for both.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
 from mqttlite.gateway.caller import Callers
 from mqttlite.gateway.context import GatewayContext
+
+WEBSOCKET: Final = "(WebSocket)"
+"""Stands for the method of a route that is a WebSocket: no request has a method like that."""
 
 
 @dataclass(frozen=True, slots=True)

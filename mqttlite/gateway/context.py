@@ -16,6 +16,7 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.core.quotas import Quotas
 from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.event_hub import EventHub
+from mqttlite.gateway.open_sessions import OpenSessions
 from mqttlite.gateway.topics import Topics
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
@@ -53,6 +54,8 @@ class GatewayContext:
     certificates: CertificateWatch
     api_keys: ApiKeys
     schemas: SchemaRegistry
+    sessions: OpenSessions
+    """The subscribers over HTTP."""
     topics: Topics
     """The topics that somebody made."""
     login: Callable[[Credentials], Awaitable[Verdict]]

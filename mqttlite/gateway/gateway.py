@@ -59,10 +59,12 @@ class Gateway:
 
     async def emptied(self) -> None:
         """Wait until the last answer is sent."""
+        self._context.sessions.stop()
         await self._server.emptied()
 
     async def abort(self) -> None:
         """Close what is still open."""
+        self._context.sessions.stop()
         await self._server.abort()
 
 

@@ -94,6 +94,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Ends one that takes nothing."""
         self._in_head = True
         self._head_bytes = 0
+        self.on_lost: Callable[[], None] | None = None
+        """Called when the connection ends during an answer that asks for it: a stream waits for nothing else."""
         self._is_whole = False
         """Whether what was read last ended with the end of a request."""
 
@@ -117,6 +119,8 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timers()
         super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
@@ -136,6 +140,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_whole = False
         self._head_bytes = 0
         super().on_message_begin()
+        self.scope["state"]["connection"] = self
 
     def on_url(self, url: bytes) -> None:
         self._charge_head(len(url))

@@ -24,6 +24,10 @@ from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import Connect, Disconnect, Packet, Suback, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import NONE, Properties
 
+_NO_FRAMES: Final[deque[bytes]] = deque()
+"""Nothing is ever added to it. It stands for the frames of a link that has none: a deque takes 600 bytes, and there may
+be very many links that wait."""
+
 LOCAL: Final = "local"
 """The transport of local links in telemetry, metrics and the log, and the name of their listener."""
 
@@ -69,7 +73,7 @@ class LocalLink(LinkPort):
         super().__init__(listener, transport, broker, loop_driver)
         self.address = address
         self._on_readable: Final = on_readable
-        self._frames: Final[deque[bytes]] = deque()
+        self._frames = _NO_FRAMES
         self._at = 0
         """Where the next packet begins in the first of the frames."""
         self._unread_bytes = 0
@@ -138,6 +142,8 @@ class LocalLink(LinkPort):
         else:
             self._frames.popleft()
             self._at = 0
+            if not self._frames:
+                self._frames = _NO_FRAMES
         self._unread_bytes -= end - start
         if self._paused and self._unread_bytes <= WRITE_BUFFER_BYTES // 4:
             self.resume_writing()
@@ -145,6 +151,8 @@ class LocalLink(LinkPort):
 
     def write(self, data: bytes) -> None:
         if data and not self.gone:
+            if self._frames is _NO_FRAMES:
+                self._frames = deque()
             self._frames.append(data)
             self._unread_bytes += len(data)
             if self._unread_bytes > WRITE_BUFFER_BYTES and not self._paused:
@@ -159,7 +167,7 @@ class LocalLink(LinkPort):
     def leave(self) -> None:
         """The program wants no more: end the connection, and forget what it did not read."""
         self.gone = True
-        self._frames.clear()
+        self._frames = _NO_FRAMES
         self._unread_bytes = 0
         self.send(Disconnect())
 

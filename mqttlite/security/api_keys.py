@@ -140,6 +140,7 @@ class ApiKeys:
         self._seen = _version_of(path)
         self._looked_at = clock()
         self._keys: dict[str, ApiKey] = {} if path is None else _by_hash(load(path))
+        self._ids = {each.id for each in self._keys.values()}
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -157,6 +158,11 @@ class ApiKeys:
             return None
         return key
 
+    def holds(self, key_id: str) -> bool:
+        """Whether there is a key of that id, expired or not."""
+        self._notice_change()
+        return key_id in self._ids
+
     def _notice_change(self) -> None:
         now = self._clock()
         if self.path is None or now - self._looked_at < LOOK_S:
@@ -168,6 +174,7 @@ class ApiKeys:
         self._seen = seen
         try:
             self._keys = _by_hash(load(self.path))
+            self._ids = {each.id for each in self._keys.values()}
             _log.info("%s was read again: %d API keys", self.path, len(self._keys))
         except ApiKeyFileError as error:
             _log.error("the API keys stay as they were: %s", error)

@@ -1,6 +1,6 @@
 """A broker with a gateway, and clients of its ASGI application: no socket, but the same authentication and routes."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.gateway.app import GatewayApp
+from mqttlite.gateway.bare import WEBSOCKET
 from mqttlite.gateway.caller import Role
 from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
 from mqttlite.server import Broker
@@ -83,10 +84,34 @@ def routes_of(app: GatewayApp) -> set[tuple[str, str]]:
 def _routes_in(routes: Iterable[object]) -> Iterator[tuple[str, str]]:
     for each in routes:
         if isinstance(each, APIWebSocketRoute | WebSocketRoute):
-            yield "WEBSOCKET", each.path
+            yield WEBSOCKET, each.path
         elif isinstance(each, APIRoute | Route):
             yield from ((method, each.path) for method in each.methods or () if method not in ("HEAD", "OPTIONS"))
         elif isinstance(each, Mount):
             yield "GET", f"{each.path}/{{path}}"
         else:  # a router that was included
             yield from _routes_in(each.original_router.routes)  # type: ignore[attr-defined]
+
+
+async def handshake(app: GatewayApp, path: str, headers: Mapping[str, str]) -> int:
+    """The status with which a WebSocket is opened (101) or refused; it is closed at once."""
+    events = iter([{"type": "websocket.connect"}, {"type": "websocket.disconnect"}])
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return next(events)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        statuses.append(101 if message["type"] == "websocket.accept" else message.get("status", 0))
+
+    shown = {**headers, "Host": "localhost"}
+    scope = {
+        "type": "websocket",
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in shown.items()],
+        "client": ("127.0.0.1", 50_000),
+        "extensions": {"websocket.http.response": {}},
+    }
+    await app(scope, receive, send)
+    return statuses[0]

@@ -6,8 +6,15 @@ A new route is a new line in `ROUTES`; without one the first test fails.
 import re
 from pathlib import Path
 
+from mqttlite.gateway.bare import WEBSOCKET
 from mqttlite.gateway.caller import Role
-from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, routes_of, running_gateway
+from tests.support.gateway import (
+    GatewayUnderTest,
+    handshake,
+    nobody_without_credentials,
+    routes_of,
+    running_gateway,
+)
 
 PUBLIC = None
 
@@ -47,6 +54,10 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/v1/topics/{topic_id}/subscribers"): Role.USER,
     ("POST", "/api/v1/topics/{topic_id}/publish"): Role.USER,
     ("POST", "/api/v1/publish/bulk"): Role.USER,
+    ("GET", "/api/v1/topics/{topic_id}/subscribe"): Role.USER,
+    ("DELETE", "/api/v1/topics/{topic_id}/subscribe"): Role.USER,
+    ("GET", "/events"): Role.USER,
+    (WEBSOCKET, "/ws/subscribe"): Role.USER,
     ("PUT", "/topics/{topic}"): Role.USER,
     ("POST", "/topics/{topic}"): Role.USER,
     ("GET", "/topics/{topic}"): Role.USER,
@@ -119,7 +130,10 @@ async def test_each_route_answers_the_roles_that_it_should_and_no_others(tmp_pat
         for (method, path), needed in ROUTES.items():
             url = re.sub(r"\{[^}]*\}", "x", path)
             for who, (client, role) in callers.items():
-                status = (await client.request(method, url)).status_code
+                if method == WEBSOCKET:
+                    status = await handshake(gateway.gateway.app, url, client.headers)
+                else:
+                    status = (await client.request(method, url)).status_code
                 if needed is None:
                     expected = status not in (401, 403)
                 elif role is None:

@@ -1,0 +1,87 @@
+"""The subscribers over HTTP that are connected: found by topic, and ended when their API key is revoked.
+
+Invariant: while nobody subscribes over HTTP, nothing here runs.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from mqttlite.security.api_keys import ApiKeys
+
+SWEEP_S: Final = 0.5
+"""How often the keys of open sessions are looked at, while there are any: one that is revoked ends them."""
+
+
+class Subscriber(Protocol):
+    """What is known of a subscriber here."""
+
+    @property
+    def caller_key(self) -> str:
+        """Names its caller."""
+        ...
+
+    @property
+    def api_key_id(self) -> str:
+        """The id of the API key that it shows; empty for other credentials."""
+        ...
+
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def topic_ids(self) -> Mapping[str, bytes]: ...
+    def end_revoked(self) -> None:
+        """End it: its key is revoked."""
+        ...
+
+    def end_topic(self, topic_id: str) -> None:
+        """End its subscription to the topic of that id."""
+        ...
+
+
+class OpenSessions:
+    """One for each gateway."""
+
+    def __init__(self, keys: ApiKeys) -> None:
+        self._keys: Final = keys
+        self._open: Final[dict[Subscriber, None]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, session: Subscriber) -> None:
+        """A subscriber has come."""
+        self._open[session] = None
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._on_sweep)
+
+    def discard(self, session: Subscriber) -> None:
+        """It is gone; harmless for one that is not known."""
+        self._open.pop(session, None)
+
+    def end_topic(self, caller_key: str, topic_id: str, client_id: str) -> int:
+        """End a caller's subscriptions to a topic, those of that client identifier if one is given; how many."""
+        found = [
+            each
+            for each in self._open
+            if topic_id in each.topic_ids
+            and each.caller_key == caller_key
+            and (not client_id or each.client_id == client_id)
+        ]
+        for each in found:
+            each.end_topic(topic_id)
+        return len(found)
+
+    def stop(self) -> None:
+        """Look at no keys any more."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+    def _on_sweep(self) -> None:
+        self._sweep = None
+        for each in [each for each in self._open if each.api_key_id and not self._keys.holds(each.api_key_id)]:
+            each.end_revoked()
+        if self._open:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._on_sweep)

@@ -1,0 +1,226 @@
+"""Subscribe and publish by WebSocket in JSON: `/ws/subscribe?topic_id=…&token=…`.
+
+Each message of the client has a `type`, and an `id` of its choice that the answer repeats. The subscriptions are those
+of one session of the core. Invariant: a wrong message gets an `error` and changes nothing; the connection goes on.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+from urllib.parse import parse_qs
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from mqttlite.gateway.bare import WEBSOCKET, BareRoute
+from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
+from mqttlite.gateway.caller import Caller, Callers
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.events import PRESENCE, Events, gap, kind_of
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.publishing import Draft, MessageBody, Publishing, draft_of, topic_of
+from mqttlite.gateway.sessions import SOCKET, HttpSession, Waker, filters_of, refusal
+from mqttlite.wire.packets import Publish, Suback, Unsuback
+from mqttlite.wire.reason_codes import SUBACK_FAILURE
+
+MAX_UNANSWERED: Final = 100
+"""SUBSCRIBEs and UNSUBSCRIBEs of one connection that wait for their answers."""
+
+
+class Request(MessageBody, frozen=True, forbid_unknown_fields=True):
+    """A message of the client."""
+
+    type: Literal["subscribe", "unsubscribe", "publish", "presence", "ping"] = "ping"
+    id: str | int | None = None
+    topic: str | None = None
+    """For `publish` a topic's name, else a topic filter."""
+    topic_id: str | None = None
+
+
+_decode: Final = msgspec.json.Decoder(Request).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class SocketRoutes:
+    """The endpoint of one gateway."""
+
+    def __init__(self, context: GatewayContext, callers: Callers) -> None:
+        self._context: Final = context
+        self._callers: Final = callers
+        self._events: Final = Events()
+        self._publishing: Final = Publishing(context)
+
+    async def subscribe(self, _: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection, from its handshake to its end."""
+        caller = await self._callers.find(HTTPConnection(scope), token_in_query=True)
+        self._callers.charge(caller)
+        query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20)
+        topic_ids = query.get("topic_id", [])
+        for topic_id in topic_ids:
+            self._context.topics.find(topic_id)
+        if (await receive())["type"] != "websocket.connect":
+            return
+        waker = Waker()
+        session = HttpSession(self._context, caller, SOCKET, waker.set)
+        session.connect()
+        self._context.sessions.add(session)
+        connection = _Connection(self._context, self._events, self._publishing, caller, session, waker, send)
+        writer: asyncio.Task[None] | None = None
+        try:
+            await send({"type": "websocket.accept"})
+            writer = asyncio.get_running_loop().create_task(connection.write())
+            for topic_id in topic_ids:
+                await connection.on_request(Request(type="subscribe", topic_id=topic_id, qos=1))
+            while not session.is_over:
+                message = await receive()
+                if message["type"] == "websocket.disconnect":
+                    return
+                text = message.get("text")
+                await connection.on_text(text if text is not None else message["bytes"])
+        finally:
+            self._context.sessions.discard(session)
+            session.end()
+            if writer is not None:
+                writer.cancel()
+                await asyncio.wait([writer])
+
+
+class _Connection:
+    """One connection that is open."""
+
+    def __init__(
+        self,
+        context: GatewayContext,
+        events: Events,
+        publishing: Publishing,
+        caller: Caller,
+        session: HttpSession,
+        waker: Waker,
+        send: Send,
+    ) -> None:
+        self._context: Final = context
+        self._events: Final = events
+        self._publishing: Final = publishing
+        self._caller: Final = caller
+        self._session: Final = session
+        self._waker: Final = waker
+        self._send: Final = send
+        self._asked: Final[dict[int, tuple[Request, bytes]]] = {}
+        """What the client waits for, by packet identifier."""
+        self._dropped = 0
+
+    async def on_text(self, text: str | bytes) -> None:
+        """A message of the client. Whatever is wrong with it is an answer."""
+        try:
+            request = _decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            code = Code.INVALID_VALUE if isinstance(error, msgspec.ValidationError) else Code.BAD_REQUEST
+            await self._say({"type": "error", "id": None, "code": str(code), "detail": str(error)})
+            return
+        await self.on_request(request)
+
+    async def on_request(self, request: Request) -> None:
+        """The same, once it is read."""
+        try:
+            if request.type == "publish":
+                await self._publish(request)
+            elif request.type == "ping":
+                await self._say({"type": "pong", "id": request.id})
+            else:
+                self._ask(request)
+        except Problem as problem:
+            await self._refuse(request, problem)
+
+    async def write(self) -> None:
+        """Write messages and answers until the session is over."""
+        session = self._session
+        while True:
+            self._waker.clear()
+            now = self._context.wall(self._context.clock())
+            wrote = False
+            for packet in session.read():
+                wrote = True
+                if isinstance(packet, Publish):
+                    kind, event = kind_of(packet.topic), self._events.of(packet, 0, now)
+                    await self._send_text(b'{"type":"%s",%s' % (kind, event))
+                    session.acknowledge(packet)
+                elif isinstance(packet, Suback | Unsuback):
+                    await self._on_answer(packet)
+            dropped = session.dropped()
+            if dropped > self._dropped:
+                await self._send_text(gap("dropped", dropped - self._dropped))
+                self._dropped = dropped
+            if session.is_over and not wrote:
+                await self._send({"type": "websocket.close", "code": 1001, "reason": session.close_detail[:100]})
+                return
+            if not wrote:
+                await self._waker.wait()
+
+    async def _publish(self, request: Request) -> None:
+        if (request.topic is None) == (request.topic_id is None):
+            raise Problem(Code.INVALID_VALUE, "topic and topic_id: one of them names the topic")
+        name = topic_of(request.topic) if request.topic is not None else self._name_of(request)
+        draft: Draft = draft_of(name, request)
+        outcome = await self._publishing.publish(self._caller, draft)
+        await self._send_text(b'{"type":"published","id":%s,%s' % (_encode(request.id), outcome.json()[1:]))
+
+    def _ask(self, request: Request) -> None:
+        """Subscribe or unsubscribe; the answer comes from the core."""
+        if (request.topic is None) == (request.topic_id is None):
+            raise Problem(Code.INVALID_VALUE, "topic and topic_id: one of them names the topic filter")
+        if len(self._asked) >= MAX_UNANSWERED:
+            raise Problem(Code.TOO_MANY_REQUESTS, f"{MAX_UNANSWERED} requests wait for their answers")
+        if request.qos not in (0, 1):
+            raise Problem(Code.INVALID_VALUE, f"qos is {request.qos}: a subscription here has 0 or 1")
+        (name,) = [self._name_of(request)] if request.topic is None else filters_of([request.topic])
+        if request.type == "presence":
+            name = PRESENCE + name
+        session = self._session
+        if request.type == "unsubscribe":
+            if request.topic_id is not None:
+                session.topic_ids.pop(request.topic_id, None)
+            packet_id = session.unsubscribe([name])
+        else:
+            if request.topic_id is not None and request.type == "subscribe":
+                session.topic_ids[request.topic_id] = name
+            packet_id = session.subscribe([name], request.qos)
+        self._asked[packet_id] = (request, name)
+
+    def _name_of(self, request: Request) -> bytes:
+        assert request.topic_id is not None, "one of both is there"
+        return self._context.topics.find(request.topic_id).name.encode()
+
+    async def _on_answer(self, packet: Suback | Unsuback) -> None:
+        found = self._asked.pop(packet.packet_id, None)
+        if found is None:
+            return
+        request, name = found
+        code = packet.reason_codes[0]
+        if isinstance(packet, Suback) and code >= SUBACK_FAILURE:
+            if request.topic_id is not None:
+                self._session.topic_ids.pop(request.topic_id, None)
+            await self._refuse(request, refusal(code, name, packet.properties.reason_string))
+            return
+        answer: dict[str, Any] = {"type": f"{request.type}d", "id": request.id, "topic": request.topic}
+        if isinstance(packet, Suback):
+            answer = {**answer, "type": "subscribed", "qos": code}
+        else:
+            answer = {**answer, "type": "unsubscribed", "existed": code == 0}
+        if request.topic_id is not None:
+            answer |= {"topic_id": request.topic_id, "topic": name.decode()}
+        await self._say(answer)
+
+    async def _refuse(self, request: Request, problem: Problem) -> None:
+        await self._say({"type": "error", "id": request.id, "code": str(problem.code), "detail": problem.detail})
+
+    async def _say(self, answer: dict[str, Any]) -> None:
+        await self._send_text(_encode(answer))
+
+    async def _send_text(self, text: bytes) -> None:
+        await self._send({"type": "websocket.send", "text": text.decode()})
+
+
+def routes(context: GatewayContext, callers: Callers, _bodies: Bodies) -> Sequence[BareRoute]:
+    """The bare routes of this module."""
+    made = SocketRoutes(context, callers)
+    return (BareRoute(WEBSOCKET, "/ws/subscribe", "", made.subscribe, "/ws/subscribe", {}),)

@@ -1,0 +1,405 @@
+"""Subscribers over HTTP on real sockets: SSE and WebSocket, cuts and what comes after them, slow readers."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect as connect_socket
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from mqttlite.core.limits import Limits
+from mqttlite.gateway import sse
+from mqttlite.gateway.caller import Role
+from mqttlite.security.api_keys import FILE_NAME, load, revoke
+from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
+
+Event = dict[str, Any]
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[GatewayUnderTest]:
+    async with running_gateway(tmp_path) as under_test:
+        yield under_test
+
+
+class Stream:
+    """A connection of an EventSource: its events, each with `event` and `id` of its lines."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        self.reader, self.writer, self.head = reader, writer, head
+        self._text = b""
+
+    @property
+    def status(self) -> int:
+        return int(self.head.split(b" ")[1])
+
+    async def next(self) -> Event:
+        """The next event that is no comment."""
+        while True:
+            while b"\n\n" not in self._text:
+                size = int(await asyncio.wait_for(self.reader.readline(), 5), 16)
+                if not size:
+                    raise EOFError
+                self._text += (await self.reader.readexactly(size + 2))[:-2]
+            block, _, self._text = self._text.partition(b"\n\n")
+            fields = dict(line.split(b": ", 1) for line in block.splitlines() if not line.startswith(b":"))
+            if b"data" in fields:
+                event: Event = json.loads(fields[b"data"])
+                return {
+                    **event,
+                    "event": fields.get(b"event", b"message").decode(),
+                    "id": fields.get(b"id", b"").decode(),
+                }
+
+    def cut(self) -> None:
+        self.writer.transport.abort()
+
+
+async def open_stream(gateway: GatewayUnderTest, path: str, **headers: str) -> Stream:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.gateway.port)
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n".encode())
+    return Stream(reader, writer, await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5))
+
+
+@asynccontextmanager
+async def stream(gateway: GatewayUnderTest, path: str, **headers: str) -> AsyncIterator[Stream]:
+    found = await open_stream(gateway, path, **headers)
+    try:
+        yield found
+    finally:
+        found.cut()
+
+
+async def gone(gateway: GatewayUnderTest, clients: int) -> None:
+    """Wait until so few clients are connected."""
+    async with asyncio.timeout(5):
+        while gateway.broker._assembly.core.online > clients:
+            await asyncio.sleep(0.01)
+
+
+# ── SSE ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_stream_gets_what_its_filters_match_and_retained_messages_first(gateway: GatewayUnderTest) -> None:
+    await gateway.broker.publish("a/x", b"old", retain=True)
+    async with stream(gateway, "/events?filter=a/%2B&filter=b") as events:
+        assert events.status == 200
+        assert b"content-type: text/event-stream" in events.head
+        first = await events.next()
+        assert (first["topic"], first["payload"], first["encoding"], first["retain"]) == ("a/x", "old", "text", True)
+        for topic, payload in (("a/y", b'{"t": 1,\n "u": []}'), ("b", b"\xff"), ("c", b"no"), ("b", b"")):
+            await gateway.broker.publish(topic, payload, qos=1)
+        found = [await events.next() for _ in range(3)]
+        assert [(each["topic"], each["payload"], each["encoding"]) for each in found] == [
+            ("a/y", {"t": 1, "u": []}, "json"),
+            ("b", "/w==", "base64"),
+            ("b", "", "text"),
+        ]
+        assert found[0]["qos"] == 1
+    await gone(gateway, 0)
+
+
+async def test_a_subscriber_is_a_client_like_any_other(gateway: GatewayUnderTest) -> None:
+    async with stream(gateway, "/events?filter=a&client_id=page") as _:
+        found = gateway.broker.admin.client("page")
+        assert found is not None
+        assert (found.transport, found.entry.listener, found.topic_filters) == ("sse", "http", {"a": 1})
+        assert found.entry.peer is not None
+        assert found.entry.peer.startswith("127.0.0.1:")
+        gateway.broker.admin.kick("page")
+        await gone(gateway, 0)
+
+
+async def test_a_topic_is_subscribed_by_its_id_and_the_subscription_ended(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, users=("ann", "bob")) as gateway:
+        ann = gateway.user("ann")
+        made = (await ann.post("/api/v1/topics", json={"name": "a"})).json()
+        path = f"/api/v1/topics/{made['topic_id']}"
+        token = gateway.users["ann"]
+        async with stream(gateway, f"{path}/subscribe?token={token}") as events:
+            assert (await ann.get(path)).json()["subscriber_count"] == 1
+            (subscriber,) = (await ann.get(f"{path}/subscribers")).json()["subscribers"]
+            assert subscriber["user_id"] == "ann"
+            await ann.post(f"{path}/publish", json={"payload": 1})
+            assert (await events.next())["topic_id"] == made["topic_id"]
+            assert (await gateway.user("bob").delete(f"{path}/subscribe")).json() == {"success": False}
+            assert (await ann.delete(f"{path}/subscribe")).json() == {"success": True}
+            assert (await events.next())["event"] == "end"
+            assert (await ann.get(path)).json()["subscriber_count"] == 0
+        assert (await ann.delete(f"{path}/subscribe")).json() == {"success": False}
+
+
+async def test_who_may_not_subscribe_is_told_before_the_stream_begins(tmp_path: Path) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text("user ann\ntopic read a/#\n")
+    options = {"acl_file": str(acl), **nobody_without_credentials(tmp_path)}
+    async with running_gateway(tmp_path / "data", users=("ann",), **options) as gateway:
+        bearer = f"Bearer {gateway.users['ann']}"
+        async with stream(gateway, "/events?filter=a/x", Authorization=bearer) as events:
+            assert events.status == 200
+        for path, status in (("b", 403), ("a/x&filter=b", 403), ("%23a", 400)):
+            async with stream(gateway, f"/events?filter={path}", Authorization=bearer) as events:
+                assert events.status == status
+        async with stream(gateway, "/events?filter=a/x") as events:
+            assert events.status == 401
+        await gone(gateway, 0)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "filter=a&qos=2", "filter=a&session_expiry_s=60", "filter=a&session_expiry_s=x", "filter=a&client_id=%00"],
+)
+async def test_a_wrong_query_is_refused(gateway: GatewayUnderTest, query: str) -> None:
+    answer = await gateway.client().get(f"/events?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_value")
+
+
+async def test_without_a_session_a_cut_is_a_gap(gateway: GatewayUnderTest) -> None:
+    async with stream(gateway, "/events?filter=a") as events:
+        await gateway.broker.publish("a", b"1")
+        last = (await events.next())["id"]
+    async with stream(gateway, "/events?filter=a", Last_Event_ID=last) as events:
+        assert (await events.next())["event"] == "gap"
+        await gateway.broker.publish("a", b"2")
+        assert (await events.next())["payload"] == 2
+
+
+async def test_a_durable_stream_goes_on_after_its_last_event(gateway: GatewayUnderTest) -> None:
+    path = "/events?filter=a&client_id=page&session_expiry_s=60"
+    async with stream(gateway, path) as events:
+        for number in range(5):
+            await gateway.broker.publish("a", str(number).encode(), qos=1)
+        found = [await events.next() for _ in range(5)]
+        assert [each["payload"] for each in found] == list(range(5))
+    await gone(gateway, 0)
+    await gateway.broker.publish("a", b"5", qos=1)
+    for _ in range(2):  # the second time nothing came in between
+        async with stream(gateway, path, Last_Event_ID=found[2]["id"]) as events:
+            assert [(await events.next())["payload"] for _ in range(3)] == [3, 4, 5]
+        await gone(gateway, 0)
+    async with stream(gateway, path, Last_Event_ID=found[0]["id"]) as events:  # taken as received, and forgotten
+        assert (await events.next())["event"] == "gap"
+
+
+async def test_events_that_were_dropped_are_a_gap(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, limits=Limits(max_queued_messages=2)) as gateway:
+        path = "/events?filter=a&client_id=page&session_expiry_s=60"
+        async with stream(gateway, path) as events:
+            await gateway.broker.publish("a", b"0", qos=1)
+            last = (await events.next())["id"]
+        await gone(gateway, 0)
+        for number in (1, 2, 3):
+            await gateway.broker.publish("a", str(number).encode(), qos=1)
+        async with stream(gateway, path, Last_Event_ID=last) as events:
+            found = await events.next()
+            assert (found["event"], found["reason"], found["dropped"]) == ("gap", "dropped", 2)
+            assert (await events.next())["payload"] == 1
+
+
+@pytest.mark.parametrize("cuts", [30, pytest.param(1_000, marks=pytest.mark.slow)])
+async def test_however_often_it_is_cut_a_durable_stream_misses_nothing_and_repeats_nothing(
+    gateway: GatewayUnderTest, cuts: int
+) -> None:
+    path = "/events?filter=a&client_id=page&session_expiry_s=60"
+    dice = random.Random(cuts)
+    seen: list[int] = []
+    published = 0
+    last: dict[str, str] = {}
+    for _ in range(cuts):
+        async with stream(gateway, path, **last) as events:
+            for _ in range(dice.randrange(4)):
+                await gateway.broker.publish("a", str(published).encode(), qos=1)
+                published += 1
+            for _ in range(dice.randrange(6)):
+                if len(seen) == published:
+                    break
+                event = await events.next()
+                assert event["event"] == "message"
+                seen.append(event["payload"])
+                last = {"Last_Event_ID": event["id"]}
+        if dice.random() < 0.5:
+            await gateway.broker.publish("a", str(published).encode(), qos=1)
+            published += 1
+    async with stream(gateway, path, **last) as events:
+        while len(seen) < published:
+            seen.append((await events.next())["payload"])
+    assert seen == list(range(published))
+
+
+async def test_a_durable_stream_goes_on_after_a_restart(tmp_path: Path) -> None:
+    path = "/events?filter=a&client_id=page&session_expiry_s=60"
+    async with running_gateway(tmp_path) as gateway, stream(gateway, path) as events:
+        for number in range(3):
+            await gateway.broker.publish("a", str(number).encode(), qos=1)
+        found = [await events.next() for _ in range(3)]
+    async with running_gateway(tmp_path) as again, stream(again, path, Last_Event_ID=found[1]["id"]) as events:
+        assert (await events.next())["payload"] == 2
+
+
+async def test_a_long_stream_confirms_what_its_client_has(
+    gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sse, "UNCONFIRMED", 20)
+    monkeypatch.setattr(sse, "KEPT", 10)
+    async with stream(gateway, "/events?filter=a&client_id=page&session_expiry_s=60") as events:
+        for number in range(100):
+            await gateway.broker.publish("a", str(number).encode(), qos=1)
+            assert (await events.next())["payload"] == number
+        async with asyncio.timeout(5):
+            while gateway.broker.admin.client("page").entry.inflight > 20:  # type: ignore[union-attr]
+                await asyncio.sleep(0.01)
+
+
+async def test_a_frozen_reader_loses_messages_and_holds_up_nobody(tmp_path: Path) -> None:
+    limits = Limits(max_outbox_bytes=65_536)
+    async with (
+        running_gateway(tmp_path, limits=limits) as gateway,
+        stream(gateway, "/events?filter=a&qos=0&client_id=frozen") as frozen,
+    ):
+        async with stream(gateway, "/events?filter=a&qos=0") as quick:
+            payload = b"x" * 10_000
+            for _ in range(3_000):
+                await gateway.broker.publish("a", payload)
+                assert len((await quick.next())["payload"]) == len(payload)
+        found = gateway.broker.admin.client("frozen")
+        assert found is not None
+        assert sum(found.drops.values()) > 100
+        assert found.outbox_bytes < 1_000_000
+        events = [await frozen.next() for _ in range(100)]
+        while events[-1]["event"] != "gap":
+            events.append(await frozen.next())
+
+
+async def test_a_silent_stream_says_that_it_is_there(
+    gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sse, "PING_S", 0.05)
+    async with stream(gateway, "/events?filter=a") as events:
+        text = b""
+        while text.count(b": ping\n\n") < 2:
+            text += await asyncio.wait_for(events.reader.read(100), 5)
+
+
+async def test_a_revoked_key_ends_its_streams(tmp_path: Path, jump: Callable[[float], None]) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        token = gateway.keys[Role.USER]
+        async with stream(gateway, f"/events?filter=a&token={token}") as events:
+            (key_id,) = [key.id for key in load(tmp_path / FILE_NAME) if key.role == "user"]
+            revoke(tmp_path / FILE_NAME, key_id)
+            found = await asyncio.wait_for(events.next(), 5)
+            assert (found["event"], found["reason"]) == ("end", "the API key was revoked")
+
+
+async def test_a_stop_ends_streams_with_an_event(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        events = await open_stream(gateway, "/events?filter=a")
+        await gateway.broker.stop()
+        assert (await events.next())["event"] == "end"
+        events.cut()
+
+
+# ── WebSocket ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_socket_subscribes_publishes_and_unsubscribes(gateway: GatewayUnderTest) -> None:
+    made = (await gateway.client().post("/api/v1/topics", json={"name": "a"})).json()
+    topic_id = made["topic_id"]
+    url = f"ws://localhost:{gateway.gateway.port}/ws/subscribe?topic_id={topic_id}"
+    async with connect_socket(url) as socket:
+
+        async def next_() -> Event:
+            found: Event = json.loads(await asyncio.wait_for(socket.recv(), 5))
+            return found
+
+        async def ask(**request: Any) -> Event:
+            await socket.send(json.dumps(request))
+            return await next_()
+
+        assert await next_() == {"type": "subscribed", "id": None, "topic": "a", "qos": 1, "topic_id": topic_id}
+        assert await ask(type="subscribe", id="s1", topic="b/#", qos=0) == {
+            "type": "subscribed",
+            "id": "s1",
+            "topic": "b/#",
+            "qos": 0,
+        }
+        await socket.send(json.dumps({"type": "publish", "id": 7, "topic": "b/x", "payload": {"t": 1}, "qos": 1}))
+        both = {each["type"]: each for each in (await next_(), await next_())}
+        assert (both["published"]["id"], both["published"]["delivered_to"]) == (7, 1)
+        assert (both["message"]["topic"], both["message"]["payload"]) == ("b/x", {"t": 1})
+        await gateway.broker.publish("a", b"1", qos=1)
+        assert (await next_())["payload"] == 1
+        assert (await ask(type="unsubscribe", id="u", topic="b/#"))["existed"] is True
+        assert (await ask(type="unsubscribe", id="u", topic="b/#"))["existed"] is False
+        assert await ask(type="ping", id="p") == {"type": "pong", "id": "p"}
+        assert (await ask(type="presence", id="q", topic="a"))["type"] == "subscribed"
+        await gateway.broker.publish("$SYS/broker/presence/a", b'{"joined":["x"]}')
+        assert (await next_())["type"] == "presence"
+        deleted = await gateway.client().delete(
+            f"/api/v1/topics/{topic_id}/subscribe",
+            params={"client_id": (await gateway.broker.admin.clients()).entries[0].client_id},
+        )
+        assert deleted.json() == {"success": True}
+    await gone(gateway, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("{", "bad_request"),
+        ("[]", "invalid_value"),
+        ('{"type":"dance"}', "invalid_value"),
+        ('{"type":"subscribe"}', "invalid_value"),
+        ('{"type":"subscribe","topic":"a","topic_id":"b"}', "invalid_value"),
+        ('{"type":"subscribe","topic":"a","qos":2}', "invalid_value"),
+        ('{"type":"subscribe","topic":"#a"}', "invalid_topic"),
+        ('{"type":"subscribe","topic_id":"none"}', "not_found"),
+        ('{"type":"publish","topic":"a+"}', "invalid_topic"),
+        ('{"type":"publish"}', "invalid_value"),
+        ('{"type":"publish","topic":"$SYS/a","id":3}', "not_authorized"),
+    ],
+)
+async def test_a_wrong_message_is_answered_and_the_socket_goes_on(
+    gateway: GatewayUnderTest, text: str, code: str
+) -> None:
+    async with connect_socket(f"ws://localhost:{gateway.gateway.port}/ws/subscribe") as socket:
+        await socket.send(text)
+        answer = json.loads(await asyncio.wait_for(socket.recv(), 5))
+        assert (answer["type"], answer["code"]) == ("error", code)
+        await socket.send('{"type":"ping"}')
+        assert json.loads(await asyncio.wait_for(socket.recv(), 5))["type"] == "pong"
+
+
+async def test_a_socket_of_nobody_or_of_another_site_is_refused(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
+        url = f"ws://localhost:{gateway.gateway.port}/ws/subscribe"
+        token = gateway.keys[Role.USER]
+        async with connect_socket(f"{url}?token={token}"):
+            pass
+        for path, origin, status in (
+            (url, None, 401),
+            (f"{url}?token=x", None, 401),
+            (f"{url}?token={token}", "https://evil.example", 403),
+            (f"{url}?token={token}&topic_id=none", None, 404),
+            (f"ws://localhost:{gateway.gateway.port}/ws/nothing", None, 404),
+        ):
+            with pytest.raises(InvalidStatus) as refused:
+                async with connect_socket(path, origin=origin):  # type: ignore[arg-type]
+                    pass
+            assert refused.value.response.status_code == status
+
+
+async def test_a_stop_closes_sockets(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path) as gateway,
+        connect_socket(f"ws://localhost:{gateway.gateway.port}/ws/subscribe") as socket,
+    ):
+        stopping = asyncio.create_task(gateway.broker.stop())
+        with pytest.raises(ConnectionClosed):
+            await asyncio.wait_for(socket.recv(), 5)
+        await stopping
