@@ -4,13 +4,13 @@ What is written to the socket lives in `sse` and `ws_json`. Invariant: the core 
 other, so that limits, back-pressure, rules, telemetry and `why` treat it as one.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mqttlite.gateway.caller import LISTENER, Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.waker import Waker
 from mqttlite.net.local_link import LocalClient, LocalLink
 from mqttlite.topics.names import check_filter
 from mqttlite.topics.namespaces import parse_filter
@@ -28,34 +28,6 @@ SOCKET: Final = "ws-json"
 
 MAX_FILTERS: Final = 100
 """Topic filters of one request: a URL has no room for many more."""
-
-
-class Waker:
-    """An event that one task waits for. Smaller than `asyncio.Event`: there is one for each subscriber."""
-
-    __slots__ = ("_future", "_is_set")
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._future: asyncio.Future[None] | None = None
-
-    def set(self) -> None:
-        self._is_set = True
-        future = self._future
-        if future is not None and not future.done():
-            future.set_result(None)
-
-    def clear(self) -> None:
-        self._is_set = False
-
-    async def wait(self) -> None:
-        if self._is_set:
-            return
-        self._future = asyncio.get_running_loop().create_future()
-        try:
-            await self._future
-        finally:
-            self._future = None
 
 
 class HttpSession:

@@ -22,7 +22,8 @@ from mqttlite.gateway.caller import Callers
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.events import Events, gap, kind_of
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.sessions import STREAM, HttpSession, Waker, filters_of
+from mqttlite.gateway.sessions import STREAM, HttpSession, filters_of
+from mqttlite.gateway.waker import Waker
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.packets import Publish
 

@@ -19,7 +19,8 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.events import PRESENCE, Events, gap, kind_of
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import Draft, MessageBody, Publishing, draft_of, topic_of
-from mqttlite.gateway.sessions import SOCKET, HttpSession, Waker, filters_of, refusal
+from mqttlite.gateway.sessions import SOCKET, HttpSession, filters_of, refusal
+from mqttlite.gateway.waker import Waker
 from mqttlite.wire.packets import Publish, Suback, Unsuback
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
