@@ -21,7 +21,7 @@ from mqttlite.telemetry.report import Report
 INTERVAL_S: Final = 1.0
 """How often a stream looks: as often as somebody can read it."""
 
-SHARE: Final = 0.005
+SHARE: Final = 0.007
 """Of one processor, for reports: with many clients these are made less often."""
 
 MAX_STREAMS: Final = 200

@@ -46,9 +46,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         found["top"] = {name: clients[:SHOWN] for name, clients in found["top"].items()}
         return found
 
-    async def look() -> bytes:
+    def encode(report: Report) -> bytes:
         nonlocal encoded
-        report = await live.report()
         if encoded is None or encoded[0] is not report:
             encoded = report, msgspec.json.encode(document(report))
         return encoded[1]
@@ -59,6 +58,16 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
 
     @streams.get("/ui/live", dependencies=[require(Role.VIEWER)])
     async def overview_stream(request: Request, view: Literal["overview"]) -> Response:
+        told: Report | None = None
+
+        async def look() -> bytes | None:
+            nonlocal told
+            report = await live.report()
+            if report is told:
+                return None
+            told = report
+            return encode(report)
+
         return live.stream(request, Role.VIEWER, look)
 
 
