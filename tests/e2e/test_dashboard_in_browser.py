@@ -145,17 +145,26 @@ async def test_topics_show_values_as_they_come(gateway: GatewayUnderTest, device
     assert page.errors == []
 
 
-async def test_the_console_publishes(gateway: GatewayUnderTest, device: Client, tmp_path: Path) -> None:
+async def test_the_console_publishes_and_subscribes(gateway: GatewayUnderTest, device: Client, tmp_path: Path) -> None:
     base = gateway.gateway.urls[0]
     fill = "(place, text) => { document.querySelector(place).value = text; }"
     async with showing(f"{base}/ui/console", tmp_path / "profile", is_offline=False) as page:
+        await page.find(f"({fill})('#subscribe-form input', 'commands/#')")
+        await page.find("document.querySelector('#subscribe-form button').click()")
+        await until(page, "document.getElementById('subscribed').textContent.startsWith('Subscribed')")
         await page.find(f"({fill})('#publish input[name=topic]', 'commands/a b/é')")
-        await page.find(f"({fill})('#publish textarea', '21.5')")
+        await page.find(f"({fill})('#publish textarea', '{{\"rpm\": 21.50}}')")
         await page.find("document.querySelector('#publish button').click()")
-        await until(page, "document.getElementById('outcome').textContent.startsWith('Delivered to 1 receiver,')")
+        await until(
+            page, "document.getElementById('outcome').textContent === 'Delivered to 2 receivers, queued for 0.'"
+        )
+        await until(page, "document.querySelector('#messages pre')?.textContent === '{\"rpm\": 21.50}'")
+        assert await page.find("document.querySelector('#messages .head span').textContent") == "commands/a b/é"
         await page.find(f"({fill})('#publish input[name=topic]', 'a/#')")
         await page.find("document.querySelector('#publish button').click()")
         await until(page, "document.querySelectorAll('#outcome.notice.bad').length")
+        await page.find("document.getElementById('stop').click()")
+        await until(page, "document.getElementById('subscribed').textContent === 'Not subscribed.'")
 
 
 async def test_a_trace_lists_outcomes(gateway: GatewayUnderTest, device: Client, tmp_path: Path) -> None:
