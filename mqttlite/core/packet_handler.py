@@ -25,7 +25,7 @@ from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
-from mqttlite.topics.namespaces import mounted_name
+from mqttlite.topics.namespaces import is_control, mounted_name
 from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -238,7 +238,7 @@ class PacketHandler:
         capabilities = connection.peer.capabilities
         check_publish(capabilities, packet.qos, packet.retain)
         message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
-        fault = self._fault(connection, packet.payload, properties)
+        fault = self._fault(connection, topic, packet.payload, properties)
         if packet.qos:
             self._receive(connection, message, packet.packet_id, fault)
         elif fault:
@@ -261,12 +261,13 @@ class PacketHandler:
             raise ProtocolError(f"topic alias {alias} was never introduced (§3.3.2.3.4)")
         return connection.aliases[alias]
 
-    def _fault(self, connection: Connection, payload: bytes, properties: Properties) -> int:
+    def _fault(self, connection: Connection, topic: bytes, payload: bytes, properties: Properties) -> int:
         """The reason code for a payload that is not accepted, 0 for one that is.
 
-        Raises `PacketTooLarge` where a large one is to close the connection.
+        Commands have limits of their own: one for messages must not lock administrators out. Raises `PacketTooLarge`
+        where a large one is to close the connection.
         """
-        if len(payload) > connection.topic_limits.max_payload_bytes:
+        if len(payload) > connection.topic_limits.max_payload_bytes and not is_control(topic):
             if self._limits.on_large_payload == DISCONNECT:
                 raise PacketTooLarge(connection.topic_limits.payload_refusal(len(payload)))
             return QUOTA_EXCEEDED

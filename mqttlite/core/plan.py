@@ -26,7 +26,7 @@ from mqttlite.core.shared_subscription import SharedSubscription
 from mqttlite.core.subscribe import Outcome, Subscriptions, asked_filter, parse
 from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED
 from mqttlite.core.topic_limits import topic_limits
-from mqttlite.topics.namespaces import QUEUE, ParsedTopic, mounted_filter, mounted_name
+from mqttlite.topics.namespaces import QUEUE, ParsedTopic, is_control, mounted_filter, mounted_name
 from mqttlite.wire.errors import PacketTooLarge, PeerError
 from mqttlite.wire.packets import SubscriptionRequest
 
@@ -247,7 +247,7 @@ class Planner:
 
     def _plan(self, plan: PublishPlan, route: Route, message: Message, source: Session) -> None:
         size = len(message.payload)
-        if size > source.topic_limits.max_payload_bytes:
+        if size > source.topic_limits.max_payload_bytes and not is_control(message.topic):
             plan.code, plan.reason = QUOTA_EXCEEDED, source.topic_limits.payload_refusal(size)
             if self._limits.on_large_payload == DISCONNECT:
                 plan.code = PacketTooLarge.reason_code

@@ -143,6 +143,11 @@ def check_is_served(topic: bytes) -> None:
         raise TopicNameInvalid(refusal)
 
 
+def is_control(topic: bytes) -> bool:
+    """Whether a name is below `$CONTROL`: for commands to the broker."""
+    return topic.startswith(b"$CONTROL/")
+
+
 def mounted_name(mount_point: bytes, topic: bytes) -> bytes:
     """The topic that a client below a mount point means by a name that is not empty."""
     if topic.startswith(b"$"):

@@ -5,6 +5,9 @@ import pytest
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
+from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.source import Source
+from mqttlite.core.tally import Tally
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Suback, Subscribe, SubscriptionRequest, Will
@@ -217,3 +220,27 @@ def test_the_programs_own_clients_have_no_limits() -> None:
     reader = world.open(is_trusted=True)
     reader.connect("r")
     assert reader.subscribe("a/b/c/d/#") == b"\0"
+
+
+@pytest.mark.parametrize("policy", ["refuse", "disconnect"])
+def test_commands_may_be_longer(policy: str) -> None:
+    world = World(Limits(max_payload_bytes=4, on_large_payload=policy))
+    taken: list[bytes] = []
+
+    class Commands:
+        def prepare(self, messages: int) -> bool:
+            return True
+
+        def accept(self, message: Message, source: Source, tally: Tally) -> None:
+            taken.append(message.payload)
+
+        def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+            taken.extend(batch.payload(number) for number in range(batch.count))
+
+    world.broker.bind(b"$CONTROL/x", Commands())
+    client = world.connect("admin")
+    for qos in (0, 1):
+        assert world.broker.planner.publish("admin", None, b"$CONTROL/x", b"12345", qos, False).code == 0
+        client.publish("$CONTROL/x", "12345", qos)
+    assert taken == [b"12345"] * 2
+    assert not client.closed
