@@ -230,10 +230,14 @@ class Connecting:
 
     def _limit_topics(self, connection: Connection) -> None:
         """Find out how long the client's topics and payloads may be."""
-        limits = connection.topic_limits = narrowed(self._topic_limits, connection.peer.capabilities)
-        in_place_bytes = 0 if connection.peer.mount_point else limits.max_payload_bytes
-        connection.in_place_bytes = min(in_place_bytes, self._limits.max_packet_bytes)
-        self._routes.limit_topics(limits)
+        peer = connection.peer
+        limits = connection.topic_limits = narrowed(self._topic_limits, peer.capabilities)
+        if peer.mount_point:
+            connection.in_place_bytes = 0
+        elif limits.max_payload_bytes < connection.in_place_bytes:
+            connection.in_place_bytes = limits.max_payload_bytes
+        if limits is not self._topic_limits:  # those of all are known to the routes
+            self._routes.limit_topics(limits)
 
     def _attach(self, connection: Connection, session: Session, receive_maximum: int) -> None:
         client_id = connection.client_id
