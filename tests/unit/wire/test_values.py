@@ -155,6 +155,7 @@ def test_an_error_knows_what_to_say_on_the_wire() -> None:
     assert spoken == {
         "PeerError": 0x80,
         "MalformedPacket": 0x81,
+        "Banned": 0x8A,
         "ConnectionRateExceeded": 0x9F,
         "ProtocolError": 0x82,
         "UnsupportedProtocolVersion": 0x84,
