@@ -163,7 +163,7 @@ def finds_damage(folder: Path) -> bool:
         with contextlib.closing(sqlite3.connect(copy / files.DATABASE)) as connection:
             rows = connection.execute("PRAGMA integrity_check").fetchall()
             return [row for row in rows if row[0] != "ok"] != []
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):  # the latter where the error names what is damaged
         return True
     finally:
         shutil.rmtree(copy)

@@ -211,6 +211,19 @@ def lenient(text: bytes) -> str:
 def check(connection: sqlite3.Connection, path: Path, remedy: str = FOREIGN) -> None:
     """Raises `StoreError` for a database of another program or of a newer version, `DatabaseError` if tables are
     missing or others than they were."""
+    try:
+        _check(connection, path, remedy)
+    except UnicodeDecodeError:  # SQLite's sentence names what is damaged, and that is no text
+        raise _damaged("a table has a damaged definition") from None
+
+
+def _damaged(sentence: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(sentence)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def _check(connection: sqlite3.Connection, path: Path, remedy: str) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -226,9 +239,7 @@ def check(connection: sqlite3.Connection, path: Path, remedy: str = FOREIGN) -> 
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
     wanted = [sql for table, sql in TABLES.items() if ADDED.get(table, 0) <= version]
     if not found.issuperset((*wanted, *INDEXES)):
-        error = sqlite3.DatabaseError("tables are missing")
-        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise error
+        raise _damaged("tables are missing")
 
 
 def remove(path: Path) -> None:
