@@ -267,9 +267,9 @@ class RegistryApi:
         return await self._compared(call, None)
 
     async def _compared(self, call: _Call, against: list[Version] | None) -> Json:
-        registry, name = self._service.registry, call.names[0]
-        parsed = await parse_schema(call.schema())
-        reasons = await asyncio.to_thread(registry.incompatibilities, name, parsed, self._service.parsed, against)
+        schema = call.schema()
+        await parse_schema(schema)
+        reasons = await self._service.incompatibilities(call.names[0], schema, against)
         found: dict[str, Json] = {"is_compatible": not reasons}
         if call.flag("verbose"):
             found["messages"] = reasons

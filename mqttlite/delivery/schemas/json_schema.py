@@ -57,13 +57,13 @@ class JsonSchema:
         except RecursionError:
             return "$: it is nested too deeply"
         try:
-            if self._validator.is_valid(value):
-                return ""
-            first = next(self._validator.iter_errors(value))
+            self._validator.validate(value)  # stops at the first error; `iter_errors` looks for all, for minutes
+        except jsonschema_rs.ValidationError as error:
+            text = error.message if len(error.message) <= _QUOTED else f"{error.message[:60]} … {error.message[-80:]}"
+            return printable(f"{place(error.instance_path)}: {text} ({error.kind.name})")
         except ValueError as error:
             return printable(f"$: it cannot be checked: {error}")
-        message = first.message if len(first.message) <= _QUOTED else f"{first.message[:60]} … {first.message[-80:]}"
-        return printable(f"{place(first.instance_path)}: {message} ({first.kind.name})")
+        return ""
 
     def unreadable(self, writer: ParsedSchema) -> str:
         if not isinstance(writer, JsonSchema):

@@ -5,12 +5,12 @@ another one, which `service` keeps. Invariant: a version that is there was compa
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, Literal, final
 
 import msgspec
 
-from mqttlite.delivery.schemas.parsed import SCHEMA_TYPES, ParsedSchema, SchemaError, SchemaType, decode_json
+from mqttlite.delivery.schemas.parsed import SCHEMA_TYPES, SchemaType, decode_json
 
 Compatibility = Literal[
     "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE"
@@ -77,9 +77,6 @@ class Subject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 NO_SUBJECT: Final = Subject()
 
-Parse = Callable[[int], ParsedSchema]
-"""The parsed form of the schema of an id. Raises `SchemaError`."""
-
 
 @final
 class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,33 +142,13 @@ class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return each
         raise RegistryError(40403, "Schema not found")
 
-    def incompatibilities(
-        self, name: str, schema: ParsedSchema, parse: Parse, against: list[Version] | None = None
-    ) -> list[str]:
-        """Why a schema may not be the next version of a subject; empty if it may. With `against` it is compared with
-        these versions, else with those that the level of the subject names."""
+    def before(self, name: str) -> list[Version]:
+        """The versions of a subject that a new one must go with, the latest first."""
+        versions = self.subjects.get(name, NO_SUBJECT).live()[::-1]
         level = self.level(name)
-        versions = self.subjects.get(name, NO_SUBJECT).live() if against is None else against
         if level == "NONE":
             return []
-        if not level.endswith("_TRANSITIVE") and against is None:
-            versions = versions[-1:]
-        found: list[str] = []
-        for version in reversed(versions):
-            try:
-                other = parse(version.schema_id)
-            except SchemaError as error:
-                found.append(f"version {version.number} cannot be used: {error}")
-                continue
-            if not level.startswith("FORWARD"):
-                reason = schema.unreadable(other)
-                if reason:
-                    found.append(f"not backward compatible with version {version.number}: {reason}")
-            if not level.startswith("BACKWARD"):
-                reason = other.unreadable(schema)
-                if reason:
-                    found.append(f"not forward compatible with version {version.number}: {reason}")
-        return found
+        return versions if level.endswith("_TRANSITIVE") else versions[:1]
 
     # ------------------------------------------------------------------ changes
 
@@ -283,8 +260,3 @@ def check_level(name: str) -> Compatibility:
 def normal_form(schema: Schema) -> str:
     """The same for texts that differ in white space and the order of keys only."""
     return json.dumps(decode_json(schema.text), sort_keys=True, separators=(",", ":"))
-
-
-def summary(registry: Registry) -> Mapping[str, int]:
-    """How much there is."""
-    return {"subjects": len(registry.subjects), "schemas": len(registry.schemas)}

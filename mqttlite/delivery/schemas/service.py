@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from mqttlite.atomic_file import save
+from mqttlite.delivery.schemas.compare import Comparison, compare
 from mqttlite.delivery.schemas.parsed import ParsedSchema, SchemaError
 from mqttlite.delivery.schemas.parsing import parse
 from mqttlite.delivery.schemas.registry import Compatibility, Registry, RegistryError, Schema, Version
@@ -20,6 +21,9 @@ FILE_NAME: Final = "schemas.json"
 
 MAX_FILE_BYTES: Final = 256 * 1_048_576
 """More than a registry can have: a larger file is another file."""
+
+MAX_COMPARISONS: Final = 8
+"""One is under way at a time, for ten seconds at most; so an answer takes no longer than a client waits."""
 
 MAX_PARSED: Final = 1_000
 """Schemas that are kept in the form in which they are used, some ten kilobytes each; the others are parsed again."""
@@ -34,14 +38,23 @@ class RegistryFileError(ValueError):
 
 
 class SchemaRegistry:
-    """`path` is None for a registry in memory. `save_file` writes the file: another one in tests."""
+    """`path` is None for a registry in memory. `save_file` writes the file, and `compare_schemas` is called in a
+    thread: others in tests."""
 
-    def __init__(self, path: Path | None = None, save_file: Callable[[Path, bytes], None] = save) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        save_file: Callable[[Path, bytes], None] = save,
+        compare_schemas: Callable[[Comparison], list[str]] = compare,
+    ) -> None:
         """Raises `RegistryFileError`."""
         self._path: Final = path
         self._save: Final = save_file
         self._parsed: Final[dict[int, ParsedSchema]] = {}
         self._changing: Final = asyncio.Lock()
+        self._compare: Final = compare_schemas
+        self._comparing: Final = asyncio.Lock()
+        self._comparisons = 0
         self.registry: Registry = Registry() if path is None else load(path)
         """Another object after each change."""
 
@@ -62,11 +75,11 @@ class SchemaRegistry:
         """The version of a subject that has the schema: a new one, or one that it has already. Raises
         `RegistryError`."""
         async with self._changing:
-            parsed = await parse_schema(schema)
+            await parse_schema(schema)
             registry, version = await asyncio.to_thread(self.registry.register, name, schema)
             if registry is self.registry:
                 return version
-            reasons = await asyncio.to_thread(self.registry.incompatibilities, name, parsed, self.parsed)
+            reasons = await self.incompatibilities(name, schema)
             if reasons:
                 raise RegistryError(
                     409,
@@ -76,6 +89,24 @@ class SchemaRegistry:
             await self._keep(registry)
             _log.info("schema %s:%d is registered, with the id %d", name, version.number, version.schema_id)
             return version
+
+    async def incompatibilities(self, name: str, schema: Schema, against: list[Version] | None = None) -> list[str]:
+        """Why a schema may not be the next version of a subject; empty if it may. With `against` it is compared with
+        these versions. Raises `RegistryError`."""
+        registry = self.registry
+        versions = registry.before(name) if against is None else against
+        level = registry.level(name)
+        if not versions or level == "NONE":
+            return []
+        if self._comparisons >= MAX_COMPARISONS:
+            raise RegistryError(50301, f"{MAX_COMPARISONS} schemas are being compared or wait for it: come again.")
+        self._comparisons += 1
+        try:
+            async with self._comparing:
+                before = [(each.number, registry.schema(each.schema_id)) for each in versions]
+                return await asyncio.to_thread(self._compare, Comparison(schema, level, before))
+        finally:
+            self._comparisons -= 1
 
     async def delete_subject(self, name: str, *, permanently: bool) -> list[int]:
         """The numbers of the versions that were deleted. Raises `RegistryError`."""

@@ -59,6 +59,13 @@ def test_what_a_client_wrote_is_quoted_short_and_on_one_line() -> None:
     assert fault.endswith('1 is not of type "object" (type)')
 
 
+def test_of_many_errors_the_first_is_looked_for() -> None:
+    """All of them take minutes, and gigabytes."""
+    choices = schema({"items": {"oneOf": [{"const": number} for number in range(200)]}})
+    fault = choices.fault(json.dumps([200] * 40_000).encode())
+    assert fault == "$[0]: 200 is not valid under any of the schemas listed in the 'oneOf' keyword (oneOf)"
+
+
 def test_a_pattern_that_takes_exponential_time_is_given_up() -> None:
     slow = schema({"type": "string", "pattern": "^(?:(?=a)(a|aa))+$"})
     assert slow.fault(json.dumps("a" * 400 + "b").encode()).endswith("backtracking count exceeded (pattern)")

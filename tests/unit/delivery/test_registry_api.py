@@ -1,14 +1,19 @@
 """The registry by its HTTP interface, without HTTP: paths, bodies and error codes of Confluent's Schema Registry."""
 
+import asyncio
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mqttlite.delivery.schemas import registry as registry_module
+from mqttlite.delivery.schemas import service as service_module
 from mqttlite.delivery.schemas.api import RegistryApi, is_change
+from mqttlite.delivery.schemas.compare import TOO_HARD, Comparison, compare, incompatibilities
+from mqttlite.delivery.schemas.registry import Schema
 from mqttlite.delivery.schemas.service import FILE_NAME, RegistryFileError, SchemaRegistry
 
 V1 = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
@@ -21,7 +26,7 @@ class Registry:
     """Asks as a client does."""
 
     def __init__(self, service: SchemaRegistry | None = None) -> None:
-        self.service = service or SchemaRegistry()
+        self.service = service or SchemaRegistry(compare_schemas=incompatibilities)
         self._api = RegistryApi(self.service)
 
     async def __call__(self, method: str, path: str, body: Any = None) -> Any:
@@ -228,11 +233,11 @@ async def test_there_are_so_many_subjects_versions_and_bytes(ask: Registry, monk
 
 async def test_schemas_outlive_the_process(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
-    ask = Registry(SchemaRegistry(path))
+    ask = Registry(SchemaRegistry(path, compare_schemas=incompatibilities))
     await ask.register("s", V1)
     await ask("PUT", "/config/s", {"compatibility": "NONE"})
     await ask("PUT", "/config", {"compatibility": "FULL"})
-    again = Registry(SchemaRegistry(path))
+    again = Registry(SchemaRegistry(path, compare_schemas=incompatibilities))
     assert again.service.registry == ask.service.registry
     assert path.stat().st_mode & 0o777 == 0o600
     assert await again.register("s", BREAKING) is not None
@@ -281,3 +286,33 @@ async def test_changes_are_logged(ask: Registry, caplog: pytest.LogCaptureFixtur
 )
 def test_what_changes_something(method: str, path: str, changes: bool) -> None:
     assert is_change(method, path.split("/")) == changes
+
+
+def test_a_comparison_has_a_process_and_an_end() -> None:
+    first, second = Schema("JSON", json.dumps(V1)), Schema("JSON", json.dumps(V2))
+    assert compare(Comparison(second, "BACKWARD", [(1, first)])) == []
+    [reason] = compare(Comparison(first, "BACKWARD", [(2, second)]))
+    assert reason.startswith("not backward compatible with version 2: ")
+    hard = {"not": {"allOf": [{"not": {"properties": {f"p{n}": {"enum": [1, 2, 3]}}}} for n in range(200)]}}
+    harder = {"not": {"anyOf": [{"properties": {f"p{n}": {"enum": [1, 2]}}} for n in range(200)]}}
+    versions = [(1, Schema("JSON", json.dumps(hard)))]
+    assert compare(Comparison(Schema("JSON", json.dumps(harder)), "BACKWARD", versions), 1.0) == [TOO_HARD]
+
+
+async def test_so_many_comparisons_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def waiting(_: Comparison) -> list[str]:
+        go_on.wait(5)
+        return []
+
+    monkeypatch.setattr(service_module, "MAX_COMPARISONS", 2)
+    ask = Registry(SchemaRegistry(compare_schemas=waiting))
+    await ask.register("s", V1)
+    path = "/compatibility/subjects/s/versions/1"
+    tasks = [asyncio.create_task(ask("POST", path, body(V2))) for _ in range(3)]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=5)
+    assert [task.result() for task in done] == [50301]
+    go_on.set()
+    answers = await asyncio.gather(*tasks)
+    assert answers.count({"is_compatible": True}) == 2

@@ -10,6 +10,7 @@ import pytest
 
 from mqttlite.core.source import CLIENT, THE_PROGRAM, Source
 from mqttlite.delivery.schemas import service
+from mqttlite.delivery.schemas.compare import incompatibilities
 from mqttlite.delivery.schemas.registry import Schema
 from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.delivery.schemas.topic_schema import LOG_EVERY_S, TopicSchema, TopicSchemas, parse_reference
@@ -37,7 +38,7 @@ def named(value: str, **fields: Any) -> Properties:
 
 
 async def registry_with(**subjects: list[Schema]) -> SchemaRegistry:
-    registry = SchemaRegistry()
+    registry = SchemaRegistry(compare_schemas=incompatibilities)
     for name, schemas in subjects.items():
         for schema in schemas:
             await registry.register(name, schema)
