@@ -54,6 +54,7 @@ from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.net.queue_reader import QueueReader
+from mqttlite.overload_watch import OverloadWatch
 from mqttlite.reports import Reports
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
@@ -157,6 +158,7 @@ class Assembly:
             retained_expiry_s={key.encode(): seconds for key, seconds in config.retained_expiry_s.items()},
             wall_ahead_us=self._wall.ahead_us,
             filters=self._filters,
+            overload_limits=config.overload,
         )
         self._default_chain: Final = auth_chain
         self._granted_topics: GrantedTopics | None = None
@@ -188,6 +190,7 @@ class Assembly:
             on_question=self._on_question,
             on_memory_short=self._on_memory_short,
         )
+        self.lag: Final = LoopLag(OverloadWatch(self.core, self.hub, self.loop_driver.wake, loop.time).on_lag)
         self._frame_queue: Final = FrameQueue(self.core.effects, self.loop_driver.wake)
         self.questions: Final = AuthQuestions(self._answer, LoginJail(config.login_jail, self.hub.on_jailed, loop.time))
         self._queue_reader: Final = QueueReader(timed_store, self.loop_driver, self._answer)
@@ -221,7 +224,6 @@ class Assembly:
         self._publish_queue: Final = PublishQueue(self.core, self.loop_driver.wake, loop.time)
         self._topic_presence: TopicPresence | None = None
         """None where no topic policy ever asked for it."""
-        self.lag: Final = LoopLag()
         self.reports: Final = Reports(
             *(self.snapshots, self.listeners, self.certificates, timed_store, self.lag),
             following=Following(self._follow),
@@ -252,8 +254,7 @@ class Assembly:
             self.hub.register(listener)
         self._trace()
         self._tell_presence(self.live_rules.rules)
-        if self.monitor is not None or self.gateway is not None:
-            self.lag.start()
+        self.lag.start()
         if self.monitor is not None:
             await self.monitor.start()
         if self._config.sys.interval_s:

@@ -17,6 +17,9 @@ STORE_FAILING: Final = "store_failing"
 MEMORY_SHORT: Final = "memory_short"
 """The alarm while more than seven eighths of `limits.max_memory_bytes` are used."""
 
+OVERLOADED: Final = "overloaded"
+"""The alarm while the broker is overloaded and drops messages, or refuses connections, for it."""
+
 _log = logging.getLogger("mqttlite")
 
 
@@ -55,6 +58,18 @@ class Jailed(NamedTuple):
     listener: str
     failures: int
     duration_s: float
+
+
+class OverloadStage(NamedTuple):
+    """A stage of overload began or ended, as `core.overload` counts them."""
+
+    stage: int
+    begins: bool
+    load: float
+    what: str
+    """What the stage does, as a sentence."""
+    duration_s: float
+    """How long it was in force; 0.0 where it begins."""
 
 
 class Listener:
@@ -103,8 +118,12 @@ class Listener:
         """Somebody changed something over HTTP or the admin socket, or was refused (not `done`): `by` is a user, a key
         or `admin socket`, `action` such as `DELETE`, and `target` the path."""
 
+    def on_overload(self, stage: OverloadStage) -> None:
+        """The broker does one thing more about an overload, or one less."""
+
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
-        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`) began, or ended if not `active`."""
+        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`) began, or ended if not `active`; of the
+        last also: it became worse, or better."""
 
 
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")
@@ -117,6 +136,7 @@ _EVENTS: Final = (
     "on_denied",
     "on_jailed",
     "on_administered",
+    "on_overload",
     "on_alarm",
     *_CORE_EVENTS,
 )
@@ -176,6 +196,9 @@ class EventHub(Listener):
 
     def on_administered(self, by: str, action: str, target: str, done: bool) -> None:
         self._tell("on_administered", by, action, target, done)
+
+    def on_overload(self, stage: OverloadStage) -> None:
+        self._tell("on_overload", stage)
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         self._tell("on_alarm", alarm, active, detail)

@@ -41,6 +41,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "local_subscription": {"client", "net"} | set(GROUND),
     "certificate_watch": {*GROUND, "config", "net", "security"},
     "catalogue": {*GROUND, "config", "delivery", "security"},
+    "overload_watch": {*GROUND, "event_hub"},
     "reports": {*GROUND, "build", "certificate_watch", "event_hub", "net", "telemetry"},
     "monitor": {*GROUND, "admin", "net", "reports", "telemetry"},
     "gateway": ADAPTER_PACKAGES
@@ -49,7 +50,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "assembly": ADAPTER_PACKAGES
     | set(GROUND)
     | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "explanations", "gateway", "monitor"}
-    | {"reports"},
+    | {"overload_watch", "reports"},
     "server": ADAPTER_PACKAGES
     | set(GROUND)
     | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor"},

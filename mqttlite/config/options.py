@@ -15,7 +15,7 @@ from mqttlite.config.connects import ConnectOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
-from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits
+from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits, OverloadLimits
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
@@ -197,6 +197,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where clients connect, and what holds for those of one listener."""
     limits: Limits = Limits()
     """What one client, and all together, may use."""
+    overload: OverloadLimits = OverloadLimits()
+    """When the broker counts as overloaded."""
     connects: ConnectOptions = ConnectOptions()
     """How often clients may connect to each listener, and how many connections they may have."""
     quotas: QuotaOptions = QuotaOptions()

@@ -28,14 +28,15 @@ from mqttlite.core.limits import (
     CHUNK_BYTES_PER_WORK_UNIT,
     DEADLINE_WORK,
     ITERATION_WORK,
-    LEAST_SHARE,
     LONG_PACKET_BYTES,
     MAX_PENDING_BYTES,
     Limits,
+    OverloadLimits,
 )
 from mqttlite.core.memory import CONNECTION_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.message_filter import FilterCompiler, NoFilters
+from mqttlite.core.overload import Overload
 from mqttlite.core.packet_handler import PacketHandler
 from mqttlite.core.packet_loop import PacketLoop
 from mqttlite.core.permissions import Permissions
@@ -83,6 +84,7 @@ class Broker:
         retained_expiry_s: dict[bytes, int] | None = None,
         wall_ahead_us: int = 0,
         filters: FilterCompiler | None = None,
+        overload_limits: OverloadLimits | None = None,
     ) -> None:
         effects = Effects(limits.max_memory_bytes, wall_ahead_us)
         self._filters: Final[FilterCompiler] = NoFilters() if filters is None else filters
@@ -131,7 +133,8 @@ class Broker:
         self._closing: Final = Closing(
             connections, online, self.sessions, self._due_messages, self.questions, deadlines, jobs, effects, limits
         )
-        self._throttling: Final = Throttling(self._closing, deadlines, effects)
+        self.overload: Final = Overload(effects, deadlines, overload_limits or OverloadLimits())
+        self.throttling: Final = Throttling(self._closing, deadlines, effects)
         self._connecting: Final = Connecting(
             connections,
             online,
@@ -142,8 +145,9 @@ class Broker:
             effects,
             limits,
             client_id_prefix,
-            self._throttling,
+            self.throttling,
             self._backlogs,
+            self.overload,
         )
         subscriptions = Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits, self._filters)
         self._subscriptions: Final = subscriptions
@@ -261,6 +265,7 @@ class Broker:
                 effects.deferred.append(connection.number)
                 return
             connection.deferred = False
+        work_before = effects.work
         effects.work += len(chunk) // CHUNK_BYTES_PER_WORK_UNIT
         try:
             data = framer.join(chunk)
@@ -279,7 +284,9 @@ class Broker:
         if framer.kept_bytes != connection.input_bytes:
             self._charge_input(connection)
         if connection.throttle is not None:
-            self._throttling.charge(connection, connection.throttle)
+            self.throttling.charge(connection, connection.throttle)
+        if effects.meters_senders:
+            self.overload.credits.charge(connection, effects.work - work_before)
         if effects.overflowed:
             self._closing.end_overflowed()
 
@@ -333,6 +340,11 @@ class Broker:
         """Memory is short: drop QoS 0 messages, those of the outboxes that hold most first, until there is enough."""
         self.effects.now = now
         self._backlogs.shed()
+
+    def weigh(self, lag_s: float, now: float) -> None:
+        """The event loop came so late to a timer: look at the load. Called every `OVERLOAD_INTERVAL_S`."""
+        self.effects.now = now
+        self.overload.update(lag_s, now)
 
     def tick(self, now: float) -> float | None:
         """Do what is due, as far as the budget of this iteration goes; return `due_at()`.
@@ -490,7 +502,7 @@ class Broker:
 
     def _leave_share(self) -> None:
         """Leave the next user of the budget its least share."""
-        self.effects.work = min(self.effects.work, ITERATION_WORK - LEAST_SHARE)
+        self.effects.work = min(self.effects.work, self.effects.share_from)
 
     def _run_deadlines(self, now: float) -> None:
         """Let the deadlines act that are due, in their order; the rest is still due next time."""

@@ -17,6 +17,7 @@ from mqttlite.core.connection import CONNECTED, Connection
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import CONNECT_WORK, KEEP_ALIVE_FACTOR, Limits
+from mqttlite.core.overload import Overload
 from mqttlite.core.pace import Paced
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.routes import Routes
@@ -27,7 +28,7 @@ from mqttlite.core.throttling import Throttling
 from mqttlite.core.topic_limits import narrowed, topic_limits
 from mqttlite.topics.namespaces import mounted_name
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM
-from mqttlite.wire.errors import Banned, ClientIdentifierNotValid
+from mqttlite.wire.errors import Banned, ClientIdentifierNotValid, ServerBusy
 from mqttlite.wire.packets import Connect, Will
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -44,6 +45,7 @@ class Connecting:
         "_effects",
         "_limits",
         "_online",
+        "_overload",
         "_paced",
         "_routes",
         "_sessions",
@@ -65,6 +67,7 @@ class Connecting:
         client_id_prefix: str,
         throttling: Throttling,
         paced: Paced,
+        overload: Overload,
     ) -> None:
         self._connections: Final = connections
         self._online: Final = online
@@ -78,6 +81,7 @@ class Connecting:
         self._client_id_prefix: Final = client_id_prefix
         self._throttling: Final = throttling
         self._paced: Final = paced
+        self._overload: Final = overload
         self.ban_of: Callable[[int, str, str | None], str] | None = None
         """Why a client may not connect for a while, by the number of its connection, its identifier and its user;
         empty if it may. None: nobody is banned."""
@@ -99,6 +103,9 @@ class Connecting:
         if connection.peer.mount_point:
             connection.outbox.mount(connection.peer.mount_point)
         connect.check(packet, connection.peer)
+        if self._effects.refuses_connects and not connection.peer.is_trusted:
+            self._overload.connects_refused += 1
+            raise ServerBusy("the broker is overloaded: come again later")
         if not connection.peer.is_trusted:
             self._limit_topics(connection)
         if packet.will is not None:

@@ -7,7 +7,7 @@ asks the questions and closes the links of the connections that ended.
 from typing import Final, final
 
 from mqttlite.core.changes import Change
-from mqttlite.core.limits import CROWD
+from mqttlite.core.limits import CROWD, ITERATION_WORK, LEAST_SHARE, SHORT_SHARE
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Message
 from mqttlite.core.message_numbers import MessageNumbers
@@ -29,13 +29,21 @@ class Effects(OutboxEffects):
         "connected",
         "crowds",
         "deferred",
+        "meters_senders",
         "numbers",
         "pending_bytes",
         "questions",
+        "refuses_connects",
+        "share_from",
+        "sheds_low_priority",
+        "sheds_qos0",
+        "slowed",
         "throttled",
+        "unslowed",
         "unthrottled",
         "until_sample",
         "work",
+        "work_at_start",
     )
 
     # Inherited; declared again because type checkers differ in what they infer from the assignments below.
@@ -67,11 +75,30 @@ class Effects(OutboxEffects):
         """Connections that sent more than their quotas allow: their links are held."""
         self.unthrottled: list[int] = []
         """Connections whose links may be read again."""
+        self.slowed: list[int] = []
+        """Connections whose links are held because they sent more than the overload lets them."""
+        self.unslowed: list[int] = []
+        """The opposite."""
+        self.meters_senders: bool = False
+        """Whether the overload wants to know what each client costs."""
+        self.sheds_low_priority: bool = False
+        self.sheds_qos0: bool = False
+        self.refuses_connects: bool = False
+        """Which stages of `Overload` are in force."""
+        self.work_at_start: int = 0
+        """With what `work` begins: not 0 where iterations are to be short."""
+        self.share_from: int = ITERATION_WORK - LEAST_SHARE
+        """To what `work` is lowered for one who is to have the least share of an iteration."""
         self.work: int = 0
         """What the packets and jobs of this loop iteration cost, in the unit of `ITERATION_WORK`. The driver sets it
-        to 0 at the end of each iteration."""
+        to `work_at_start` at the end of each iteration."""
         self.pending_bytes: int = 0
         """About how many bytes the dirty outboxes hold. Bytes that several outboxes share count once for each."""
+
+    def shorten(self, is_short: bool) -> None:
+        """Let iterations be short from now on, or as long as they may be."""
+        self.work_at_start = ITERATION_WORK - SHORT_SHARE if is_short else 0
+        self.share_from = ITERATION_WORK - (SHORT_SHARE if is_short else LEAST_SHARE)
 
     def note_crowd(self, start: int) -> None:
         """One message made all outboxes in `dirty` from there on dirty; others go first if they are many."""
@@ -125,4 +152,5 @@ class Effects(OutboxEffects):
             or self.deferred
             or self.pending_bytes
             or self.throttled
+            or self.slowed
         )

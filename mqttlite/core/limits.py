@@ -18,6 +18,28 @@ REFUSE: Final = "refuse"
 
 
 @dataclass(frozen=True)
+class OverloadLimits:
+    """When the broker counts as overloaded. Raises `ValueError` for values that contradict each other."""
+
+    enabled: bool = True
+    """Whether anything is done about it; if not, everybody waits for everybody."""
+    target_lag_s: float = 0.001
+    """How late the event loop may be, on average, before the clients that send most are read more slowly, for others to
+    be answered soon. It is late by half of what its iterations take, but for the time in which it has nothing to do."""
+    max_lag_s: float = 0.25
+    """How late it may be before new connections are refused; at three fifths of that messages of low priority are
+    dropped, at four fifths QoS 0 messages."""
+
+    def __post_init__(self) -> None:
+        for name in ("target_lag_s", "max_lag_s"):
+            value = getattr(self, name)
+            if not 0.0001 <= value <= 3_600.0:  # so written, it refuses NaN too
+                raise ValueError(f"{name} is {value:g}: it may be 0.0001 to 3600 seconds")
+        if self.target_lag_s >= self.max_lag_s:
+            raise ValueError(f"target_lag_s is {self.target_lag_s:g}: below max_lag_s, which is {self.max_lag_s:g}")
+
+
+@dataclass(frozen=True)
 class Limits:
     """What one client, and all together, may use. Raises `ValueError` for values that contradict each other."""
 
@@ -229,6 +251,42 @@ MAX_COMBINATIONS: Final = 64
 
 INLINE_FILTERS_BYTES: Final = 2_048
 """A longer SUBSCRIBE or UNSUBSCRIBE is a job: a megabyte of filters takes more than a second."""
+
+OVERLOAD_INTERVAL_S: Final = 0.1
+"""How often the load is looked at: a tenth of a second of overload is nothing that a person notices."""
+
+OVERLOAD_SMOOTHING: Final = 0.3
+MOST_LOAD: Final = 1.5
+MOST_LATENESS: Final = 3.0
+"""How much the latest lag counts beside the earlier ones, and as what multiple of `max_lag_s` and of `target_lag_s` the
+longest: so one pause, of however many seconds, is no overload (0.3 of 1.5 is below the first stage), but two in a row
+are."""
+
+OVERLOAD_STAGE_S: Final = 0.25
+"""How long a stage has to help before the next begins: the links that it holds had sent something before."""
+
+SHORT_SHARE: Final = ITERATION_WORK // 64
+"""The same as `LEAST_SHARE` while the loop is late for clients that send much, and others send, too: the less an
+iteration does, the sooner come those who have little to do. It costs some of the throughput."""
+
+LEAST_CREDIT: Final = 250.0
+MOST_CREDIT: Final = 10_000_000.0
+"""What each client may cost in an interval, at least and at most: some 40 messages of QoS 1, so that a client that
+sends some hundred a second is never slowed, and more than an interval has room for."""
+
+CREDIT_SHRINKS: Final = 0.7
+CREDIT_GROWS: Final = 1.2
+"""By how much the credit changes in an interval: down in half a second from all to a fifth, and up again in one."""
+
+MAX_DEBT: Final = 10
+"""For how many intervals' credit a client is held at most, which is a second: a debt beyond that is forgiven."""
+
+CREDIT_CALM_S: Final = 1.0
+"""How long no client was slowed before the overload is over, for it would only begin anew; and how long a client counts
+as one of those that send little, which others slow down."""
+
+LIGHT_BYTES: Final = 4_096
+"""What a client may have sent that is handled before what others sent, while the broker is overloaded."""
 
 MAX_OPEN_QUESTIONS: Final = 65_536
 """Questions that wait for an answer, one for each connection that authenticates: when the authenticator hangs, more

@@ -66,12 +66,13 @@ class Holdable:
 class MemoryAccount:
     """`limit` is in bytes; 0: none."""
 
-    __slots__ = ("_shared", "droppable", "enough_below", "half", "limit", "shed_above", "used")
+    __slots__ = ("droppable", "enough_below", "half", "limit", "shared", "shed_above", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit or NO_LIMIT
-        self._shared: Final = self.limit // 16 * 15
-        self.half: Final = self._shared // 2
+        self.shared: Final = self.limit // 16 * 15
+        """What queues, outboxes and the like may use."""
+        self.half: Final = self.shared // 2
         """While no more is in use, `room_for` any holder is left: it holds no more than all."""
         self.shed_above: Final = self.limit // 8 * 7
         """With more in use, the outboxes that hold most lose their QoS 0 messages: the rest is for newcomers."""
@@ -88,7 +89,7 @@ class MemoryAccount:
         less is left, the sooner large holders are refused, while small ones still find room. A sixteenth stays for new
         connections and sessions.
         """
-        return self._shared - self.used - held
+        return self.shared - self.used - held
 
     def is_full(self) -> bool:
         return self.used >= self.limit

@@ -18,7 +18,8 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
 from mqttlite.core.limits import BATCH_MESSAGES, DISCONNECT, MAX_RAW_PROPERTIES_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
-from mqttlite.core.reasons import PACKET_TOO_LARGE, SCHEMA_INVALID
+from mqttlite.core.priority import is_low, raw_is_low
+from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0, PACKET_TOO_LARGE, SCHEMA_INVALID
 from mqttlite.core.receipts import Receipt, Receipts
 from mqttlite.core.route import Route
 from mqttlite.core.router import Router
@@ -58,6 +59,8 @@ _FAULTS: Final[dict[int, str]] = {
     QUOTA_EXCEEDED: PACKET_TOO_LARGE,
 }
 """Why messages are dropped whose payloads are not accepted, by reason code."""
+
+OVERLOADED: Final = "the broker is overloaded, and the message has a low priority: publish it again later"
 
 
 @final
@@ -122,7 +125,10 @@ class PacketHandler:
                 prefix = data[at:head_end]
                 while stop + size <= end and data[stop : stop + same] == prefix:  # `startswith` is slower by a factor
                     stop += size
-            connection.received_qos0 += (stop - at) // size
+            messages = (stop - at) // size
+            connection.received_qos0 += messages
+            if self._effects.sheds_low_priority and self._sheds_qos0(route, topic, raw_is_low(raw), messages):
+                return stop
             session = connection.session
             assert session is not None
             fan_out = self._router.forward(
@@ -137,7 +143,12 @@ class PacketHandler:
             decode(first, data[body:stop], connection.version)  # raises
         capabilities = connection.peer.capabilities
         check_publish(capabilities, qos, False)
-        if route.sinks or not route.is_open or (capabilities.tell_delivery and connection.version == V5):
+        if (
+            route.sinks
+            or not route.is_open
+            or (capabilities.tell_delivery and connection.version == V5)
+            or (self._effects.sheds_low_priority and raw_is_low(raw))
+        ):
             expires_at = raw.expires_at(self._effects.now)
             message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, raw)
             self._receive(connection, message, packet_id)
@@ -246,9 +257,12 @@ class PacketHandler:
             self._router.drops.add(_FAULTS[fault], 1, topic)
         else:
             connection.received_qos0 += 1
+            route = self._routes.find(topic)
+            if self._effects.sheds_low_priority and self._sheds_qos0(route, topic, is_low(properties), 1):
+                return
             session = connection.session
             assert session is not None
-            self._wait_for(connection, self._router.publish(message, self._routes.find(topic), session))
+            self._wait_for(connection, self._router.publish(message, route, session))
 
     def _unalias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
         if alias > self._limits.topic_alias_maximum:
@@ -305,10 +319,31 @@ class PacketHandler:
                 receipt.refusal = connection.topic_limits.payload_refusal(len(message.payload))
             self._receipts.acknowledge(receipt, Tally(fault))
             return
+        if self._effects.sheds_low_priority and self._sheds_acknowledged(connection, message, route):
+            self._router.drops.add(OVERLOAD_LOW_PRIORITY, 1, message.topic)
+            receipt.refusal = OVERLOADED
+            self._receipts.acknowledge(receipt, Tally(QUOTA_EXCEEDED))
+            return
         fan_out = self._router.publish(message, route, session)
         if not route.is_open:
             receipt.refusal = self._refusal(connection, message, route, fan_out.tally)
         self._settle(receipt, fan_out)
+
+    def _sheds_qos0(self, route: Route, topic: bytes, has_low_priority: bool, messages: int) -> bool:
+        """Drop QoS 0 messages, if the overload is such that they are not passed on."""
+        if route.is_low or has_low_priority:
+            reason = OVERLOAD_LOW_PRIORITY
+        elif self._effects.sheds_qos0 and not is_control(topic):
+            reason = OVERLOAD_QOS0
+        else:
+            return False
+        self._router.drops.add(reason, messages, topic)
+        return True
+
+    def _sheds_acknowledged(self, connection: Connection, message: Message, route: Route) -> bool:
+        """Whether the overload is such that a QoS 1 or 2 message is refused: one of low priority, whose publisher can
+        be told. Before 5.0 there is only an acknowledgement, and what is acknowledged is not dropped."""
+        return connection.version == V5 and (route.is_low or is_low(message.properties))
 
     def _refusal(self, connection: Connection, message: Message, route: Route, tally: Tally) -> str | None:
         """Why the broker does not take a message that was published now, where that takes a sentence."""

@@ -71,6 +71,8 @@ class HoldReason:
     """A local link has no socket to read: its program may be silent for as long as it likes."""
     RATE: Final = 16
     """The client, or others with which it shares a quota, sent more than that allows."""
+    OVERLOAD: Final = 32
+    """The broker is overloaded, and the client is one of those that send most."""
 
 
 # Why a message was dropped. Plain strings: they are counted where messages pass.
@@ -88,6 +90,8 @@ NACKED: Final = "nacked"
 PURGED: Final = "purged"
 STORE_DAMAGED: Final = "store_damaged"
 RATE_LIMITED: Final = "rate_limited"
+OVERLOAD_LOW_PRIORITY: Final = "overload_low_priority"
+OVERLOAD_QOS0: Final = "overload_qos0"
 
 
 def count(drops: dict[str, int], reason: str, messages: int) -> None:

@@ -157,6 +157,7 @@ class Route:
         "direct5",
         "filtered",
         "is_limited",
+        "is_low",
         "is_open",
         "observed",
         "others",
@@ -197,6 +198,8 @@ class Route:
         """Whether the topic is longer than some clients may use. The route is not open then."""
         self.policy: Final = policy
         """What is asked of each message, if anything is. The route is not open then."""
+        self.is_low: Final = policy is not None and policy.is_low
+        """Whether its messages are the first to be dropped under overload."""
         self.direct3: list[Outbox] = NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
         self.direct5: list[Outbox] = NO_OUTBOXES

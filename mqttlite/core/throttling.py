@@ -20,12 +20,14 @@ from mqttlite.wire.reason_codes import ReasonCode
 class Throttling:
     """One for each broker."""
 
-    __slots__ = ("_closing", "_deadlines", "_effects")
+    __slots__ = ("_closing", "_deadlines", "_effects", "held")
 
     def __init__(self, closing: Closing, deadlines: Deadlines, effects: Effects) -> None:
         self._closing: Final = closing
         self._deadlines: Final = deadlines
         self._effects: Final = effects
+        self.held: int = 0
+        """How often a client was held, or disconnected, because it was over a quota."""
 
     def start(self, connection: Connection, quotas: Quotas, owner: Paced) -> None:
         """A client is accepted: from now on it is limited."""
@@ -44,6 +46,7 @@ class Throttling:
         if wait_s <= 0.0 or connection.state == CLOSED:
             return
         quotas = throttle.quotas
+        self.held += not throttle.is_held
         if quotas.disconnects and throttle.scope == CLIENT:
             quotas.count_held("disconnect")
             if throttle.is_over_messages:

@@ -3,6 +3,7 @@
 from typing import Final, final
 
 from mqttlite.core.message import Message, RawProperties
+from mqttlite.core.priority import LOW, NORMAL
 from mqttlite.core.retained_expiry import expiring, with_expiry
 from mqttlite.core.schema_check import SchemaCheck
 from mqttlite.wire.constants import PUBLISH
@@ -21,7 +22,17 @@ operator's about the store; for the core it is `STANDARD`."""
 class TopicPolicy:
     """A value. `max_payload_bytes` and `ttl_s` are 0 for no limit."""
 
-    __slots__ = ("is_ephemeral", "is_plain", "max_payload_bytes", "max_qos", "min_qos", "name", "schema", "ttl_s")
+    __slots__ = (
+        "is_ephemeral",
+        "is_low",
+        "is_plain",
+        "max_payload_bytes",
+        "max_qos",
+        "min_qos",
+        "name",
+        "schema",
+        "ttl_s",
+    )
 
     def __init__(
         self,
@@ -32,6 +43,7 @@ class TopicPolicy:
         max_qos: int = 2,
         ttl_s: int = 0,
         schema: SchemaCheck | None = None,
+        priority: str = NORMAL,
     ) -> None:
         self.name: Final = name
         """How reason strings and logs name it."""
@@ -45,7 +57,11 @@ class TopicPolicy:
         """Messages expire after so many seconds, or earlier where they say so."""
         self.schema: Final = schema
         """What payloads must be, if anything."""
-        self.is_plain: Final = not (max_payload_bytes or min_qos or self.max_qos < 2 or ttl_s or schema is not None)
+        self.is_low: Final = priority == LOW
+        """Whether its messages are the first to be dropped under overload."""
+        self.is_plain: Final = not (
+            max_payload_bytes or min_qos or self.max_qos < 2 or ttl_s or schema is not None or self.is_low
+        )
         """Whether nothing is asked of messages."""
 
     def __repr__(self) -> str:

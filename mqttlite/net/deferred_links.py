@@ -10,7 +10,7 @@ from typing import Final, final
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import CONNECTED
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
+from mqttlite.core.limits import ITERATION_WORK, LIGHT_BYTES
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import LinkPort, about
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("mqttlite.net")
 class DeferredLinks:
     """`links` is the loop driver's table, by the number of the connection."""
 
-    __slots__ = ("_broker", "_clock", "_connected", "_connected_are_first", "_connecting", "_links")
+    __slots__ = ("_broker", "_clock", "_connected", "_connected_are_first", "_connecting", "_light", "_links")
 
     def __init__(self, broker: Broker, links: dict[int, LinkPort], clock: Callable[[], float]) -> None:
         self._broker: Final = broker
@@ -31,10 +31,12 @@ class DeferredLinks:
         self._connecting: dict[int, LinkPort] = {}
         """Those of clients that are not accepted yet: thousands that connect at once do not stand before the others in
         one queue with them."""
+        self._light: dict[int, LinkPort] = {}
+        """Those, while the broker is overloaded, whose clients are connected and sent little: the first of all."""
         self._connected_are_first = True
 
     def __len__(self) -> int:
-        return len(self._connected) + len(self._connecting)
+        return len(self._light) + len(self._connected) + len(self._connecting)
 
     def add(self, effects: Effects) -> None:
         """Take over the deferred links of the effects."""
@@ -42,8 +44,12 @@ class DeferredLinks:
             link = self._links.get(number)
             if link is not None:
                 link.rest()
-                waiting = self._connected if link.connection.state == CONNECTED else self._connecting
-                waiting[number] = link
+                if link.connection.state != CONNECTED:
+                    self._connecting[number] = link
+                elif effects.work_at_start and link.connection.framer.kept_bytes <= LIGHT_BYTES:
+                    self._light[number] = link
+                else:
+                    self._connected[number] = link
         effects.deferred.clear()
 
     def go_on(self) -> None:
@@ -52,16 +58,20 @@ class DeferredLinks:
         One of them may use up the budget, so these are also the first in turn. What the loop read before them leaves
         them their least share, and they leave all of the next budget to what the loop reads then.
         """
+        light, self._light = self._light, {}
         connected, self._connected = self._connected, {}
         connecting, self._connecting = self._connecting, {}
         effects = self._broker.effects
-        effects.work = min(effects.work, ITERATION_WORK - LEAST_SHARE)
+        effects.work = min(effects.work, effects.share_from)
+        while light and effects.work < ITERATION_WORK:
+            self._go_on_with(light.pop(next(iter(light))))
         waiting, others = (connected, connecting) if self._connected_are_first else (connecting, connected)
         self._connected_are_first = not self._connected_are_first
         while (waiting or others) and effects.work < ITERATION_WORK:
             if waiting:
                 self._go_on_with(waiting.pop(next(iter(waiting))))
             waiting, others = others, waiting
+        self._light = {**light, **self._light}
         self._connected = {**connected, **self._connected}  # a link that waits already is the first next time
         self._connecting = {**connecting, **self._connecting}
 

@@ -180,7 +180,7 @@ class Link(LinkPort):
     """A listener makes one for each connection that it accepts. It has the methods of an `asyncio.Protocol` and does
     not inherit from it: a compiled class cannot inherit from one that is not."""
 
-    __slots__ = ("_linger", "_lost_by", "_on_lost", "_on_made", "_transport", "made")
+    __slots__ = ("_has_ended", "_linger", "_lost_by", "_on_lost", "_on_made", "_transport", "made")
 
     # Inherited; declared again because type checkers differ in what they infer from the assignments below.
     address: str
@@ -204,6 +204,7 @@ class Link(LinkPort):
         self.made: bool = False
         self._linger: asyncio.TimerHandle | None = None
         self._lost_by = ""
+        self._has_ended = False
 
     def peer_certificate(self) -> dict[str, object] | None:
         """The client's verified certificate as `getpeercert` gives it, if it showed one."""
@@ -273,6 +274,10 @@ class Link(LinkPort):
             self._end()
 
     def _end(self) -> None:
+        """The socket is gone and nothing that came from it is left. Harmless the second time."""
+        if self._has_ended:
+            return
+        self._has_ended = True
         self._broker.close(self.connection, self._loop.time(), self._lost_by)
         self._loop_driver.wake()
         self._on_lost(self)
@@ -296,12 +301,15 @@ class Link(LinkPort):
         Closing a socket with unread bytes resets it, and the client could lose the DISCONNECT that tells it why.
         """
         if self.gone:
+            self._end()  # a link that is held does not go on with what came before
             return
         transport = self._transport
         if self.connection.said_goodbye and transport.can_write_eof() and transport.get_write_buffer_size() == 0:
             transport.close()  # the client sends nothing more and expects nothing more
             return
         self._linger = self._loop.call_later(LINGER_S, transport.abort)
+        if self.connection.hold_reasons:
+            self._resume_reading()  # else it would not see the client leave
         if transport.is_closing():
             return
         if transport.can_write_eof():

@@ -144,7 +144,7 @@ class LoopDriver(LinkDriver):
         self._woken = False
         if len(self._deferred):
             self.wake()
-        effects.work = 0
+        effects.work = effects.work_at_start
         if self._committed:
             self._write_committed()
         self.run()
@@ -186,6 +186,8 @@ class LoopDriver(LinkDriver):
             self._hold_throttled(effects)
         if effects.unthrottled:
             self._release_throttled(effects)
+        if effects.slowed or effects.unslowed:
+            self._slow_senders(effects)
         if effects.connected:
             connected, effects.connected = effects.connected, []
             for number in connected:
@@ -322,6 +324,19 @@ class LoopDriver(LinkDriver):
             link = self.links.get(number)
             if link is not None:
                 link.release(HoldReason.RATE)
+
+    def _slow_senders(self, effects: Effects) -> None:
+        """Hold the links that the overload slows, and release those that may be read again."""
+        slowed, effects.slowed = effects.slowed, []
+        unslowed, effects.unslowed = effects.unslowed, []
+        for number in slowed:
+            link = self.links.get(number)
+            if link is not None and not link.gone:
+                link.hold(HoldReason.OVERLOAD)
+        for number in unslowed:
+            link = self.links.get(number)
+            if link is not None:
+                link.release(HoldReason.OVERLOAD)
 
     def _tell_held(self, link: LinkPort) -> None:
         """Log the 1st, 2nd, 4th, 8th … time, and not a line for each."""

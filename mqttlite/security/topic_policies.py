@@ -52,6 +52,8 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """The longest life of a message that waits; 0: as long as it says."""
     presence: bool = False
     """Whether the broker says who subscribes to the topics."""
+    priority: Literal["low", "normal"] = "normal"
+    """Whether its messages are the first to be dropped under overload."""
     description: str = ""
     """For people."""
     schema: str = ""
@@ -139,6 +141,7 @@ class Policy:
             max_qos=options.max_qos,
             ttl_s=options.ttl_s,
             schema=schema,
+            priority=options.priority,
         )
 
     @property

@@ -10,7 +10,7 @@ from typing import Final
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
-from mqttlite.event_hub import Jailed, Link
+from mqttlite.event_hub import Jailed, Link, OverloadStage
 from mqttlite.telemetry.intervals import Write
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.tables import EventRow
@@ -111,6 +111,17 @@ class Events:
             reason=jailed.what,
             duration_s=jailed.duration_s,
             numbers={"failures": jailed.failures},
+        )
+
+    def overload(self, stage: OverloadStage) -> None:
+        """A stage of overload begins or ends."""
+        self._write_event(
+            "overload_began" if stage.begins else "overload_ended",
+            None,
+            self._clock(),
+            detail=stage.what,
+            duration_s=None if stage.begins else stage.duration_s,
+            numbers={"stage": stage.stage, "load_percent": round(100 * stage.load)},
         )
 
     def subscribed(self, number: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:

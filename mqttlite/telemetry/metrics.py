@@ -260,6 +260,24 @@ def _held(report: Report) -> Iterator[Metric]:
         "mqttlite_memory_short", "1 while more than seven eighths of that are used, else 0.", _only(report.memory_short)
     )
     yield _gauge(
+        "mqttlite_overload_stage",
+        "What is done about an overload, from 0 (nothing) to 4 (connections are refused).",
+        _only(snapshot.overload_stage),
+    )
+    yield _gauge(
+        "mqttlite_overload_load", "How loaded the broker is; with 1 it does all of that.", _only(snapshot.overload_load)
+    )
+    yield _gauge("mqttlite_connections_slowed", "Connections not read now, for the overload.", _only(snapshot.slowed))
+    yield _counter(
+        "mqttlite_overload_slowed", "Times a client was not read for the overload.", _only(snapshot.slowed_ever)
+    )
+    yield _counter(
+        "mqttlite_overload_connects_refused", "Connections refused for the overload.", _only(snapshot.connects_shed)
+    )
+    yield _gauge(
+        "mqttlite_connections_over_quota", "Connections not read now, for a quota.", _only(snapshot.over_quota)
+    )
+    yield _gauge(
         "mqttlite_connections_blocked", "Connections whose sockets take no bytes for now.", _only(snapshot.blocked)
     )
     if report.oldest_unacknowledged_s is not None:

@@ -12,7 +12,7 @@ from typing import Final
 from mqttlite.core.broker import Broker
 from mqttlite.core.reasons import BUFFER_FULL, FILTER_MISMATCH, QUEUE_FULL, count
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
-from mqttlite.event_hub import Jailed, Link, Listener
+from mqttlite.event_hub import Jailed, Link, Listener, OverloadStage
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.delivery_log import DeliveryLog
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
@@ -220,6 +220,10 @@ class Observer(Listener, TraceListener):
     def on_jailed(self, jailed: Jailed) -> None:
         if self._events is not None:
             self._events.jailed(jailed)
+
+    def on_overload(self, stage: OverloadStage) -> None:
+        if self._events is not None:
+            self._events.overload(stage)
 
     def on_closed(self, link: Link) -> None:
         self._on_ended(link)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqttlite.core.broker import Broker
+from mqttlite.core.reasons import HoldReason
 from mqttlite.core.session import Session
 from mqttlite.event_hub import Link
 from mqttlite.telemetry.counters import ConnectionCounters, Kind, Totals, kind_of
@@ -94,6 +95,18 @@ class Snapshot:
     memory_bytes: int
     """What the memory account says is held for clients."""
     memory_limit_bytes: int
+    overload_stage: int
+    overload_load: float
+    slowed: int
+    """Connections that are not read now because they sent more than the overload lets them."""
+    slowed_ever: int
+    """How often that was so."""
+    connects_shed: int
+    """Connections that were refused for the overload."""
+    over_quota: int
+    """Connections that are not read now because their clients are over a quota."""
+    over_quota_ever: int
+    """How often that was so, or ended the connection."""
     rankings: Mapping[str, list[Ranked]]
 
     interval_s: float
@@ -147,6 +160,8 @@ class Collection:
         self._sessions: Final = core.sessions.values()
         self._connections: Final[dict[Kind, int]] = {}
         self._blocked = 0
+        self._slowed = 0
+        self._over_quota = 0
         self._outbox_bytes = 0
         self._inflight = 0
         self._queued = 0
@@ -198,6 +213,13 @@ class Collection:
             outbox_bytes=self._outbox_bytes,
             memory_bytes=core.effects.memory.used,
             memory_limit_bytes=core.limits.max_memory_bytes,
+            overload_stage=core.overload.stage,
+            overload_load=core.overload.load,
+            slowed=self._slowed,
+            slowed_ever=core.overload.credits.held,
+            connects_shed=core.overload.connects_refused,
+            over_quota=self._over_quota,
+            over_quota_ever=core.throttling.held,
             rankings={
                 name: [self._ranked(*each) for each in ranking.highest()] for name, ranking in self._rankings.items()
             },
@@ -220,6 +242,10 @@ class Collection:
             self._rankings["outbox"].offer(waiting, link, session)
         if outbox.blocked:
             self._blocked += 1
+        if connection.hold_reasons & HoldReason.OVERLOAD:
+            self._slowed += 1
+        if connection.hold_reasons & HoldReason.RATE:
+            self._over_quota += 1
         if session is not None:
             if session.queued:
                 self._link_of[session] = link

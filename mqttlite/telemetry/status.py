@@ -68,6 +68,11 @@ def status(report: Report) -> bytes:
         "drops": totals.drops,
         "disconnects": snapshot.disconnected,
         "loop_lag_s": report.recent_lag,
+        "overload": {
+            "stage": snapshot.overload_stage,
+            "load": round(snapshot.overload_load, 3),
+            "slowed": snapshot.slowed,
+        },
         "store": {
             "commits": report.commits.messages,
             "failures": report.commit_failures,

@@ -130,6 +130,9 @@ def _counters(snapshot: Snapshot) -> dict[str, int]:
         "connects": totals.connects,
         "logins/jailed": sum(snapshot.jailed.values()),
         "logins/refused in jail": snapshot.refused_in_jail,
+        "overload/slowed": snapshot.slowed_ever,
+        "quotas/held": snapshot.over_quota_ever,
+        "overload/connects/refused": snapshot.connects_shed,
         "messages/received": totals.packets_received,
         "messages/sent": totals.packets_sent,
         "publish/messages/dropped": drops.get(QUEUE_FULL, 0) + drops.get(BUFFER_FULL, 0),
@@ -162,6 +165,10 @@ def _gauges(snapshot: Snapshot) -> dict[str, int]:
         "retained messages/count": snapshot.retained + snapshot.own_retained,
         "memory/used": snapshot.memory_bytes,
         "memory/limit": snapshot.memory_limit_bytes,
+        "overload/stage": snapshot.overload_stage,
+        "overload/load": round(100 * snapshot.overload_load),
+        "overload/clients/slowed": snapshot.slowed,
+        "quotas/clients/held": snapshot.over_quota,
         **_heap(),
     }
 

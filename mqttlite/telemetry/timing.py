@@ -10,11 +10,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from mqttlite.core.changes import Change
+from mqttlite.core.limits import OVERLOAD_INTERVAL_S
 from mqttlite.core.message import Delivery
 from mqttlite.core.ports import Store
 from mqttlite.telemetry.histograms import Histogram
 
-LAG_INTERVAL_S: Final = 0.1
+LAG_INTERVAL_S: Final = OVERLOAD_INTERVAL_S
 """How often the lag is measured: ten timers a second cost nothing, and find every stall that a person would notice."""
 
 HANGING_S: Final = 0.75
@@ -26,9 +27,10 @@ RECENT: Final = 600
 
 
 class LoopLag:
-    """From `start` to `stop`; all is kept in microseconds."""
+    """From `start` to `stop`; all is kept in microseconds. `on_measured` hears each measurement in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_measured: Callable[[float], None] | None = None) -> None:
+        self._on_measured: Final = on_measured
         self.histogram: Final = Histogram()
         self._recent: Final[deque[int]] = deque(maxlen=RECENT)
         self._timer: asyncio.TimerHandle | None = None
@@ -58,6 +60,8 @@ class LoopLag:
         late = max(0, round((time.monotonic() - self._due) * 1e6))
         self.histogram.note(late)
         self._recent.append(late)
+        if self._on_measured is not None:
+            self._on_measured(late / 1e6)
         self.start()
 
 

@@ -37,6 +37,7 @@ REASONS: Final = {
     "receive_max_wait_expired": Rule("it waited too long for the receiver's window", "Receive Maximum"),
     "rate_limited": Rule("more came than the rate allows", ""),
     "overload_low_priority": Rule("the broker was overloaded, and it is of low priority", ""),
+    "overload_qos0": Rule("the broker was overloaded, and QoS 0 messages were not passed on", ""),
     "schema_invalid": Rule("its payload is not what its topic asks for", ""),
     "session_expired": Rule(
         "the receiver's session ended first", "Session Expiry Interval, limits.max_session_expiry_s"

@@ -13,7 +13,7 @@ from mqttlite.core.changes import Change
 from mqttlite.core.connect_limits import ConnectLimits
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import Limits, OverloadLimits
 from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.question import Authenticate, LoadPage
@@ -55,6 +55,7 @@ class World:
         retained_expiry_s: dict[bytes, int] | None = None,
         filters: FilterCompiler | None = None,
         before_restore: Callable[[Broker], None] | None = None,
+        overload_limits: OverloadLimits | None = None,
     ) -> None:
         self.now = now
         self.store: MemoryStore = store or MemoryStore()
@@ -64,6 +65,7 @@ class World:
             pages=self.store.pages,
             retained_expiry_s=retained_expiry_s,
             filters=filters,
+            overload_limits=overload_limits,
         )
         self._filters = filters
         self.late_pages: list[LoadPage] | None = None

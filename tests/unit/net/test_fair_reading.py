@@ -155,3 +155,28 @@ async def test_what_is_read_leaves_those_that_sent_much_before_their_share() -> 
         iterations += 1
     assert iterations > 1
     await bench.driver.stop()
+
+
+async def test_while_iterations_are_short_clients_with_little_to_do_go_first() -> None:
+    bench = Bench()
+    links = [bench.link(f"c{number}") for number in range(CLIENTS)]
+    light = bench.link("light")
+    await asyncio.sleep(0)
+    effects = bench.broker.effects
+    effects.shorten(True)
+    bench.driver.wake()
+    await asyncio.sleep(0)
+    for link in links:
+        link.data_received(encode(Pingreq(), V5) * PINGS)
+    answers = light.connection.outbox.answers
+    light.data_received(encode(Pingreq(), V5))
+    assert light.connection.outbox.answers == answers, "the others have used the budget"
+    await asyncio.sleep(0)
+    assert light.connection.outbox.answers == answers + 1
+    assert effects.work == effects.work_at_start > 0
+    done = sum(link.connection.outbox.answers - 1 for link in links)
+    assert done <= 3 * (ITERATION_WORK - effects.work_at_start) // PACKET_WORK + 3, "and little of theirs is done"
+    effects.shorten(False)
+    while any(link.connection.deferred for link in links):
+        await asyncio.sleep(0)
+    await bench.driver.stop()

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, EventHub
+from mqttlite.event_hub import MEMORY_SHORT, OVERLOADED, STORE_FAILING, EventHub
 from mqttlite.telemetry.alarms import TOPICS, Alarms
 from mqttlite.telemetry.publish_queue import PublishQueue
 from tests.support.core_driver import World
@@ -40,7 +40,7 @@ NONE = {"active": False, "since": "2026-11-21T12:00:00Z", "detail": ""}
 
 
 def test_alarms_are_inactive_from_the_start_on() -> None:
-    assert Alarmed().retained() == {"$SYS/broker/alarms/store": NONE, "$SYS/broker/alarms/memory": NONE}
+    assert Alarmed().retained() == {f"$SYS/broker/alarms/{name}": NONE for name in ("store", "memory", "overload")}
 
 
 def test_an_alarm_says_since_when_and_why_until_it_ends() -> None:
@@ -52,7 +52,11 @@ def test_an_alarm_says_since_when_and_why_until_it_ends() -> None:
     alarmed.hub.on_alarm(STORE_FAILING, True, "disk full")
     alarmed.publish()
     store = {"active": True, "since": "2026-11-21T12:00:01.500000Z", "detail": "disk full"}
-    assert alarmed.retained() == {"$SYS/broker/alarms/store": store, "$SYS/broker/alarms/memory": NONE}
+    assert alarmed.retained() == {
+        "$SYS/broker/alarms/store": store,
+        "$SYS/broker/alarms/memory": NONE,
+        "$SYS/broker/alarms/overload": NONE,
+    }
     assert [(topic, json.loads(payload)) for topic, payload in watcher.messages()] == [
         ("$SYS/broker/alarms/store", store)
     ]
@@ -66,4 +70,4 @@ def test_an_alarm_says_since_when_and_why_until_it_ends() -> None:
 
 
 def test_every_alarm_has_a_topic() -> None:
-    assert {STORE_FAILING, MEMORY_SHORT} == {*TOPICS}
+    assert {STORE_FAILING, MEMORY_SHORT, OVERLOADED} == {*TOPICS}

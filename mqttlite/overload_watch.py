@@ -1,0 +1,59 @@
+"""Hands the core what is measured of the load, and tells log and listeners when a stage of overload begins or ends.
+
+What a stage does is in `core/overload`. Invariant: each change of the stage is told once, with the figures of that
+moment.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.overload import REFUSE_CONNECTS, SHED_LOW_PRIORITY, SHED_QOS0, SLOW_SENDERS
+from mqttlite.event_hub import OVERLOADED, EventHub, OverloadStage
+
+WHAT: Final = {
+    SLOW_SENDERS: "the clients that send most are read more slowly",
+    SHED_LOW_PRIORITY: "messages of low priority are dropped",
+    SHED_QOS0: "QoS 0 messages are dropped",
+    REFUSE_CONNECTS: "new connections are refused",
+}
+
+_log = logging.getLogger("mqttlite")
+
+
+class OverloadWatch:
+    """`wake` lets the loop driver carry out what the core wants."""
+
+    def __init__(self, core: Broker, hub: EventHub, wake: Callable[[], None], clock: Callable[[], float]) -> None:
+        self._core: Final = core
+        self._hub: Final = hub
+        self._wake: Final = wake
+        self._clock: Final = clock
+        self._begun_at: Final = dict.fromkeys(WHAT, 0.0)
+        """When each stage began."""
+
+    def on_lag(self, lag_s: float) -> None:
+        """A timer of the event loop came so late."""
+        overload = self._core.overload
+        before = overload.stage
+        now = self._clock()
+        self._core.weigh(lag_s, now)
+        if overload.stage == before:
+            return
+        self._wake()
+        begins = overload.stage > before
+        stage = max(overload.stage, before)
+        if begins:
+            self._begun_at[stage] = now
+        memory = self._core.effects.memory
+        detail = (
+            f"load {overload.load:.2f} (event loop {overload.lag_load:.2f}, memory {overload.memory_load:.2f}: "
+            f"{memory.used} of {memory.limit} bytes)"
+        )
+        _log.warning("overload, %s: %s%s", detail, WHAT[stage], "" if begins else " no longer")
+        self._hub.on_overload(OverloadStage(stage, begins, overload.load, WHAT[stage], now - self._begun_at[stage]))
+        if stage >= SHED_LOW_PRIORITY:
+            is_shedding = overload.stage >= SHED_LOW_PRIORITY
+            what = "; ".join(WHAT[number] for number in WHAT if number <= overload.stage)
+            self._hub.on_alarm(OVERLOADED, is_shedding, f"{detail}: {what}" if is_shedding else detail)

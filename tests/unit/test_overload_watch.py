@@ -1,0 +1,49 @@
+"""What is told of an overload: a line of the log, an event and, while something is lost for it, an alarm."""
+
+import logging
+
+import pytest
+
+from mqttlite.core.limits import OVERLOAD_INTERVAL_S, OverloadLimits
+from mqttlite.event_hub import EventHub, Listener, OverloadStage
+from mqttlite.overload_watch import OverloadWatch
+from tests.support.core_driver import World
+
+
+class Recorder(Listener):
+    def __init__(self) -> None:
+        self.stages: list[OverloadStage] = []
+        self.alarms: list[tuple[str, bool, str]] = []
+
+    def on_overload(self, stage: OverloadStage) -> None:
+        self.stages.append(stage)
+
+    def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
+        self.alarms.append((alarm, active, detail))
+
+
+def test_each_stage_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    world, hub, recorder = World(overload_limits=OverloadLimits(max_lag_s=0.1)), EventHub(), Recorder()
+    hub.register(recorder)
+    woken: list[float] = []
+    watch = OverloadWatch(world.broker, hub, lambda: woken.append(world.now), lambda: world.now)
+    for lag_s in [1.0] * 20 + [0.0] * 30:
+        world.advance(OVERLOAD_INTERVAL_S)
+        watch.on_lag(lag_s)
+    told = [(each.stage, each.begins) for each in recorder.stages]
+    assert told == [(1, True), (2, True), (3, True), (4, True), (4, False), (3, False), (2, False), (1, False)]
+    assert [each.duration_s for each in recorder.stages[:4]] == [0.0] * 4
+    assert [each.duration_s for each in recorder.stages[4:]] == sorted(each.duration_s for each in recorder.stages[4:])
+    assert recorder.stages[-1].duration_s == pytest.approx(woken[-1] - woken[0])
+    assert [(alarm, active) for alarm, active, _detail in recorder.alarms] == [("overloaded", True)] * 5 + [
+        ("overloaded", False)
+    ]
+    assert recorder.alarms[2][2].endswith(
+        "more slowly; messages of low priority are dropped; QoS 0 messages are dropped; new connections are refused"
+    )
+    assert "are dropped" not in recorder.alarms[-1][2]
+    assert len(caplog.messages) == len(woken) == 8
+    assert caplog.messages[0].startswith("overload, load 0.7")
+    assert caplog.messages[0].endswith("the clients that send most are read more slowly")
+    assert caplog.messages[-1].endswith("the clients that send most are read more slowly no longer")
