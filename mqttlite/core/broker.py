@@ -154,7 +154,7 @@ class Broker:
         self._check: SubscriptionCheck | None = None
         self.planner: Final = Planner(online, self.sessions, self._routes, self.router, subscriptions, effects, limits)
         self._packet_loop: Final = PacketLoop(
-            PacketHandler(self._routes, self.router, effects, limits),
+            PacketHandler(self._routes, self.router, deadlines, effects, limits),
             subscriptions,
             self._connecting,
             Admission(connections, self._connecting, self._closing, self.questions, deadlines, effects, limits),

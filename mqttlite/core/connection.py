@@ -47,8 +47,10 @@ AN_ANSWER: Final = 1
 ITS_FILTERS: Final = 2
 ITS_END: Final = 3
 A_FAN_OUT: Final = 4
+ROOM: Final = 5
 """What a connection waits for: the answer to a question, the end of a long SUBSCRIBE or UNSUBSCRIBE, the end of the
-fan-out of its message, or, when its link is gone, room in the budget for its end. It handles no packet meanwhile."""
+fan-out of its message, room for its message at the receivers, or, when its link is gone, room in the budget for its
+end. It handles no packet meanwhile."""
 
 WAITS_FOR_NAMES: Final = (
     "",
@@ -56,6 +58,7 @@ WAITS_FOR_NAMES: Final = (
     ", waits for its filters",
     ", waits for its end",
     ", waits for a fan-out",
+    ", waits for room at receivers",
 )
 
 WELCOME: Final[dict[int, frozenset[int]]] = {

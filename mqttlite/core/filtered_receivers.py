@@ -33,6 +33,10 @@ class FilteredReceivers:
     def prepare(self, messages: int) -> bool:
         return True
 
+    def has_room(self, message: Message, qos: int) -> bool:
+        """As `Sink`: whether all have, also those that their filters keep from the message."""
+        return all(receiver.session.has_room(message, min(qos, receiver.qos)) for receiver in self.receivers)
+
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         raise AssertionError("each kind has its own")
 

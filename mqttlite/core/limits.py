@@ -13,6 +13,9 @@ DROP_NEWEST: Final = "drop_newest"
 DROP_OLDEST: Final = "drop_oldest"
 DISCONNECT: Final = "disconnect"
 OVERFLOW_POLICIES: Final = (DROP_NEWEST, DROP_OLDEST, DISCONNECT)
+BLOCK: Final = "block"
+REJECT: Final = "reject"
+"""Beside those, for single topics: while a receiver has no room for a message, it waits or is refused, for all."""
 
 REFUSE: Final = "refuse"
 
@@ -80,6 +83,9 @@ class Limits:
     """QoS 0 messages waiting for such a client."""
     on_overflow: str = DROP_NEWEST
     """What happens at the two limits above and at the queue's: `drop_newest`, `drop_oldest` or `disconnect`."""
+    max_block_s: float = 5.0
+    """How long a publisher waits for room where a topic policy says `block`, before its message is refused with 0x97:
+    one receiver that is away must not stop it for ever."""
     max_subscriptions: int = 100_000
     """Topic filters of one session; one more is refused with 0x97."""
     max_shared_subscriptions: int = 100
@@ -120,6 +126,8 @@ class Limits:
             raise ValueError(f"on_large_payload is {self.on_large_payload!r}: it may be {REFUSE} or {DISCONNECT}")
         if not self.connect_timeout_s >= 0.001:  # so written, it refuses NaN too
             raise ValueError(f"connect_timeout_s is {self.connect_timeout_s:g}: 0.001 at least")
+        if not 0.0 <= self.max_block_s <= 3_600.0:
+            raise ValueError(f"max_block_s is {self.max_block_s:g}: it may be 0 to 3600 seconds")
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}: {least} at least")
@@ -251,6 +259,14 @@ MAX_COMBINATIONS: Final = 64
 
 INLINE_FILTERS_BYTES: Final = 2_048
 """A longer SUBSCRIBE or UNSUBSCRIBE is a job: a megabyte of filters takes more than a second."""
+
+ROOM_LOOK_S: Final = 0.02
+"""How often it is looked whether there is room for a message that waits for it: sooner, it would cost more than the
+message, and later, a receiver that reads could have nothing to read."""
+
+MAX_ROOM_LOOKS: Final = 1_000
+"""Receivers that are looked at for one message, about a microsecond each. Where a topic has more, each of them drops
+what it has no room for, and nobody waits."""
 
 OVERLOAD_INTERVAL_S: Final = 0.1
 """How often the load is looked at: a tenth of a second of overload is nothing that a person notices."""

@@ -74,6 +74,7 @@ class Message(Holdable):
         "_size",
         "expires_at",
         "number",
+        "on_overflow",
         "payload",
         "qos",
         "raw",
@@ -112,6 +113,8 @@ class Message(Holdable):
         """By which it is known (`MessageNumbers`), if it is kept, traced, or named to its publisher."""
         self.trace: int = NOT_TRACED
         """The same if it is traced."""
+        self.on_overflow: str = ""
+        """What a receiver does that has no room for it, if its topic says so: see `TopicPolicy.on_overflow`."""
 
     @property
     def properties(self) -> Properties:
@@ -135,7 +138,7 @@ class Message(Holdable):
     def copy(self, qos: int) -> "Message":
         """The same message with another QoS."""
         message = Message(self.topic, self.payload, qos, self.retain, self._properties, self.expires_at, self.raw)
-        message.number, message.trace = self.number, self.trace
+        message.number, message.trace, message.on_overflow = self.number, self.trace, self.on_overflow
         return message
 
     def untraced(self) -> "Message":
@@ -326,6 +329,7 @@ class PublishBatch(Holdable):
         "data",
         "expires_at",
         "head",
+        "on_overflow",
         "qos",
         "raw",
         "size",
@@ -361,6 +365,8 @@ class PublishBatch(Holdable):
         self._identified: dict[tuple[int, ...], PublishBatch] | None = None
         self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
         self._special: dict[tuple[int, int, tuple[int, ...]], Delivery] | None = None
+        self.on_overflow: str = ""
+        """As that of a message."""
         self.traces: list[int] = NO_TRACES
         """Of the first messages, which are followed; set before anybody asks for one of them."""
 
@@ -377,6 +383,7 @@ class PublishBatch(Holdable):
         delivery = self._deliveries[3 * at + qos]
         if delivery is None:
             message = Message(self.topic, self.payload(at), self.qos, False, NONE, self.expires_at, self.raw)
+            message.on_overflow = self.on_overflow
             if at < len(self.traces):
                 message.trace = message.number = self.traces[at]
             delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
@@ -402,12 +409,18 @@ class PublishBatch(Holdable):
         if traced == 0:
             return self
         data = self.data[traced * self.size :]
-        return PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
+        return self._part(data)
+
+    def _part(self, data: bytes) -> "PublishBatch":
+        """Some of the messages."""
+        part = PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
+        part.on_overflow = self.on_overflow
+        return part
 
     def every(self, start: int, step: int) -> "PublishBatch":
         """Every `step`th message from that position on."""
         data = b"".join([self.data[at * self.size : (at + 1) * self.size] for at in range(start, self.count, step)])
-        return PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
+        return self._part(data)
 
     def select(self, positions: list[int]) -> "PublishBatch":
         """The messages at these positions."""
@@ -425,6 +438,7 @@ class PublishBatch(Holdable):
             packets, head = reframed(self.topic, self.data, self.size, self.head, 0, V5, raw)
             size = len(packets) // self.count
             batch = PublishBatch(self.topic, packets, size, head, 0, V5, raw, self.expires_at)
+            batch.on_overflow = self.on_overflow
             self._identified[identifiers] = batch
         return batch
 

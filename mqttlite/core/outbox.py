@@ -161,13 +161,14 @@ class Outbox:
         """The same with what the blocked link had taken and cannot send."""
         return self._backlog_bytes + self._chunk_bytes + self._link_bytes
 
-    def offer(self, piece: bytes, messages: int, expires_at: float = 0.0) -> bool:
+    def offer(self, piece: bytes, messages: int, expires_at: float = 0.0, on_overflow: str = "") -> bool:
         """Take a piece of that many QoS 0 messages of one size; while blocked, drop by policy what does not fit.
 
-        They expire at that time; 0.0 is never. The result is False if the outbox did not take all of them.
+        They expire at that time; 0.0 is never. `on_overflow` is empty where the limits' counts. The result is False if
+        the outbox did not take all of them.
         """
         if self.blocked:
-            return self._hold(piece, messages, NOT_TRACED, expires_at)
+            return self._hold(piece, messages, NOT_TRACED, expires_at, on_overflow)
         self.chunks.append(piece)
         self.sent_qos0 += messages
         if not self.dirty:
@@ -175,18 +176,19 @@ class Outbox:
             self.effects.dirty.append(self)
         return True
 
-    def would_drop(self, size: int) -> str:
+    def would_drop(self, size: int, on_overflow: str = "") -> str:
         """Why `offer` would not take a message of that size; empty if it would."""
         if not self.blocked:
             return ""
         if not self.link_blocked and self.is_paced:
             return RATE_LIMITED
-        return "" if self._room(size, self._limits.on_overflow == DROP_OLDEST) else BUFFER_FULL
+        drops_oldest = (on_overflow or self._limits.on_overflow) == DROP_OLDEST
+        return "" if self._room(size, drops_oldest) else BUFFER_FULL
 
-    def offer_traced(self, piece: bytes, trace: int, expires_at: float = 0.0) -> bool:
+    def offer_traced(self, piece: bytes, trace: int, expires_at: float = 0.0, on_overflow: str = "") -> bool:
         """The same for one traced message."""
         if self.blocked:
-            return self._hold(piece, 1, trace, expires_at)
+            return self._hold(piece, 1, trace, expires_at, on_overflow)
         self.offer(piece, 1)
         self.tell_sent(trace, 0)
         return True
@@ -355,20 +357,27 @@ class Outbox:
         """Memory is short: drop the QoS 0 messages that wait for the link."""
         self._drop_kept(self._memory.detail())
 
-    def _hold(self, piece: bytes, messages: int, trace: int, expires_at: float) -> bool:
+    def has_room(self, size: int) -> bool:
+        """Whether a QoS 0 message of so many bytes would be taken and none dropped for it."""
+        if not self.blocked:
+            return True
+        return (self.link_blocked or not self.is_paced) and self._room(size, False) > 0
+
+    def _hold(self, piece: bytes, messages: int, trace: int, expires_at: float, on_overflow: str) -> bool:
         limits = self._limits
+        on_overflow = on_overflow or limits.on_overflow
         frame = self.effects.latest_frame
         if frame.piece is not piece or frame.trace != trace:
             frame = self.effects.latest_frame = HeldFrame(piece, messages, trace, expires_at)
         if not self.link_blocked and self.is_paced:
             self._drop(frame, messages, RATE_LIMITED, "")
             return False
-        drop_oldest = limits.on_overflow == DROP_OLDEST
+        drop_oldest = on_overflow == DROP_OLDEST
         room = self._room(frame.size, drop_oldest)
         all_taken = room >= messages
         if not all_taken:
             self._drop(frame, messages - room, BUFFER_FULL, self._why_full(messages))
-            if limits.on_overflow == DISCONNECT:
+            if on_overflow == DISCONNECT:
                 self.effects.overflowed.append(self.number)
             if room == 0:
                 return False

@@ -13,14 +13,16 @@ from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.authorizer import PUBLISH as PUBLISH_ACTION
 from mqttlite.core.capabilities import check_publish, payload_is_valid
 from mqttlite.core.connection import A_FAN_OUT, CLOSED, NOTHING, Connection
+from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.delayed_messages import DELAYS_FULL
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
 from mqttlite.core.limits import BATCH_MESSAGES, DISCONNECT, MAX_RAW_PROPERTIES_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
 from mqttlite.core.priority import is_low, raw_is_low
-from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0, PACKET_TOO_LARGE, SCHEMA_INVALID
+from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0, PACKET_TOO_LARGE, QUEUE_FULL, SCHEMA_INVALID
 from mqttlite.core.receipts import Receipt, Receipts
+from mqttlite.core.room import NO_ROOM, Room
 from mqttlite.core.route import Route
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
@@ -70,6 +72,7 @@ class PacketHandler:
         "_effects",
         "_limits",
         "_receipts",
+        "_room",
         "_router",
         "_routes",
     )
@@ -78,6 +81,7 @@ class PacketHandler:
         self,
         routes: Routes,
         publisher: Router,
+        deadlines: Deadlines,
         effects: Effects,
         limits: Limits,
     ) -> None:
@@ -87,6 +91,7 @@ class PacketHandler:
         self._acknowledgements: Final = Acknowledgements(effects)
         self._limits: Final = limits
         self._receipts: Final = Receipts(self._acknowledgements, effects)
+        self._room: Final = Room(self, routes, publisher, deadlines, effects, limits)
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
         """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins.
@@ -120,7 +125,7 @@ class PacketHandler:
             size = stop - at
             if stop < end:
                 if route.special:
-                    end = min(end, at + size * BATCH_MESSAGES)
+                    end = min(end, at + size * (1 if route.asks_room else BATCH_MESSAGES))
                 same = head_end - at
                 prefix = data[at:head_end]
                 while stop + size <= end and data[stop : stop + same] == prefix:  # `startswith` is slower by a factor
@@ -128,6 +133,11 @@ class PacketHandler:
             messages = (stop - at) // size
             connection.received_qos0 += messages
             if self._effects.sheds_low_priority and self._sheds_qos0(route, topic, raw_is_low(raw), messages):
+                return stop
+            if route.special and route.asks_room:
+                expires_at = raw.expires_at(self._effects.now)
+                message = Message(topic, data[head_end:stop], 0, False, NONE, expires_at, raw)
+                self._publish_qos0(connection, message, route)
                 return stop
             session = connection.session
             assert session is not None
@@ -260,9 +270,7 @@ class PacketHandler:
             route = self._routes.find(topic)
             if self._effects.sheds_low_priority and self._sheds_qos0(route, topic, is_low(properties), 1):
                 return
-            session = connection.session
-            assert session is not None
-            self._wait_for(connection, self._router.publish(message, route, session))
+            self._publish_qos0(connection, message, route)
 
     def _unalias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
         if alias > self._limits.topic_alias_maximum:
@@ -324,10 +332,37 @@ class PacketHandler:
             receipt.refusal = OVERLOADED
             self._receipts.acknowledge(receipt, Tally(QUOTA_EXCEEDED))
             return
-        fan_out = self._router.publish(message, route, session)
+        if not route.asks_room or not self._room.is_missing(connection, message, route, receipt):
+            self._publish(connection, message, route, receipt)
+
+    def on_room(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:
+        """As `RoomOwner`."""
+        route = self._routes.find(message.topic)
+        if receipt is None:
+            self._publish_qos0(connection, message, route)
+        else:
+            receipt.is_durable = True  # what others changed meanwhile may not be committed yet
+            self._publish(connection, message, route, receipt)
+
+    def on_no_room(self, message: Message, receipt: Receipt | None) -> None:
+        """As `RoomOwner`. Before 5.0 the publisher is not told (docs/design/004)."""
+        self._router.drops.add(QUEUE_FULL, 1, message.topic)
+        if receipt is not None:
+            receipt.refusal = NO_ROOM
+            self._receipts.acknowledge(receipt, Tally(QUOTA_EXCEEDED))
+
+    def _publish(self, connection: Connection, message: Message, route: Route, receipt: Receipt) -> None:
+        fan_out = self._router.publish(message, route, receipt.session)
         if not route.is_open:
             receipt.refusal = self._refusal(connection, message, route, fan_out.tally)
         self._settle(receipt, fan_out)
+
+    def _publish_qos0(self, connection: Connection, message: Message, route: Route) -> None:
+        if route.asks_room and self._room.is_missing(connection, message, route, None):
+            return
+        session = connection.session
+        assert session is not None
+        self._wait_for(connection, self._router.publish(message, route, session))
 
     def _sheds_qos0(self, route: Route, topic: bytes, has_low_priority: bool, messages: int) -> bool:
         """Drop QoS 0 messages, if the overload is such that they are not passed on."""

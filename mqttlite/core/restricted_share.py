@@ -28,6 +28,9 @@ class RestrictedShare:
     def prepare(self, messages: int) -> bool:
         return self.share.prepare(messages)
 
+    def has_room(self, message: Message, qos: int) -> bool:
+        return self.share.has_room(message, qos)
+
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         if not self._accept(message, tally):
             tally.reached -= 1

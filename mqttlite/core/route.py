@@ -5,8 +5,8 @@ A `Receiver` is a session, with its overlapping subscriptions made one. Receiver
 
 from typing import Final, final
 
-from mqttlite.core.limits import MAX_ROUTE_VERDICTS
-from mqttlite.core.message import Delivery, PublishBatch
+from mqttlite.core.limits import MAX_ROOM_LOOKS, MAX_ROUTE_VERDICTS
+from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, QOS0_OFFLINE, RATE_LIMITED
 from mqttlite.core.session import Session
@@ -112,7 +112,8 @@ class Receiver:
             send_aliased(outbox, batch, tally)
         else:
             form = batch.identified(self.identifiers) if self.identifiers else batch
-            offer(outbox, form.frames(outbox.version, 0, 0, form.count), form.count, form.expires_at, tally)
+            packets = form.frames(outbox.version, 0, 0, form.count)
+            offer(outbox, packets, form.count, form.expires_at, form.on_overflow, tally)
         return 0
 
     def _accept_each(self, batch: PublishBatch, start: int, end: int, qos: int, tally: Tally) -> None:
@@ -152,6 +153,7 @@ class Route:
     """What `Routes` knows of a topic."""
 
     __slots__ = (
+        "asks_room",
         "delayed",
         "direct3",
         "direct5",
@@ -204,8 +206,13 @@ class Route:
         """Connected 3.1.1 clients: the frame alone decides."""
         self.direct5: list[Outbox] = NO_OUTBOXES
         """Connected 5.0 clients without subscription identifiers, topic aliases or a Maximum Packet Size."""
-        self.special: bool = len(sinks) > 0 or delayed is not None
-        """Whether there are receivers beside those two groups, or the messages are delayed."""
+        self.asks_room: Final = (
+            policy is not None and policy.asks_room and len(receivers) + len(sinks) <= MAX_ROOM_LOOKS
+        )
+        """Whether a message goes to nobody while a receiver has no room for it; not where the receivers are too many to
+        be looked at."""
+        self.special: bool = len(sinks) > 0 or delayed is not None or self.asks_room
+        """Whether there are receivers beside those two groups, or the messages are delayed, or may have to wait."""
         self.others: list[Receiver] = NO_RECEIVERS
         """The sessions that are in neither group: each needs a look of its own."""
         self.sinks: Final = sinks
@@ -224,6 +231,14 @@ class Route:
                 size += _RECEIVER_BYTES + _IDENTIFIER_BYTES * len(receiver.own.identifiers)
             self._group(receiver)
         self.size: Final = size
+
+    def has_room(self, message: Message, qos: int, source: Source) -> bool:
+        """Whether each receiver would take a message, published with that QoS, and drop none for it."""
+        for receiver in self.receivers:
+            mine = receiver.for_messages_of(source)
+            if mine is not None and not mine.session.has_room(message, min(qos, mine.qos)):
+                return False
+        return all(sink.has_room(message, qos) for sink in self.sinks)
 
     def allow(self, role: int, verdict: bool) -> None:
         """Keep the verdict for a role, if it must be in the place of all others."""
@@ -275,9 +290,9 @@ def _why_dropped(outbox: Outbox | None) -> str:
     return BUFFER_FULL if outbox.blocked else PACKET_TOO_LARGE
 
 
-def offer(outbox: Outbox, packets: bytes, messages: int, expires_at: float, tally: Tally) -> None:
+def offer(outbox: Outbox, packets: bytes, messages: int, expires_at: float, on_overflow: str, tally: Tally) -> None:
     """QoS 0 packets of one size to a connected client."""
-    if outbox.offer(packets, messages, expires_at):
+    if outbox.offer(packets, messages, expires_at, on_overflow):
         tally.sent += messages
     else:
         tally.drop(_why_dropped(outbox))
@@ -292,7 +307,7 @@ def send_aliased(outbox: Outbox, batch: PublishBatch, tally: Tally) -> None:
         alias = outbox.topic_alias(topic)
         if alias:
             head, tail = put_topic_alias(head, tail, topic, abs(alias), alias < 0)
-        offer(outbox, head + tail, 1, batch.expires_at, tally)
+        offer(outbox, head + tail, 1, batch.expires_at, batch.on_overflow, tally)
         sent += 1
     if sent == batch.count:
         return
@@ -303,4 +318,4 @@ def send_aliased(outbox: Outbox, batch: PublishBatch, tally: Tally) -> None:
         head, tail = put_topic_alias(head, tail, topic, alias, False)
     prefix = head + tail[: len(tail) - len(first)]
     packets = b"".join([prefix + batch.payload(at) for at in range(sent, batch.count)])
-    offer(outbox, packets, batch.count - sent, batch.expires_at, tally)
+    offer(outbox, packets, batch.count - sent, batch.expires_at, batch.on_overflow, tally)

@@ -82,7 +82,7 @@ class Router:
         """
         messages = (end - start) // size
         effects = self._effects
-        allowed = route.is_open or self._may_publish(route, topic, source)
+        allowed = route.is_open or self.may_publish(route, topic, source)
         observed = route.observed
         if observed is not None:
             traces = self._tracing.begin(observed, route, topic, 0, messages, size - head, source, allowed)
@@ -93,6 +93,7 @@ class Router:
                 if messages == 0:
                     return None
         piece = data[start:end]
+        on_overflow = ""
         if not route.is_open:
             if not allowed:
                 if route.delayed is not None:
@@ -112,6 +113,7 @@ class Router:
                     messages = len(piece) // size
                     if messages == 0:
                         return None
+                on_overflow = policy.on_overflow
                 limited = policy.limited_properties(raw)
                 if limited is not raw:
                     raw, version = limited, V5
@@ -125,7 +127,7 @@ class Router:
         dirty_before = len(dirty)
         for outbox in same:
             if outbox.blocked:
-                outbox.offer(piece, messages, raw.expires_at(effects.now))
+                outbox.offer(piece, messages, raw.expires_at(effects.now), on_overflow)
                 continue
             outbox.chunks.append(piece)
             outbox.sent_qos0 += messages
@@ -139,13 +141,14 @@ class Router:
             other = V311 if version == V5 else V5
             packets, _head = reframed(topic, piece, size, head, 0, other, raw)
             for outbox in different:
-                outbox.offer(packets, messages, raw.expires_at(effects.now))
+                outbox.offer(packets, messages, raw.expires_at(effects.now), on_overflow)
             reached += len(different)
             effects.pending_bytes += len(packets) * len(different)
         if reached > CROWD:
             effects.note_crowd(dirty_before)
         if route.special:
             batch = PublishBatch(topic, piece, size, head, 0, version, raw, raw.expires_at(effects.now))
+            batch.on_overflow = on_overflow
             tally = Tally()
             tally.reached = reached
             return self._start(route.others, route.sinks, source, None, batch, tally)
@@ -164,7 +167,7 @@ class Router:
         it costs. With `is_allowed` the authorizer and the schema were asked before.
         """
         tally = Tally()
-        allowed = route.is_open or is_allowed or self._may_publish(route, message.topic, source)
+        allowed = route.is_open or is_allowed or self.may_publish(route, message.topic, source)
         observed = route.observed
         if observed is not None and not message.trace:  # else it was counted with those it came with
             traces = self._tracing.begin(
@@ -193,7 +196,7 @@ class Router:
         """Whether a message that is not delayed may be published: the reason code and the sentence of its refusal, 0 if
         it may. Nothing is counted."""
         topic = message.topic
-        if not route.is_open and not self._may_publish(route, topic, source):
+        if not route.is_open and not self.may_publish(route, topic, source):
             code = _denial_code(route, source, topic)
             if code == NOT_AUTHORIZED_CODE:
                 return code, self._routes.permissions.reason(source, PUBLISH, topic)
@@ -231,7 +234,7 @@ class Router:
         self._jobs.start(fan_out)
         return fan_out
 
-    def _may_publish(self, route: Route, topic: bytes, source: Source) -> bool:
+    def may_publish(self, route: Route, topic: bytes, source: Source) -> bool:
         """The verdict of the authorizer, which the route keeps."""
         if route.refusal or route.delayed is not None:
             return False
@@ -355,7 +358,7 @@ class Router:
         That is asked when the message comes, and not when it is due: its acknowledgement is a promise.
         """
         route = self._routes.find(topic)
-        return route.is_open or self._may_publish(route, topic, source)
+        return route.is_open or self.may_publish(route, topic, source)
 
     def _put(self, message: Message, delay_s: int, source: Source) -> bool:
         delays = self.delays

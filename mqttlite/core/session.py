@@ -171,7 +171,7 @@ class Session(SessionBacklog):
         size = seen.packet_bytes(outbox.version, self._effects.now)
         if 0 < outbox.max_packet_bytes < size:
             return DROPPED, PACKET_TOO_LARGE
-        reason = "" if delivery.qos else outbox.would_drop(size)
+        reason = "" if delivery.qos else outbox.would_drop(size, delivery.message.on_overflow)
         if reason:
             return DROPPED, reason
         return (QUEUED, BACKPRESSURE) if outbox.blocked else (SENT, "")
@@ -179,7 +179,8 @@ class Session(SessionBacklog):
     def _outlook_of_queue(self, delivery: Delivery) -> tuple[int, str]:
         limits = self._limits
         size = ENTRY_BYTES + delivery.message.memory_bytes
-        if self._fits(size) or (limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes):
+        on_overflow = delivery.message.on_overflow or limits.on_overflow
+        if self._fits(size) or (on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes):
             return QUEUED, self._why_waiting()
         return DROPPED, QUEUE_FULL
 
@@ -206,8 +207,9 @@ class Session(SessionBacklog):
     def deliver_qos0(self, delivery: Delivery) -> int:
         """Send a QoS 0 message, or count why not; `SENT` or `DROPPED`."""
         outbox = self.outbox
+        message = delivery.message
         if outbox is None:
-            self.drop(QOS0_OFFLINE, 1, delivery.message.topic, delivery.message.trace)
+            self.drop(QOS0_OFFLINE, 1, message.topic, message.trace)
             return DROPPED
         seen = delivery
         if outbox.max_packet_bytes:
@@ -218,10 +220,10 @@ class Session(SessionBacklog):
         head, tail = seen.parts(outbox.version, self._effects.now)
         if outbox.topic_alias_maximum:
             head, tail = with_alias(outbox, seen, head, tail)
-        if delivery.message.trace:
-            is_taken = outbox.offer_traced(head + tail, delivery.message.trace, delivery.message.expires_at)
+        if message.trace:
+            is_taken = outbox.offer_traced(head + tail, message.trace, message.expires_at, message.on_overflow)
         else:
-            is_taken = outbox.offer(head + tail, 1, delivery.message.expires_at)
+            is_taken = outbox.offer(head + tail, 1, message.expires_at, message.on_overflow)
         return SENT if is_taken else DROPPED
 
     def deliver_retained(self, replays: list[RetainedReplay]) -> None:

@@ -46,11 +46,13 @@ class SessionBacklog(SessionRecord):
 
     # ------------------------------------------------------------------ room
 
-    def has_room(self, delivery: Delivery) -> bool:
-        """Whether `deliver` would take a message without dropping another."""
+    def has_room(self, message: Message, qos: int) -> bool:
+        """Whether a message would be taken at that QoS without dropping another. Who is away gets none of QoS 0."""
         outbox = self.outbox
+        if qos == 0:
+            return outbox is None or outbox.has_room(message.size())
         waits = outbox is None or self._must_wait(outbox)
-        return not waits or self._fits(ENTRY_BYTES + delivery.message.memory_bytes)
+        return not waits or self._fits(ENTRY_BYTES + message.memory_bytes)
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
         """Messages for the client are dropped: count them, and tell the tracer."""
@@ -64,8 +66,9 @@ class SessionBacklog(SessionRecord):
             self.drop(SESSION_EXPIRED, 1, delivery.message.topic, delivery.message.trace)
             return False
         limits = self._limits
+        on_overflow = delivery.message.on_overflow or limits.on_overflow
         size = ENTRY_BYTES + delivery.message.memory_bytes
-        if limits.on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:
+        if on_overflow == DROP_OLDEST and size <= limits.max_queued_bytes:
             while len(self.queue) and not self._fits(size):
                 if self.queue.deliveries:
                     self._drop_for_want_of_room(self.queue.deliveries[0].message)
@@ -75,7 +78,7 @@ class SessionBacklog(SessionRecord):
                     self._drop_first(QUEUE_FULL)
         if not self._fits(size):
             self._drop_for_want_of_room(delivery.message)
-            if limits.on_overflow == DISCONNECT and self.outbox is not None:
+            if on_overflow == DISCONNECT and self.outbox is not None:
                 self._effects.overflowed.append(self.outbox.number)
             return False
         if self._stores():

@@ -196,6 +196,14 @@ class SharedSubscription(Binding):
             for member in self._members.values()
         ]
 
+    def has_room(self, message: Message, qos: int) -> bool:
+        """As `Sink`: whether a member has, of those that `others` would ask."""
+        for ring in self._rings:
+            for member in ring.in_turn(MEMBERS_ASKED):
+                if member.session.has_room(message, min(qos, member.subscription.qos)):
+                    return True
+        return len(self) == 0
+
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Give a message to the first member that has room for it."""
         if not self._members:  # the last one left while the message was on its way
@@ -248,7 +256,8 @@ class SharedSubscription(Binding):
             if outbox.topic_alias_maximum:
                 send_aliased(outbox, mine, tally)
             else:
-                offer(outbox, mine.frames(outbox.version, 0, 0, mine.count), mine.count, mine.expires_at, tally)
+                packets = mine.frames(outbox.version, 0, 0, mine.count)
+                offer(outbox, packets, mine.count, mine.expires_at, mine.on_overflow, tally)
 
     @property
     def keeps(self) -> bool:
@@ -276,10 +285,10 @@ class SharedSubscription(Binding):
         """The member that gets a message: the first one, or the next with room where its queue is full."""
         first = self.first(message)
         delivery = self._delivery(first, message)
-        if delivery.qos and not first.session.has_room(delivery):
+        if delivery.qos and not first.session.has_room(message, delivery.qos):
             for member in self.others(first):
                 other = self._delivery(member, message)
-                if other.qos == 0 or member.session.has_room(other):
+                if other.qos == 0 or member.session.has_room(message, other.qos):
                     return member, other
         return first, delivery
 
@@ -293,10 +302,12 @@ class SharedSubscription(Binding):
             if first is None:
                 return None
         delivery = self._delivery(first, message)
-        if delivery.qos and not first.session.has_room(delivery):
+        if delivery.qos and not first.session.has_room(message, delivery.qos):
             for member in self.others(first):
                 other = self._delivery(member, message)
-                if self._may_get(member, message, asked) and (other.qos == 0 or member.session.has_room(other)):
+                if self._may_get(member, message, asked) and (
+                    other.qos == 0 or member.session.has_room(message, other.qos)
+                ):
                     return member, other
         return first, delivery
 

@@ -20,6 +20,11 @@ class Sink(Protocol):
         """
         ...
 
+    def has_room(self, message: Message, qos: int) -> bool:
+        """Whether it would take a message, published with that QoS, without dropping one. Asked only where a topic
+        policy says `block` or `reject`."""
+        ...
+
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Take one message, and say in the tally what became of it."""
         ...

@@ -2,6 +2,7 @@
 
 from typing import Final, final
 
+from mqttlite.core.limits import BLOCK, DROP_NEWEST, REJECT
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.priority import LOW, NORMAL
 from mqttlite.core.retained_expiry import expiring, with_expiry
@@ -20,9 +21,11 @@ operator's about the store; for the core it is `STANDARD`."""
 
 @final
 class TopicPolicy:
-    """A value. `max_payload_bytes` and `ttl_s` are 0 for no limit."""
+    """A value. `max_payload_bytes` and `ttl_s` are 0 for no limit; `on_overflow` is empty where the broker's counts."""
 
     __slots__ = (
+        "asks_room",
+        "blocks",
         "is_ephemeral",
         "is_low",
         "is_plain",
@@ -30,6 +33,7 @@ class TopicPolicy:
         "max_qos",
         "min_qos",
         "name",
+        "on_overflow",
         "schema",
         "ttl_s",
     )
@@ -44,6 +48,7 @@ class TopicPolicy:
         ttl_s: int = 0,
         schema: SchemaCheck | None = None,
         priority: str = NORMAL,
+        on_overflow: str = "",
     ) -> None:
         self.name: Final = name
         """How reason strings and logs name it."""
@@ -59,8 +64,20 @@ class TopicPolicy:
         """What payloads must be, if anything."""
         self.is_low: Final = priority == LOW
         """Whether its messages are the first to be dropped under overload."""
+        self.asks_room: Final = on_overflow in (BLOCK, REJECT)
+        """Whether a message goes to nobody while a receiver has no room for it."""
+        self.blocks: Final = on_overflow == BLOCK
+        """Whether its publisher waits then, for a while."""
+        self.on_overflow: Final = DROP_NEWEST if self.asks_room else on_overflow
+        """What a receiver does with a message for which it has no room; empty: as `Limits.on_overflow` says."""
         self.is_plain: Final = not (
-            max_payload_bytes or min_qos or self.max_qos < 2 or ttl_s or schema is not None or self.is_low
+            max_payload_bytes
+            or min_qos
+            or self.max_qos < 2
+            or ttl_s
+            or schema is not None
+            or self.is_low
+            or on_overflow
         )
         """Whether nothing is asked of messages."""
 
@@ -80,9 +97,11 @@ class TopicPolicy:
     def limited(self, message: Message, now: float) -> Message:
         """A message as its receivers get it: itself, or a copy with a lower QoS or an earlier end."""
         if not self.ttl_s or 0.0 < message.expires_at <= now + self.ttl_s:
-            return message if message.qos <= self.max_qos else message.copy(self.max_qos)
-        limited = expiring(message, min(message.qos, self.max_qos), self.ttl_s, now)
-        limited.number, limited.trace = message.number, message.trace
+            limited = message if message.qos <= self.max_qos else message.copy(self.max_qos)
+        else:
+            limited = expiring(message, min(message.qos, self.max_qos), self.ttl_s, now)
+            limited.number, limited.trace = message.number, message.trace
+        limited.on_overflow = self.on_overflow
         return limited
 
     def limited_properties(self, raw: RawProperties) -> RawProperties:

@@ -52,6 +52,8 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """The longest life of a message that waits; 0: as long as it says."""
     presence: bool = False
     """Whether the broker says who subscribes to the topics."""
+    on_overflow: Literal["", "drop_newest", "drop_oldest", "disconnect", "block", "reject"] = ""
+    """What happens where a receiver has no room for a message; empty: as `limits.on_overflow` says."""
     priority: Literal["low", "normal"] = "normal"
     """Whether its messages are the first to be dropped under overload."""
     description: str = ""
@@ -142,6 +144,7 @@ class Policy:
             ttl_s=options.ttl_s,
             schema=schema,
             priority=options.priority,
+            on_overflow=options.on_overflow,
         )
 
     @property

@@ -314,6 +314,9 @@ class Queue(Job):
         """As `Sink`."""
         return True
 
+    def has_room(self, message: Message, qos: int) -> bool:
+        return True  # a full queue refuses messages by itself
+
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """As `Sink`: the message waits, and is delivered at once where a consumer has room."""
         size = BACKLOG_ENTRY_BYTES + message.memory_bytes

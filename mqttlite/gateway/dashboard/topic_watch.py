@@ -60,6 +60,9 @@ class TopicWatch:
     def prepare(self, _messages: int) -> bool:
         return True
 
+    def has_room(self, _message: Message, _qos: int) -> bool:
+        return True
+
     def accept(self, message: Message, _source: Source, tally: Tally) -> None:
         tally.reached -= 1  # nobody who looks on is a receiver
         self._note(message.topic, 1, message.payload)

@@ -26,6 +26,9 @@ class Recorder:
     def prepare(self, messages: int) -> bool:
         return True
 
+    def has_room(self, message: Message, qos: int) -> bool:
+        return True
+
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         self.heard.append((source.client_id, message.payload))
 

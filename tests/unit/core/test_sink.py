@@ -26,6 +26,9 @@ class Recorder:
     def prepare(self, messages: int) -> bool:
         return self.prepared.pop() if self.prepared else True
 
+    def has_room(self, message: Message, qos: int) -> bool:
+        return True
+
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         self.messages.append((message.topic, message.payload, message.qos))
         self.kinds.append(source.kind)
