@@ -75,17 +75,21 @@ class Backlogs:
         if connection is not None and not connection.outbox.link_blocked:
             self.drain(connection)
 
-    def shed(self) -> None:
-        """Drop QoS 0 messages, those of the outboxes that hold most first, until there is enough memory."""
+    def shed(self) -> list[tuple[int, int]]:
+        """Drop QoS 0 messages, those of the outboxes that hold most first, until there is enough memory; the numbers of
+        their connections, and how many bytes each held."""
         memory = self._effects.memory
+        shed: list[tuple[int, int]] = []
         if not memory.droppable:
-            return
+            return shed
         blocked = [connection.outbox for connection in self._connections.values() if connection.outbox.blocked]
         blocked.sort(key=_backlog_bytes, reverse=True)
         for outbox in blocked:
-            if memory.used <= memory.shed_above:
-                return
+            if memory.used <= memory.shed_above or not outbox.backlog_bytes:
+                break
+            shed.append((outbox.number, outbox.backlog_bytes))
             outbox.shed()
+        return shed
 
 
 def _backlog_bytes(outbox: Outbox) -> int:

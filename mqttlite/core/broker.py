@@ -336,10 +336,11 @@ class Broker:
         if self.effects.overflowed:  # by the will of a connection taken over
             self._closing.end_overflowed()
 
-    def shed(self, now: float) -> None:
-        """Memory is short: drop QoS 0 messages, those of the outboxes that hold most first, until there is enough."""
+    def shed(self, now: float) -> list[tuple[int, int]]:
+        """Memory is short: drop QoS 0 messages, those of the outboxes that hold most first, until there is enough. The
+        numbers of their connections, the biggest hoarder first, and how many bytes each held."""
         self.effects.now = now
-        self._backlogs.shed()
+        return self._backlogs.shed()
 
     def weigh(self, lag_s: float, now: float) -> None:
         """The event loop came so late to a timer: look at the load. Called every `OVERLOAD_INTERVAL_S`."""

@@ -85,6 +85,8 @@ class LoopDriver(LinkDriver):
         self.stall_changes = STALL_CHANGES
         self.throttled: int = 0
         """How often a link was not read because its client was over a quota."""
+        self.shed: int = 0
+        """How often a client lost the QoS 0 messages that waited for it because memory was short."""
         self._store: Final = store
         self._on_connected: Final = on_connected
         self._on_closed: Final = on_closed
@@ -210,10 +212,22 @@ class LoopDriver(LinkDriver):
             self._memory_short = True
             if not is_short:
                 self._on_memory_short(True, memory.detail())
-            self.broker.shed(self._loop.time())
+            for number, size in self.broker.shed(self._loop.time()):
+                self._tell_shed(number, size)
         elif memory.used < memory.enough_below:
             self._memory_short = False
             self._on_memory_short(False, memory.detail())
+
+    def _tell_shed(self, number: int, size: int) -> None:
+        """Log the 1st, 2nd, 4th, 8th … time, and not a line for each."""
+        self.shed += 1
+        link = self.links.get(number)
+        if link is not None and self.shed & (self.shed - 1) == 0:
+            _net_log.warning(
+                "%s client %r is the biggest hoarder of memory (%d bytes): its QoS 0 messages are dropped; so far: %d",
+                *(link.address, link.connection.client_id, size, self.shed),
+                extra=about(link),
+            )
 
     # ------------------------------------------------------------------ writing
 

@@ -136,11 +136,6 @@ def parse_name(topic: bytes) -> ParsedTopic:
     return ParsedTopic(namespace, name, rest)
 
 
-def is_control(topic: bytes) -> bool:
-    """Whether a name is one of those to which commands are published."""
-    return topic.startswith(b"$CONTROL/")
-
-
 def check_is_served(topic: bytes) -> None:
     """Raises `TopicNameInvalid` for a name to which nobody can publish."""
     refusal = parse_name(topic).name_refusal

@@ -50,6 +50,7 @@ async def test_a_client_that_does_not_read_loses_qos_0_messages_and_the_log_says
     assert outbox.drops[BUFFER_FULL] > 20
     assert core.sessions.get("away7").queued > 1  # type: ignore[union-attr]
     assert any("slow clients lose QoS 0 messages" in line for line in caplog.messages)
+    assert any("client 'frozen' is the biggest hoarder of memory" in line for line in caplog.messages)
     for number in range(40):
         await rig.device(broker.port, f"away{number}")  # which ends its session
     publisher.publish("end", b"")

@@ -304,8 +304,9 @@ def test_the_clients_that_hold_most_lose_their_qos_0_messages_first() -> None:
     memory = world.broker.effects.memory
     memory.used = memory.shed_above + 1
     kept = little.connection.outbox.waiting_bytes
-    assert 0 < kept < much.connection.outbox.waiting_bytes
-    world.broker.shed(world.now)
+    most = much.connection.outbox.waiting_bytes
+    assert 0 < kept < most
+    assert world.broker.shed(world.now) == [(much.connection.number, most)]
     assert much.connection.outbox.drops == {BUFFER_FULL: 24}
     assert much.connection.outbox.waiting_bytes == 0
     assert little.connection.outbox.waiting_bytes == kept

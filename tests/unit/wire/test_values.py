@@ -163,7 +163,6 @@ def test_an_error_knows_what_to_say_on_the_wire() -> None:
         "BadUserNameOrPassword": 0x86,
         "ServerUnavailable": 0x88,
         "ServerBusy": 0x89,
-        "Banned": 0x8A,
         "PayloadFormatInvalid": 0x99,
         "RetainNotSupported": 0x9A,
         "QosNotSupported": 0x9B,
