@@ -96,9 +96,9 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         assert isinstance(server_state, _State)
         self.state: Final = server_state
-        self.logger = _protocol_log
+        self.logger: logging.Logger = _protocol_log
         self.access_log = False
-        self.pipeline = cast(Any, _Pipeline())
+        self.pipeline: Any = _Pipeline()
         self._arrival: asyncio.TimerHandle | None = None
         """Ends a connection whose request does not come."""
         self._unread: asyncio.TimerHandle | None = None
@@ -259,7 +259,7 @@ class SocketProtocol(WSProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.logger = _protocol_log
+        self.logger: logging.Logger = _protocol_log
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -40,8 +40,8 @@ class HttpSession:
         self.link: Final = LocalLink(context.core, context.loop_driver, wake, LISTENER, transport, caller.peer)
         self.topic_ids: Final[dict[str, bytes]] = {}
         """The topics to which it subscribed by their ids, and their names."""
-        self.session_present = False
-        self.is_durable = False
+        self.session_present: bool = False
+        self.is_durable: bool = False
         self._context: Final = context
         self._early: list[Publish] = []
         """Messages that came before the answer to the first SUBSCRIBE: what a durable session is sent again."""

@@ -7,7 +7,7 @@ may use it already: nobody gets a permission, or takes one from others, on what 
 import secrets
 from bisect import bisect_left
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -41,7 +41,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 class NewTopic(BaseModel):
     """A topic that is to be made."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=65_535, description="The topic's name in MQTT, without wildcards")
     permissions: Access = "PUBLIC"
@@ -59,7 +59,7 @@ class NewTopic(BaseModel):
 class TopicChange(BaseModel):
     """What of a topic is to be changed; what is absent stays."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     permissions: Access | None = None
     members: Members | None = None

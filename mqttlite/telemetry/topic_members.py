@@ -80,20 +80,20 @@ class Topic:
         self.name: Final = name
         self.was_watched: Final = was_watched
         """Whether it is here because somebody asked for it by name; it counts for `MAX_WATCHED`."""
-        self.direct = 0
+        self.direct: int = 0
         """Filters without wildcards that stand for it and have clients: one, and one for each share name."""
-        self.watchers = 0
+        self.watchers: int = 0
         """Subscriptions to its presence by name."""
-        self.is_named = False
+        self.is_named: bool = False
         """Whether a policy names it."""
-        self.is_told = False
-        self.count = 0
+        self.is_told: bool = False
+        self.count: int = 0
         """As last told."""
         self.known: dict[str, Member] | None = {}
         """As last told; None: only their number is."""
         self.told_at: Final[dict[str, float]] = {}
         """When clients were last told to have come or gone, the earliest first, of the last second."""
-        self.number_told_at = 0.0
+        self.number_told_at: float = 0.0
         """The same where only their number is told."""
 
     @property
@@ -123,9 +123,9 @@ class Members:
         """The filters of each client that count here, those by which it watches among them."""
         self._topics: Final[RetainedMessages[Topic]] = RetainedMessages()
         self._watched = 0
-        self.memberships = 0
-        self.names = 0
-        self.left_out = 0
+        self.memberships: int = 0
+        self.names: int = 0
+        self.left_out: int = 0
         """How often a table was full."""
 
     @property

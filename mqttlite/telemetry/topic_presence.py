@@ -107,7 +107,7 @@ class TopicPresence(Listener):
         )
         self._clock: Final = clock
         self.members: Final = Members(subjects)
-        self.events = 0
+        self.events: int = 0
         """How many were published."""
         self._touched: Final[dict[tuple[str, bytes], None]] = {}
         """Subscriptions to look at, by client and filter."""
