@@ -584,6 +584,7 @@ class Assembly:
                 quotas=self._quotas.of_listener(None),
                 clock=self._loop.time,
                 wall=self._wall.at,
+                explanations=self.explanations,
                 reload=reload,
                 passwords=self.passwords,
                 dynamic_security=self._dynamic_security,

@@ -46,7 +46,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "monitor": {*GROUND, "admin", "net", "reports", "telemetry"},
     "gateway": ADAPTER_PACKAGES
     | set(GROUND)
-    | {"admin", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "reports"},
+    | {"admin", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "explanations", "reports"},
     "assembly": ADAPTER_PACKAGES
     | set(GROUND)
     | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "explanations", "gateway", "monitor"}

@@ -16,6 +16,7 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.core.quotas import Quotas
 from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.event_hub import EventHub
+from mqttlite.explanations import Explanations
 from mqttlite.gateway.open_sessions import OpenSessions
 from mqttlite.gateway.topics import Topics
 from mqttlite.net.listeners import Listener
@@ -70,6 +71,8 @@ class GatewayContext:
     """The broker's seconds, for calls of the core."""
     wall: Callable[[float], datetime]
     """The UTC time of one of them."""
+    explanations: Explanations
+    """What would become of messages and subscriptions."""
     reload: Callable[[], None]
     """Begins what SIGHUP does."""
     passwords: list[PasswordAuthenticator]

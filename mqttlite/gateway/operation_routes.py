@@ -1,4 +1,4 @@
-"""`/api/v1/why`, `/telemetry/files`, `/config` and `/reload`: what an operator asks for that is no client or message.
+"""`/api/v1/why`, `/explain`, `/telemetry/files`, `/config`, `/reload`: what is asked that is no client or message.
 
 Invariant: the configuration is shown without secrets, and files are those of the telemetry folder only.
 """
@@ -6,6 +6,7 @@ Invariant: the configuration is shown without secrets, and files are those of th
 import asyncio
 import os
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,6 +17,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field
 
+from mqttlite.explanations import PublishExplanation, SubscribeExplanation
 from mqttlite.gateway.caller import Role, require
 from mqttlite.gateway.clients import OPERATOR, VIEWER
 from mqttlite.gateway.context import GatewayContext
@@ -32,6 +34,14 @@ MAX_FILES: Final = 100_000
 
 _SECRET: Final = re.compile(r"password$|secret$|token$|_key$|^headers$")
 """Options whose values are secrets; those that name files are not."""
+
+
+MAX_EXPLAINED_BYTES: Final = 16 * 1_048_576
+"""The payload of a message to explain, which is made in memory."""
+
+Name = Annotated[str, Query(max_length=MAX_TEXT)]
+Groups = Annotated[Sequence[str], Query(max_length=100, description="Groups that the credentials name.")]
+Qos = Annotated[int, Query(ge=0, le=2)]
 
 
 class Answer(BaseModel):
@@ -103,6 +113,32 @@ def router(context: GatewayContext) -> APIRouter:
             raise Problem(Code.QUOTA_EXCEEDED, f"{MAX_FOLLOWED} filters are traced already: end one first") from None
         found = _answers(context).follow(request.filter, request.after)
         return Followed(sentences=found["sentences"], entries=found["entries"], latest=found["latest"])
+
+    @routes.get("/explain/publish", summary="Say what would become of a message", dependencies=VIEWER)
+    async def explain_publish(
+        topic: Annotated[str, Query(min_length=1, max_length=MAX_TEXT)],
+        client_id: Name = "",
+        user: Name | None = None,
+        groups: Groups = (),
+        qos: Qos = 0,
+        retain: bool = False,
+        payload_bytes: Annotated[int, Query(ge=0, le=MAX_EXPLAINED_BYTES)] = 0,
+    ) -> PublishExplanation:
+        """Nothing is published; a name that may not be is explained, too."""
+        return context.explanations.publish(
+            client_id, user, topic, payload_bytes, qos=qos, retain=retain, groups=groups
+        )
+
+    @routes.get("/explain/subscribe", summary="Say what would become of a subscription", dependencies=VIEWER)
+    async def explain_subscribe(
+        filter: Annotated[str, Query(min_length=1, max_length=MAX_TEXT)],
+        client_id: Name = "",
+        user: Name | None = None,
+        groups: Groups = (),
+        qos: Qos = 0,
+    ) -> SubscribeExplanation:
+        """Nobody is subscribed; a filter that may not be is explained, too."""
+        return context.explanations.subscribe(client_id, user, filter, qos=qos, groups=groups)
 
     @routes.get("/telemetry/files", summary="List telemetry files", dependencies=VIEWER)
     async def files(cursor: Cursor = "", limit: Limit = 100) -> TelemetryFiles:

@@ -296,6 +296,21 @@ async def test_why_and_follow(tmp_path: Path) -> None:
         assert answer.json()["code"] == "quota_exceeded"
 
 
+async def test_what_would_become_of_a_message_and_a_subscription_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("user ann\ntopic readwrite a/#\n")
+    async with running_gateway(tmp_path / "data", acl_file=str(tmp_path / "acl"), allow_anonymous=True) as gateway:
+        viewer = gateway.client(Role.VIEWER)
+        found = await get(viewer, "explain/publish", topic="a/1", user="ann", qos=1)
+        assert (found["allowed"], found["reason_code"], found["receivers"]) == (True, 0x10, [])
+        found = await get(viewer, "explain/publish", topic="b", user="ann")
+        assert (found["allowed"], found["reason_code"]) == (False, 0x87)
+        found = await get(viewer, "explain/subscribe", filter="a/#", user="ann", qos=2)
+        assert (found["allowed"], found["reason_code"]) == (True, 2)
+        for path, params, code in (("publish", {"topic": "a/#"}, 0x90), ("subscribe", {"filter": "a#"}, 0x8F)):
+            found = await get(viewer, f"explain/{path}", **params)
+            assert (found["allowed"], found["reason_code"]) == (False, code)
+
+
 async def test_without_a_delivery_log_why_says_what_to_do(gateway: GatewayUnderTest) -> None:
     found = await get(gateway.client(Role.VIEWER), "why", 501, target="t")
     assert "delivery_log" in found["detail"]

@@ -110,6 +110,8 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/v1/dynamic-security/commands"): Role.ADMIN,
     ("GET", "/api/v1/why"): Role.VIEWER,
     ("POST", "/api/v1/why/follow"): Role.OPERATOR,
+    ("GET", "/api/v1/explain/publish"): Role.VIEWER,
+    ("GET", "/api/v1/explain/subscribe"): Role.VIEWER,
     ("GET", "/api/v1/telemetry/files"): Role.VIEWER,
     ("GET", "/api/v1/telemetry/files/{path:path}"): Role.OPERATOR,
     ("GET", "/api/v1/config"): Role.ADMIN,
