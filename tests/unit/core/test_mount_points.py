@@ -6,7 +6,19 @@ from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.limits import CONNECT_WORK, ITERATION_WORK, Limits
 from mqttlite.topics.namespaces import mounted_filter, mounted_name, unmounted
 from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.packets import Ack, Connack, Connect, Publish, SubscriptionRequest, Unsuback, Unsubscribe, Will
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import (
+    Ack,
+    Connack,
+    Connect,
+    Pingreq,
+    Pingresp,
+    Publish,
+    SubscriptionRequest,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
 from tests.support.recorder import Recorder
@@ -304,3 +316,15 @@ def test_what_comes_in_one_chunk_with_connect_is_mounted_too(is_busy: bool) -> N
     inside.send(Connect("device", V5), *[Publish(b"t", b"%d" % number) for number in range(20)])
     world.settle()
     assert got(outside) == [("site7/t", str(number)) for number in range(20)]
+
+
+@pytest.mark.parametrize(("used", "is_handled"), [(-1, True), (0, False), (1, False)])
+def test_who_is_below_a_mount_point_waits_for_the_budget_of_the_iteration(used: int, is_handled: bool) -> None:
+    world = World()
+    client = below(world)
+    client.received()
+    world.broker.effects.work = ITERATION_WORK + used
+    world.broker.feed(client.connection, encode(Pingreq(), V5), world.now)
+    assert client.connection.deferred != is_handled
+    world.settle()
+    assert client.received() == [Pingresp()]

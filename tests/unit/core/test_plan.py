@@ -7,6 +7,9 @@ from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.core.plan import EXCLUDED, FILTERED, MAX_PLANNED, NO_LOCAL, PublishPlan
+from mqttlite.core.quotas import Quotas
+from mqttlite.core.rate_limits import BucketTable, Rate
+from mqttlite.core.reasons import RATE_LIMITED
 from mqttlite.core.schema_check import SchemaViolation
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
@@ -305,3 +308,14 @@ def test_a_filter_is_named_and_not_asked() -> None:
         "member": (SENT, FILTERED),
         "other": (SENT, ""),
     }
+
+
+def test_who_is_above_its_pace_would_not_get_a_message_of_qos_0() -> None:
+    world = World()
+    reader = world.open(quotas=Quotas(to_clients=BucketTable(Rate(messages_per_s=1))))
+    assert reader.connect("r") is not None
+    reader.subscribe("t")
+    assert outcomes(publish(world, "t")) == {"r": (SENT, "")}
+    for _ in range(3):
+        world.publish("t")
+    assert outcomes(publish(world, "t")) == {"r": (DROPPED, RATE_LIMITED)}

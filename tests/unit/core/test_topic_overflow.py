@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.limits import DEADLINE_WORK, ITERATION_WORK, MAX_ROOM_LOOKS, ROOM_LOOK_S, Limits
+from mqttlite.core.limits import ITERATION_WORK, MAX_ROOM_LOOKS, ROOM_LOOK_S, Limits
 from mqttlite.core.quotas import Quotas
 from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.reasons import CloseReason
@@ -276,7 +276,8 @@ def test_where_the_wait_is_over_and_the_fan_out_is_interrupted_the_publisher_goe
     world.broker.end_session("away", world.now)
     effects = world.broker.effects
     world.now += 2 * ROOM_LOOK_S
-    effects.work = ITERATION_WORK - DEADLINE_WORK - 1
+    effects.share_from = ITERATION_WORK
+    effects.work = ITERATION_WORK - 1  # enough for the deadline, and for nothing behind it
     world.broker.tick(world.now)
     world.settle()
     assert acks(publisher) == [0, 0, 0, 0x10]
