@@ -253,7 +253,7 @@ class Link(LinkPort):
             left = effects.pending_bytes
             if left > UNWRITTEN_BYTES and added > ITERATION_BYTES:
                 loop_driver.hold_for_writes(self)
-        elif not effects.is_empty:
+        elif not effects.is_empty or self.connection.deferred:  # its fan-out may not have begun
             loop_driver.wake()
 
     def go_on(self) -> None:

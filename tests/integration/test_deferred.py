@@ -1,5 +1,7 @@
 """Who sends what costs much is read again when the others were, whatever else holds him up."""
 
+import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -140,3 +142,16 @@ async def _disconnect_frame(device: Device) -> None:
     while True:
         packet = await device.next()
         assert isinstance(packet, Pingresp) or (isinstance(packet, Disconnect) and packet.reason_code == 0x8E)
+
+
+async def test_a_message_whose_receivers_alone_take_an_iteration_to_find_goes_on_at_once(rig: Rig) -> None:
+    broker = await rig.broker()
+    reader, publisher = await rig.device(broker.port, "reader"), await rig.device(broker.port, "publisher")
+    levels = [b"abcdefghijklm"[at : at + 1] for at in range(13)]
+    filters = [b"/".join(chosen) for chosen in itertools.product(*[(level, b"+") for level in levels])]
+    reader.send(Subscribe(1, tuple([SubscriptionRequest(each) for each in filters])))
+    await reader.expect(Suback)
+    publisher.send(Publish(b"/".join(levels), b"x", 1, packet_id=1))
+    async with asyncio.timeout(1):
+        await publisher.expect(Ack)
+        assert (await reader.expect(Publish)).payload == b"x"
