@@ -368,7 +368,7 @@ class Queue(Job):
         if policy.on_overflow == DROP_NEWEST or size > policy.max_bytes:
             return False
         while not self._fits(size):
-            entry = self._take()
+            entry = self._take_first()
             if entry is None:
                 return False
             self.counts.causes[OVERFLOW] += 1
@@ -609,10 +609,14 @@ class Queue(Job):
 
     def _take(self) -> Entry | None:
         """Take the first message of the backlog; None where there is none here, or no room among those under way."""
-        backlog = self.backlog
-        if not backlog.deliveries or len(self._deliveries) >= MAX_OUTSTANDING:
+        if len(self._deliveries) >= MAX_OUTSTANDING or self._outstanding_bytes >= MAX_OUTSTANDING_BYTES:
             return None
-        if self._outstanding_bytes >= MAX_OUTSTANDING_BYTES:
+        return self._take_first()
+
+    def _take_first(self) -> Entry | None:
+        """The same for a message that is at its end: it needs no room among those under way."""
+        backlog = self.backlog
+        if not backlog.deliveries:
             return None
         sequence = backlog.first
         entry = self._entry(sequence, backlog.pop().message, 0)
@@ -672,7 +676,7 @@ class Queue(Job):
             if self.backlog.stored:
                 self._want_page()
             return None
-        return self._take() if self._has_expired(deliveries[0].message) else None
+        return self._take_first() if self._has_expired(deliveries[0].message) else None
 
     def _front_expires_at(self) -> float:
         """When the first message of the backlog expires; 0.0 for never."""

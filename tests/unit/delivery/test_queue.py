@@ -4,6 +4,7 @@ import pytest
 
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.delivery.filters import Filters
+from mqttlite.delivery.queues import queue
 from mqttlite.delivery.queues.options import DeliveryOptions, RetryOptions
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V311
@@ -562,6 +563,20 @@ def test_what_waits_expires_at_its_time_with_nobody_there() -> None:
     assert world.queues.state("q").depth == 3
     world.advance(51)
     assert (world.queues.state("q").depth, world.ends()) == (0, {"expired": 4})
+    world.end()
+
+
+def test_what_waits_behind_as_many_under_way_as_there_may_be_expires_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "MAX_OUTSTANDING", 2)
+    world = QueueWorld([options(expiry_s=60, max_messages=5, on_overflow="drop_oldest")])
+    for payload in "abcdef":
+        world.publish("a/x", payload)
+        world.queues.pull("q", 2, lease_s=600)
+    assert [each.payload for each in world.queues.peek("q", 9)] == [b"a", b"b", b"d", b"e", b"f"]
+    world.advance(61)
+    assert world.ends() == {"purged": 1, "expired": 3}
+    due_at = world.broker.due_at()
+    assert due_at is None or due_at > world.now, "the broker would come back to it all the time"
     world.end()
 
 
