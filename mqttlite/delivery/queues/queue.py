@@ -215,6 +215,7 @@ class Queue(Job):
         "_is_loading",
         "_jobs",
         "_key",
+        "_lost_at",
         "_memory",
         "_outstanding_bytes",
         "_pages",
@@ -263,6 +264,8 @@ class Queue(Job):
         self._timer: _Timer | None = None
         self._is_job = False
         self._is_loading = False
+        self._lost_at = -1
+        """The sequence of a message that the store has lost: it is passed over when those before it are taken."""
         self.is_over: bool = False
         self.paused: bool = False
         self.counts: Final = Counts()
@@ -716,7 +719,10 @@ class Queue(Job):
             self.backlog.forget_page()
 
     def _want_page(self) -> None:
-        if self._pages is not None and not self._is_loading and self.backlog.wants_page and not self.is_over:
+        backlog = self.backlog
+        if backlog.deliveries and backlog.first + len(backlog.deliveries) == self._lost_at:
+            return
+        if self._pages is not None and not self._is_loading and backlog.wants_page and not self.is_over:
             self._is_loading = True
             self._pages.want(self)
 
@@ -743,7 +749,8 @@ class Queue(Job):
                 self.counts.ends[PURGED] += 1
                 backlog.skip()
             else:
-                break  # the next page begins with what is lost
+                self._lost_at = sequence  # the next page begins with it
+                break
         self._deliver_some()
 
     # ------------------------------------------------------------------ an operator

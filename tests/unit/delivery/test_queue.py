@@ -3,6 +3,7 @@
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.message import Delivery
 from mqttlite.delivery.filters import Filters
 from mqttlite.delivery.queues import queue
 from mqttlite.delivery.queues.options import DeliveryOptions, RetryOptions
@@ -440,6 +441,36 @@ def test_a_long_backlog_is_in_the_store_and_read_by_pages() -> None:
     client = consumer(world, "2", auto_ack=True, receive_maximum=7)
     world.advance(1)
     assert world.ends() == {"acknowledged": 1_000}
+    world.end()
+
+
+class LossyStore(MemoryStore):
+    """Has lost the message with that sequence, and counts how often it is read."""
+
+    def __init__(self, lost: int) -> None:
+        super().__init__(pages=True)
+        self._lost = lost
+        self.reads = 0
+
+    def read(self, client_id: str, first: int, count: int) -> list[Delivery | None]:
+        self.reads += 1
+        assert self.reads < 20, "what is lost is read again and again"
+        page = super().read(client_id, first, count)
+        if first <= self._lost < first + len(page):
+            page[self._lost - first] = None
+        return page
+
+
+def test_what_the_store_has_lost_is_passed_over_when_it_is_its_turn() -> None:
+    store = LossyStore(600)
+    world = QueueWorld([options()], store)
+    for number in range(1_000):
+        world.publish("a", str(number))
+    client = consumer(world, auto_ack=True, receive_maximum=7)
+    world.advance(1)
+    got = [packet.payload for packet in client.received() if isinstance(packet, Publish)]
+    assert got == [b"%d" % number for number in range(1_000) if number != 600]
+    assert world.ends() == {"acknowledged": 999, "purged": 1}
     world.end()
 
 
