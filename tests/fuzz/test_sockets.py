@@ -21,4 +21,4 @@ async def test_a_broker_that_is_fuzzed_for_a_moment_serves_the_polite() -> None:
 
 @pytest.mark.slow
 async def test_a_broker_that_is_fuzzed_for_longer_serves_the_polite() -> None:
-    await be_rude_for(30)
+    await be_rude_for(20)

@@ -95,7 +95,7 @@ async def test_a_subscriber_inside_the_program_sees_it_too(rig: Rig) -> None:
 
 @pytest.mark.slow
 async def test_who_comes_and_goes_is_seen_within_a_second(rig: Rig) -> None:
-    """1,000 clients come to a room and leave it, about two a minute each; the watcher has the latency of each."""
+    """1,000 clients come to a room and leave it, about eight times a minute each; the watcher has each latency."""
     broker = await rig.broker(config_with(ROOMS))
     watcher = await rig.device(broker.port, "watcher")
     await watcher.subscribe("$SYS/broker/presence_events/rooms/+")
@@ -107,7 +107,7 @@ async def test_who_comes_and_goes_is_seen_within_a_second(rig: Rig) -> None:
         chance = random.Random(number)
         device = await rig.device(broker.port, f"c{number}")
         topic = f"rooms/{number % 10}"
-        for _ in range(3):
+        for _ in range(2):
             await asyncio.sleep(chance.uniform(1.5, 6))
             changes[(device.client_id, "joined")] = loop.time()
             await device.subscribe(topic)
@@ -129,6 +129,6 @@ async def test_who_comes_and_goes_is_seen_within_a_second(rig: Rig) -> None:
     watching.cancel()
     latencies.sort()
     print(f"p50 {latencies[len(latencies) // 2]:.3f} s, p99 {latencies[len(latencies) * 99 // 100]:.3f} s")
-    assert len(latencies) == 6_000
+    assert len(latencies) == 4_000
     assert not changes
     assert latencies[len(latencies) * 99 // 100] < 1

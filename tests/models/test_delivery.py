@@ -346,7 +346,7 @@ class Delivery(RuleBasedStateMachine):
 
 
 QUICK = settings(max_examples=15, stateful_step_count=30, deadline=None)
-THOROUGH = settings(max_examples=800, stateful_step_count=60, deadline=None, phases=[Phase.generate, Phase.shrink])
+THOROUGH = settings(max_examples=530, stateful_step_count=60, deadline=None, phases=[Phase.generate, Phase.shrink])
 
 
 def test_nothing_is_lost_duplicated_or_reordered() -> None:

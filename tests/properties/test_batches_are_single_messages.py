@@ -591,5 +591,5 @@ def test_what_comes_together_is_what_it_would_be_alone() -> None:
 
 @pytest.mark.slow
 def test_what_comes_together_is_what_it_would_be_alone_in_many_worlds() -> None:
-    for seed in range(80, 3_000):
+    for seed in range(80, 2_000):
         tell(seed)
