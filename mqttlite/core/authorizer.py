@@ -96,7 +96,7 @@ class DefaultRules:
         return role + (ANALYST if username in self._analysts or client_id in self._analysts else ANYBODY)
 
     def is_open(self, topic: bytes) -> bool:
-        if is_own(topic) or is_dead_letter(topic):
+        if topic.startswith(b"$") and (is_own(topic) or is_dead_letter(topic)):
             return False
         return self._authorizer is None or self._authorizer.is_open(topic)
 

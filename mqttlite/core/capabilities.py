@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqttlite.topics.names import has_wildcard
-from mqttlite.topics.namespaces import SHARED, ParsedTopic
+from mqttlite.topics.namespaces import ORDINARY, SHARED, ParsedTopic
 from mqttlite.wire.constants import VERSION_NAMES
 from mqttlite.wire.errors import (
     ClientIdentifierNotValid,
@@ -124,10 +124,11 @@ def payload_is_valid(capabilities: Capabilities, payload: bytes, properties: Pro
 
 def refuse_subscription(capabilities: Capabilities, parsed: ParsedTopic, identifier: int) -> int:
     """The reason code for a subscription that the listener does not offer; 0 for one that it does."""
-    if parsed.filter_refusal:
-        return _TOPIC_FILTER_INVALID
-    if parsed.namespace == SHARED and not capabilities.shared_subscriptions_available:
-        return _SHARED_NOT_SUPPORTED
+    if parsed.namespace != ORDINARY:
+        if parsed.filter_refusal:
+            return _TOPIC_FILTER_INVALID
+        if parsed.namespace == SHARED and not capabilities.shared_subscriptions_available:
+            return _SHARED_NOT_SUPPORTED
     if identifier and not capabilities.subscription_identifiers_available:
         return _IDENTIFIERS_NOT_SUPPORTED
     if not capabilities.wildcards_available and has_wildcard(parsed.rest):

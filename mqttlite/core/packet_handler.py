@@ -259,7 +259,9 @@ class PacketHandler:
         capabilities = connection.peer.capabilities
         check_publish(capabilities, packet.qos, packet.retain)
         message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
-        fault = self._fault(connection, topic, packet.payload, properties)
+        fault = 0
+        if capabilities.check_payload_format or len(packet.payload) > connection.topic_limits.max_payload_bytes:
+            fault = self._fault(connection, topic, packet.payload, properties)
         if packet.qos:
             self._receive(connection, message, packet.packet_id, fault)
         elif fault:

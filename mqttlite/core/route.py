@@ -159,7 +159,6 @@ class Route:
         "direct5",
         "filtered",
         "is_limited",
-        "is_low",
         "is_open",
         "observed",
         "others",
@@ -178,12 +177,13 @@ class Route:
         receivers: list[Receiver],
         sinks: list[Sink],
         is_open: bool = True,
+        filtered: list[Receiver] = NO_RECEIVERS,
+        *,
         refusal: str = "",
         delayed: ParsedTopic | None = None,
         retains: bool = True,
         policy: TopicPolicy | None = None,
         is_limited: bool = False,
-        filtered: list[Receiver] = NO_RECEIVERS,
     ) -> None:
         # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
         self.observed: Observed | None = None
@@ -200,18 +200,15 @@ class Route:
         """Whether the topic is longer than some clients may use. The route is not open then."""
         self.policy: Final = policy
         """What is asked of each message, if anything is. The route is not open then."""
-        self.is_low: Final = policy is not None and policy.is_low
-        """Whether its messages are the first to be dropped under overload."""
         self.direct3: list[Outbox] = NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
         self.direct5: list[Outbox] = NO_OUTBOXES
         """Connected 5.0 clients without subscription identifiers, topic aliases or a Maximum Packet Size."""
-        self.asks_room: Final = (
-            policy is not None and policy.asks_room and len(receivers) + len(sinks) <= MAX_ROOM_LOOKS
-        )
+        asks_room = policy is not None and policy.asks_room and len(receivers) + len(sinks) <= MAX_ROOM_LOOKS
+        self.asks_room: Final = asks_room
         """Whether a message goes to nobody while a receiver has no room for it; not where the receivers are too many to
         be looked at."""
-        self.special: bool = len(sinks) > 0 or delayed is not None or self.asks_room
+        self.special: bool = len(sinks) > 0 or delayed is not None or asks_room
         """Whether there are receivers beside those two groups, or the messages are delayed, or may have to wait."""
         self.others: list[Receiver] = NO_RECEIVERS
         """The sessions that are in neither group: each needs a look of its own."""
@@ -231,6 +228,11 @@ class Route:
                 size += _RECEIVER_BYTES + _IDENTIFIER_BYTES * len(receiver.own.identifiers)
             self._group(receiver)
         self.size: Final = size
+
+    @property
+    def is_low(self) -> bool:
+        """Whether its messages are the first to be dropped under overload."""
+        return self.policy is not None and self.policy.is_low
 
     def has_room(self, message: Message, qos: int, source: Source) -> bool:
         """Whether each receiver would take a message, published with that QoS, and drop none for it."""

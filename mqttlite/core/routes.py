@@ -34,6 +34,9 @@ from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own
 from mqttlite.topics.namespaces import CONTROL, DELAYED, QUEUE, parse_name
 from mqttlite.topics.tree import SubscriptionTree
 
+_DOLLAR: Final = 0x24
+"""Most filters do not begin with it, and need no closer look."""
+
 _TOPIC_BYTES: Final = 200
 _LEVEL_BYTES: Final = 100
 """About what a cached topic takes beside its route, and each further level of it; for `max_route_cache_bytes`."""
@@ -243,10 +246,10 @@ class Routes:
         policy = authorizer.policy_of(topic)
         is_limited = self.limits_topics and self._topic_limits.excludes(topic)
         if policy.is_plain and not is_limited:
-            route = Route(receivers, sinks, authorizer.is_open(topic), filtered=filtered)
+            route = Route(receivers, sinks, authorizer.is_open(topic), filtered)
         else:
             kept = None if policy.is_plain else policy
-            route = Route(receivers, sinks, is_open=False, policy=kept, is_limited=is_limited, filtered=filtered)
+            route = Route(receivers, sinks, False, filtered, policy=kept, is_limited=is_limited)
         if self._observes:
             own = is_own(topic)
             traced = self._is_traced(topic, route, plan)
@@ -292,7 +295,7 @@ class Routes:
             self._add_to_share(subscription)
             return
         self.subscriptions += replaced is None
-        if subscription.is_to_queue:
+        if topic_filter[0] == _DOLLAR and subscription.is_to_queue:
             if self.consumers is not None:  # else the store kept it of a broker that had queues
                 self.consumers.add(self._sessions[subscription.client_id], subscription)
             return
@@ -369,8 +372,9 @@ class Routes:
 
     def _remove(self, subscription: Subscription) -> None:
         self.subscriptions -= 1
-        if not subscription.is_to_queue:
-            self._tree.remove(subscription.topic_filter, subscription)
+        topic_filter = subscription.topic_filter
+        if topic_filter[0] != _DOLLAR or not subscription.is_to_queue:
+            self._tree.remove(topic_filter, subscription)
         elif self.consumers is not None:
             self.consumers.remove(subscription)
 

@@ -158,7 +158,7 @@ class SessionRecord(Source):
             size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
             self.base_bytes -= size
             self._memory.used -= size
-            if isinstance(subscription, FilteredSubscription):
+            if self.filters and isinstance(subscription, FilteredSubscription):
                 self._let_go_of_filter(subscription)
         return subscription
 

@@ -31,7 +31,7 @@ from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import FilteredSubscription, Subscription
 from mqttlite.topics.names import check_filter
-from mqttlite.topics.namespaces import QUEUE, SHARED, ParsedTopic, mounted_filter, parse_filter
+from mqttlite.topics.namespaces import ORDINARY, QUEUE, SHARED, ParsedTopic, mounted_filter, parse_filter
 from mqttlite.wire.constants import SUBSCRIBE, V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError, ProtocolError
@@ -213,15 +213,20 @@ class Subscriptions:
         if routes.limits_topics and session.topic_limits.excludes(parts.rest):
             outcome.reason = outcome.reason or session.topic_limits.refusal(parts.rest)
             return _TOPIC_FILTER_INVALID
-        if not routes.permissions.may_subscribe(session, asked_filter(request.topic_filter, parts)):
+        topic_filter = request.topic_filter
+        asked = topic_filter if parts.namespace == ORDINARY else asked_filter(topic_filter, parts)
+        if not routes.permissions.may_subscribe(session, asked):
             return _NOT_AUTHORIZED
-        known = request.topic_filter in session.subscriptions
-        if is_filtered and not self._has_room_for_filter(session, request.topic_filter):
+        known = topic_filter in session.subscriptions
+        if is_filtered and not self._has_room_for_filter(session, topic_filter):
             return _QUOTA_EXCEEDED
-        if not known and len(session.subscriptions) >= self._limits.max_subscriptions:
-            return _QUOTA_EXCEEDED
-        if not known and self._effects.memory.room_for(session.held_bytes) < 0:
-            return _QUOTA_EXCEEDED
+        if not known:
+            if len(session.subscriptions) >= self._limits.max_subscriptions:
+                return _QUOTA_EXCEEDED
+            if self._effects.memory.room_for(session.held_bytes) < 0:
+                return _QUOTA_EXCEEDED
+        if parts.namespace == ORDINARY:
+            return 0
         if parts.namespace == QUEUE:
             refusal = _NO_FILTERS if is_filtered else "" if routes.consumers is not None else _NO_QUEUES
             outcome.reason = outcome.reason or refusal
@@ -420,7 +425,7 @@ def _mounted(request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRe
 
 def _wants_retained(session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> bool:
     """Whether a subscription is to be sent what is retained."""
-    if parts.namespace in (SHARED, QUEUE):
+    if parts.namespace != ORDINARY and parts.namespace in (SHARED, QUEUE):
         return False  # the retained messages of a group would have no one receiver (5.0 §4.8.2)
     if request.retain_handling == _RETAIN_IF_NEW:  # [MQTT-3.3.1-10]
         return request.topic_filter not in session.subscriptions
