@@ -1,5 +1,6 @@
 """The filter language: what an expression means, what it may not say, and what hostile ones and messages cost."""
 
+import re
 import time
 
 import pytest
@@ -258,6 +259,8 @@ def test_what_is_no_escape_sequence(sequence: str) -> None:
         ("retain = 1", 10, "retain is true or false"),
         ("attributes.a = '\ud800'", 17, "not text that UTF-8 can hold"),
         ("x" * 30, 1, "found xxxxxxxxxxxxxxxxxxxx…,"),
+        ("hasPrefix(attributes", 21, 'expected "." and the name of an attribute'),
+        ("payload.items[0 = 1", 17, 'expected "]"'),
     ],
 )
 def test_an_error_has_its_place_what_is_expected_and_an_example(expression: str, position: int, words: str) -> None:
@@ -265,6 +268,25 @@ def test_an_error_has_its_place_what_is_expected_and_an_example(expression: str,
         Filter(expression)
     assert raised.value.position == position
     assert words in str(raised.value)
+
+
+def test_an_expression_that_lacks_a_part_is_a_filter_or_refused_as_one() -> None:
+    whole = (
+        """hasPrefix(attributes.a, "p") AND NOT (payload.b[0].c >= 1.5 OR attributes:d OR -retain = true) AND """
+        """hasAttribute("e") AND attributes."f g": "h" AND topic != "t" AND qos = 1"""
+    )
+    Filter(whole)
+    parts = re.findall(r'"[^"]*"|[\w.]+|\S', whole)
+    shortened = [" ".join(parts[:end]) for end in range(len(parts))]
+    shortened += [" ".join(parts[:at] + parts[at + 1 :]) for at in range(len(parts))]
+    shortened += [whole[:at] + whole[at + 1 :] for at in range(len(whole))]
+    refused = 0
+    for expression in shortened:
+        try:
+            Filter(expression)
+        except FilterError:
+            refused += 1
+    assert refused > len(parts)
 
 
 @pytest.mark.parametrize(
