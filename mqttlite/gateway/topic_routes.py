@@ -18,6 +18,7 @@ from mqttlite.gateway.caller import Caller, Role, User
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.security.topic_records import MAX_MEMBERS, MAX_TEXT, TopicRecord
+from mqttlite.topics.names import matches
 
 MAX_PAGE: Final = 1_000
 """Entries of one page."""
@@ -171,9 +172,26 @@ def router(context: GatewayContext) -> APIRouter:
 
     def owned(caller: Caller, topic_id: str) -> TopicRecord:
         topic = seen(caller, topic_id)
-        if topic.owner != caller.username and not caller.may(Role.ADMIN):
+        is_its = topic.owner == caller.username and (topic.owner is not None or topic.is_plain)
+        if not is_its and not caller.may(Role.ADMIN):
             raise Problem(Code.NOT_AUTHORIZED, "only the owner of the topic and an admin may do this")
         return topic
+
+    def check_policy(caller: Caller, topic: TopicRecord) -> None:
+        """Raises `Problem` for a policy that is not the caller's to give: that of a single topic comes before those of
+        the configuration."""
+        if topic.is_plain or caller.may(Role.ADMIN):
+            return
+        if caller.username is None:
+            raise Problem(Code.NOT_AUTHORIZED, "a topic that nobody owns has no policy: log in first")
+        name = topic.name.encode()
+        for each in context.live_rules.policies:
+            if each.owner != caller.username and matches(each.topic_filter(), name):
+                raise Problem(
+                    Code.NOT_AUTHORIZED,
+                    f"the configuration has a policy for {each.prefix or each.filter!r}: only its owner and an admin "
+                    "may make another one for a topic there",
+                )
 
     def record(values: dict[str, Any]) -> TopicRecord:
         try:
@@ -200,6 +218,7 @@ def router(context: GatewayContext) -> APIRouter:
             raise Problem(
                 Code.NOT_AUTHORIZED, "a topic may be made by somebody who may publish and subscribe to it, or an admin"
             )
+        check_policy(caller, topic)
         await topics.add(topic)
         response.headers["Location"] = f"/api/v1/topics/{topic.topic_id}"
         return info(topic)
@@ -225,6 +244,7 @@ def router(context: GatewayContext) -> APIRouter:
         if "members" in changes:
             changes["members"] = tuple(changes["members"])
         changed = record({**{name: getattr(topic, name) for name in msgspec.structs.asdict(topic)}, **changes})
+        check_policy(caller, changed)
         await topics.replace(changed)
         return info(changed)
 
@@ -237,7 +257,7 @@ def router(context: GatewayContext) -> APIRouter:
     @routes.get("/{topic_id}/subscribers", summary="List the subscribers of a topic; for its owner, and viewers")
     async def subscribers(caller: User, topic_id: str, cursor: Cursor = "", limit: Limit = 100) -> SubscriberPage:
         topic = seen(caller, topic_id)
-        if topic.owner != caller.username and not caller.may(Role.VIEWER):
+        if (topic.owner is None or topic.owner != caller.username) and not caller.may(Role.VIEWER):
             raise Problem(Code.NOT_AUTHORIZED, "only the owner of the topic and viewers may see its subscribers")
         subscriptions, shared = context.core.subscribers(topic.name.encode())
         subscriptions.sort(key=lambda each: each.client_id)

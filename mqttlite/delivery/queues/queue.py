@@ -6,6 +6,7 @@ publisher or sent to a consumer is in the changes before.
 """
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol, final
 
@@ -205,7 +206,8 @@ class Lease:
 
 @final
 class Queue(Job):
-    """A `Sink`, and a `PageReader` of its backlog. `dead_letters` takes what is given up."""
+    """A `Sink`, and a `PageReader` of its backlog. `dead_letters` takes what is given up. `may_receive` says whether a
+    consumer may get the messages of a topic; None: each may get all."""
 
     __slots__ = (
         "_deadlines",
@@ -216,6 +218,7 @@ class Queue(Job):
         "_jobs",
         "_key",
         "_lost_at",
+        "_may_receive",
         "_memory",
         "_outstanding_bytes",
         "_pages",
@@ -242,8 +245,10 @@ class Queue(Job):
         workplace: Workplace,
         deliveries: Deliveries,
         dead_letters: DeadLetterBox,
+        may_receive: Callable[[Session, bytes], bool] | None = None,
     ) -> None:
         self.name: Final = name
+        self._may_receive: Final = may_receive
         self.policy: Policy = policy
         self._retry_min_s = retry_min_s
         self._retry_max_s = retry_max_s
@@ -453,6 +458,11 @@ class Queue(Job):
             if entry is None:
                 break
             effects.work += _WORK
+            if self._may_receive is not None and not self._may_receive(consumer.session, entry.message.topic):
+                self.leave(consumer)
+                self._effects.record(Sent(self._key, entry.sequence, mark_of(entry.sequence, entry.attempts)))
+                self._deliveries.push(entry)
+                continue
             self._deliver(consumer, entry)
             if len(self._ring) > 1:
                 self._ring.rotate(-1)

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from mqttlite.core.authorizer import RECEIVE
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import QUEUE_MARK, Change, Due, Enqueue, SaveQueue, Stored
 from mqttlite.core.message import Message
@@ -153,14 +154,16 @@ class Queues:
         of_queue = self._consumers.setdefault(name, {})
         key = (subscription.client_id, subscription.topic_filter)
         known = of_queue.get(key)
+        kept = self._kept.get(name)
         if known is not None and known.session is session:
             known.subscription = subscription
+            if kept is not None and known.queue is None:
+                kept.queue.join(known)
             return
         if known is not None:
             self._leave(known)
         consumer = of_queue[key] = Consumer(session, subscription)
         session.pull_with(consumer)
-        kept = self._kept.get(name)
         if kept is not None:
             kept.queue.join(consumer)
 
@@ -260,7 +263,11 @@ class Queues:
         """Raises `NoSuchQueue`."""
         kept = self._find(name)
         queue, dead_letters = kept.queue, kept.dead_letters
-        consumers = [each for each in self._consumers.get(name, {}).values() if each.session.outbox is not None]
+        consumers = [
+            each
+            for each in self._consumers.get(name, {}).values()
+            if each.session.outbox is not None and each.queue is not None
+        ]
         return QueueState(
             name=name,
             filters=kept.options.filters,
@@ -374,9 +381,20 @@ class Queues:
         publish: Callable[[Message], object] = self._core.publish_own
         dead_letters = DeadLetters(options.name, self._core.effects, publish, self._wall_ahead_us)
         retry = options.retry
-        deliveries = Deliveries(random.random)
-        queue = Queue(options.name, options, retry.min_s, retry.max_s, self._workplace, deliveries, dead_letters)
+        queue = Queue(
+            *(options.name, options, retry.min_s, retry.max_s),
+            *(self._workplace, Deliveries(random.random), dead_letters),
+            self._may_receive if origin == "subscriber" else None,
+        )
         return _Kept(options, origin, queue, dead_letters)
+
+    def _may_receive(self, session: Session, topic: bytes) -> bool:
+        """Whether a client may get a message of a queue that no operator made; if not, it is counted and told."""
+        permissions = self._core.permissions
+        if permissions.may_receive(session, topic):
+            return True
+        permissions.deny(session, RECEIVE, topic)
+        return False
 
     def _open(self, kept: _Kept) -> None:
         """Let messages come in and go out."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.message import Delivery
 from mqttlite.delivery.filters import Filters
@@ -24,6 +25,19 @@ class ConsumersOnly(OpenRules):
 
     def may_receive(self, role: int, topic: bytes) -> bool:
         return False
+
+    def is_readable(self, topic: bytes) -> bool:
+        return False
+
+
+class SecretsOfOne(OpenRules):
+    """Below `a/secret` only the client `d` receives."""
+
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+        return 1 if client_id == "d" else 0
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        return role == 1 or not topic.startswith(b"a/secret/")
 
     def is_readable(self, topic: bytes) -> bool:
         return False
@@ -360,6 +374,38 @@ def test_a_subscriber_makes_no_queue_of_topics_that_it_may_not_read() -> None:
     client = world.connect("c")
     assert client.subscribe("$queue/q/a/+") == b"\x8f"
     assert world.queues.names == []
+    world.end()
+
+
+def test_consumers_of_a_queue_that_a_subscriber_made_get_no_message_that_they_may_not_receive() -> None:
+    world = QueueWorld(delivery=DeliveryOptions(create_by_subscribing=True))
+    world.broker.authorize(DefaultRules(authorizer=SecretsOfOne()))
+    client = world.connect("c", auto_ack=True)
+    assert client.subscribe("$queue/q/a/#", qos=1) == b"\x01"
+    for topic, payload in (("a/open", "1"), ("a/secret/x", "2"), ("a/open", "3")):
+        world.publish(topic, payload, 1)
+    assert deliveries(client.received()) == [("1", 1)]
+    assert (world.queues.state("q").consumers, world.broker.permissions.denied["receive"]) == (0, 1)
+    other = consumer(world, "d")
+    assert deliveries(other.received()) == [("2", 1), ("3", 1)]
+    assert client.subscribe("$queue/q", "$queue/q/a/#", qos=1) == b"\x01\x01"
+    world.publish("a/open", "4", 1)
+    assert "4" in [payload for payload, _ in deliveries([*client.received(), *other.received()])]
+    world.end()
+
+
+def test_what_no_consumer_may_receive_waits_over_a_restart() -> None:
+    world = QueueWorld(delivery=DeliveryOptions(create_by_subscribing=True))
+    world.broker.authorize(DefaultRules(authorizer=SecretsOfOne()))
+    world.connect("c").subscribe("$queue/q/a/#", qos=1)
+    world.publish("a/secret/x", "1", 1)
+    world.publish("a/open", "2", 1)
+    world = world.restart()
+    world.broker.authorize(DefaultRules(authorizer=SecretsOfOne()))
+    client = world.connect("c")
+    assert client.subscribe("$queue/q", qos=1) == b"\x01"
+    assert deliveries(client.received()) == []
+    assert deliveries(consumer(world, "d").received()) == [("1", 1), ("2", 1)]
     world.end()
 
 

@@ -15,6 +15,7 @@ from mqttlite.client import Message
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.limits import Limits
 from mqttlite.gateway import publish_routes
+from mqttlite.gateway.caller import Role
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 
 
@@ -218,7 +219,7 @@ async def test_the_rules_of_mqtt_hold(tmp_path: Path) -> None:
 
 async def test_the_policy_of_a_topic_holds(gateway: GatewayUnderTest) -> None:
     client = gateway.client()
-    topic_id = await topic(client, "a", max_payload_bytes=3)
+    topic_id = await topic(gateway.client(Role.ADMIN), "a", max_payload_bytes=3)
     publish = f"/api/v1/topics/{topic_id}/publish"
     assert (await client.post(publish, content=b'{"payload":123}')).status_code == 200
     answer = await client.post(publish, content=b'{"payload":1234}')

@@ -6,6 +6,7 @@ import pytest
 
 from mqttlite.gateway.caller import Role
 from mqttlite.security import topic_records
+from mqttlite.security.api_keys import FILE_NAME, add
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.security.topic_records import TopicRecord
 from tests.support.device import until
@@ -86,6 +87,39 @@ async def test_nobody_makes_a_topic_that_is_not_its_own(tmp_path: Path) -> None:
         assert (await gateway.client(Role.ADMIN).post(TOPICS, json={"name": "bob/x"})).status_code == 201
 
 
+async def test_a_policy_of_the_configuration_is_not_taken_from_its_owner(tmp_path: Path) -> None:
+    policies = (TopicPolicyOptions(prefix="billing", access="PRIVATE", owner="eve", members=("ann",), min_qos=1),)
+    async with running_gateway(tmp_path, users=("ann", "eve"), topic_policies=policies) as gateway:
+        ann, eve, admin = gateway.user("ann"), gateway.user("eve"), gateway.client(Role.ADMIN)
+        for body in ({"permissions": "PRIVATE"}, {"max_qos": 1}, {"schema": "none"}):
+            answer = await ann.post(TOPICS, json={"name": "billing/x", **body})
+            assert (answer.status_code, answer.json()["code"]) == (403, "not_authorized")
+        plain = (await ann.post(TOPICS, json={"name": "billing/x"})).json()
+        path = f"{TOPICS}/{plain['topic_id']}"
+        assert (await ann.patch(path, json={"permissions": "PUBLISH_ONLY"})).status_code == 403
+        assert (await ann.patch(path, json={"description": "mine"})).status_code == 200
+        assert (await eve.put("/topics/billing/x?qos=1", content=b"x")).status_code == 200
+        assert (await ann.put("/topics/billing/x?qos=0", content=b"x")).json()["code"] == "policy_refuses"
+        assert (await eve.post(TOPICS, json={"name": "billing/y", "permissions": "PRIVATE"})).status_code == 201
+        assert (await admin.post(TOPICS, json={"name": "billing/z", "max_qos": 1})).status_code == 201
+
+
+async def test_who_has_no_user_name_gives_and_takes_no_policy(tmp_path: Path) -> None:
+    key = add(tmp_path / FILE_NAME, "admin", None, None)[0]
+    async with running_gateway(tmp_path, http={"anonymous_role": "user"}) as gateway:
+        nobody, viewer, admin = gateway.client(), gateway.client(Role.VIEWER), gateway.client(key=key)
+        for body in ({"min_qos": 2}, {"schema": "none"}, {"presence": True}):
+            assert (await nobody.post(TOPICS, json={"name": "a", **body})).json()["code"] == "not_authorized"
+        plain = f"{TOPICS}/{(await nobody.post(TOPICS, json={'name': 'a'})).json()['topic_id']}"
+        assert (await nobody.patch(plain, json={"max_payload_bytes": 1})).status_code == 403
+        assert (await nobody.get(f"{plain}/subscribers")).status_code == 403
+        assert (await viewer.get(f"{plain}/subscribers")).status_code == 200
+        with_policy = f"{TOPICS}/{(await admin.post(TOPICS, json={'name': 'b', 'min_qos': 1})).json()['topic_id']}"
+        assert (await nobody.patch(with_policy, json={"min_qos": 0})).status_code == 403
+        assert (await nobody.delete(with_policy)).status_code == 403
+        assert (await nobody.delete(plain)).status_code == 200
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -111,11 +145,12 @@ async def test_a_wrong_topic_is_refused_and_nothing_is_kept(gateway: GatewayUnde
 async def test_a_name_is_one_topic_and_the_configuration_comes_first(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(filter="fixed", access="PUBLIC", max_qos=1),)
     async with running_gateway(tmp_path, users=("ann",), topic_policies=policies) as gateway:
-        ann = gateway.user("ann")
+        ann, admin = gateway.user("ann"), gateway.client(Role.ADMIN)
         first = (await ann.post(TOPICS, json={"name": "a"})).json()
         second = await ann.post(TOPICS, json={"name": "a"})
         assert (second.status_code, second.json()["topic_id"]) == (409, first["topic_id"])
-        assert (await ann.post(TOPICS, json={"name": "fixed", "permissions": "PRIVATE"})).status_code == 409
+        assert (await ann.post(TOPICS, json={"name": "fixed", "permissions": "PRIVATE"})).status_code == 403
+        assert (await admin.post(TOPICS, json={"name": "fixed", "permissions": "PRIVATE"})).status_code == 409
 
 
 async def test_topics_are_listed_by_pages(gateway: GatewayUnderTest) -> None:
