@@ -6,7 +6,7 @@ from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.message import Delivery
 from mqttlite.delivery.filters import Filters
-from mqttlite.delivery.queues import queue
+from mqttlite.delivery.queues.limits import MAX_OUTSTANDING
 from mqttlite.delivery.queues.options import DeliveryOptions, RetryOptions
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V311
@@ -643,13 +643,18 @@ def test_what_waits_expires_at_its_time_with_nobody_there() -> None:
     world.end()
 
 
-def test_what_waits_behind_as_many_under_way_as_there_may_be_expires_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "MAX_OUTSTANDING", 2)
-    world = QueueWorld([options(expiry_s=60, max_messages=5, on_overflow="drop_oldest")])
-    for payload in "abcdef":
+@pytest.mark.slow
+def test_what_waits_behind_as_many_under_way_as_there_may_be_expires_too() -> None:
+    world = QueueWorld([options(expiry_s=60, max_messages=MAX_OUTSTANDING + 3, on_overflow="drop_oldest")])
+    for number in range(1, MAX_OUTSTANDING + 1):
+        world.publish("a/x")
+        if number % 1_000 == 0:
+            assert len(world.queues.pull("q", 1_000, lease_s=600)) == 1_000
+    for payload in "cdef":
         world.publish("a/x", payload)
-        world.queues.pull("q", 2, lease_s=600)
-    assert [each.payload for each in world.queues.peek("q", 9)] == [b"a", b"b", b"d", b"e", b"f"]
+        assert world.queues.pull("q", 1, lease_s=600) == []
+    peeked = world.queues.peek("q", MAX_OUTSTANDING + 9)
+    assert [each.payload for each in peeked[MAX_OUTSTANDING:]] == [b"d", b"e", b"f"]
     world.advance(61)
     assert world.ends() == {"purged": 1, "expired": 3}
     due_at = world.broker.due_at()
