@@ -16,7 +16,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from mqttlite.build import version
@@ -36,7 +36,7 @@ from mqttlite.gateway import (
     ws_json,
 )
 from mqttlite.gateway.bare import WEBSOCKET, BareRoute, BareRouteFactory
-from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, replay
+from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, may_be_large, replay
 from mqttlite.gateway.caller import Caller, Callers, peer_of
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import router as dashboard
@@ -157,6 +157,8 @@ class GatewayApp:
                     return
             if method == WEBSOCKET:
                 raise Problem(Code.NOT_FOUND, "there is no WebSocket at this path")
+            if may_be_large(scope):  # nobody without credentials takes the room of others
+                await self.callers.find(HTTPConnection(scope))
             body = await self.bodies.read(scope, receive)
             try:
                 await self._by_framework(scope, replay(body, receive), send)

@@ -18,6 +18,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MAX_BODIES_BYTES: Final = 67_108_864
 """Of all requests that are being read or answered: sixteen of the largest by default; one more has to come again."""
 
+SMALL_BYTES: Final = 16_384
+"""A body of a caller that is not known yet: more than the form for the login has."""
+
 CLOSE: Final = {"Connection": "close"}
 """For answers that are given before the whole request has come."""
 
@@ -77,6 +80,16 @@ class Bodies:
         if self.held_bytes + (size if more is None else more) > self._max_bytes:
             headers = {**CLOSE, "Retry-After": "1"}
             raise Problem(Code.BUSY, "too many large requests at once; try again", headers=headers)
+
+
+def may_be_large(scope: Scope) -> bool:
+    """Whether a request has a body of more than `SMALL_BYTES`, or does not say how large it is."""
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding":
+            return True
+        if name == b"content-length":
+            return len(value) >= 20 or not value.isdigit() or int(value) > SMALL_BYTES
+    return False
 
 
 def replay(body: bytes, receive: Receive) -> Receive:

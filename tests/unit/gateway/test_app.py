@@ -1,17 +1,19 @@
 """What holds for every request: origins, bodies, problems, headers."""
 
 import logging
+from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import APIRouter
 from starlette.requests import Request
 
 from mqttlite.gateway.bare import BareRoute
-from mqttlite.gateway.bodies import Bodies
+from mqttlite.gateway.bodies import SMALL_BYTES, Bodies
 from mqttlite.gateway.caller import Operator, Role
 from mqttlite.gateway.problems import STATUS, Code, Problem
-from tests.support.gateway import GatewayUnderTest, running_gateway
+from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 
 
 def add_routes(gateway: GatewayUnderTest) -> None:
@@ -75,6 +77,35 @@ async def test_a_body_has_a_limit(tmp_path: Path, size: int, status: int) -> Non
         chunked = await gateway.client().post("/test/echo", content=chunks())  # type: ignore[arg-type]
         assert chunked.status_code == status
         assert gateway.gateway.app.bodies.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("header", "is_read"),
+    [
+        (("content-length", str(SMALL_BYTES)), True),
+        (("content-length", str(SMALL_BYTES + 1)), False),
+        (("content-length", "9" * 30), False),
+        (("transfer-encoding", "chunked"), False),
+    ],
+)
+async def test_a_large_body_is_not_read_of_who_has_no_credentials(
+    tmp_path: Path, header: tuple[str, str], is_read: bool
+) -> None:
+    reads: list[bool] = []
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        reads.append(True)
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        statuses.append(message.get("status", 0))
+
+    async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
+        scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/api/v1/topics", "query_string": b""}
+        headers = [(b"host", b"localhost"), (header[0].encode(), header[1].encode())]
+        await gateway.gateway.app({**scope, "headers": headers, "client": ("127.0.0.1", 1)}, receive, send)
+    assert (bool(reads), statuses[:1]) == (is_read, [] if is_read else [401])
 
 
 async def test_all_bodies_together_have_a_limit() -> None:
