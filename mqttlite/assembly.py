@@ -573,6 +573,7 @@ class Assembly:
                 certificates=self.certificates,
                 api_keys=api_keys,
                 schemas=self.schemas,
+                queues=self.queues,
                 sessions=OpenSessions(api_keys),
                 topics=Topics(
                     *(self.topics, self._topic_file),

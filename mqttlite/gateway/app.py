@@ -42,7 +42,12 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import router as dashboard
 from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.openapi import describe
-from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem, of_framework
+from mqttlite.gateway.problems import Code, Problem, of_framework
+from mqttlite.gateway.pubsub import errors as pubsub_errors
+from mqttlite.gateway.pubsub import not_served as pubsub_not_served
+from mqttlite.gateway.pubsub import subscriptions as pubsub_subscriptions
+from mqttlite.gateway.pubsub import topics as pubsub_topics
+from mqttlite.gateway.traffic import is_traffic
 
 RouterFactory = Callable[[GatewayContext], APIRouter]
 
@@ -57,9 +62,15 @@ ROUTERS: Final[tuple[RouterFactory, ...]] = (
     retained.router,
     rule_routes.router,
     operation_routes.router,
+    pubsub_topics.router,
+    pubsub_subscriptions.router,
+    pubsub_not_served.router,
 )
 """Each makes the routes of one subject. A new subject is one line here."""
 
+
+ERRORS: Final[dict[str, Callable[[Problem], Response]]] = {pubsub_errors.PREFIX: pubsub_errors.google_error}
+"""What answers a problem below a path, where programs expect another form than `application/problem+json`."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """They change nothing."""
@@ -187,7 +198,7 @@ class GatewayApp:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             if "answered_failure" not in scope["state"]:  # in the middle of an answer: the connection ends
                 raise
-        if scope["method"] not in SAFE_METHODS:
+        if scope["method"] not in SAFE_METHODS and not is_traffic(scope):
             _note_change(scope, status, self._hub)
 
     def _check_origin(self, scope: Scope, is_safe: bool) -> None:
@@ -231,23 +242,32 @@ def _note_change(scope: Scope, status: int, hub: EventHub) -> None:
     )
 
 
-async def _on_http_exception(_request: Request, error: Exception) -> Response:
+def _answer_to(problem: Problem, scope: Scope) -> Response:
+    path: str = scope["path"]
+    for prefix, answer in ERRORS.items():
+        if path.startswith(prefix):
+            return answer(problem)
+    return problem.response()
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return of_framework(error).response()
+    return _answer_to(of_framework(error), request.scope)
 
 
 async def _on_failure(request: Request, _error: Exception) -> Response:
     request.scope["state"]["answered_failure"] = True
-    return Problem(Code.INTERNAL_ERROR, "the broker failed to answer; its log says why").response()
+    return _answer_to(Problem(Code.INTERNAL_ERROR, "the broker failed to answer; its log says why"), request.scope)
 
 
-async def _on_invalid(_request: Request, error: Exception) -> Response:
+async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = [
         {"at": ".".join(str(part) for part in each["loc"]), "message": str(each["msg"])} for each in error.errors()
     ][:MAX_ERRORS]
     first = found[0]
-    return Problem(Code.INVALID_VALUE, f"{first['at']}: {first['message']}", errors=found).response()
+    problem = Problem(Code.INVALID_VALUE, f"{first['at']}: {first['message']}", errors=found)
+    return _answer_to(problem, request.scope)
 
 
 MAX_ERRORS: Final = 20
@@ -261,13 +281,7 @@ async def _send_problem(problem: Problem, scope: Scope, receive: Receive, send: 
             await send({"type": "websocket.close", "code": 1008, "reason": str(problem.detail)[:100]})
             return
         prefix = "websocket.http"
-    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in (problem.headers or {}).items()]
-    body = problem.body()
-    headers += [
-        (b"content-type", PROBLEM_JSON.encode()),
-        (b"content-length", b"%d" % len(body)),
-        (b"cache-control", b"no-store"),
-        *_PROTECTION,
-    ]
-    await send({"type": f"{prefix}.response.start", "status": problem.status_code, "headers": headers})
-    await send({"type": f"{prefix}.response.body", "body": body})
+    response = _answer_to(problem, scope)
+    headers = [*response.raw_headers, (b"cache-control", b"no-store"), *_PROTECTION]
+    await send({"type": f"{prefix}.response.start", "status": response.status_code, "headers": headers})
+    await send({"type": f"{prefix}.response.body", "body": response.body})

@@ -14,6 +14,7 @@ from mqttlite.config.http import HttpOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.quotas import Quotas
+from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.event_hub import EventHub
 from mqttlite.explanations import Explanations
@@ -55,6 +56,7 @@ class GatewayContext:
     certificates: CertificateWatch
     api_keys: ApiKeys
     schemas: SchemaRegistry
+    queues: Queues
     sessions: OpenSessions
     """The subscribers over HTTP."""
     topics: Topics

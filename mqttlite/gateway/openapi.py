@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from mqttlite.gateway.problems import PROBLEM_JSON, Code
+from mqttlite.gateway.pubsub import errors
 
 _PROBLEM: dict[str, Any] = {
     "type": "object",
@@ -45,12 +46,13 @@ def _whole(api: FastAPI, bare: Sequence[tuple[str, str, dict[str, Any]]]) -> dic
     paths = found.setdefault("paths", {})
     for method, path, operation in bare:
         paths.setdefault(path, {})[method.lower()] = {**operation}
-    for operations in paths.values():
+    for path, operations in paths.items():
+        answer = errors.DESCRIPTION if path.startswith(errors.PREFIX) else _ANSWER
         for operation in operations.values():
             responses = operation.setdefault("responses", {})
             responses.pop("422", None)
-            responses["4XX"] = _ANSWER
-            responses["5XX"] = _ANSWER
+            responses["4XX"] = answer
+            responses["5XX"] = answer
     components = found.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):

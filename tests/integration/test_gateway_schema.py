@@ -27,7 +27,9 @@ def try_operation(operation: schemathesis.APIOperation, key: str) -> None:
         response = case.call(headers={"Authorization": f"Bearer {key}"}, timeout=10)
         kind = response.headers.get("content-type", [""])[0]
         assert response.status_code < 500 or response.status_code in (501, 503), response.text
-        if response.status_code >= 400 and not operation.path.startswith("/registry"):
+        if response.status_code >= 400 and operation.path.startswith("/v1/"):  # in the shape of Google's
+            assert (kind, response.json()["error"]["code"]) == ("application/json", response.status_code)
+        elif response.status_code >= 400 and not operation.path.startswith("/registry"):
             assert (kind, response.json()["status"]) == ("application/problem+json", response.status_code)
 
     try_request()

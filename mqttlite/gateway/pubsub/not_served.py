@@ -1,0 +1,36 @@
+"""What of Google's API is not served: each method is refused with a sentence that says what there is instead."""
+
+from typing import Final
+
+from fastapi import APIRouter
+
+from mqttlite.gateway.caller import Role, require
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Code, Problem
+
+REFUSALS: Final[dict[str, str]] = {
+    "seek": "seek: a queue keeps no acknowledged messages to go back to",
+    "snapshots": "snapshots: a queue keeps no acknowledged messages to go back to",
+    "modifyPushConfig": "modifyPushConfig: there is no push; consumers pull, or subscribe to $queue/<name> over MQTT",
+    "detach": "detach: delete the topic, and its subscriptions keep their messages and get no more",
+    "getIamPolicy": "getIamPolicy: the broker's rules say who may do what",
+    "setIamPolicy": "setIamPolicy: the broker's rules say who may do what",
+    "testIamPermissions": "testIamPermissions: the broker's rules say who may do what; /api/v1/explain asks them",
+    "schemas": "schemas: the schema registry is at /registry",
+}
+"""By the method, or by the kind of resource."""
+
+
+def router(_context: GatewayContext) -> APIRouter:
+    """The routes of this module; they come after those of what is served."""
+    routes = APIRouter(prefix="/v1", dependencies=[require(Role.USER)], include_in_schema=False)
+
+    @routes.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+    async def refuse(path: str) -> None:
+        for segment in path.split("/"):
+            refusal = REFUSALS.get(segment.rpartition(":")[2])
+            if refusal is not None:
+                raise Problem(Code.NOT_AVAILABLE, refusal)
+        raise Problem(Code.NOT_FOUND, f"there is no such method of Google Pub/Sub here: /v1/{path[:200]}")
+
+    return routes

@@ -1,0 +1,237 @@
+"""`/v1/projects/{project}/subscriptions`: queues of one topic each, and consuming from them by pulling.
+
+Consuming needs the permission on `$queue/<name>`, as over MQTT. Invariant: what an answer says is on disk: messages are
+leased before they are told, and an acknowledged message does not come back.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.delivery.queues.options import MAX_DEADLINE_S, QueueOptions
+from mqttlite.delivery.queues.service import NoSuchQueue, Pulled, QueueExists, TooManyQueues
+from mqttlite.gateway.caller import Caller, Callers, User
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.pubsub.bodies import (
+    AcknowledgeRequest,
+    ModifyAckDeadlineRequest,
+    PullRequest,
+    SubscriptionBody,
+    UpdateSubscriptionRequest,
+    answer,
+    changes_of,
+    check_ack_ids,
+    decoded,
+    options_of,
+    received,
+    subscription_json,
+)
+from mqttlite.gateway.pubsub.lists import PageSize, PageToken, page, start_of
+from mqttlite.gateway.pubsub.names import (
+    check_project,
+    queue_name,
+    subscription_resource,
+    topic_of_queue,
+    topic_of_subscription,
+)
+from mqttlite.gateway.pubsub.topics import ADMIN, BODY, VIEWER
+from mqttlite.gateway.traffic import TRAFFIC
+
+PULL_WAIT_S: Final = 5.0
+"""How long a pull waits for a first message, unless it says `returnImmediately`."""
+
+READ_WAIT_S: Final = 0.5
+"""How long one that says so waits while the first messages of a long queue are read from the store."""
+
+LOOK_S: Final = 0.05
+"""How often a pull that waits looks."""
+
+MAX_WAITING_PULLS: Final = 200
+"""Each looks at its queue twenty times a second, some 20 µs each time: these take a tenth of a core."""
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1/projects/{project}/subscriptions", tags=["Google Pub/Sub"])
+    queues = context.queues
+    pulls = Pulls(context)
+
+    def found(project: str, subscription: str) -> str:
+        """The queue of a subscription."""
+        name = queue_name(project, subscription)
+        try:
+            if topic_of_queue(queues.options(name)):
+                return name
+        except NoSuchQueue:
+            pass
+        raise Problem(Code.NOT_FOUND, f"there is no subscription projects/{project}/subscriptions/{subscription}")
+
+    def consumed(caller: Caller, project: str, subscription: str) -> str:
+        """The queue of a subscription, which the caller may consume."""
+        check_may_consume(context, caller, queue_name(project, subscription))
+        return found(project, subscription)
+
+    def shown(name: str) -> dict[str, Any]:
+        options = queues.options(name)
+        return subscription_json(subscription_resource(name), topic_of_queue(options), options)
+
+    @routes.put("/{subscription}", summary="Make a subscription of a topic", openapi_extra=BODY, dependencies=[ADMIN])
+    async def create(project: str, subscription: str, request: Request) -> Response:
+        name = queue_name(project, subscription)
+        body = decoded(await request.body(), SubscriptionBody)
+        topic = topic_of_subscription(project, body.topic)
+        options = QueueOptions(name=name, filters=(topic,), **options_of(body))
+        if context.topics.named(topic) is None:
+            raise Problem(Code.NOT_FOUND, f"there is no topic {body.topic[:200]}")
+        try:
+            queues.create(options)
+        except QueueExists:
+            raise Problem(Code.CONFLICT, f"there is a subscription {subscription} already, the queue {name}") from None
+        except TooManyQueues as error:
+            raise Problem(Code.QUOTA_EXCEEDED, str(error)) from None
+        await context.loop_driver.settled()
+        return answer(shown(name))
+
+    @routes.get("", summary="List the subscriptions of a project", dependencies=[VIEWER])
+    async def list_subscriptions(project: str, page_size: PageSize = 0, page_token: PageToken = "") -> Response:
+        check_project(project)
+        prefix = f"{project}."
+        start = start_of(prefix, page_token)
+        names = sorted(name for name in queues.names if name.startswith(prefix) and name >= start)
+
+        def entries() -> Iterator[tuple[str, Any]]:
+            for name in names:
+                if name != page_token and subscription_resource(name) and topic_of_queue(queues.options(name)):
+                    yield name, shown(name)
+
+        return page("subscriptions", entries(), page_size)
+
+    @routes.get("/{subscription}", summary="Show a subscription", dependencies=[VIEWER])
+    async def show(project: str, subscription: str) -> Response:
+        return answer(shown(found(project, subscription)))
+
+    @routes.patch("/{subscription}", summary="Change a subscription", openapi_extra=BODY, dependencies=[ADMIN])
+    async def change(project: str, subscription: str, request: Request) -> Response:
+        changes = changes_of(decoded(await request.body(), UpdateSubscriptionRequest))
+        name = found(project, subscription)
+        queues.change(msgspec.structs.replace(queues.options(name), **changes))
+        await context.loop_driver.settled()
+        return answer(shown(name))
+
+    @routes.delete(
+        "/{subscription}", summary="Delete a subscription with its messages and dead letters", dependencies=[ADMIN]
+    )
+    async def delete(project: str, subscription: str) -> Response:
+        queues.delete(found(project, subscription))
+        await context.loop_driver.settled()
+        return answer({})
+
+    @routes.post("/{subscription}:pull", summary="Lease messages", openapi_extra=BODY, dependencies=[TRAFFIC])
+    @routes.post("/{subscription}/pull", include_in_schema=False, dependencies=[TRAFFIC])
+    async def pull(caller: User, project: str, subscription: str, request: Request) -> Response:
+        given = await request.body()
+        name = consumed(caller, project, subscription)
+        body = decoded(given, PullRequest)
+        if body.max_messages < 1:
+            raise Problem(Code.INVALID_VALUE, f"maxMessages is {body.max_messages}: 1 at least")
+        pulled = pulls.pull(name, body.max_messages, caller)
+        if not pulled and not body.return_immediately:
+            pulled = await pulls.wait(name, body.max_messages, request, PULL_WAIT_S)
+        elif not pulled and queues.state(name).waiting:
+            pulled = await pulls.wait(name, body.max_messages, request, READ_WAIT_S)
+        await context.loop_driver.settled()
+        return answer({"receivedMessages": [received(each) for each in pulled]} if pulled else {})
+
+    @routes.post(
+        "/{subscription}:acknowledge", summary="Acknowledge messages", openapi_extra=BODY, dependencies=[TRAFFIC]
+    )
+    @routes.post("/{subscription}/acknowledge", include_in_schema=False, dependencies=[TRAFFIC])
+    async def acknowledge(caller: User, project: str, subscription: str, request: Request) -> Response:
+        given = await request.body()
+        name = consumed(caller, project, subscription)
+        body = decoded(given, AcknowledgeRequest)
+        check_ack_ids(body.ack_ids)
+        queues.ack(name, body.ack_ids)
+        await context.loop_driver.settled()
+        return answer({})
+
+    @routes.post(
+        "/{subscription}:modifyAckDeadline",
+        summary="Extend leases, or end them (0)",
+        openapi_extra=BODY,
+        dependencies=[TRAFFIC],
+    )
+    @routes.post("/{subscription}/modifyAckDeadline", include_in_schema=False, dependencies=[TRAFFIC])
+    async def modify(caller: User, project: str, subscription: str, request: Request) -> Response:
+        given = await request.body()
+        name = consumed(caller, project, subscription)
+        body = decoded(given, ModifyAckDeadlineRequest)
+        check_ack_ids(body.ack_ids)
+        seconds = body.ack_deadline_seconds or 0
+        if not 0 <= seconds <= MAX_DEADLINE_S:
+            raise Problem(Code.INVALID_VALUE, f"ackDeadlineSeconds is {seconds}: it may be 0 to {MAX_DEADLINE_S:g}")
+        if seconds:
+            queues.extend(name, body.ack_ids, seconds)
+        else:
+            queues.nack(name, body.ack_ids)
+        await context.loop_driver.settled()
+        return answer({})
+
+    return routes
+
+
+class Pulls:
+    """Pulls, and those that wait."""
+
+    def __init__(self, context: GatewayContext) -> None:
+        self._context: Final = context
+        self._waiting = 0
+
+    def pull(self, name: str, most: int, caller: Caller) -> list[Pulled]:
+        """Lease what is there. Raises `Problem`."""
+        check_may_consume(self._context, caller, name)
+        return self._context.queues.pull(name, most, consumer=caller.client_id)
+
+    async def wait(self, name: str, most: int, request: Request, seconds: float) -> list[Pulled]:
+        """Wait for a first message, as long as there is somebody to get it. Raises `Problem`."""
+        if self._waiting >= MAX_WAITING_PULLS:
+            headers = {"Retry-After": "1"}
+            raise Problem(Code.BUSY, f"{MAX_WAITING_PULLS} pulls are waiting; try again", headers=headers)
+        self._waiting += 1
+        try:
+            return await self._wait(name, most, request, self._context.clock() + seconds)
+        except NoSuchQueue:
+            raise Problem(Code.NOT_FOUND, f"the queue {name} was deleted") from None
+        finally:
+            self._waiting -= 1
+
+    async def _wait(self, name: str, most: int, request: Request, until: float) -> list[Pulled]:
+        context = self._context
+        callers: Callers = request.app.state.callers
+        stopping: asyncio.Event = request.app.state.stopping
+        while context.clock() < until and not stopping.is_set():
+            context.loop_driver.wake()  # a long queue may have to be read
+            await asyncio.sleep(LOOK_S)
+            if await request.is_disconnected():
+                break
+            if context.queues.state(name).waiting:
+                caller = await callers.find(request)  # its credentials may have ended meanwhile
+                pulled = self.pull(name, most, caller)
+                if pulled:
+                    return pulled
+        return []
+
+
+def check_may_consume(context: GatewayContext, caller: Caller, name: str) -> None:
+    """Raises `Problem` where the rules do not let a caller consume a queue."""
+    permissions = context.core.permissions
+    topic = f"$queue/{name}".encode()
+    if not permissions.may_subscribe(caller.source, topic):
+        why = permissions.reason(caller.source, "subscribe", topic)
+        raise Problem(Code.NOT_AUTHORIZED, f"the caller may not consume $queue/{name}: {why or 'denied'}")

@@ -1,0 +1,167 @@
+"""`/v1/projects/{project}/topics`: the topics that somebody made, and publishing to them.
+
+A topic here is the same as one of `/api/v1/topics` with the name `project/topic`. Invariant: the answer to a publish
+leaves when its messages are in each subscription, and on disk.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.delivery.queues.service import NoSuchQueue, Queues
+from mqttlite.gateway.caller import Admin, Caller, Role, User, require
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.publishing import Draft, Publishing, checked
+from mqttlite.gateway.pubsub.bodies import (
+    PublishRequest,
+    TopicBody,
+    answer,
+    check_messages,
+    check_topic,
+    decoded,
+    properties_of,
+)
+from mqttlite.gateway.pubsub.lists import PageSize, PageToken, page, start_of
+from mqttlite.gateway.pubsub.names import (
+    check_project,
+    subscription_resource,
+    topic_name,
+    topic_resource,
+)
+from mqttlite.gateway.traffic import TRAFFIC
+from mqttlite.security.topic_records import TopicRecord
+
+SLICE: Final = 100
+"""Messages of a publish, or queues of a deleted topic, that are seen to before others have their turn."""
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1/projects/{project}/topics", tags=["Google Pub/Sub"])
+    topics = context.topics
+    permissions = context.core.permissions
+    publishing = Publishing(context)
+
+    def found(project: str, topic: str) -> TopicRecord:
+        record = topics.named(topic_name(project, topic))
+        if record is None:
+            raise Problem(Code.NOT_FOUND, f"there is no topic projects/{project}/topics/{topic}")
+        return record
+
+    @routes.put("/{topic}", summary="Make a topic", openapi_extra=BODY)
+    async def create(caller: Admin, project: str, topic: str, request: Request) -> Response:
+        name = topic_name(project, topic)
+        check_topic(decoded(await request.body(), TopicBody))
+        created_at = context.wall(context.clock()).timestamp()
+        topic_id = f"t-{secrets.token_hex(8)}"
+        await topics.add(TopicRecord(topic_id=topic_id, name=name, owner=caller.username, created_at=created_at))
+        return _topic(name)
+
+    @routes.get("", summary="List the topics of a project", dependencies=[VIEWER])
+    async def list_topics(project: str, page_size: PageSize = 0, page_token: PageToken = "") -> Response:
+        check_project(project)
+        prefix = f"{project}/"
+        start = start_of(prefix, page_token)
+
+        def entries() -> Iterator[tuple[str, Any]]:
+            for each in topics.from_name(start):
+                if not each.name.startswith(prefix):
+                    return
+                resource = topic_resource(each.name)
+                if resource and each.name != page_token:
+                    yield each.name, {"name": resource, "state": "ACTIVE"}
+
+        return page("topics", entries(), page_size)
+
+    @routes.get("/{topic}", summary="Show a topic", dependencies=[VIEWER])
+    async def show(project: str, topic: str) -> Response:
+        return _topic(found(project, topic).name)
+
+    @routes.delete("/{topic}", summary="Delete a topic; its subscriptions keep their messages", dependencies=[ADMIN])
+    async def delete(project: str, topic: str) -> Response:
+        record = found(project, topic)
+        await topics.remove(record.topic_id)
+        for at, name in enumerate(queues_of(context.queues, project, record.name)):
+            with suppress(NoSuchQueue):  # somebody deleted it meanwhile
+                options = context.queues.options(name)
+                context.queues.change(msgspec.structs.replace(options, filters=()))
+            if at % SLICE == SLICE - 1:
+                context.loop_driver.run()
+                await asyncio.sleep(0)
+        await context.loop_driver.settled()
+        return answer({})
+
+    @routes.get("/{topic}/subscriptions", summary="List the subscriptions of a topic", dependencies=[VIEWER])
+    async def subscriptions(project: str, topic: str, page_size: PageSize = 0, page_token: PageToken = "") -> Response:
+        record = found(project, topic)
+        start = start_of(f"{project}.", page_token)
+        names = [each for each in queues_of(context.queues, project, record.name) if each >= start]
+        entries = ((each, subscription_resource(each)) for each in names if each != page_token)
+        return page("subscriptions", entries, page_size)
+
+    @routes.post("/{topic}:publish", summary="Publish messages to a topic", openapi_extra=BODY, dependencies=[TRAFFIC])
+    @routes.post("/{topic}/publish", include_in_schema=False, dependencies=[TRAFFIC])
+    async def publish(caller: User, project: str, topic: str, request: Request) -> Response:
+        name = topic_name(project, topic).encode()
+        if not permissions.may_publish(caller.source, name):
+            why = permissions.reason(caller.source, "publish", name)
+            raise Problem(Code.NOT_AUTHORIZED, f"the caller may not publish to {name.decode()!r}: {why or 'denied'}")
+        found(project, topic)
+        body = await request.body()
+        messages = decoded(body, PublishRequest).messages
+        check_messages(messages)
+        drafts = [Draft(name, each.data, 1, properties=checked(properties_of(each))) for each in messages]
+        publishing.charge(caller, len(drafts), len(body))
+        return answer({"messageIds": await publish_all(caller, drafts)})
+
+    async def publish_all(caller: Caller, drafts: list[Draft]) -> list[str]:
+        """Publish one after the other. Where one is refused, those before it are published: a publisher that tries
+        again publishes them twice, as Google allows."""
+        numbers: list[str] = []
+        try:
+            for at, draft in enumerate(drafts):
+                fan_out = publishing.begin(caller, draft)
+                if not fan_out.done:
+                    await publishing.finished(fan_out)
+                number = publishing.outcome(caller, draft, fan_out).message_id
+                # A message that nobody gets has no number yet, and here each has one.
+                numbers.append(str(number or context.core.effects.numbers.next(context.clock())))
+                if at % SLICE == SLICE - 1:
+                    context.loop_driver.run()
+                    await asyncio.sleep(0)
+        except Problem:
+            context.loop_driver.wake()
+            raise
+        await context.loop_driver.settled()
+        return numbers
+
+    return routes
+
+
+def queues_of(queues: Queues, project: str, topic: str) -> list[str]:
+    """The subscriptions of a topic of MQTT, by the names of their queues, sorted."""
+    prefix = f"{project}."
+    names = sorted(name for name in queues.names if name.startswith(prefix) and subscription_resource(name))
+    return [name for name in names if queues.options(name).filters == (topic,)]
+
+
+def _topic(name: str) -> Response:
+    return answer({"name": topic_resource(name), "state": "ACTIVE"})
+
+
+BODY: Final[dict[str, Any]] = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+}
+"""Google's own reference describes the bodies."""
+
+VIEWER: Final = require(Role.VIEWER)
+ADMIN: Final = require(Role.ADMIN)
+"""For routes that do not need their caller."""

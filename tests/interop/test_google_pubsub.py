@@ -1,0 +1,177 @@
+"""Google's own client for Pub/Sub, by its REST transport and unchanged, as administrator, publisher and puller."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from google.api_core import exceptions
+from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.exceptions import InvalidOperation
+from google.cloud import pubsub_v1
+from google.cloud.pubsub_v1.publisher.futures import Future
+from google.oauth2.credentials import Credentials as Token
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
+from google.pubsub_v1 import SubscriberClient
+from google.pubsub_v1.services.publisher.transports.rest import PublisherRestTransport
+from google.pubsub_v1.services.subscriber.transports.rest import SubscriberRestTransport
+from google.pubsub_v1.types import PubsubMessage
+
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.config.http import HttpOptions
+from mqttlite.security.api_keys import FILE_NAME, add
+from mqttlite.server import Broker
+from tests.support.gateway import nobody_without_credentials
+
+pytestmark = pytest.mark.slow
+
+PROJECT = "projects/shop"
+TOPIC = f"{PROJECT}/topics/orders"
+MAIL = f"{PROJECT}/subscriptions/mail"
+
+
+class Google:
+    """Both of its clients, at a gateway that asks for credentials."""
+
+    def __init__(self, host: str, credentials: Credentials) -> None:
+        publisher = PublisherRestTransport(host=host, url_scheme="http", credentials=credentials)
+        subscriber = SubscriberRestTransport(host=host, url_scheme="http", credentials=credentials)
+        self.publisher = pubsub_v1.PublisherClient(
+            pubsub_v1.types.BatchSettings(max_messages=10),
+            pubsub_v1.types.PublisherOptions(enable_message_ordering=True, timeout=30.0),
+            transport=publisher,
+        )
+        self.subscriber = SubscriberClient(transport=subscriber)
+
+    def publish(self, topic: str, data: bytes, ordering_key: str = "", **attributes: str) -> Future:
+        """Publish by the client that makes batches. With ordering keys and retries it sets a timeout of 2**32 seconds,
+        which is too much for a socket, so it has no retries here."""
+        return self.publisher.publish(topic, data, ordering_key, retry=None, **attributes)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, str]:
+    """An API key of each role that is needed."""
+    path = tmp_path / "data" / FILE_NAME
+    return {"admin": add(path, "admin", "ann", None)[0], "user": add(path, "user", "uma", None)[0]}
+
+
+@pytest.fixture
+def broker(tmp_path: Path, keys: dict[str, str]) -> Iterator[Broker]:
+    options = HttpOptions(port=0, requests_per_s=0)
+    config = Config(
+        listeners=(ListenerOptions(port=0),),
+        http=options,
+        data_dir=str(tmp_path / "data"),
+        **nobody_without_credentials(tmp_path),
+    )
+    with Broker(config) as running:
+        yield running
+
+
+@pytest.fixture
+def caller(broker: Broker, keys: dict[str, str]) -> Callable[[str], Google]:
+    """Makes the clients of somebody with a role; without one, of somebody who says nothing."""
+    assert broker.gateway is not None
+    host = f"localhost:{broker.gateway.port}"
+    return lambda role: Google(host, Token(keys[role]) if role else AnonymousCredentials())
+
+
+def test_topics_and_subscriptions(caller: Callable[[str], Google]) -> None:
+    google = caller("admin")
+    publisher, subscriber = google.publisher, google.subscriber
+    assert publisher.create_topic(name=TOPIC).name == TOPIC
+    with pytest.raises(exceptions.Conflict):
+        publisher.create_topic(name=TOPIC)
+    made = subscriber.create_subscription(
+        request={
+            "name": MAIL,
+            "topic": TOPIC,
+            "ack_deadline_seconds": 20,
+            "message_retention_duration": Duration(seconds=3_600),
+            "retry_policy": {"minimum_backoff": Duration(nanos=500_000_000), "maximum_backoff": Duration(seconds=5)},
+            "dead_letter_policy": {"max_delivery_attempts": 7},
+        }
+    )
+    assert (made.topic, made.ack_deadline_seconds) == (TOPIC, 20)
+    assert made.retry_policy.minimum_backoff.total_seconds() == 0.5
+    assert made.message_retention_duration.total_seconds() == 3_600
+    assert made.dead_letter_policy.max_delivery_attempts == 7
+    assert subscriber.get_subscription(subscription=MAIL) == made
+    changed = subscriber.update_subscription(
+        subscription={"name": MAIL, "ack_deadline_seconds": 60}, update_mask=FieldMask(paths=["ack_deadline_seconds"])
+    )
+    assert (changed.ack_deadline_seconds, changed.dead_letter_policy) == (60, made.dead_letter_policy)
+    for number in range(5):
+        publisher.create_topic(name=f"{PROJECT}/topics/other-{number}")
+    pages = publisher.list_topics(request={"project": PROJECT, "page_size": 2})
+    assert [each.name for each in pages] == sorted([TOPIC, *(f"{PROJECT}/topics/other-{n}" for n in range(5))])
+    assert [each.name for each in subscriber.list_subscriptions(project=PROJECT)] == [MAIL]
+    assert list(publisher.list_topic_subscriptions(topic=TOPIC)) == [MAIL]
+    publisher.delete_topic(topic=TOPIC)
+    assert subscriber.get_subscription(subscription=MAIL).topic == "_deleted-topic_"
+    subscriber.delete_subscription(subscription=MAIL)
+    with pytest.raises(exceptions.NotFound):
+        subscriber.get_subscription(subscription=MAIL)
+
+
+def test_messages(caller: Callable[[str], Google]) -> None:
+    google = caller("admin")
+    subscriber = google.subscriber
+    google.publisher.create_topic(name=TOPIC)
+    subscriber.create_subscription(request={"name": MAIL, "topic": TOPIC, "enable_message_ordering": True})
+    user = caller("user")  # the rules let everybody use topics and queues
+    sent = [user.publish(TOPIC, b"\0\xff%d" % n, ordering_key="k", number=str(n)) for n in range(25)]
+    ids = [each.result(timeout=10) for each in sent]
+    assert len(set(ids)) == 25
+    received: list[PubsubMessage] = []
+    while len(received) < 25:
+        [found] = user.subscriber.pull(subscription=MAIL, max_messages=10).received_messages  # one of a key at a time
+        received.append(found.message)
+        subscriber.acknowledge(subscription=MAIL, ack_ids=[found.ack_id])
+    assert [each.message_id for each in received] == ids
+    assert [each.data for each in received] == [b"\0\xff%d" % n for n in range(25)]
+    assert [dict(each.attributes) for each in received] == [{"number": str(n)} for n in range(25)]
+    assert {each.ordering_key for each in received} == {"k"}
+    assert all(abs(each.publish_time.timestamp() * 1e6 - int(each.message_id)) < 1_000 for each in received)
+
+
+def test_deadlines(caller: Callable[[str], Google], broker: Broker) -> None:
+    google = caller("admin")
+    google.publisher.create_topic(name=TOPIC)
+    google.subscriber.create_subscription(name=MAIL, topic=TOPIC)
+    google.publish(TOPIC, b"x").result(timeout=10)
+    [first] = google.subscriber.pull(subscription=MAIL, max_messages=1).received_messages
+    google.subscriber.modify_ack_deadline(subscription=MAIL, ack_ids=[first.ack_id], ack_deadline_seconds=600)
+    at_once = {"subscription": MAIL, "max_messages": 1, "return_immediately": True}
+    with pytest.warns(DeprecationWarning, match="return_immediately"):
+        assert list(google.subscriber.pull(request=at_once).received_messages) == []
+    google.subscriber.modify_ack_deadline(subscription=MAIL, ack_ids=[first.ack_id], ack_deadline_seconds=0)
+    [second] = google.subscriber.pull(subscription=MAIL, max_messages=1).received_messages
+    assert (first.delivery_attempt, second.delivery_attempt) == (1, 2)
+    google.subscriber.acknowledge(subscription=MAIL, ack_ids=[second.ack_id])
+    assert broker.queues.state("shop.mail").depth == 0
+
+
+def test_errors(caller: Callable[[str], Google]) -> None:
+    google = caller("admin")
+    google.publisher.create_topic(name=TOPIC)
+    google.subscriber.create_subscription(name=MAIL, topic=TOPIC)
+    with pytest.raises(exceptions.NotFound, match="there is no subscription"):
+        google.subscriber.pull(subscription=f"{PROJECT}/subscriptions/none", max_messages=1)
+    with pytest.raises(exceptions.NotFound, match="there is no topic"):
+        google.publish(f"{PROJECT}/topics/none", b"x").result(timeout=10)
+    with pytest.raises(exceptions.BadRequest, match="a topic of MQTT has no"):
+        google.publisher.create_topic(name=f"{PROJECT}/topics/a+b")
+    with pytest.raises(exceptions.MethodNotImplemented, match="seek"):
+        google.subscriber.seek(request={"subscription": MAIL})
+    with pytest.raises(exceptions.MethodNotImplemented, match="snapshots"):
+        google.subscriber.create_snapshot(name=f"{PROJECT}/snapshots/mine", subscription=MAIL)
+    with pytest.raises(exceptions.MethodNotImplemented, match="pushConfig"):
+        google.subscriber.create_subscription(
+            name=f"{MAIL}-2", topic=TOPIC, push_config={"push_endpoint": "http://localhost/"}
+        )
+    with pytest.raises(exceptions.Forbidden, match="needs the role admin"):
+        caller("user").publisher.create_topic(name=f"{PROJECT}/topics/mine")
+    with pytest.raises(InvalidOperation, match="cannot be refreshed"):  # what it does about UNAUTHENTICATED
+        caller("").publisher.get_topic(topic=TOPIC)

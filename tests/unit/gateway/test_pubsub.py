@@ -1,0 +1,471 @@
+"""Google Pub/Sub's REST API: bodies, defaults, errors, permissions, and what a resource is in MQTT."""
+
+import asyncio
+import base64
+import logging
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.gateway.caller import Role
+from mqttlite.gateway.problems import Code
+from mqttlite.gateway.pubsub import errors, subscriptions
+from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
+
+SHOP = "/v1/projects/shop"
+ORDERS = f"{SHOP}/topics/orders"
+MAIL = f"{SHOP}/subscriptions/mail"
+OF_ORDERS = {"topic": "projects/shop/topics/orders"}
+
+INVALID = (400, "INVALID_ARGUMENT")
+UNIMPLEMENTED = (501, "UNIMPLEMENTED")
+
+Json = dict[str, Any]
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def failure(response: httpx.Response) -> tuple[int, str]:
+    """The status of an error, of which HTTP and body have to agree."""
+    assert response.headers["content-type"] == "application/json"
+    error = response.json()["error"]
+    assert (error["code"], sorted(error)) == (response.status_code, ["code", "message", "status"])
+    return response.status_code, error["status"]
+
+
+def message_of(response: httpx.Response) -> str:
+    return str(response.json()["error"]["message"])
+
+
+async def done(request: Any) -> Json:
+    response = await request
+    assert response.status_code == 200, response.text
+    found: Json = response.json()
+    return found
+
+
+async def orders(gateway: GatewayUnderTest, **subscription: Any) -> httpx.AsyncClient:
+    """An admin's client, where the topic and its subscription are."""
+    client = gateway.client(Role.ADMIN)
+    await done(client.put(ORDERS, json={}))
+    await done(client.put(MAIL, json={**OF_ORDERS, **subscription}))
+    return client
+
+
+async def publish(client: httpx.AsyncClient, *messages: Json) -> list[str]:
+    ids: list[str] = (await done(client.post(f"{ORDERS}:publish", json={"messages": list(messages)})))["messageIds"]
+    return ids
+
+
+async def pull(client: httpx.AsyncClient, most: int = 100, at_once: bool = True) -> list[Json]:
+    body = {"maxMessages": most, "returnImmediately": at_once}
+    found: list[Json] = (await done(client.post(f"{MAIL}:pull", json=body))).get("receivedMessages", [])
+    return found
+
+
+# ── the life of a message ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_message_is_published_pulled_and_acknowledged(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    sent: Json = {"data": encoded(b"\0\xff"), "attributes": {"country": "US"}, "orderingKey": "k"}
+    [message_id] = await publish(client, sent)
+    [received] = await pull(client)
+    message = received["message"]
+    assert message.pop("publishTime").endswith("Z")
+    assert message == {**sent, "messageId": message_id}
+    assert received["deliveryAttempt"] == 1
+    assert await pull(client) == []  # it is leased
+    assert await done(client.post(f"{MAIL}:acknowledge", json={"ackIds": [received["ackId"]]})) == {}
+    state = gateway.broker.queues.state("shop.mail")
+    assert (state.depth, state.ends["acknowledged"]) == (0, 1)
+    again = await client.post(f"{MAIL}:acknowledge", json={"ackIds": [received["ackId"], "nonsense"]})
+    assert (again.status_code, again.json()) == (200, {})  # as with Google
+
+
+async def test_the_deadline_is_extended_and_ended(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    await publish(client, {"data": encoded(b"x")})
+    [first] = await pull(client)
+    modify = f"{MAIL}:modifyAckDeadline"
+    await done(client.post(modify, json={"ackIds": [first["ackId"]], "ackDeadlineSeconds": 600}))
+    assert await pull(client) == []
+    await done(client.post(modify, json={"ackIds": [first["ackId"]], "ackDeadlineSeconds": 0}))
+    [second] = await pull(client)  # at once, for there is no retryPolicy
+    assert second["deliveryAttempt"] == 2
+    assert second["ackId"] != first["ackId"]
+
+
+async def test_the_same_with_a_slash(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    await done(client.post(f"{ORDERS}/publish", json={"messages": [{"data": encoded(b"x")}]}))
+    [received] = (await done(client.post(f"{MAIL}/pull", json={"maxMessages": 1})))["receivedMessages"]
+    ids = [received["ackId"]]
+    await done(client.post(f"{MAIL}/modifyAckDeadline", json={"ackIds": ids, "ackDeadlineSeconds": 20}))
+    await done(client.post(f"{MAIL}/acknowledge", json={"ackIds": ids}))
+    assert gateway.broker.queues.state("shop.mail").depth == 0
+
+
+async def test_mqtt_on_the_other_side(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    heard = gateway.broker.subscribe("shop/orders", qos=1)
+    await publish(client, {"data": encoded(b"x"), "attributes": {"a": "1"}, "orderingKey": "k"})
+    message = await asyncio.wait_for(anext(aiter(heard)), 5)
+    assert (message.topic, message.payload) == ("shop/orders", b"x")
+    assert message.properties.user_properties == [("a", "1"), ("ordering-key", "k")]
+    assert await done(client.put("/topics/shop/orders?qos=1", content=b""))
+    assert "data" not in (await pull(client))[1]["message"]
+
+
+async def test_each_message_has_an_id_also_where_nobody_gets_it(gateway: GatewayUnderTest) -> None:
+    client = gateway.client(Role.ADMIN)
+    await done(client.put(ORDERS, json={}))
+    ids = await publish(client, *[{"data": encoded(b"x")}] * 150)
+    assert len(set(ids)) == 150
+
+
+async def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        client = await orders(gateway)
+        await publish(client, {"data": encoded(b"1")}, {"data": encoded(b"2")})
+        [received] = await pull(client, most=1)
+        await done(client.post(f"{MAIL}:acknowledge", json={"ackIds": [received["ackId"]]}))
+    async with running_gateway(tmp_path) as gateway:
+        client = gateway.client(Role.ADMIN)
+        assert (await done(client.get(MAIL)))["topic"] == OF_ORDERS["topic"]
+        assert [each["message"]["data"] for each in await pull(client)] == [encoded(b"2")]
+
+
+async def test_carrying_messages_is_no_change_of_the_broker(
+    gateway: GatewayUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await orders(gateway)
+    with caplog.at_level(logging.INFO, "mqttlite.audit"):
+        await publish(client, {"data": encoded(b"x")})
+        [received] = await pull(client)
+        await done(client.post(f"{MAIL}:acknowledge", json={"ackIds": [received["ackId"]]}))
+        assert [each for each in caplog.records if each.name == "mqttlite.audit"] == []
+        await done(client.delete(MAIL))
+    assert [each.name for each in caplog.records].count("mqttlite.audit") == 1
+
+
+# ── a pull that waits ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_pull_waits_for_a_message(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    waiting = asyncio.ensure_future(pull(client, at_once=False))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    await publish(client, {"data": encoded(b"x")})
+    assert len(await asyncio.wait_for(waiting, 2)) == 1
+
+
+async def test_a_pull_waits_for_a_bounded_time(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await orders(gateway)
+    monkeypatch.setattr(subscriptions, "PULL_WAIT_S", 0.1)
+    assert await asyncio.wait_for(pull(client, at_once=False), 2) == []
+
+
+async def test_a_bounded_number_of_pulls_wait(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await orders(gateway)
+    monkeypatch.setattr(subscriptions, "MAX_WAITING_PULLS", 1)
+    waiting = asyncio.ensure_future(pull(client, at_once=False))
+    await asyncio.sleep(0.1)
+    refused = await client.post(f"{MAIL}:pull", json={"maxMessages": 1})
+    assert failure(refused) == (503, "UNAVAILABLE")
+    assert refused.headers["retry-after"] == "1"
+    await publish(client, {"data": encoded(b"x")})
+    assert len(await waiting) == 1
+    monkeypatch.setattr(subscriptions, "PULL_WAIT_S", 0.05)
+    assert await pull(client, at_once=False) == []  # it has its turn again
+
+
+async def test_a_pull_ends_with_its_queue(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    waiting = asyncio.ensure_future(client.post(f"{MAIL}:pull", json={"maxMessages": 1}))
+    await asyncio.sleep(0.1)
+    await done(client.delete(MAIL))
+    assert failure(await asyncio.wait_for(waiting, 2)) == (404, "NOT_FOUND")
+
+
+async def test_a_pull_that_waits_gets_nothing_with_credentials_that_ended(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
+        client = await orders(gateway)
+        reader = gateway.client(Role.USER)
+        waiting = asyncio.ensure_future(reader.post(f"{MAIL}:pull", json={"maxMessages": 1}))
+        await asyncio.sleep(0.1)
+        (gateway.data_dir / "api-keys.json").write_text('{"version": 1, "keys": []}')
+        await asyncio.sleep(1.0)  # within which a revoked key is refused
+        await gateway.broker.publish("shop/orders", b"x", qos=1)
+        assert failure(await asyncio.wait_for(waiting, 5)) == (401, "UNAUTHENTICATED")
+        assert gateway.broker.queues.state("shop.mail").leased == 0
+        assert failure(await client.get(MAIL)) == (401, "UNAUTHENTICATED")
+
+
+# ── topics and subscriptions ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_defaults_of_a_subscription(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway, ackDeadlineSeconds=0, pushConfig={}, expirationPolicy={}, labels={}, filter="")
+    assert await done(client.get(MAIL)) == {
+        "name": "projects/shop/subscriptions/mail",
+        "topic": "projects/shop/topics/orders",
+        "ackDeadlineSeconds": 10,
+        "messageRetentionDuration": "604800s",
+        "expirationPolicy": {},
+        "deadLetterPolicy": {"maxDeliveryAttempts": 100},
+        "state": "ACTIVE",
+    }
+    options = gateway.broker.queues.options("shop.mail")
+    assert options == QueueOptions(
+        name="shop.mail", filters=("shop/orders",), max_attempts=100, retry=RetryOptions(min_s=0, max_s=0)
+    )
+
+
+async def test_what_a_subscription_says_is_what_its_queue_does(gateway: GatewayUnderTest) -> None:
+    said = {
+        "ackDeadlineSeconds": 30,
+        "messageRetentionDuration": "3600s",
+        "enableMessageOrdering": True,
+        "retryPolicy": {"minimumBackoff": "0.5s", "maximumBackoff": "60s"},
+        "deadLetterPolicy": {"maxDeliveryAttempts": 7},
+    }
+    client = await orders(gateway, **said)
+    found = await done(client.get(MAIL))
+    assert {name: found[name] for name in said} == said
+    assert gateway.broker.queues.options("shop.mail") == QueueOptions(
+        name="shop.mail",
+        filters=("shop/orders",),
+        ack_deadline_s=30,
+        expiry_s=3600,
+        ordering=True,
+        max_attempts=7,
+        retry=RetryOptions(min_s=0.5, max_s=60),
+    )
+
+
+async def test_a_subscription_is_changed(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway, enableMessageOrdering=True, ackDeadlineSeconds=30)
+    change = {"subscription": {"deadLetterPolicy": {}, "ackDeadlineSeconds": 50}, "updateMask": "deadLetterPolicy"}
+    found = await done(client.patch(MAIL, json=change))
+    assert (found["deadLetterPolicy"], found["ackDeadlineSeconds"]) == ({"maxDeliveryAttempts": 5}, 30)
+    assert found["enableMessageOrdering"] is True
+    for mask in ("", "enableMessageOrdering", "nonsense"):
+        refused = await client.patch(MAIL, json={"subscription": {}, "updateMask": mask})
+        assert failure(refused) == (400, "INVALID_ARGUMENT")
+        assert "updateMask" in message_of(refused)
+
+
+async def test_what_exists_is_not_made_again(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    assert failure(await client.put(ORDERS, json={})) == (409, "ALREADY_EXISTS")
+    assert failure(await client.put(MAIL, json=OF_ORDERS)) == (409, "ALREADY_EXISTS")
+
+
+async def test_a_deleted_topic_leaves_its_subscriptions_their_messages(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    await publish(client, {"data": encoded(b"1")})
+    await done(client.delete(ORDERS))
+    assert failure(await client.get(ORDERS)) == (404, "NOT_FOUND")
+    assert (await done(client.get(MAIL)))["topic"] == "_deleted-topic_"
+    await done(client.put(ORDERS, json={}))
+    await publish(client, {"data": encoded(b"2")})
+    assert [each["message"]["data"] for each in await pull(client)] == [encoded(b"1")]
+    assert await done(client.delete(MAIL)) == {}
+    assert failure(await client.get(MAIL)) == (404, "NOT_FOUND")
+
+
+async def test_lists_come_in_pages_of_one_project(gateway: GatewayUnderTest) -> None:
+    client = gateway.client(Role.ADMIN)
+    names = [f"topic-{number}" for number in range(5)]
+    for project in ("shop", "shop2", "sho"):
+        for name in names:
+            await done(client.put(f"/v1/projects/{project}/topics/{name}"))
+            topic = f"projects/{project}/topics/topic-0"
+            await done(client.put(f"/v1/projects/{project}/subscriptions/sub-{name}", json={"topic": topic}))
+    await client.post("/api/v1/topics", json={"name": "shop/not/googles"})
+    gateway.broker.queues.create(QueueOptions(name="shop.wide", filters=("shop/#",)))
+    gateway.broker.queues.create(QueueOptions(name="shop.foreign", filters=("shop2/topic-0",)))
+    subscribed = [f"projects/shop/subscriptions/sub-{name}" for name in names]
+    for path, member, expected in (
+        ("topics", "topics", [f"projects/shop/topics/{name}" for name in names]),
+        ("subscriptions", "subscriptions", subscribed),
+        ("topics/topic-0/subscriptions", "subscriptions", subscribed),
+    ):
+        found: list[Any] = []
+        pages, token = 0, ""
+        while pages == 0 or token:
+            page = await done(client.get(f"{SHOP}/{path}", params={"pageSize": 2, "pageToken": token}))
+            found += [each if isinstance(each, str) else each["name"] for each in page[member]]
+            pages, token = pages + 1, page.get("nextPageToken", "")
+        assert (found, pages) == (expected, 3)
+        foreign = await client.get(f"{SHOP}/{path}", params={"pageToken": "shop2/topic-0"})
+        assert failure(foreign) == (400, "INVALID_ARGUMENT")
+    assert failure(await client.get(f"{SHOP}/topics?pageSize=-1")) == (400, "INVALID_ARGUMENT")
+    for name in ("wide", "foreign"):  # a queue of other topics is no subscription
+        assert failure(await client.get(f"{SHOP}/subscriptions/{name}")) == (404, "NOT_FOUND")
+
+
+# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+REFUSED_MESSAGES: list[tuple[list[Json], str]] = [
+    ([], "messages has 0 messages"),
+    ([{"data": "eA=="}] * 1001, "messages has 1001 messages"),
+    ([{}], "neither data nor attributes"),
+    ([{"data": "?"}], "$.messages[0].data"),
+    ([{"data": "eA==", "colour": 1}], "colour"),
+    ([{"attributes": {str(number): "" for number in range(101)}}], "101 attributes"),
+    ([{"attributes": {"": "x"}}], "an attribute ''"),
+    ([{"attributes": {"a" * 257: "x"}}], "256 bytes"),
+    ([{"attributes": {"goog-a": "x"}}], "goog"),
+    ([{"attributes": {"a": "x" * 1025}}], "1024 bytes"),
+    ([{"attributes": {"a": "\0"}}], "no text of MQTT"),
+    ([{"attributes": {"ordering-key": "x"}}], "orderingKey"),
+    ([{"data": "eA==", "orderingKey": "x" * 1025}], "orderingKey"),
+    ([{"data": "eA==", "orderingKey": "a"}, {"data": "eA=="}], "several values of orderingKey"),
+]
+
+
+async def test_messages_that_are_refused(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    for messages, part in REFUSED_MESSAGES:
+        refused = await client.post(f"{ORDERS}:publish", json={"messages": messages})
+        assert (failure(refused), part in message_of(refused)) == (INVALID, True), refused.text
+    assert gateway.broker.queues.state("shop.mail").depth == 0
+
+
+REFUSED_SUBSCRIPTIONS: list[tuple[Json, tuple[int, str], str]] = [
+    ({}, INVALID, "topic"),
+    ({"topic": "orders"}, INVALID, "topic"),
+    ({"topic": "projects/other/topics/orders"}, INVALID, "a topic of shop"),
+    ({"topic": "projects/shop/topics/none"}, (404, "NOT_FOUND"), "there is no topic"),
+    ({"ackDeadlineSeconds": 9}, INVALID, "ackDeadlineSeconds is 9"),
+    ({"ackDeadlineSeconds": 601}, INVALID, "ackDeadlineSeconds is 601"),
+    ({"ackDeadlineSeconds": "10"}, INVALID, "ackDeadlineSeconds"),
+    ({"messageRetentionDuration": "599s"}, INVALID, "messageRetentionDuration"),
+    ({"messageRetentionDuration": "1h"}, INVALID, "messageRetentionDuration"),
+    ({"retryPolicy": {"minimumBackoff": "601s", "maximumBackoff": "601s"}}, INVALID, "retryPolicy"),
+    ({"retryPolicy": {"maximumBackoff": "1s"}}, INVALID, "retryPolicy"),
+    ({"deadLetterPolicy": {"maxDeliveryAttempts": 4}}, INVALID, "maxDeliveryAttempts is 4"),
+    ({"deadLetterPolicy": {"maxDeliveryAttempts": 101}}, INVALID, "maxDeliveryAttempts is 101"),
+    ({"deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/dead"}}, UNIMPLEMENTED, "$dlq/"),
+    ({"filter": 'attributes.a = "b"'}, INVALID, "filter"),
+    ({"expirationPolicy": {"ttl": "86400s"}}, UNIMPLEMENTED, "expirationPolicy"),
+    ({"pushConfig": {"pushEndpoint": "https://example.com/"}}, UNIMPLEMENTED, "pushConfig"),
+    ({"bigqueryConfig": {"table": "a.b.c"}}, UNIMPLEMENTED, "bigqueryConfig"),
+    ({"cloudStorageConfig": {"bucket": "b"}}, UNIMPLEMENTED, "cloudStorageConfig"),
+    ({"bigtableConfig": {"table": "b"}}, UNIMPLEMENTED, "bigtableConfig"),
+    ({"retainAckedMessages": True}, UNIMPLEMENTED, "retainAckedMessages"),
+    ({"labels": {"a": "b"}}, UNIMPLEMENTED, "labels"),
+    ({"enableExactlyOnceDelivery": True}, UNIMPLEMENTED, "enableExactlyOnceDelivery"),
+    ({"messageTransforms": [{}]}, UNIMPLEMENTED, "messageTransforms"),
+    ({"tags": {"a": "b"}}, UNIMPLEMENTED, "tags"),
+    ({"detached": True}, UNIMPLEMENTED, "detached"),
+    ({"colour": 1}, INVALID, "colour"),
+]
+
+
+async def test_subscriptions_that_are_refused(gateway: GatewayUnderTest) -> None:
+    client = gateway.client(Role.ADMIN)
+    await done(client.put(ORDERS, json={}))
+    for body, expected, part in REFUSED_SUBSCRIPTIONS:
+        whole = body if not body or "topic" in body else {**OF_ORDERS, **body}
+        refused = await client.put(MAIL, json=whole)
+        assert (failure(refused), part in message_of(refused)) == (expected, True), refused.text
+    assert gateway.broker.queues.names == []
+
+
+REFUSED_REQUESTS: list[tuple[str, str, bytes, tuple[int, str]]] = [
+    ("PUT", f"{SHOP}/topics/ab", b"{}", INVALID),
+    ("PUT", f"{SHOP}/topics/google", b"{}", INVALID),
+    ("PUT", f"{SHOP}/topics/a%2Bb", b"{}", INVALID),
+    ("PUT", "/v1/projects/a.b/topics/orders", b"{}", INVALID),
+    ("PUT", f"{SHOP}/topics/fine", b'{"labels": {"a": "b"}}', UNIMPLEMENTED),
+    ("PUT", f"{SHOP}/topics/fine", b"[", INVALID),
+    ("PUT", f"{SHOP}/subscriptions/a%25b", b'{"topic": "projects/shop/topics/orders"}', INVALID),
+    ("PUT", f"{SHOP}/subscriptions/{'a' * 124}", b'{"topic": "projects/shop/topics/orders"}', INVALID),
+    ("POST", f"{SHOP}/topics/none:publish", b'{"messages": [{"data": "eA=="}]}', (404, "NOT_FOUND")),
+    ("POST", f"{SHOP}/subscriptions/none:pull", b'{"maxMessages": 1}', (404, "NOT_FOUND")),
+    ("POST", f"{MAIL}:pull", b"{}", INVALID),
+    ("POST", f"{MAIL}:acknowledge", b"{}", INVALID),
+    ("POST", f"{MAIL}:acknowledge", b'{"ackIds": [%s]}' % b",".join([b'"x"'] * 1001), INVALID),
+    ("POST", f"{MAIL}:modifyAckDeadline", b'{"ackIds": ["x"], "ackDeadlineSeconds": 601}', INVALID),
+    ("POST", f"{MAIL}:modifyAckDeadline", b'{"ackIds": ["x"], "ackDeadlineSeconds": -1}', INVALID),
+    ("POST", f"{MAIL}:seek", b"{}", UNIMPLEMENTED),
+    ("POST", f"{MAIL}:modifyPushConfig", b"{}", UNIMPLEMENTED),
+    ("POST", f"{MAIL}:detach", b"{}", UNIMPLEMENTED),
+    ("PUT", f"{SHOP}/snapshots/mine", b"{}", UNIMPLEMENTED),
+    ("GET", f"{ORDERS}:getIamPolicy", b"", UNIMPLEMENTED),
+    ("GET", "/v1/projects", b"", (404, "NOT_FOUND")),
+    ("POST", ORDERS, b"{}", (404, "NOT_FOUND")),
+]
+
+
+async def test_requests_that_are_refused(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    for method, path, body, expected in REFUSED_REQUESTS:
+        refused = await client.request(method, path, content=body)
+        assert failure(refused) == expected, (method, path, refused.text)
+
+
+async def test_a_body_that_is_too_large_is_refused_in_googles_words(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http={"max_body_bytes": 1_000}) as gateway:
+        client = await orders(gateway)
+        refused = await client.post(f"{ORDERS}:publish", json={"messages": [{"data": "A" * 2_000}]})
+        assert failure(refused) == INVALID
+        assert "max_body_bytes" in message_of(refused)
+
+
+async def test_other_paths_answer_with_problems(gateway: GatewayUnderTest) -> None:
+    answer = await gateway.client(Role.ADMIN).get("/v2/projects")
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_queues_are_limited(tmp_path: Path) -> None:
+    from mqttlite.delivery.queues.options import DeliveryOptions
+
+    async with running_gateway(tmp_path, delivery=DeliveryOptions(max_queues=1)) as gateway:
+        client = await orders(gateway)
+        refused = await client.put(f"{SHOP}/subscriptions/second", json=OF_ORDERS)
+        assert failure(refused) == (429, "RESOURCE_EXHAUSTED")
+
+
+def test_each_code_has_a_status_of_google() -> None:
+    assert errors.STATUS.keys() == set(Code)
+
+
+# ── permissions ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_rules_say_who_publishes_and_who_consumes(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text(
+        "user pub\ntopic write shop/orders\nuser con\ntopic read $queue/shop.mail\nuser key-admin\ntopic readwrite #\n"
+    )
+    async with running_gateway(
+        tmp_path / "data", users=("pub", "con"), acl_file=str(tmp_path / "acl"), allow_anonymous=True
+    ) as gateway:
+        admin = await orders(gateway)
+        publisher, consumer = gateway.user("pub"), gateway.user("con")
+        body = {"messages": [{"data": encoded(b"x")}]}
+        denied = (403, "PERMISSION_DENIED")
+        assert failure(await consumer.post(f"{ORDERS}:publish", json=body)) == denied
+        assert failure(await consumer.post(f"{SHOP}/topics/none:publish", json=body)) == denied  # nor does it tell
+        await done(publisher.post(f"{ORDERS}:publish", json=body))
+        for method, request in (
+            ("pull", {"maxMessages": 1}),
+            ("acknowledge", {"ackIds": ["x"]}),
+            ("modifyAckDeadline", {"ackIds": ["x"], "ackDeadlineSeconds": 10}),
+        ):
+            assert failure(await publisher.post(f"{MAIL}:{method}", json=request)) == denied
+            assert failure(await consumer.post(f"{SHOP}/subscriptions/other:{method}", json=request)) == denied
+        [received] = await pull(consumer)
+        await done(consumer.post(f"{MAIL}:acknowledge", json={"ackIds": [received["ackId"]]}))
+        assert failure(await consumer.delete(MAIL)) == denied
+        assert (await done(admin.get(MAIL)))["state"] == "ACTIVE"
