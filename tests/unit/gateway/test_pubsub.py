@@ -194,6 +194,7 @@ async def test_a_pull_ends_with_its_queue(gateway: GatewayUnderTest) -> None:
     assert failure(await asyncio.wait_for(waiting, 2)) == (404, "NOT_FOUND")
 
 
+@pytest.mark.slow
 async def test_a_pull_that_waits_gets_nothing_with_credentials_that_ended(tmp_path: Path) -> None:
     async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
         client = await orders(gateway)
