@@ -39,7 +39,7 @@ def properties_of(headers: Mapping[str, str], body: bytes) -> Properties:
     if is_structured(content_type):
         try:
             event: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Problem(Code.BAD_REQUEST, f"the CloudEvent is no JSON object: {error}") from None
         _check(event)
         return Properties(content_type=content_type)

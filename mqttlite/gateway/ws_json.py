@@ -175,7 +175,7 @@ class _Connection:
             raise Problem(Code.INVALID_VALUE, f"qos is {request.qos}: a subscription here has 0 or 1")
         (name,) = [self._name_of(request)] if request.topic is None else filters_of([request.topic])
         if request.type == "presence":
-            name = PRESENCE + name
+            (name,) = filters_of([(PRESENCE + name).decode()])  # it may be too long now
         session = self._session
         if request.type == "unsubscribe":
             if request.topic_id is not None:

@@ -366,6 +366,7 @@ async def test_a_socket_subscribes_publishes_and_unsubscribes(gateway: GatewayUn
         ('{"type":"subscribe","topic":"a","qos":2}', "invalid_value"),
         ('{"type":"subscribe","topic":"#a"}', "invalid_topic"),
         ('{"type":"subscribe","topic_id":"none"}', "not_found"),
+        (f'{{"type":"presence","topic":"{"a" * 65_530}"}}', "invalid_topic"),
         ('{"type":"publish","topic":"a+"}', "invalid_topic"),
         ('{"type":"publish"}', "invalid_value"),
         ('{"type":"publish","topic":"$SYS/a","id":3}', "not_authorized"),

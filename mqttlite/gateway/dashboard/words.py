@@ -6,7 +6,7 @@ Invariant: whatever a client sent becomes text that can be shown.
 import json
 from datetime import UTC, datetime
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -15,6 +15,11 @@ HEX_BYTES: Final = 4_096
 
 SHOWN_BYTES: Final = 65_536
 """Of a payload that is shown: more is no page that anybody reads."""
+
+JSON_CHARACTERS: Final = 4 * SHOWN_BYTES
+"""Of JSON with its indents, which may be some thousand times as long as the payload."""
+
+_JSON: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 
 
 def number(value: float | None) -> str:
@@ -65,14 +70,20 @@ def as_text(payload: bytes) -> str:
 
 
 def as_json(payload: bytes) -> str | None:
-    """The payload as indented JSON; None if it is none."""
+    """The payload as indented JSON; None if it is none, or nested so that it would be mostly indents."""
     if len(payload) > SHOWN_BYTES:
         return None
+    parts: list[str] = []
+    characters = 0
     try:
-        found: Any = json.loads(payload)
-        return json.dumps(found, indent=2, ensure_ascii=False)
+        for part in _JSON.iterencode(json.loads(payload)):
+            characters += len(part)
+            if characters > JSON_CHARACTERS:
+                return None
+            parts.append(part)
     except (ValueError, RecursionError):
         return None
+    return "".join(parts)
 
 
 def as_hex(payload: bytes) -> str:

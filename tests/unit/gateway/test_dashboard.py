@@ -390,6 +390,7 @@ async def test_of_a_client_that_is_gone_a_stream_says_so(gateway: GatewayUnderTe
         (words.preview(b"a\x00"), "2 B of binary data"),
         (words.preview(b"x" * 100), "x" * 80 + "…"),
         (words.as_json(b"[" * 100_000), None),
+        (words.as_json(b"[" * 900 + b"1," * 7_000 + b"1" + b"]" * 900), None),
         (words.as_json(b'{"a":1}'), '{\n  "a": 1\n}'),
         (words.as_hex(b"ab\xff"), "000000  61 62 ff" + " " * 39 + "  ab."),
         (words.as_hex(bytes(5_000)).splitlines()[-1], "… 904 bytes more"),

@@ -172,6 +172,8 @@ def _percent(headers: dict[str, str]) -> dict[str, str]:
         ("/topics/a", {"ce-specversion": "1.0"}, b"", "bad_request"),
         ("/topics/a", {"content-type": "application/cloudevents+json"}, b"[]", "bad_request"),
         ("/topics/a", {"content-type": "application/cloudevents+json"}, b'{"id":1}', "bad_request"),
+        ("/topics/a", {"content-type": "application/cloudevents+json"}, b'{"id":' + b"[" * 5_000, "bad_request"),
+        ("/topics/a", {"content-type": "application/cloudevents+json"}, b'{"id":"\xff"}', "bad_request"),
         ("/api/v1/topics/none/publish", {}, b"{}", "not_found"),
         ("/api/v1/topics/ID/publish", {}, b"{", "bad_request"),
         ("/api/v1/topics/ID/publish", {}, b"\xff", "bad_request"),
