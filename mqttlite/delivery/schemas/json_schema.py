@@ -11,6 +11,7 @@ import jsonschema_rs
 import msgspec
 from jsonschema_rs import canonical
 
+from mqttlite.delivery.schemas.growth import MAX_IN_PLACE, MAX_LOOKS, Growth, looks
 from mqttlite.delivery.schemas.parsed import ParsedSchema, SchemaError, decode_json, place, printable
 
 MAX_PAYLOAD_BYTES: Final = 262_144
@@ -46,6 +47,15 @@ class JsonSchema:
             raise SchemaError(printable(f"it is no JSON Schema{where}: {error.message}")) from None
         except (ValueError, jsonschema_rs.ReferencingError) as error:
             raise SchemaError(printable(f"it is no JSON Schema: {error}")) from None
+        try:
+            growth = Growth(tree)
+        except RecursionError:
+            raise SchemaError("its references lead too deeply") from None
+        if growth.in_place > MAX_IN_PLACE:
+            raise SchemaError(
+                f"it applies more than {MAX_IN_PLACE} schemas to one value: name each definition less often"
+            )
+        self._factor: Final = growth.factor
 
     def fault(self, payload: bytes) -> str:
         if len(payload) > MAX_PAYLOAD_BYTES:
@@ -56,6 +66,8 @@ class JsonSchema:
             return printable(f"$: it is no JSON: {error}")
         except RecursionError:
             return "$: it is nested too deeply"
+        if self._factor > 1 and looks(value, self._factor) > MAX_LOOKS:
+            return f"$: it is nested too deeply for a schema that has {self._factor} alternatives inside each other"
         try:
             self._validator.validate(value)  # stops at the first error; `iter_errors` looks for all, for minutes
         except jsonschema_rs.ValidationError as error:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mqttlite.delivery.schemas.growth import MAX_IN_PLACE, MAX_LOOKS, Growth, looks
 from mqttlite.delivery.schemas.json_schema import MAX_PAYLOAD_BYTES, JsonSchema
 from mqttlite.delivery.schemas.parsed import SchemaError
 from mqttlite.delivery.schemas.parsing import MAX_SCHEMA_BYTES, parse
@@ -89,6 +90,76 @@ def test_a_text_that_is_no_schema_is_refused(text: str, reason: str) -> None:
     with pytest.raises(SchemaError, match=r"^\S") as caught:
         parse("JSON", text)
     assert str(caught.value).startswith(reason)
+
+
+ROOT: Any = {"$ref": "#"}
+EXPRESSION: Any = {
+    "anyOf": [
+        of(properties={"args": {"type": "array", "items": ROOT}, "op": {"const": "and"}}, required=["op"]),
+        of(properties={"args": {"type": "array", "items": ROOT}, "op": {"const": "or"}}, required=["op"]),
+        TEXT,
+    ]
+}
+
+
+def doubled(levels: int) -> dict[str, Any]:
+    """Definitions of which each names the next one twice."""
+    names = [{"$ref": f"#/definitions/d{level + 1}"} for level in range(levels)]
+    definitions = {f"d{level}": {"anyOf": [name, name]} for level, name in enumerate(names)}
+    return {"definitions": {**definitions, f"d{levels}": TEXT}, "$ref": "#/definitions/d0"}
+
+
+@pytest.mark.parametrize(
+    ("tree", "factor"),
+    [
+        (EXPRESSION, 2),
+        (ORDER_TREE := of(properties={"left": ROOT, "right": ROOT, "all": {"items": ROOT}}), 1),
+        ({"anyOf": [TEXT, {"items": ROOT}, {"additionalProperties": ROOT}]}, 1),
+        (of(properties={"next": ROOT}, additionalProperties=ROOT), 1),
+        (of(properties={"next": ROOT}, patternProperties={"^n": ROOT}), 2),
+        ({"items": [ROOT, ROOT], "additionalItems": ROOT}, 1),
+        ({"items": ROOT, "contains": ROOT}, 2),
+        ({"allOf": [{"items": ROOT}, {"items": [TEXT, {"items": [ROOT]}]}], "not": {"items": ROOT}}, 3),
+        ({"if": {"properties": {"a": ROOT}}, "dependencies": {"a": {"additionalProperties": ROOT}}}, 2),
+        ({"items": [{"$ref": "#/items/0/anyOf/1"}, {"$ref": "#/items/0/x"}, {"$ref": "#/items/9"}]}, 4),
+        ({"definitions": {"a/b%": {"items": {"$ref": "#/definitions/a~1b%25"}}}, "$ref": "#/definitions/a~1b%25"}, 1),
+        ({"$ref": "#name"}, 4),
+        ({"allOf": [ROOT, ROOT]}, 1),
+        (True, 1),
+    ],
+)
+def test_alternatives_that_are_inside_themselves_are_found(tree: Any, factor: int) -> None:
+    assert Growth(tree).factor == factor
+
+
+def test_a_payload_that_takes_exponential_time_is_refused_soon() -> None:
+    made = schema(EXPRESSION)
+
+    def nested(levels: int, inner: bytes) -> bytes:
+        return b'{"op":"or","args":[' * levels + inner + b"]}" * levels
+
+    assert made.fault(nested(7, b'"x"')) == ""
+    assert "(anyOf)" in made.fault(nested(7, b"1"))
+    for payload in (nested(8, b"1"), nested(80, b"1"), b'{"args":[' * 6 + b'"x",' * 1_000 + b"1" + b"]}" * 6):
+        assert (
+            made.fault(payload) == "$: it is nested too deeply for a schema that has 2 alternatives inside each other"
+        )
+    assert schema(ORDER_TREE).fault(b'{"left":' * 100 + b"{}" + b"}" * 100) == ""
+
+
+def test_a_payload_is_counted_up_to_the_limit() -> None:
+    assert looks({"a": [1, 2]}, 2) == 1 + 2 + 2 * 4
+    assert looks([1] * (MAX_LOOKS // 2 - 1), 2) < MAX_LOOKS < looks([1] * (MAX_LOOKS // 2), 2)
+
+
+def test_definitions_that_name_each_other_many_times_are_refused() -> None:
+    assert Growth(doubled(11)).in_place <= MAX_IN_PLACE
+    assert schema(doubled(11)).fault(b'"x"') == ""
+    with pytest.raises(SchemaError, match="more than 10000 schemas to one value"):
+        schema(doubled(12))
+    chain = {f"d{level}": {"$ref": f"#/definitions/d{level + 1}"} for level in range(1_500)}
+    with pytest.raises(SchemaError, match="its references lead too deeply"):
+        schema({"definitions": {**chain, "d1500": {}}, "$ref": "#/definitions/d0"})
 
 
 def test_a_schema_without_a_draft_is_of_draft_7() -> None:
