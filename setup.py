@@ -17,9 +17,14 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 COMPILED_ADAPTERS = (
+    "mqttlite/delivery/queues/backlog_pages.py",
+    "mqttlite/delivery/queues/contents.py",
     "mqttlite/delivery/queues/deliveries.py",
+    "mqttlite/delivery/queues/marks.py",
+    "mqttlite/delivery/queues/outcomes.py",
     "mqttlite/delivery/queues/properties.py",
     "mqttlite/delivery/queues/queue.py",
+    "mqttlite/delivery/queues/workplace.py",
     "mqttlite/net/deferred_links.py",
     "mqttlite/net/link.py",
     "mqttlite/net/local_link.py",

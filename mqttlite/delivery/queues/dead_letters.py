@@ -15,8 +15,8 @@ from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.delivery.queues.deliveries import Entry
 from mqttlite.delivery.queues.limits import MAX_DEAD_LETTER_BYTES, MAX_DEAD_LETTERS
+from mqttlite.delivery.queues.marks import mark_of
 from mqttlite.delivery.queues.properties import MESSAGE_ID, PUBLISH_TIME, time_text
-from mqttlite.delivery.queues.queue import mark_of
 from mqttlite.wire.properties import Properties
 
 QUEUE: Final = "dead-letter-queue"

@@ -20,13 +20,16 @@ from mqttlite.core.subscription import Subscription
 from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deliveries import Deliveries, Entry
 from mqttlite.delivery.queues.limits import MAX_NACK_DELAY_S, MAX_PULLED
+from mqttlite.delivery.queues.marks import ack_id_of
 from mqttlite.delivery.queues.options import (
     MAX_DEADLINE_S,
     SHORTEST_DEADLINE_S,
     DeliveryOptions,
     QueueOptions,
 )
-from mqttlite.delivery.queues.queue import NACKED, Consumer, Queue, Workplace, ack_id_of
+from mqttlite.delivery.queues.outcomes import NACKED
+from mqttlite.delivery.queues.queue import Consumer, Queue
+from mqttlite.delivery.queues.workplace import Workplace
 from mqttlite.topics.namespaces import ParsedTopic, mounted_filter, parse_filter
 
 _QUEUE: Final = f"{QUEUE_MARK}$queue/"
@@ -263,6 +266,7 @@ class Queues:
         """Raises `NoSuchQueue`."""
         kept = self._find(name)
         queue, dead_letters = kept.queue, kept.dead_letters
+        contents = queue.contents
         consumers = [
             each
             for each in self._consumers.get(name, {}).values()
@@ -273,12 +277,12 @@ class Queues:
             filters=kept.options.filters,
             paused=queue.paused,
             origin=kept.origin,
-            depth=queue.depth,
-            waiting=queue.depth - queue.leased - queue.scheduled,
+            depth=contents.depth,
+            waiting=contents.depth - queue.leased - queue.scheduled,
             leased=queue.leased,
             scheduled=queue.scheduled,
-            size_bytes=queue.size_bytes,
-            oldest_age_s=queue.oldest_age_s(self._core.effects.now),
+            size_bytes=contents.size_bytes,
+            oldest_age_s=contents.oldest_age_s(self._core.effects.now),
             consumers=len(consumers),
             dead_letters=len(dead_letters),
             published=queue.counts.published,
@@ -295,7 +299,7 @@ class Queues:
 
     def peek(self, name: str, most: int) -> list[Message]:
         """The first messages of a queue that are in memory. Raises `NoSuchQueue`."""
-        return self._find(name).queue.peek(most)
+        return self._find(name).queue.contents.peek(most)
 
     # ------------------------------------------------------------------ consume
 
@@ -406,7 +410,7 @@ class Queues:
             kept.queue.join(consumer)
 
     def _save(self, kept: _Kept) -> None:
-        self._core.effects.record(SaveQueue(kept.queue.key, _definition(kept)))
+        self._core.effects.record(SaveQueue(kept.queue.contents.key, _definition(kept)))
 
     def _leave(self, consumer: Consumer) -> None:
         consumer.session.pull_no_more(consumer)
@@ -428,9 +432,9 @@ class Queues:
             kept.queue.restore_sent(change.sequence, message, change.packet_id, at)
         for each in changes:
             if isinstance(each, Stored):
-                kept.queue.backlog.restore_stored(each.first, each.count, each.size_bytes)
+                kept.queue.contents.backlog.restore_stored(each.first, each.count, each.size_bytes)
             elif isinstance(each, Enqueue) and not each.packet_id:
-                kept.queue.restore_waiting(each.sequence, each.delivery)
+                kept.queue.contents.restore_waiting(each.sequence, each.delivery)
         if options is not saved.options:
             self._save(kept)
         self._open(kept)

@@ -1,0 +1,78 @@
+"""Reads what waits in a long queue back from the store, page by page, while there are consumers.
+
+Invariant: one page of a queue is under way at a time, and the messages of the backlog stay in their order.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.changes import Settled
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import KEPT_MESSAGES, PAGE_MESSAGES
+from mqttlite.core.message import Delivery
+from mqttlite.core.question import LoadPage
+from mqttlite.core.queue_pages import QueuePages
+from mqttlite.delivery.queues.contents import Contents
+from mqttlite.delivery.queues.outcomes import PURGED
+from mqttlite.delivery.queues.workplace import Workplace
+
+
+@final
+class BacklogPages:
+    """A `PageReader`. `on_page` is called when there are more messages here."""
+
+    __slots__ = ("_contents", "_effects", "_is_loading", "_lost_at", "_on_page", "_pages", "is_over")
+
+    def __init__(self, contents: Contents, workplace: Workplace, on_page: Callable[[], None]) -> None:
+        self._contents: Final = contents
+        self._effects: Final[Effects] = workplace.effects
+        self._pages: Final[QueuePages | None] = workplace.pages
+        self._on_page: Final = on_page
+        self._is_loading = False
+        self._lost_at = -1
+        """The sequence of a message that the store has lost: it is passed over when those before it are taken."""
+        self.is_over: bool = False
+
+    def want(self) -> None:
+        """Have the next messages here, if few are left and there are more."""
+        backlog = self._contents.backlog
+        if not backlog.stored:
+            return
+        if backlog.deliveries and backlog.first + len(backlog.deliveries) == self._lost_at:
+            return
+        if self._pages is not None and not self._is_loading and backlog.wants_page and not self.is_over:
+            self._is_loading = True
+            self._pages.want(self)
+
+    def forget(self) -> None:
+        """There are no consumers: only the first messages stay here."""
+        if self._pages is not None:
+            self._contents.backlog.forget_page()
+
+    def next_page(self) -> LoadPage | None:
+        """As `PageReader`."""
+        backlog = self._contents.backlog
+        if self.is_over or not backlog.wants_page:
+            self._is_loading = False
+            return None
+        memory = self._effects.memory
+        most = PAGE_MESSAGES if memory.used <= memory.half else KEPT_MESSAGES
+        return LoadPage(self._contents.key, backlog.first + len(backlog.deliveries), min(backlog.stored, most))
+
+    def take_page(self, first: int, page: list[Delivery | None]) -> None:
+        """As `PageReader`."""
+        self._is_loading = False
+        backlog = self._contents.backlog
+        for sequence, delivery in enumerate(page, first):
+            if not backlog.stored or sequence != backlog.first + len(backlog.deliveries):
+                continue
+            if delivery is not None:
+                backlog.take_page(delivery)
+            elif not backlog.deliveries:
+                self._effects.record(Settled(self._contents.key, backlog.first))
+                self._contents.counts.ends[PURGED] += 1
+                backlog.skip()
+            else:
+                self._lost_at = sequence  # the next page begins with it
+                break
+        self._on_page()

@@ -1,0 +1,289 @@
+"""The messages of a queue: taken in, taken out one by one, and brought to their end.
+
+What waits is the `backlog`, of which the store has the most part; what is under way is in `deliveries`. Who gets a
+message, and when, is decided elsewhere. Invariants: a message is in one of the two until it is acknowledged,
+dead-lettered, expired or purged, once; what the store must know of it is in the changes before anybody is told.
+"""
+
+from itertools import islice
+from typing import Final, final
+
+from mqttlite.core.changes import QUEUE_MARK, EndSession, Enqueue, Sent, Settled
+from mqttlite.core.effects import Effects
+from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
+from mqttlite.core.memory import MemoryAccount
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.reasons import EXPIRED
+from mqttlite.core.session_queue import SessionQueue
+from mqttlite.delivery.queues.deliveries import BLOCKED, READY, Deliveries, Entry
+from mqttlite.delivery.queues.limits import ENTRY_BYTES, MAX_OUTSTANDING, MAX_OUTSTANDING_BYTES, PRIORITY_WINDOW
+from mqttlite.delivery.queues.marks import attempts_of, mark_of
+from mqttlite.delivery.queues.outcomes import (
+    ACKNOWLEDGED,
+    DEAD_LETTERED,
+    DISCONNECTED,
+    NACKED,
+    OVERFLOW,
+    PURGED,
+    Counts,
+)
+from mqttlite.delivery.queues.properties import ORDERING_KEY, priority_of, user_property
+from mqttlite.delivery.queues.workplace import DROP_NEWEST, TO_DEAD_LETTERS, DeadLetterBox, Policy, Workplace
+
+_NO_CONSUMER: Final = "no consumer had room"
+"""Why a message waits, as the delivery log says it."""
+
+
+@final
+class Contents:
+    """`dead_letters` takes what is given up."""
+
+    __slots__ = (
+        "_effects",
+        "_memory",
+        "_outstanding_bytes",
+        "_workplace",
+        "backlog",
+        "counts",
+        "dead_letters",
+        "deliveries",
+        "has_pages",
+        "key",
+        "name",
+        "policy",
+        "shown",
+    )
+
+    def __init__(
+        self, name: str, policy: Policy, workplace: Workplace, deliveries: Deliveries, dead_letters: DeadLetterBox
+    ) -> None:
+        self.name: Final = name
+        self.key: Final = f"{QUEUE_MARK}$queue/{name}"
+        """Its name in changes."""
+        self.shown: Final = f"$queue/{name}"
+        """Its name where the delivery log has a client's."""
+        self.policy: Policy = policy
+        self._workplace: Final = workplace
+        self._effects: Final[Effects] = workplace.effects
+        self._memory: Final[MemoryAccount] = workplace.effects.memory
+        self.has_pages: Final = workplace.pages is not None
+        self.deliveries: Final = deliveries
+        self.backlog: Final = SessionQueue(workplace.effects.memory)
+        self.dead_letters: Final = dead_letters
+        self._outstanding_bytes = 0
+        self.counts: Final = Counts()
+
+    # ------------------------------------------------------------------ figures
+
+    @property
+    def depth(self) -> int:
+        """Messages that have not come to their end."""
+        return len(self.backlog) + len(self.deliveries)
+
+    @property
+    def size_bytes(self) -> int:
+        """What they take in memory, or would where they are in the store."""
+        return self.backlog.size_bytes + self.backlog.stored_bytes + self._outstanding_bytes
+
+    @property
+    def _held_bytes(self) -> int:
+        return self.backlog.size_bytes + self._outstanding_bytes
+
+    def oldest_age_s(self, now: float) -> float:
+        """How long ago the oldest message was published that is here; 0.0 where none is, or it is not known."""
+        for entry in self.deliveries.entries.values():
+            return self._age_s(entry.message, now)
+        for delivery in self.backlog.deliveries:
+            return self._age_s(delivery.message, now)
+        return 0.0
+
+    def _age_s(self, message: Message, now: float) -> float:
+        return max(0.0, now - self._published_at(message))
+
+    def _published_at(self, message: Message) -> float:
+        return (message.number - self._workplace.wall_ahead_us) / 1e6
+
+    def peek(self, most: int) -> list[Message]:
+        """The first messages, those under way before those that wait in memory."""
+        entries = list(islice(self.deliveries.entries.values(), most))
+        found = [entry.message for entry in entries]
+        return found + [each.message for each in islice(self.backlog.deliveries, most - len(found))]
+
+    # ------------------------------------------------------------------ messages come in
+
+    def make_room(self, size: int) -> bool:
+        """Whether a message of that size finds room, at the cost of the oldest where the policy says so."""
+        policy = self.policy
+        if self._fits(size):
+            return True
+        if policy.on_overflow == DROP_NEWEST or size > policy.max_bytes:
+            return False
+        while not self._fits(size):
+            entry = self._take_first()
+            if entry is None:
+                return False
+            self.counts.causes[OVERFLOW] += 1
+            if policy.on_overflow == TO_DEAD_LETTERS:
+                self.give_up(entry, OVERFLOW)
+            else:
+                self.end(entry, PURGED)
+        return True
+
+    def _fits(self, size: int) -> bool:
+        policy = self.policy
+        if self.depth >= policy.max_messages or self.size_bytes + size > policy.max_bytes:
+            return False
+        return size <= self._memory.room_for(self._held_bytes) or (self.has_pages and self.backlog.is_long)
+
+    def why_full(self) -> str:
+        """Which limit it is at, for the delivery log."""
+        policy = self.policy
+        if self.depth >= policy.max_messages:
+            return f"{self.depth}/{policy.max_messages}"
+        return f"{self.size_bytes}/{policy.max_bytes} bytes"
+
+    def put(self, message: Message) -> None:
+        """A message waits; there is room."""
+        effects = self._effects
+        effects.identify(message)
+        self.counts.published += 1
+        delivery = self._workplace.delivery_of(message)
+        backlog = self.backlog
+        if self.has_pages and backlog.is_long:
+            sequence = backlog.append_stored(BACKLOG_ENTRY_BYTES + message.memory_bytes)
+        else:
+            sequence = backlog.append(delivery)
+        effects.record(Enqueue(self.key, sequence, delivery))
+        effects.charge_change(message)
+        if message.trace and effects.tracer is not None:
+            effects.tracer.on_queued(message.trace, self.shown, _NO_CONSUMER, self.depth, self.policy.max_messages)
+
+    # ------------------------------------------------------------------ the next message
+
+    def next_entry(self) -> Entry | None:
+        """The next message to deliver, which is READY; None where there is none here now."""
+        deliveries = self.deliveries
+        is_prioritised = self.policy.priority
+        while True:
+            if is_prioritised:
+                self._fill_priorities()
+            entry = deliveries.pop()
+            if entry is None and not is_prioritised:
+                entry = self._take()
+            if entry is None:
+                return None
+            if self._has_expired(entry.message):
+                self.end(entry, EXPIRED)
+            elif entry.attempts >= self.policy.max_attempts:  # its last attempt was under way when the broker ended
+                self.give_up(entry, DISCONNECTED)
+            elif entry.state == BLOCKED:
+                self.record_taken(entry)
+            else:
+                return entry
+
+    def record_taken(self, entry: Entry) -> None:
+        """Have the store know that a message is under way that was not delivered in this attempt."""
+        self._effects.record(Sent(self.key, entry.sequence, mark_of(entry.sequence, entry.attempts)))
+
+    def _take(self) -> Entry | None:
+        """Take the first message of the backlog; None where there is none here, or no room among those under way."""
+        if len(self.deliveries) >= MAX_OUTSTANDING or self._outstanding_bytes >= MAX_OUTSTANDING_BYTES:
+            return None
+        return self._take_first()
+
+    def _take_first(self) -> Entry | None:
+        """The same for a message that is at its end: it needs no room among those under way."""
+        backlog = self.backlog
+        if not backlog.deliveries:
+            return None
+        sequence = backlog.first
+        entry = self._entry(sequence, backlog.pop().message, 0)
+        self.deliveries.add(entry, self._effects.now)
+        return entry
+
+    def _entry(self, sequence: int, message: Message, attempts: int) -> Entry:
+        policy = self.policy
+        key = user_property(ORDERING_KEY, message) if policy.ordering else ""
+        priority = priority_of(message) if policy.priority else 0
+        self._outstanding_bytes += self._memory.hold(message, ENTRY_BYTES)
+        return Entry(sequence, message, key, priority, attempts)
+
+    def _fill_priorities(self) -> None:
+        """Have the first messages of the backlog among those of which the highest priority is chosen."""
+        while len(self.deliveries) - self.deliveries.leased < PRIORITY_WINDOW:
+            entry = self._take()
+            if entry is None:
+                return
+            self.record_taken(entry)
+            if entry.state == READY:
+                self.deliveries.push(entry)
+
+    # ------------------------------------------------------------------ ends
+
+    def give_up(self, entry: Entry, cause: str) -> None:
+        """A message that could not be delivered is a dead letter, or dropped."""
+        if self.policy.dead_letter:
+            self.dead_letters.put(entry, cause)
+            self.end(entry, DEAD_LETTERED, f"it is in $dlq/{self.name} after {entry.attempts} deliveries ({cause})")
+        else:
+            self.end(entry, PURGED, f"{entry.attempts} attempts ({cause})")
+
+    def end(self, entry: Entry, end: str, detail: str = "") -> None:
+        """A message has come to its end."""
+        self.deliveries.settle(entry)
+        self._outstanding_bytes -= self._memory.let_go(entry.message, ENTRY_BYTES)
+        self.counts.ends[end] += 1
+        self._effects.record(Settled(self.key, entry.sequence))
+        tracer = self._effects.tracer
+        if tracer is not None:
+            message = entry.message
+            if end != ACKNOWLEDGED:
+                reason = NACKED if end == DEAD_LETTERED else end
+                tracer.on_dropped(message.trace, self.shown, message.topic, reason, 1, detail)
+            elif message.trace:
+                tracer.on_acknowledged(message.trace, self.shown)
+
+    def _has_expired(self, message: Message) -> bool:
+        now = self._effects.now
+        expiry_s = self.policy.expiry_s
+        return message.expired(now) or (expiry_s > 0 and self._published_at(message) + expiry_s <= now)
+
+    def take_expired(self) -> Entry | None:
+        """Take the first message of the backlog if it is here and has expired."""
+        for delivery in self.backlog.deliveries:
+            return self._take_first() if self._has_expired(delivery.message) else None
+        return None
+
+    def front_expires_at(self) -> float:
+        """When the first message of the backlog expires; 0.0 for never."""
+        for delivery in self.backlog.deliveries:
+            message, expiry_s = delivery.message, self.policy.expiry_s
+            if not expiry_s:
+                return message.expires_at
+            at = self._published_at(message) + expiry_s
+            return min(at, message.expires_at) if message.expires_at else at
+        return 0.0
+
+    def clear(self) -> None:
+        """Forget all messages; in the store they are gone too."""
+        backlog = self.backlog
+        while backlog.deliveries:
+            backlog.pop()
+        backlog.skip_stored()
+        for entry in self.deliveries.entries.values():
+            self._outstanding_bytes -= self._memory.let_go(entry.message, ENTRY_BYTES)
+        self.deliveries.clear()
+        self._effects.record(EndSession(self.key))
+
+    # ------------------------------------------------------------------ a restart
+
+    def restore_sent(self, sequence: int, message: Message, mark: int, due_at: float) -> None:
+        """Put back a message that was under way; they come in the order of their sequences."""
+        entry = self._entry(sequence, message, attempts_of(mark))
+        if self.deliveries.add(entry, self._effects.now, due_at):
+            self.deliveries.push(entry)
+        self.backlog.restore_sent(sequence)
+
+    def restore_waiting(self, sequence: int, delivery: Delivery) -> None:
+        """Put back a message that waits."""
+        self.backlog.restore(sequence, delivery)

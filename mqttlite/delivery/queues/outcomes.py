@@ -1,0 +1,34 @@
+"""How messages of a queue end, why attempts fail, and how often each was so."""
+
+from typing import Final, final
+
+from mqttlite.core.reasons import EXPIRED
+
+ACKNOWLEDGED: Final = "acknowledged"
+DEAD_LETTERED: Final = "dead_lettered"
+PURGED: Final = "purged"
+ENDS: Final = (ACKNOWLEDGED, DEAD_LETTERED, EXPIRED, PURGED)
+"""How messages of a queue end."""
+
+NACKED: Final = "nacked"
+DEADLINE: Final = "deadline"
+DISCONNECTED: Final = "disconnected"
+TOO_LARGE: Final = "too_large"
+OVERFLOW: Final = "overflow"
+CAUSES: Final = (NACKED, DEADLINE, DISCONNECTED, TOO_LARGE, OVERFLOW)
+"""Why an attempt failed, or why there was none."""
+
+
+@final
+class Counts:
+    """Of one queue since the broker started."""
+
+    __slots__ = ("attempts", "causes", "ends", "published", "refused")
+
+    def __init__(self) -> None:
+        self.published: int = 0
+        self.refused: int = 0
+        """Messages that it had no room for."""
+        self.attempts: int = 0
+        self.causes: Final[dict[str, int]] = dict.fromkeys(CAUSES, 0)
+        self.ends: Final[dict[str, int]] = dict.fromkeys(ENDS, 0)

@@ -1,0 +1,66 @@
+"""What a queue is given: its options, a place for what it gives up, and what it shares with all other queues."""
+
+from typing import Final, Protocol, final
+
+from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.effects import Effects
+from mqttlite.core.jobs import Jobs
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.queue_pages import QueuePages
+from mqttlite.delivery.queues.deliveries import Entry
+
+DROP_NEWEST: Final = "drop_newest"
+TO_DEAD_LETTERS: Final = "dead_letter"
+
+
+class Policy(Protocol):
+    """What of its options a queue reads."""
+
+    @property
+    def ack_deadline_s(self) -> float: ...
+    @property
+    def max_attempts(self) -> int: ...
+    @property
+    def ordering(self) -> bool: ...
+    @property
+    def priority(self) -> bool: ...
+    @property
+    def max_messages(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def expiry_s(self) -> int: ...
+    @property
+    def dead_letter(self) -> bool: ...
+    @property
+    def on_overflow(self) -> str: ...
+
+
+class DeadLetterBox(Protocol):
+    """Takes what could not be delivered."""
+
+    def put(self, entry: Entry, cause: str) -> None: ...
+
+
+@final
+class Workplace:
+    """What all queues of a broker share."""
+
+    __slots__ = ("deadlines", "effects", "jobs", "latest", "pages", "wall_ahead_us")
+
+    def __init__(
+        self, effects: Effects, jobs: Jobs, deadlines: Deadlines, pages: QueuePages | None, wall_ahead_us: int
+    ) -> None:
+        self.effects: Final = effects
+        self.jobs: Final = jobs
+        self.deadlines: Final = deadlines
+        self.pages: Final = pages
+        self.wall_ahead_us: Final = wall_ahead_us
+        self.latest: Delivery | None = None
+        """Of the latest message that a queue took: the next queue mostly takes the same, and shares it."""
+
+    def delivery_of(self, message: Message) -> Delivery:
+        latest = self.latest
+        if latest is None or latest.message is not message:
+            latest = self.latest = Delivery(message, 1, False)
+        return latest
