@@ -78,7 +78,7 @@ class Lease:
         if reason_code < 0x80:
             self.queue.acknowledge(self.entry)
         else:
-            self.queue.on_refused(self.entry, reason_code)
+            self.queue.on_refused(self.entry, f"reason code 0x{reason_code:02x}")
             self.queue.fail(self.entry, self.attempt, NACKED)
 
     def returned(self, delivery: Delivery) -> bool:
@@ -107,6 +107,7 @@ class Queue(Job):
         "contents",
         "counts",
         "is_over",
+        "on_ready",
         "paused",
     )
 
@@ -138,6 +139,8 @@ class Queue(Job):
         self._is_job = False
         self.is_over: bool = False
         self.paused: bool = False
+        self.on_ready: Callable[[], None] | None = None
+        """Called when there may be something to `pull`, for a consumer inside the broker. It may not call the queue."""
 
     # ------------------------------------------------------------------ figures
 
@@ -176,8 +179,11 @@ class Queue(Job):
         contents.put(message)
         if self._ring and not self.paused:
             self._deliver_some()
-        elif self._timer is None:
+            return
+        if self._timer is None:
             self._arm()
+        if self.on_ready is not None:
+            self.on_ready()
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """As `Sink`."""
@@ -250,11 +256,13 @@ class Queue(Job):
             self._deliver(consumer, entry)
             if len(self._ring) > 1:
                 self._ring.rotate(-1)
-        if self._ring or self._deliveries.leased:
+        if self._ring or self._deliveries.leased or self.on_ready is not None:
             self._pages.want()
         else:
             self._pages.forget()
         self._arm()
+        if self.on_ready is not None:
+            self.on_ready()
 
     def _next_consumer(self) -> Consumer | None:
         ring = self._ring
@@ -292,8 +300,13 @@ class Queue(Job):
 
     # ------------------------------------------------------------------ pull, for those who are no session
 
-    def pull(self, consumer: str, most: int, lease_s: float | None = None) -> list[Entry]:
-        """Lease up to so many messages; by the time that the changes are committed they may be told."""
+    def pull(
+        self, consumer: str, most: int, lease_s: float | None = None, *, outlives_broker: bool = True
+    ) -> list[Entry]:
+        """Lease up to so many messages; by the time that the changes are committed they may be told.
+
+        A lease that does not outlive the broker is over when the broker starts again.
+        """
         seconds = self.contents.policy.ack_deadline_s if lease_s is None else lease_s
         found: list[Entry] = []
         while len(found) < most and not self.paused:
@@ -301,7 +314,8 @@ class Queue(Job):
             if entry is None:
                 break
             self._lease(entry, consumer, seconds, None)
-            self._effects.record(Due(self._key, entry.sequence, entry.due_at))
+            if outlives_broker:
+                self._effects.record(Due(self._key, entry.sequence, entry.due_at))
             found.append(entry)
         self._pages.want()
         self._arm()
@@ -327,12 +341,11 @@ class Queue(Job):
         self.contents.end(entry, ACKNOWLEDGED)
         return True
 
-    def on_refused(self, entry: Entry, reason_code: int) -> None:
+    def on_refused(self, entry: Entry, detail: str) -> None:
         """Tell the tracer that the consumer that has a message refused it."""
         tracer = self._effects.tracer
         message = entry.message
         if tracer is not None and message.trace:
-            detail = f"reason code 0x{reason_code:02x}"
             tracer.on_dropped(message.trace, entry.consumer, message.topic, NACKED, 1, detail)
 
     def fail(self, entry: Entry, attempt: int, cause: str, delay_s: float | None = None) -> bool:

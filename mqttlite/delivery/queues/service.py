@@ -19,6 +19,7 @@ from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
 from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deliveries import Deliveries, Entry
+from mqttlite.delivery.queues.feed import Feed
 from mqttlite.delivery.queues.limits import MAX_NACK_DELAY_S, MAX_PULLED
 from mqttlite.delivery.queues.marks import ack_id_of
 from mqttlite.delivery.queues.options import (
@@ -348,6 +349,13 @@ class Queues:
             found = queue.find(ack_id)
             done.append(found is not None and queue.extend(found[0], found[1], seconds))
         return done
+
+    def feed(self, name: str, consumer: str, wake: Callable[[], None]) -> Feed:
+        """For a consumer inside the broker, of that name in the delivery log. `wake` is as of `Feed`.
+
+        Raises `NoSuchQueue`.
+        """
+        return Feed(self._find(name).queue, self._core, consumer, self._clock, wake)
 
     # ------------------------------------------------------------------ dead letters
 

@@ -1,0 +1,67 @@
+"""What a consumer inside the broker has of a queue: it takes messages, and says what became of each.
+
+Its leases end with the broker, for so does the consumer. Invariant: what `take` gives is to be sent once the changes
+are committed, and no more of it than was asked for is under way.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mqttlite.core.broker import Broker
+from mqttlite.delivery.queues.deliveries import LEASED, Entry
+from mqttlite.delivery.queues.outcomes import NACKED
+from mqttlite.delivery.queues.queue import Queue
+
+
+class Feed:
+    """`consumer` is its name in the delivery log. `clock` gives the broker's seconds, and `wake` has the loop driver
+    carry out what was decided."""
+
+    def __init__(
+        self, queue: Queue, core: Broker, consumer: str, clock: Callable[[], float], wake: Callable[[], None]
+    ) -> None:
+        self._queue: Final = queue
+        self._core: Final = core
+        self._consumer: Final = consumer
+        self._clock: Final = clock
+        self._wake: Final = wake
+
+    def on_ready(self, call: Callable[[], None] | None) -> None:
+        """Have something called when there may be messages to take; it may not use the feed. None: nothing."""
+        self._queue.on_ready = call
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the queue was deleted."""
+        return self._queue.is_over
+
+    def take(self, most: int, seconds: float) -> list[Entry]:
+        """Lease up to so many messages for so long. Send them once the changes are committed."""
+        self._core.effects.now = self._clock()
+        return self._queue.pull(self._consumer, most, seconds, outlives_broker=False)
+
+    def left_s(self, entry: Entry, attempt: int) -> float:
+        """How long the lease of an attempt still lasts; 0.0 for one that is over."""
+        if entry.state != LEASED or entry.attempts != attempt:
+            return 0.0
+        return max(0.0, entry.due_at - self._clock())
+
+    def acknowledge(self, entry: Entry) -> None:
+        """A message is done, whichever attempt it was."""
+        self._core.effects.now = self._clock()
+        self._queue.acknowledge(entry)
+        self._go_on()
+
+    def fail(self, entry: Entry, attempt: int, detail: str, cause: str = NACKED, delay_s: float | None = None) -> bool:
+        """An attempt failed: the next is due after `delay_s`, or else the back-off of the queue. `detail` is for the
+        delivery log. False: the attempt was over already."""
+        self._core.effects.now = self._clock()
+        if self.left_s(entry, attempt):
+            self._queue.on_refused(entry, detail)
+        failed = self._queue.fail(entry, attempt, cause, delay_s)
+        self._go_on()
+        return failed
+
+    def _go_on(self) -> None:
+        self._queue.wake()
+        self._wake()
