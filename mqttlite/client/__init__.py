@@ -21,9 +21,13 @@ from mqttlite.client.errors import (
     SubscribeRefused,
 )
 from mqttlite.client.filters import Filter
+from mqttlite.client.idempotent import IdempotentHandler
 from mqttlite.client.inbox import Inbox
 from mqttlite.client.message import Message, PublishOutcome, Topic, Will
+from mqttlite.client.queue import Queue
+from mqttlite.client.queue_message import QueueMessage
 from mqttlite.client.scram import ScramSha256
+from mqttlite.client.seen import Claim, MemorySeen, RedisSeen, SeenStore, SqliteSeen
 from mqttlite.client.topics import matches
 from mqttlite.delivery.filters import FilterError
 from mqttlite.wire.properties import Properties
@@ -33,6 +37,7 @@ __all__ = [
     "AnswerTimeout",
     "Authentication",
     "AuthenticationFailed",
+    "Claim",
     "Client",
     "ClientClosed",
     "ConnectError",
@@ -41,7 +46,9 @@ __all__ = [
     "DisconnectedByServer",
     "Filter",
     "FilterError",
+    "IdempotentHandler",
     "Inbox",
+    "MemorySeen",
     "Message",
     "MqttError",
     "Properties",
@@ -49,8 +56,13 @@ __all__ = [
     "PublishOutcome",
     "PublishRefused",
     "PublishTimeout",
+    "Queue",
+    "QueueMessage",
     "ReasonCode",
+    "RedisSeen",
     "ScramSha256",
+    "SeenStore",
+    "SqliteSeen",
     "SubscribeRefused",
     "TLSParameters",
     "Topic",

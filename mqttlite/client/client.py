@@ -7,7 +7,7 @@ ends, by its answer, its timeout, or the client's end.
 import asyncio
 import math
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, final
 
@@ -22,6 +22,7 @@ from mqttlite.client.inflight import Outgoing
 from mqttlite.client.line import Line
 from mqttlite.client.message import SENT, Payload, PublishOutcome, Will, payload_bytes
 from mqttlite.client.options import Options, Transport, Version
+from mqttlite.client.queue import Queue
 from mqttlite.client.session import refusal_of
 from mqttlite.client.topics import check_filter, check_name
 from mqttlite.wire.constants import V5
@@ -246,6 +247,7 @@ class Client:
         retain_as_published: bool = False,
         retain_handling: int = 0,
         where: str | None = None,
+        manual_ack: bool = False,
         properties: Properties | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
         allow_refusal: bool = False,
@@ -254,6 +256,9 @@ class Client:
 
         With `where` the broker sends only messages that pass this filter (mqttlite, 5.0; other servers send all, and a
         `Filter` can tell them apart). Raises `FilterError` for one that is wrong.
+
+        With `manual_ack` messages of QoS 1 and 2 to these filters are acknowledged by `message.ack()`, and not as soon
+        as they are in `messages`; so are those that came by another subscription too.
 
         Raises `SubscribeRefused` when one of them is refused, unless `allow_refusal` is set.
         """
@@ -274,11 +279,16 @@ class Client:
                 raise ValueError("where exists in MQTT 5.0 only: ask a Filter about the messages that arrive")
             given = with_filter(given, where)
         self._line.check_alive()
+        for name, _level in filters:  # before the first message can come
+            self._line.session.receipts.keep(name, is_manual=manual_ack)
         try:
             async with asyncio.timeout(self._limit(timeout)):
                 answer = await self._line.session.subscribe(requests, given)
         except TimeoutError:
             raise AnswerTimeout(self._late("SUBSCRIBE was not answered", timeout)) from None
+        for (name, _level), code in zip(filters, answer.reason_codes, strict=True):
+            if code >= 0x80:
+                self._line.session.receipts.keep(name, is_manual=False)
         refusal = None if allow_refusal else refusal_of(requests, answer)
         if refusal is not None:
             raise refusal
@@ -297,6 +307,8 @@ class Client:
             raise ValueError("no topic filter to unsubscribe from")
         names = tuple([check_filter(name) for name in filters])
         self._line.check_alive()
+        for name in filters:
+            self._line.session.receipts.keep(name, is_manual=False)
         try:
             async with asyncio.timeout(self._limit(timeout)):
                 answer = await self._line.session.unsubscribe(names, self._properties(properties))
@@ -318,6 +330,16 @@ class Client:
                 await self._line.authenticate_again(self._options.authentication)
         except TimeoutError:
             raise AnswerTimeout(self._late("The authentication was not done", timeout)) from None
+
+    def queue(self, name: str, topic_filter: str = "", *, options: Mapping[str, str] | None = None) -> Queue:
+        """A consumer of the queue `name` of an mqttlite broker (5.0): `async for message in client.queue("jobs")`.
+
+        With `topic_filter` it subscribes to `$queue/<name>/<topic_filter>`, and where there is no queue of that name
+        the broker may make one, with these `options` (docs/reference/queues.md). Nothing is sent before it is used.
+        """
+        if self._version != V5:
+            raise ValueError("queue exists in MQTT 5.0 only: subscribe to $queue/<name> with manual_ack=True")
+        return Queue(self, self._line.session, name, topic_filter, options or {})
 
     # how
 

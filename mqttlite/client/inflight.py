@@ -59,15 +59,31 @@ WaiterT = TypeVar("WaiterT", bound=Waiter, covariant=True)
 class Outgoing(Generic[WaiterT]):
     """One message: its frame without the packet identifier, who waits for it, and how far it got."""
 
-    __slots__ = ("dup", "head", "packet_id", "qos", "received", "retain", "sent", "tail", "topic", "waiter")
+    __slots__ = (
+        "dup",
+        "head",
+        "holds_room",
+        "packet_id",
+        "qos",
+        "received",
+        "retain",
+        "sent",
+        "tail",
+        "topic",
+        "waiter",
+    )
 
-    def __init__(self, topic: str, head: bytes, tail: bytes, qos: int, retain: bool, waiter: WaiterT) -> None:
+    def __init__(
+        self, topic: str, head: bytes, tail: bytes, qos: int, retain: bool, waiter: WaiterT, holds_room: bool = True
+    ) -> None:
         self.topic: Final = topic
         self.head: Final = head
         self.tail: Final = tail
         self.qos: Final = qos
         self.retain: Final = retain
         self.waiter: Final = waiter
+        self.holds_room: Final = holds_room
+        """Whether it is one of the messages that the client bounds by `max_inflight`."""
         self.packet_id: int = 0
         self.sent: bool = False
         self.dup: bool = False
@@ -83,7 +99,7 @@ class Outgoing(Generic[WaiterT]):
 class Window:
     """The messages in flight and those that wait for room at the server.
 
-    `on_room` is called once for each message that leaves.
+    `on_room` is called once for each message that leaves and held room.
     """
 
     def __init__(self, ids: PacketIds, version: int, on_room: Callable[[], None]) -> None:
@@ -208,7 +224,8 @@ class Window:
         del self._held[outgoing.packet_id]
         self._unsent.pop(outgoing.packet_id, None)
         self._ids.release(outgoing.packet_id)
-        self._on_room()
+        if outgoing.holds_room:
+            self._on_room()
 
 
 def _refused(outgoing: Outgoing[Waiter], ack: Ack) -> PublishRefused:

@@ -6,6 +6,7 @@ Invariant: nothing here changes after it was made.
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
+from mqttlite.client.receipts import Receipt, check_reason_code
 from mqttlite.client.topics import check_name, matches
 from mqttlite.wire import packets
 from mqttlite.wire.properties import NONE, Properties
@@ -45,11 +46,10 @@ class Topic(str):
         return matches(topic_filter, self)
 
 
-@final
 class Message:
     """A message that arrived. `packet_id` is 0 at QoS 0; `dup` says that the server sent it before."""
 
-    __slots__ = ("dup", "packet_id", "payload", "properties", "qos", "retain", "topic")
+    __slots__ = ("_receipt", "dup", "packet_id", "payload", "properties", "qos", "retain", "topic")
 
     def __init__(
         self,
@@ -60,7 +60,9 @@ class Message:
         dup: bool = False,
         packet_id: int = 0,
         properties: Properties = NONE,
+        receipt: Receipt | None = None,
     ) -> None:
+        self._receipt: Final = receipt
         self.topic: Final = Topic(topic)
         self.payload: Final = payload
         self.qos: Final = qos
@@ -68,6 +70,15 @@ class Message:
         self.dup: Final = dup
         self.packet_id: Final = packet_id
         self.properties: Final = properties
+
+    def ack(self, reason_code: int = 0) -> bool:
+        """Acknowledge a message of a subscription with `manual_ack`; a reason code from 0x80 on refuses it (5.0).
+
+        The packet leaves when all messages that came before are acknowledged. False where there is nothing to
+        acknowledge: it was done, the client did it, or the connection on which the message came is gone.
+        """
+        check_reason_code(reason_code)
+        return self._receipt is not None and self._receipt.settle(reason_code)
 
     def matches(self, topic_filter: str) -> bool:
         """Whether a subscription to that filter would have brought this message."""

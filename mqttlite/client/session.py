@@ -7,13 +7,14 @@ No socket and no clock here. Invariant: a QoS 2 message is put into the inbox on
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias, final
+from typing import Final, Protocol, TypeAlias, final
 
 from mqttlite.client.errors import MqttError, SubscribeRefused
 from mqttlite.client.inbox import Inbox
 from mqttlite.client.inflight import PacketIds, Window
 from mqttlite.client.limits import ServerLimits
 from mqttlite.client.message import Message
+from mqttlite.client.receipts import Receipt, Receipts
 from mqttlite.wire.constants import PACKET_NAMES, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.encode import encode, encode_ack
 from mqttlite.wire.errors import ProtocolError, ReceiveMaximumExceeded, TopicAliasInvalid
@@ -22,6 +23,17 @@ from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
 Answer: TypeAlias = Suback | Unsuback
+
+HIGHEST_IDENTIFIER: Final = 268_435_455
+"""Subscription identifiers of readers count down from here: programs begin with 1."""
+
+
+class Reader(Protocol):
+    """Takes the messages of one subscription, and has them acknowledged. None of these may raise."""
+
+    def on_message(self, packet: Publish, receipt: Receipt, /) -> None: ...
+    def on_connection_lost(self) -> None: ...
+    def on_end(self, error: MqttError, /) -> None: ...
 
 
 @final
@@ -62,6 +74,8 @@ class Session:
         self.authenticating = False
         """Whether the program waits for an AUTH."""
         self._received: set[int] = set()  # QoS 2 identifiers between PUBLISH and PUBREL
+        self.receipts: Final = Receipts(version, receive_maximum, self._received.discard)
+        self._readers: dict[int, Reader] = {}
         self._subscriptions: dict[bytes, tuple[SubscriptionRequest, Properties]] = {}
         self._write: Callable[[bytes], object] | None = None
         self._limits = ServerLimits()
@@ -76,12 +90,16 @@ class Session:
         """The connection is gone."""
         self._write = None
         self.window.suspend()
+        self.receipts.suspend()
+        for reader in list(self._readers.values()):
+            reader.on_connection_lost()
 
     def resume(self, write: Callable[[bytes], object], limits: ServerLimits, *, session_present: bool) -> None:
         """A connection is there: go on where the last one ended."""
         self._write, self._limits = write, limits
         if not session_present:
             self._received.clear()
+        self.receipts.resume(write, session_present=session_present)
         for question in list(self._questions.values()):
             if question.ours and not session_present:
                 question.answer.cancel()
@@ -97,6 +115,20 @@ class Session:
         for question in self._questions.values():
             if not question.answer.done():
                 question.answer.set_exception(error)
+        for reader in list(self._readers.values()):
+            reader.on_end(error)
+
+    def read_with(self, reader: "Reader") -> int:
+        """Hand messages to a reader of their own; the subscription identifier that they must have."""
+        identifier = HIGHEST_IDENTIFIER
+        while identifier in self._readers:
+            identifier -= 1
+        self._readers[identifier] = reader
+        return identifier
+
+    def read_no_more(self, identifier: int) -> None:
+        """Messages with that identifier, if more come, are acknowledged and put into the inbox."""
+        self._readers.pop(identifier, None)
 
     def subscribe(self, requests: tuple[SubscriptionRequest, ...], properties: Properties) -> asyncio.Future[Answer]:
         """Ask for subscriptions; those that are granted are remembered."""
@@ -178,18 +210,31 @@ class Session:
         assert self._write is not None, "a message came without a connection"
         if packet.properties.topic_alias is not None:
             raise TopicAliasInvalid("a topic alias, where none were allowed [MQTT-3.1.2-26]")
-        packet_id = packet.packet_id
-        if packet.qos == 2:
-            if packet_id not in self._received:
-                if len(self._received) >= self._receive_maximum:
-                    raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} messages [MQTT-3.1.2-27]")
-                self._received.add(packet_id)
-                self._inbox.put(_message(packet))
-            self._write(encode_ack(PUBREC, packet_id, self._version))
+        packet_id, qos = packet.packet_id, packet.qos
+        if qos == 2:
+            if packet_id in self._received:
+                self.receipts.came_again(packet_id)
+                return
+            if len(self._received) >= self._receive_maximum:
+                raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} messages [MQTT-3.1.2-27]")
+            self._received.add(packet_id)
+        reader = self._reader_of(packet) if self._readers else None
+        if qos and (reader is not None or self.receipts.is_manual(packet.topic.decode())):
+            receipt = self.receipts.add(packet_id, qos)
+            if reader is not None:
+                reader.on_message(packet, receipt)
+            else:
+                self._inbox.put(_message(packet, receipt))
             return
         self._inbox.put(_message(packet))
-        if packet.qos == 1:
-            self._write(encode_ack(PUBACK, packet_id, self._version))
+        if qos:
+            self.receipts.acknowledge(packet_id, qos)
+
+    def _reader_of(self, packet: Publish) -> "Reader | None":
+        for identifier in packet.properties.subscription_identifiers:
+            if identifier in self._readers:
+                return self._readers[identifier]
+        return None
 
     def _on_ack(self, ack: Ack) -> None:
         if ack.packet_type == PUBACK:
@@ -215,7 +260,7 @@ def refusal_of(requests: tuple[SubscriptionRequest, ...], answer: Answer) -> Sub
     return SubscribeRefused(refused, codes, answer.properties.reason_string or "") if refused else None
 
 
-def _message(packet: Publish) -> Message:
+def _message(packet: Publish, receipt: Receipt | None = None) -> Message:
     return Message(
         packet.topic.decode(),
         packet.payload,
@@ -224,4 +269,5 @@ def _message(packet: Publish) -> Message:
         packet.dup,
         packet.packet_id,
         packet.properties,
+        receipt,
     )
