@@ -45,7 +45,7 @@ class Queue:
     def __init__(
         self, client: Subscriber, session: Session, name: str, topic_filter: str, options: Mapping[str, str]
     ) -> None:
-        self.topic_filter: Final = f"$queue/{name}/{topic_filter}" if topic_filter else f"$queue/{name}"
+        self.topic_filter: Final[str] = f"$queue/{name}/{topic_filter}" if topic_filter else f"$queue/{name}"
         """What it subscribes to."""
         check_filter(self.topic_filter)
         self.name: Final = name

@@ -48,7 +48,7 @@ class QueueMessage(Message):
         self._way: Final = receipt
         self._owner: Final = owner
         self._loop: Final = asyncio.get_running_loop()
-        self.arrived_at: Final = self._loop.time()
+        self.arrived_at: Final[float] = self._loop.time()
         """By the clock of the event loop."""
         self.is_settled: bool = False
         """Whether it was acknowledged or refused here."""
