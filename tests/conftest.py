@@ -1,9 +1,11 @@
 """How long hypothesis searches: `--hypothesis-profile=quick` is what tools/check says. Signals that reach children, and
-a data directory that a test shares with nobody.
+a data directory that a test shares with nobody. What thousands of tests are made of is left out by the garbage
+collector.
 
 A shell lets what it runs in the background ignore SIGINT, and children would go on ignoring it.
 """
 
+import gc
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +17,11 @@ from tests.support.examples import register
 register()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,8 @@ import os
 import ssl
 from typing import Final
 
+from fastapi.dependencies import models
+
 from mqttlite.config import ConfigError
 from mqttlite.gateway.app import GatewayApp, build_app
 from mqttlite.gateway.context import GatewayContext
@@ -61,11 +63,20 @@ class Gateway:
         """Wait until the last answer is sent."""
         self._context.sessions.stop()
         await self._server.emptied()
+        _forget_endpoints()
 
     async def abort(self) -> None:
         """Close what is still open."""
         self._context.sessions.stop()
         await self._server.abort()
+        _forget_endpoints()
+
+
+def _forget_endpoints() -> None:
+    """Empty FastAPI's caches: they hold functions of routers, and so all of a broker that has ended."""
+    for each in vars(models).values():
+        if clear := getattr(each, "cache_clear", None):
+            clear()
 
 
 class _TlsFiles:

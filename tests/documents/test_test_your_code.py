@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "howto" / "test-your-code.md"
 
@@ -16,6 +18,7 @@ def files() -> dict[str, str]:
     return {block.partition("\n")[0].removeprefix("# "): block for block in blocks}
 
 
+@pytest.mark.slow
 def test_the_suite_on_the_page_passes(tmp_path: Path) -> None:
     assert "conftest.py" in files()
     for name, text in files().items():

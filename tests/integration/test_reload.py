@@ -94,6 +94,7 @@ def served_serial(port: int, context: ssl.SSLContext) -> str:
         return str(found["serialNumber"])
 
 
+@pytest.mark.slow
 async def test_files_that_change_are_used_without_a_signal_and_nobody_is_dropped(rig: Rig, tmp_path: Path) -> None:
     """200 clients stay while the certificate, the key, the authority and the list are replaced."""
     used, newer = tmp_path / "used", tmp_path / "newer"
@@ -144,6 +145,7 @@ async def test_a_pair_that_is_half_written_is_used_when_it_is_whole(
     assert len([line for line in caplog.messages if "former certificates stay" in line]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["server.crt", "server.key", "ca.crt", "crl.pem"])
 @pytest.mark.parametrize("how", ["is damaged", "is gone"])
 async def test_a_file_that_breaks_is_complained_of_once_and_mended(

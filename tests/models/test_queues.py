@@ -177,7 +177,7 @@ class QueueMachine(RuleBasedStateMachine):
 def test_a_queue_does_what_the_model_predicts(ordering: bool, priority: bool, pages: bool) -> None:
     kind = type("Machine", (QueueMachine,), {"ordering": ordering, "priority": priority, "pages": pages})
     run_state_machine_as_test(
-        kind, settings=settings(max_examples=100, stateful_step_count=30, deadline=None, derandomize=True)
+        kind, settings=settings(max_examples=40, stateful_step_count=30, deadline=None, derandomize=True)
     )
 
 

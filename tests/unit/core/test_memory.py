@@ -169,6 +169,7 @@ def delay_many(world: World) -> Callable[[], None]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("load", "least", "most"),
     [

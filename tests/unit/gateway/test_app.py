@@ -1,6 +1,8 @@
 """What holds for every request: origins, bodies, problems, headers."""
 
+import gc
 import logging
+import weakref
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -189,3 +191,13 @@ def test_a_bare_route_takes_its_part_of_the_path(prefix: str, suffix: str, path:
     async def endpoint(*_: object) -> None: ...
 
     assert BareRoute("POST", prefix, suffix, endpoint, "", {}).match(path) == part
+
+
+async def test_a_broker_that_has_ended_is_freed(tmp_path: Path) -> None:
+    """FastAPI's caches are of the process, and hold the routes' functions."""
+    async with running_gateway(tmp_path) as rig:
+        await rig.client(Role.ADMIN).get("/api/v1/clients")
+        ended = weakref.ref(rig.gateway)
+    del rig
+    gc.collect()
+    assert ended() is None
