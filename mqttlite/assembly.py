@@ -175,7 +175,9 @@ class Assembly:
         self._rules = self._default_rules(self._combined(self.live_rules.rules) if authorizer is None else authorizer)
         self.core.authorize(self._rules)
         self.core.permissions.on_denied = self.hub.on_denied
-        self.queues: Final = Queues(self.core, config.queues, config.delivery, loop.time, self._wall.ahead_us)
+        self.queues: Final = Queues(
+            *(self.core, config.queues, config.delivery, loop.time, self._wall.ahead_us, self._filters)
+        )
         self.core.serve_queues(self.queues)
         for action in ACTIONS:
             control = QueueControl(self.queues, action)
@@ -361,6 +363,7 @@ class Assembly:
                 dead_letters=each.dead_letters,
                 published=each.published,
                 refused=each.refused,
+                filtered=each.filtered,
                 attempts=each.attempts,
                 ends=each.ends,
                 failures=each.failures,

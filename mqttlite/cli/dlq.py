@@ -22,7 +22,10 @@ _QUEUES: Final = ("QUEUE", "DEAD-LETTERS", "SINCE-START")
 _HEADER: Final = ("NUMBER", "MESSAGE-ID", "CAUSE", "ATTEMPTS", "LAST-DELIVERY", "BYTES", "TOPIC")
 
 _filter_option: Final = click.option(
-    "--filter", "text", metavar="TEXT", help="Only those with this text in topic, cause, payload or user properties."
+    "--filter",
+    "expression",
+    metavar="EXPRESSION",
+    help='Only those that pass this filter, as in: payload.total > 1000, or attributes.dead-letter-cause = "nacked".',
 )
 _dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only say how many it would be.")
 
@@ -41,7 +44,7 @@ def command() -> None:
 @limit_option(100)
 @options
 def list_letters(
-    queue: str | None, text: str | None, limit: int, as_json: bool, data_dir: str | None, timeout_s: float
+    queue: str | None, expression: str | None, limit: int, as_json: bool, data_dir: str | None, timeout_s: float
 ) -> None:
     """List the dead letters of QUEUE, the oldest first; without QUEUE how many each queue has."""
     client = AdminClient(data_dir, timeout_s)
@@ -53,7 +56,7 @@ def list_letters(
         rows = [(each["name"], each["dead_letters"], each["dead_letters_total"]) for each in found["entries"]]
         print_table(_QUEUES, rows)
         return
-    found = client.page("dead-letters", queue, limit=limit, filter=text)
+    found = client.page("dead-letters", queue, limit=limit, filter=expression)
     if as_json:
         print_json(found)
         return
@@ -86,7 +89,7 @@ def show(queue: str, number: int, as_json: bool, data_dir: str | None, timeout_s
 def replay(
     queue: str,
     number: int | None,
-    text: str | None,
+    expression: str | None,
     rate: int | None,
     dry_run: bool,
     as_json: bool,
@@ -98,7 +101,7 @@ def replay(
     They keep their message-id. Other subscribers of their topics do not get them again.
     """
     found = AdminClient(data_dir, timeout_s).ask(
-        "POST", "dead-letters", queue, "replay", number=number, filter=text, rate=rate, dry_run=dry_run
+        "POST", "dead-letters", queue, "replay", number=number, filter=expression, rate=rate, dry_run=dry_run
     )
     _tell(found, as_json, "replay", "replayed", dry_run)
 
@@ -112,7 +115,7 @@ def replay(
 def drop(
     queue: str,
     number: int | None,
-    text: str | None,
+    expression: str | None,
     dry_run: bool,
     as_json: bool,
     data_dir: str | None,
@@ -120,7 +123,7 @@ def drop(
 ) -> None:
     """Drop dead letters: all, those that match, or one by its NUMBER."""
     found = AdminClient(data_dir, timeout_s).ask(
-        "DELETE", "dead-letters", queue, number=number, filter=text, dry_run=dry_run
+        "DELETE", "dead-letters", queue, number=number, filter=expression, dry_run=dry_run
     )
     _tell(found, as_json, "drop", "dropped", dry_run)
 

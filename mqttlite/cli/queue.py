@@ -38,6 +38,7 @@ def list_queues(as_json: bool, data_dir: str | None, timeout_s: float) -> None:
 @command.command("create", epilog=f"{EPILOG}  4  there is a queue of that name, or too many\n")
 @click.argument("name")
 @click.argument("filters", nargs=-1, required=True, metavar="FILTER...")
+@click.option("--filter", "filter_", metavar="EXPRESSION", help="Take only messages that pass this filter.")
 @click.option("--ack-deadline", type=float, metavar="SECONDS", help="How long a consumer may have a message.")
 @click.option("--allow-short-deadlines", is_flag=True, help="Allow a deadline of less than 10 seconds.")
 @click.option("--max-attempts", type=int, metavar="N", help="Deliveries of a message before it is a dead letter.")
@@ -53,6 +54,13 @@ def list_queues(as_json: bool, data_dir: str | None, timeout_s: float) -> None:
     type=click.Choice(["drop_newest", "drop_oldest", "dead_letter"]),
     help="What happens to one message more.",
 )
+@click.option(
+    "--dead-letter-on",
+    type=click.Choice(["filter", "expiry"]),
+    multiple=True,
+    help="Keep these as dead letters too: what does not pass --filter, what expires. Repeatable.",
+)
+@click.option("--dead-letter-topic", metavar="TOPIC", help="Publish dead letters to this topic too.")
 @options
 def create(
     name: str, filters: tuple[str, ...], as_json: bool, data_dir: str | None, timeout_s: float, **given: Any
@@ -64,8 +72,9 @@ def create(
         retry["max_s"] = max(retry["min_s"], 600.0)
     if "max_s" in retry and "min_s" not in retry:
         retry["min_s"] = min(retry["max_s"], 10.0)
+    given["dead_letter_on"] = list(given["dead_letter_on"]) or None
     body = {"name": name, "filters": list(filters), "retry": retry}
-    names = {"ack_deadline": "ack_deadline_s", "expiry": "expiry_s"}
+    names = {"ack_deadline": "ack_deadline_s", "expiry": "expiry_s", "filter_": "filter"}
     body |= {names.get(key, key): value for key, value in given.items() if value is not None and value is not False}
     found = AdminClient(data_dir, timeout_s).ask("POST", "queues", body=body)
     if as_json:

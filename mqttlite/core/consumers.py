@@ -3,6 +3,7 @@
 The queues themselves are receivers, which are bound as any `Sink`. The core knows of them only what is here.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from mqttlite.core.changes import Change
@@ -14,8 +15,13 @@ from mqttlite.topics.namespaces import ParsedTopic
 class Consumers(Protocol):
     """The consumers of all queues."""
 
-    def admit(self, session: Session, parsed: ParsedTopic) -> str:
-        """Why a session cannot subscribe to `$queue/<name>[/<filter>]`, as one sentence; empty where it can."""
+    def admit(
+        self, session: Session, parsed: ParsedTopic, expression: str, properties: Sequence[tuple[str, str]]
+    ) -> str:
+        """Why a session cannot subscribe to `$queue/<name>[/<filter>]`, as one sentence; empty where it can.
+
+        It asks for that filter on the content of messages (which is one), if any, and with these user properties.
+        """
         ...
 
     def add(self, session: Session, subscription: Subscription) -> None:

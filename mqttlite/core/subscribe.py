@@ -46,7 +46,6 @@ _QUOTA_EXCEEDED: Final = 0x97
 _NO_SUBSCRIPTION_EXISTED: Final = 0x11
 
 _NO_QUEUES: Final = "$queue/…: this broker has no queues"
-_NO_FILTERS: Final = "$queue/…: consumers share all messages of a queue, and cannot filter them"
 
 _RETAIN_IF_NEW: Final = 1
 _RETAIN_NEVER: Final = 2
@@ -102,9 +101,8 @@ class Subscriptions:
         filters = self.filters_of(connection, packet.properties)
         for request in packet.requests:
             parse(request if filters is None else filters.base(request))
-        identifiers = packet.properties.subscription_identifiers
         outcome = Outcome(session.retained_waiting)
-        self.subscribe(connection, session, packet.requests, identifiers[0] if identifiers else 0, outcome, filters)
+        self.subscribe(connection, session, packet.requests, packet.properties, outcome, filters)
         self.answer(connection, session, SUBSCRIBE, packet.packet_id, outcome)
         if outcome.retained:
             session.deliver_retained(outcome.retained)
@@ -143,7 +141,7 @@ class Subscriptions:
         connection: Connection,
         session: Session,
         requests: Sequence[SubscriptionRequest],
-        identifier: int,
+        properties: Properties,
         outcome: Outcome,
         filters: RequestedFilters | None,
     ) -> None:
@@ -151,6 +149,8 @@ class Subscriptions:
 
         The filters are handled one by one, and so are their codes [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.9.3-1].
         """
+        identifiers = properties.subscription_identifiers
+        identifier = identifiers[0] if identifiers else 0
         capabilities = connection.peer.capabilities
         tracer = self._effects.tracer
         mount_point = connection.peer.mount_point
@@ -169,7 +169,9 @@ class Subscriptions:
             if code == 0 and parts.namespace == QUEUE:
                 consumers = self._routes.consumers
                 assert consumers is not None, "else there are no queues"
-                refusal = refusal or consumers.admit(session, parts)
+                expression = "" if message_filter is None else message_filter.expression
+                refusal = refusal or consumers.admit(session, parts, expression, properties.user_properties)
+                message_filter = None  # it is the queue that has it
             if code == 0 and refusal:
                 code = _TOPIC_FILTER_INVALID
                 outcome.reason = outcome.reason or refusal
@@ -218,7 +220,7 @@ class Subscriptions:
         if not routes.permissions.may_subscribe(session, asked):
             return _NOT_AUTHORIZED
         known = topic_filter in session.subscriptions
-        if is_filtered and not self._has_room_for_filter(session, topic_filter):
+        if is_filtered and parts.namespace != QUEUE and not self._has_room_for_filter(session, topic_filter):
             return _QUOTA_EXCEEDED
         if not known:
             if len(session.subscriptions) >= self._limits.max_subscriptions:
@@ -228,7 +230,7 @@ class Subscriptions:
         if parts.namespace == ORDINARY:
             return 0
         if parts.namespace == QUEUE:
-            refusal = _NO_FILTERS if is_filtered else "" if routes.consumers is not None else _NO_QUEUES
+            refusal = "" if routes.consumers is not None else _NO_QUEUES
             outcome.reason = outcome.reason or refusal
             return _TOPIC_FILTER_INVALID if refusal else 0
         if not known and parts.namespace == SHARED:
@@ -319,7 +321,6 @@ class _LongPacket(Job):
         "_delivered",
         "_effects",
         "_filters",
-        "_identifier",
         "_is_checked",
         "_outcome",
         "_reader",
@@ -344,8 +345,6 @@ class _LongPacket(Job):
         self._session: Final = session
         self._reader: Final = reader
         self._filters: Final = filters
-        identifiers = reader.properties.subscription_identifiers
-        self._identifier: Final = identifiers[0] if identifiers else 0
         self._outcome: Final = Outcome(session.retained_waiting)
         self._delivered = 0
         self._is_checked = False
@@ -395,7 +394,7 @@ class _LongPacket(Job):
     def _handle(self, requests: list[SubscriptionRequest]) -> None:
         if self._reader.packet_type == SUBSCRIBE:
             self._subscriptions.subscribe(
-                self._connection, self._session, requests, self._identifier, self._outcome, self._filters
+                self._connection, self._session, requests, self._reader.properties, self._outcome, self._filters
             )
             return
         has_suffixes = self._connection.peer.capabilities.filter_suffix

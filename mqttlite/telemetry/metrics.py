@@ -302,6 +302,7 @@ def _queues(report: Report) -> Iterator[Metric]:
     yield _gauge("mqttlite_queue_dead_letters", "Dead letters that are kept.", each("dead_letters"))
     yield _counter("mqttlite_queue_published", "Messages that the queue took.", each("published"))
     yield _counter("mqttlite_queue_refused", "Messages for which it had no room.", each("refused"))
+    yield _counter("mqttlite_queue_filtered", "Messages that did not pass its filter.", each("filtered"))
     yield _counter("mqttlite_queue_attempts", "Deliveries to consumers.", each("attempts"))
     yield _counter("mqttlite_dead_letters", "Messages that became dead letters.", each("dead_letters_total"))
     yield _counter(

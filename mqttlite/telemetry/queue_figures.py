@@ -26,6 +26,7 @@ class QueueFigures:
     dead_letters: int
     published: int
     refused: int
+    filtered: int
     attempts: int
     ends: Mapping[str, int]
     failures: Mapping[str, int]

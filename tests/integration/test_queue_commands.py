@@ -73,6 +73,20 @@ async def test_queues_are_made_listed_shown_and_deleted(broker: Broker, director
     assert (gone.exit_code, gone.stderr) == (3, "Error: There is no queue 'mail'.\n")
 
 
+async def test_a_queue_may_have_a_filter(broker: Broker, directory: Path) -> None:
+    given = ("--filter", "payload.n > 1", "--dead-letter-on", "filter", "--dead-letter-topic", "dead", "--expiry", "0")
+    await printed(directory, "queue", "create", "some", "other/#", *given)
+    options = json.loads(await printed(directory, "queue", "show", "some", "--json"))["options"]
+    assert (options["filter"], options["dead_letter_on"]) == ("payload.n > 1", ["filter"])
+    assert (options["dead_letter_topic"], options["expiry_s"]) == ("dead", 0)
+    for payload in (b'{"n": 1}', b'{"n": 2}'):
+        await broker.publish("other/a", payload, qos=1)
+    found = json.loads(await printed(directory, "queue", "show", "some", "--json"))
+    assert (found["depth"], found["filtered"], found["dead_letters"]) == (1, 1, 1)
+    wrong = await run(directory, "queue", "create", "none", "other/#", "--filter", "n > 1")
+    assert (wrong.exit_code, "filter: position 1: found n, and expected a condition" in wrong.stderr) == (2, True)
+
+
 async def test_what_waits_is_shown_and_dropped(broker: Broker, directory: Path) -> None:
     for number in range(3):
         await broker.publish("work/a", b"%d" % number, qos=1)
@@ -98,7 +112,7 @@ async def test_a_paused_queue_delivers_when_it_is_resumed(rig: Rig, broker: Brok
 async def test_dead_letters_are_listed_shown_replayed_and_dropped(rig: Rig, broker: Broker, directory: Path) -> None:
     consumer = await rig.device(broker.port, "c")
     await consumer.subscribe("$queue/jobs", 1)
-    for payload in (b"one", b"two", b"six"):
+    for payload in (b"one", b"two", b"600"):
         await broker.publish("work/a", payload, qos=1)
         await refuse(consumer)
     await until(lambda: len(broker_letters(broker)) == 3)
@@ -109,12 +123,17 @@ async def test_dead_letters_are_listed_shown_replayed_and_dropped(rig: Rig, brok
     ]
     assert "property original-topic\twork/a\n" in await printed(directory, "dlq", "show", "jobs", "2")
     assert json.loads(await printed(directory, "dlq", "show", "jobs", "2", "--json"))["payload"] == "two"
-    dry = await printed(directory, "dlq", "replay", "jobs", "--filter", "six", "--dry-run")
+    dry = await printed(directory, "dlq", "replay", "jobs", "--filter", "payload = 600", "--dry-run")
     assert dry == "Would replay 1 dead letter.\n"
-    assert await printed(directory, "dlq", "replay", "jobs", "--filter", "six", "--rate", "100") == (
+    assert await printed(directory, "dlq", "replay", "jobs", "--filter", "payload = 600", "--rate", "100") == (
         "1 dead letter replayed.\n"
     )
-    assert (await consumer.expect(Publish)).payload == b"six"
+    assert (await consumer.expect(Publish)).payload == b"600"
+    by_cause = await printed(directory, "dlq", "ls", "jobs", "--filter", 'attributes.dead-letter-cause = "nacked"')
+    assert len(by_cause.splitlines()) == 2
+    assert await printed(directory, "dlq", "ls", "jobs", "--filter", 'topic = "elsewhere"') == ""
+    wrong = await run(directory, "dlq", "drop", "jobs", "--filter", "six")
+    assert (wrong.exit_code, "filter: position 1: found six, and expected a condition" in wrong.stderr) == (2, True)
     assert await printed(directory, "dlq", "drop", "jobs", "1") == "1 dead letter dropped.\n"
     assert await printed(directory, "dlq", "drop", "jobs") == "1 dead letter dropped.\n"
     missing = await run(directory, "dlq", "show", "jobs", "1")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
-from mqttlite.core.message_filter import FilterCompiler
+from mqttlite.core.message_filter import FilterCompiler, NoFilters
 from mqttlite.delivery.queues.control import ACTIONS, QueueControl
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
 from mqttlite.delivery.queues.service import Queues
@@ -36,7 +36,7 @@ class QueueWorld(World):
         self._options = tuple(queues)
 
         def serve(broker: Broker) -> None:
-            made = Queues(broker, queues, delivery or DeliveryOptions(), lambda: self.now, 0)
+            made = Queues(broker, queues, delivery or DeliveryOptions(), lambda: self.now, 0, filters or NoFilters())
             self._made.append(made)
             broker.serve_queues(made)
             for action in ACTIONS:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from mqttlite.core.message import Message
+from mqttlite.delivery.filters import Filter, FilterError
 from mqttlite.delivery.queues.dead_letters import DeadLetter
 from mqttlite.delivery.queues.limits import MAX_PULLED
 from mqttlite.delivery.queues.options import QueueOptions
@@ -28,6 +29,12 @@ MAX_PREVIEW_BYTES: Final = 1_048_576
 
 REPLAY_SLICE: Final = 20
 """Dead letters that are replayed or dropped in one loop iteration."""
+
+LOOK_BYTES: Final = 500_000
+"""Dead letters of which a filter reads so much in one loop iteration: some milliseconds."""
+
+LETTER_BYTES: Final = 500
+"""What one counts there beside its payload."""
 
 MAX_LOGGED: Final = 500
 """Characters of a path that the log shows."""
@@ -115,7 +122,7 @@ class QueuesApi:
             case "GET", ("dead-letters",):
                 return {"entries": [_counts(queues.state(name)) for name in sorted(queues.names)]}
             case "GET", ("dead-letters", name):
-                return self._letters(name, query)
+                return await self._letters(name, query)
             case "GET", ("dead-letters", name, number):
                 return _whole(self._letter(name, number))
             case "POST", ("dead-letters", name, "replay"):
@@ -133,21 +140,37 @@ class QueuesApi:
             raise Refused(404, f"The queue {name} has no dead letter {number}.")
         return found
 
-    def _letters(self, name: str, query: Mapping[str, str]) -> Json:
+    async def _letters(self, name: str, query: Mapping[str, str]) -> Json:
         limit = _limit(query, 100)
         cursor = query.get("cursor", "")
         first = _number("cursor", cursor) if cursor else 0
-        letters = [each for each in self._queues.dead_letters(name).letters(first) if _matches(each, query)]
+        letters = await self._found(name, query, first, limit + 1)
         following = letters[limit].number if len(letters) > limit else ""
         return {"entries": [_row(each) for each in letters[:limit]], "cursor": str(following)}
+
+    async def _found(self, name: str, query: Mapping[str, str], first: int, most: int) -> list[DeadLetter]:
+        """The dead letters from a number on that pass the filter, if any: so many at most. Others have their turn
+        meanwhile. Raises `Refused` and `NoSuchQueue`."""
+        wanted = _wanted(query)
+        found: list[DeadLetter] = []
+        looked_at_bytes = 0
+        for letter in self._queues.dead_letters(name).letters(first):
+            if wanted is None or wanted.matches(letter.as_published()):
+                found.append(letter)
+                if len(found) == most:
+                    break
+            looked_at_bytes += LETTER_BYTES + len(letter.message.payload)
+            if looked_at_bytes >= LOOK_BYTES:
+                looked_at_bytes = 0
+                await asyncio.sleep(0)
+        return found
 
     async def _change(self, name: str, query: Mapping[str, str], change: Callable[[str, int], bool]) -> Json:
         """Replay or drop the dead letters that a query names: one by its number, or those that match."""
         if number := query.get("number"):
             numbers = [self._letter(name, number).number]
         else:
-            letters = self._queues.dead_letters(name).letters()
-            numbers = [each.number for each in letters if _matches(each, query)][:MAX_CHANGED]
+            numbers = [each.number for each in await self._found(name, query, 0, MAX_CHANGED)]
         rate = float(_number("rate", query.get("rate", "0")))
         if query.get("dry_run") in ("true", ""):
             return {"messages": len(numbers)}
@@ -170,15 +193,13 @@ def _options(body: bytes) -> QueueOptions:
         raise Refused(400, f"The body is not what a queue has: {error}.") from None
 
 
-def _matches(letter: DeadLetter, query: Mapping[str, str]) -> bool:
-    """Whether the text of `filter` is in its topic, cause, payload or user properties."""
-    text = query.get("filter", "")
-    if not text:
-        return True
-    message = letter.message
-    if text.encode() in message.payload:
-        return True
-    return any(text in key or text in value for key, value in message.properties.user_properties)
+def _wanted(query: Mapping[str, str]) -> Filter | None:
+    """The filter of `filter`; None for all. Raises `Refused`."""
+    expression = query.get("filter", "")
+    try:
+        return Filter(expression) if expression else None
+    except FilterError as error:
+        raise Refused(400, f"filter: {error}.") from None
 
 
 def _row(letter: DeadLetter) -> dict[str, object]:

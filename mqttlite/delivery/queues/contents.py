@@ -28,7 +28,14 @@ from mqttlite.delivery.queues.outcomes import (
     Counts,
 )
 from mqttlite.delivery.queues.properties import ORDERING_KEY, priority_of, user_property
-from mqttlite.delivery.queues.workplace import DROP_NEWEST, TO_DEAD_LETTERS, DeadLetterBox, Policy, Workplace
+from mqttlite.delivery.queues.workplace import (
+    DROP_NEWEST,
+    ON_EXPIRY,
+    TO_DEAD_LETTERS,
+    DeadLetterBox,
+    Policy,
+    Workplace,
+)
 
 _NO_CONSUMER: Final = "no consumer had room"
 """Why a message waits, as the delivery log says it."""
@@ -173,7 +180,7 @@ class Contents:
             if entry is None:
                 return None
             if self._has_expired(entry.message):
-                self.end(entry, EXPIRED)
+                self.expire(entry)
             elif entry.attempts >= self.policy.max_attempts:  # its last attempt was under way when the broker ended
                 self.give_up(entry, DISCONNECTED)
             elif entry.state == BLOCKED:
@@ -227,6 +234,13 @@ class Contents:
             self.end(entry, DEAD_LETTERED, f"it is in $dlq/{self.name} after {entry.attempts} deliveries ({cause})")
         else:
             self.end(entry, PURGED, f"{entry.attempts} attempts ({cause})")
+
+    def expire(self, entry: Entry) -> None:
+        """A message has expired, which may make it a dead letter."""
+        if ON_EXPIRY in self.policy.dead_letter_on:
+            self.give_up(entry, EXPIRED)
+        else:
+            self.end(entry, EXPIRED)
 
     def end(self, entry: Entry, end: str, detail: str = "") -> None:
         """A message has come to its end."""

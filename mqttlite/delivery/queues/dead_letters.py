@@ -13,6 +13,7 @@ from mqttlite.core.changes import QUEUE_MARK, EndSession, Enqueue, SaveQueue, Se
 from mqttlite.core.effects import Effects
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
+from mqttlite.delivery.filters import Fields
 from mqttlite.delivery.queues.deliveries import Entry
 from mqttlite.delivery.queues.limits import MAX_DEAD_LETTER_BYTES, MAX_DEAD_LETTERS
 from mqttlite.delivery.queues.marks import mark_of
@@ -45,6 +46,10 @@ class DeadLetter:
                 return value
         return ""
 
+    def as_published(self) -> Fields:
+        """What a filter looks at: the original topic, and all properties."""
+        return Fields(self.value(TOPIC).encode(), self.message.payload, 1, False, self.message.properties)
+
     def original(self) -> Message:
         """The message as it was before."""
         properties = self.message.properties
@@ -57,14 +62,25 @@ class DeadLetter:
 
 
 class DeadLetters:
-    """`publish` publishes a message of the broker's own; `wall_ahead_us` is as of `Effects.numbers`."""
+    """`publish` publishes a message of the broker's own, and `forward` does so soon; `wall_ahead_us` is as of
+    `Effects.numbers`."""
 
-    def __init__(self, queue: str, effects: Effects, publish: Callable[[Message], object], wall_ahead_us: int) -> None:
+    def __init__(
+        self,
+        queue: str,
+        effects: Effects,
+        publish: Callable[[Message], object],
+        forward: Callable[[Message], object],
+        wall_ahead_us: int,
+    ) -> None:
         self._queue: Final = queue
         self._topic: Final = f"$dlq/{queue}".encode()
         self._key: Final = f"{QUEUE_MARK}$dlq/{queue}"
         self._effects: Final = effects
         self._publish: Final = publish
+        self._forward: Final = forward
+        self.forward_to: str = ""
+        """Another topic to which they are published; empty: none."""
         self._wall_ahead_us: Final = wall_ahead_us
         self._letters: Final[dict[int, Message]] = {}
         self._latest = 0
@@ -104,6 +120,10 @@ class DeadLetters:
         self._effects.record(kept)
         self._effects.charge_change(message)
         self._publish(message)
+        if self.forward_to and (QUEUE, self._queue) not in source.properties.user_properties:  # else it was here before
+            copy = Message(self.forward_to.encode(), source.payload, 1, False, properties)
+            self._effects.identify(copy)
+            self._forward(copy)
 
     def letters(self, first: int = 0, most: int = MAX_DEAD_LETTERS) -> Iterator[DeadLetter]:
         """Those from that number on, so many at most."""

@@ -17,6 +17,9 @@ MAX_DEAD_LETTERS: Final = 10_000
 MAX_DEAD_LETTER_BYTES: Final = 64 * 1_048_576
 """Dead letters that are kept of one queue, in memory too; for one more the oldest is dropped and counted."""
 
+MAX_FORWARDED: Final = 10_000
+"""Dead letters that are on their way to `dead_letter_topic`: as many as one queue keeps."""
+
 DUE_PER_STEP: Final = 500
 """Leases that end, or attempts that are due, in one step: some milliseconds."""
 

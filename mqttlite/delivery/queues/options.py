@@ -5,9 +5,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from mqttlite.topics.names import check_filter
+from mqttlite.delivery.filters import Filter, FilterError
+from mqttlite.topics.names import check_filter, check_name, matches
 from mqttlite.topics.namespaces import ORDINARY, parse_filter
-from mqttlite.wire.errors import TopicFilterInvalid
+from mqttlite.wire.errors import PeerError, TopicFilterInvalid
 
 MAX_NAME: Final = 128
 """Characters in the name of a queue: it is in topics, metrics and file records."""
@@ -26,6 +27,7 @@ MAX_ATTEMPTS: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z0-9._~-]+")
 
 Overflow = Literal["drop_newest", "drop_oldest", "dead_letter"]
+Refusal = Literal["filter", "expiry"]
 
 
 class RetryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,6 +54,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Consumers subscribe to `$queue/<name>`."""
     filters: tuple[str, ...] = ()
     """The topics whose messages it takes."""
+    filter: str = ""
+    """An expression of docs/reference/filters.md: it takes only messages that pass."""
     ack_deadline_s: float = 10.0
     """How long a consumer may have a message before it goes to another."""
     allow_short_deadlines: bool = False
@@ -72,8 +76,13 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long a message is kept that nobody acknowledges. 0: as long as it says itself."""
     dead_letter: bool = True
     """Whether messages that were not acknowledged in `max_attempts` are kept as dead letters; else they are dropped."""
+    dead_letter_on: tuple[Refusal, ...] = ()
+    """What becomes a dead letter too: messages that do not pass `filter`, and those that expire."""
+    dead_letter_topic: str = ""
+    """A topic to which each dead letter is published, beside `$dlq/<name>`."""
     on_overflow: Overflow = "drop_newest"
-    """What happens at these two: the message is refused, or the oldest is dropped or becomes a dead letter."""
+    """What happens at the limits of messages and bytes: the message is refused, or the oldest is dropped or becomes a
+    dead letter."""
 
     def __post_init__(self) -> None:
         check_queue_name(self.name)
@@ -83,6 +92,16 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError("filters names a filter twice")
         for each in self.filters:
             check_queue_filter(each)
+        if self.filter:
+            try:
+                Filter(self.filter)
+            except FilterError as error:
+                raise ValueError(f"filter: {error}") from None
+        if self.dead_letter_on and not self.dead_letter:
+            raise ValueError("dead_letter_on names what becomes a dead letter, and dead_letter is false")
+        if "filter" in self.dead_letter_on and not self.filter:
+            raise ValueError('dead_letter_on has "filter", and there is no filter')
+        self._check_dead_letter_topic()
         least = SHORTEST_DEADLINE_S if self.allow_short_deadlines else MIN_DEADLINE_S
         if not least <= self.ack_deadline_s <= MAX_DEADLINE_S:
             hint = "" if self.allow_short_deadlines else "; allow_short_deadlines = true allows less"
@@ -96,6 +115,20 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ValueError(f"{name} is {getattr(self, name)}: 1 at least")
         if not 0 <= self.expiry_s <= 366 * 86_400:
             raise ValueError(f"expiry_s is {self.expiry_s}: it may be 0 to {366 * 86_400}")
+
+    def _check_dead_letter_topic(self) -> None:
+        topic = self.dead_letter_topic
+        if not topic:
+            return
+        try:
+            check_name(topic.encode())
+        except PeerError as error:
+            raise ValueError(f"dead_letter_topic: {error}") from None
+        if topic.startswith("$"):
+            raise ValueError(f"dead_letter_topic: {topic!r} begins with a reserved name; it is a plain topic")
+        for each in self.filters:
+            if matches(each.encode(), topic.encode()):
+                raise ValueError(f"dead_letter_topic: the queue takes messages of {topic!r} itself, by {each!r}")
 
 
 class DeliveryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

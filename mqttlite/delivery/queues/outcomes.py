@@ -15,6 +15,9 @@ DEADLINE: Final = "deadline"
 DISCONNECTED: Final = "disconnected"
 TOO_LARGE: Final = "too_large"
 OVERFLOW: Final = "overflow"
+FILTERED: Final = "filtered"
+"""The cause of a dead letter that did not pass the queue's filter: no attempt, and so none of these."""
+
 CAUSES: Final = (NACKED, DEADLINE, DISCONNECTED, TOO_LARGE, OVERFLOW)
 """Why an attempt failed, or why there was none."""
 
@@ -23,12 +26,14 @@ CAUSES: Final = (NACKED, DEADLINE, DISCONNECTED, TOO_LARGE, OVERFLOW)
 class Counts:
     """Of one queue since the broker started."""
 
-    __slots__ = ("attempts", "causes", "ends", "published", "refused")
+    __slots__ = ("attempts", "causes", "ends", "filtered", "published", "refused")
 
     def __init__(self) -> None:
         self.published: int = 0
         self.refused: int = 0
         """Messages that it had no room for."""
+        self.filtered: int = 0
+        """Messages that did not pass its filter."""
         self.attempts: int = 0
         self.causes: Final[dict[str, int]] = dict.fromkeys(CAUSES, 0)
         self.ends: Final[dict[str, int]] = dict.fromkeys(ENDS, 0)

@@ -16,7 +16,7 @@ from mqttlite.core.jobs import Job, Jobs, has_budget
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import Outbox
-from mqttlite.core.reasons import EXPIRED, QUEUE_FULL
+from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.session import Session
 from mqttlite.core.source import Source
 from mqttlite.core.subscription import Subscription
@@ -28,6 +28,7 @@ from mqttlite.delivery.queues.limits import DUE_PER_STEP, ENTRY_BYTES
 from mqttlite.delivery.queues.marks import ack_id_of, is_of, mark_of, parse_ack_id
 from mqttlite.delivery.queues.outcomes import ACKNOWLEDGED, DEADLINE, DISCONNECTED, NACKED, PURGED, TOO_LARGE
 from mqttlite.delivery.queues.properties import told
+from mqttlite.delivery.queues.queue_filter import QueueFilter
 from mqttlite.delivery.queues.workplace import DeadLetterBox, Policy, Workplace
 from mqttlite.wire.constants import V5
 
@@ -106,6 +107,7 @@ class Queue(Job):
         "_timer",
         "contents",
         "counts",
+        "filter",
         "is_over",
         "on_ready",
         "paused",
@@ -137,6 +139,8 @@ class Queue(Job):
         """Consumers that may have room, in the order of their turns."""
         self._timer: _Timer | None = None
         self._is_job = False
+        self.filter: QueueFilter | None = None
+        """Which messages it takes; None: all."""
         self.is_over: bool = False
         self.paused: bool = False
         self.on_ready: Callable[[], None] | None = None
@@ -165,6 +169,10 @@ class Queue(Job):
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """As `Sink`: the message waits, and is delivered at once where a consumer has room."""
+        if self.filter is None or self.filter.passes(message, tally):
+            self._accept(message, tally)
+
+    def _accept(self, message: Message, tally: Tally) -> None:
         contents = self.contents
         if not contents.make_room(BACKLOG_ENTRY_BYTES + message.memory_bytes):
             self.counts.refused += 1
@@ -187,8 +195,9 @@ class Queue(Job):
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """As `Sink`."""
-        for at in range(batch.count):
-            self.accept(batch.delivery(at, 0).message, source, tally)
+        places = range(batch.count) if self.filter is None else self.filter.passing(batch, tally)
+        for at in places:
+            self._accept(batch.delivery(at, 0).message, tally)
 
     def put(self, message: Message) -> None:
         """Take a message that comes from the queue's dead letters; there is room."""
@@ -393,7 +402,7 @@ class Queue(Job):
                     if not contents.backlog.deliveries:
                         self._pages.want()
                     return
-                contents.end(entry, EXPIRED)
+                contents.expire(entry)
             elif entry.state == LEASED:
                 self.fail(entry, entry.attempts, DEADLINE, 0.0)
             elif entry.attempts >= contents.policy.max_attempts:  # its last lease was before the broker started

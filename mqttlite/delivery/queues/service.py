@@ -5,9 +5,9 @@ commit before it tells anybody. Invariant: a queue is in the store before its fi
 """
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -15,11 +15,13 @@ from mqttlite.core.authorizer import RECEIVE
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import QUEUE_MARK, Change, Due, Enqueue, SaveQueue, Stored
 from mqttlite.core.message import Message
+from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
 from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deliveries import Deliveries, Entry
 from mqttlite.delivery.queues.feed import Feed
+from mqttlite.delivery.queues.forwarding import Forwarding
 from mqttlite.delivery.queues.limits import MAX_NACK_DELAY_S, MAX_PULLED
 from mqttlite.delivery.queues.marks import ack_id_of
 from mqttlite.delivery.queues.options import (
@@ -30,6 +32,8 @@ from mqttlite.delivery.queues.options import (
 )
 from mqttlite.delivery.queues.outcomes import NACKED
 from mqttlite.delivery.queues.queue import Consumer, Queue
+from mqttlite.delivery.queues.queue_filter import QueueFilter
+from mqttlite.delivery.queues.requested import difference, made_of, requested
 from mqttlite.delivery.queues.workplace import Workplace
 from mqttlite.topics.namespaces import ParsedTopic, mounted_filter, parse_filter
 
@@ -78,6 +82,7 @@ class QueueState:
     dead_letters: int
     published: int
     refused: int
+    filtered: int
     attempts: int
     ends: dict[str, int]
     failures: dict[str, int]
@@ -90,15 +95,20 @@ class _Saved(msgspec.Struct, frozen=True):
     options: QueueOptions
     origin: str
     paused: bool = False
+    mount_point: str = ""
 
 
 class _Kept:
     """A queue with what belongs to it."""
 
-    def __init__(self, options: QueueOptions, origin: str, queue: Queue, dead_letters: DeadLetters) -> None:
+    def __init__(
+        self, options: QueueOptions, origin: str, mount_point: str, queue: Queue, dead_letters: DeadLetters
+    ) -> None:
         self.options = options
         self.origin = origin
         """Who made it: `config`, `admin` or `subscriber`."""
+        self.mount_point = mount_point
+        """Below which the topics in its filter are: that of the subscriber who made it."""
         self.queue = queue
         self.dead_letters = dead_letters
 
@@ -114,13 +124,16 @@ class Queues:
         delivery: DeliveryOptions,
         clock: Callable[[], float],
         wall_ahead_us: int,
+        filters: FilterCompiler,
     ) -> None:
+        self._filters: Final = filters
         self._core: Final = core
         self._clock: Final = clock
         self._configured: Final = tuple(options)
         self._delivery: Final = delivery
         self._wall_ahead_us: Final = wall_ahead_us
         self._workplace: Final = Workplace(core.effects, core.jobs, core.deadlines, core.pages, wall_ahead_us)
+        self._forwarding: Final = Forwarding(core.effects, core.jobs, core.router.drops, core.publish_own)
         self._kept: Final[dict[str, _Kept]] = {}
         self._consumers: Final[dict[str, dict[tuple[str, bytes], Consumer]]] = {}
         """By queue, also of queues that there are not: by client and filter."""
@@ -128,8 +141,16 @@ class Queues:
 
     # ------------------------------------------------------------------ as `Consumers`
 
-    def admit(self, session: Session, parsed: ParsedTopic) -> str:
+    def admit(
+        self, session: Session, parsed: ParsedTopic, expression: str, properties: Sequence[tuple[str, str]]
+    ) -> str:
         """As `Consumers`. A filter behind the name makes the queue where there is none and the options allow it."""
+        try:
+            return self._admit(session, parsed, requested(expression, properties))
+        except (ValueError, TypeError) as error:
+            return f"$queue/…: {error}"
+
+    def _admit(self, session: Session, parsed: ParsedTopic, asked: dict[str, Any]) -> str:
         name = parsed.name.decode()
         kept = self._kept.get(name)
         wanted = mounted_filter(session.mount_point, parsed.rest).decode() if parsed.rest else ""
@@ -139,17 +160,15 @@ class Queues:
                 return f"$queue/…: {name} has messages of topics that are not below the mount point"
         if kept is not None:
             if not wanted or wanted in kept.options.filters:
-                return ""
+                other = difference(kept.options, asked)
+                return f"$queue/…: {other}" if other else ""
             bound = ", ".join(kept.options.filters) or "nothing"
             return f"$queue/…: {name} is bound to {bound}; subscribe to $queue/{name}"
         if not self._delivery.create_by_subscribing or not wanted:
             return f"$queue/…: there is no queue {name[:128]!r}"
         if not self._core.permissions.may_subscribe(session, wanted.encode()):
             return f"$queue/…: to make {name} takes the permission to subscribe to {wanted[:128]!r}"
-        try:
-            self.create(QueueOptions(name=name, filters=(wanted,)), "subscriber")
-        except (ValueError, TypeError) as error:
-            return f"$queue/…: {error}"
+        self.create(made_of(name, wanted, asked), "subscriber", session.mount_point)
         return ""
 
     def add(self, session: Session, subscription: Subscription) -> None:
@@ -213,14 +232,17 @@ class Queues:
     def names(self) -> list[str]:
         return list(self._kept)
 
-    def create(self, options: QueueOptions, origin: str = "admin") -> None:
-        """Make a queue. Raises `QueueExists` and `TooManyQueues`."""
+    def create(self, options: QueueOptions, origin: str = "admin", mount_point: bytes = b"") -> None:
+        """Make a queue, and read the topics in its filter as below the mount point.
+
+        Raises `QueueExists` and `TooManyQueues`.
+        """
         self._core.effects.now = self._clock()
         if options.name in self._kept:
             raise QueueExists(f"there is a queue {options.name} already")
         if len(self._kept) >= self._delivery.max_queues:
             raise TooManyQueues(f"there are {len(self._kept)} queues, which is the limit (delivery.max_queues)")
-        kept = self._make(options, origin)
+        kept = self._make(options, origin, mount_point.decode())
         self._save(kept)
         self._open(kept)
 
@@ -233,6 +255,7 @@ class Queues:
             self._core.bind(each.encode(), kept.queue)
         kept.options = options
         kept.queue.change(options, options.retry.min_s, options.retry.max_s)
+        self._set_up(kept)
         self._save(kept)
 
     def delete(self, name: str) -> None:
@@ -288,6 +311,7 @@ class Queues:
             dead_letters=len(dead_letters),
             published=queue.counts.published,
             refused=queue.counts.refused,
+            filtered=queue.counts.filtered,
             attempts=queue.counts.attempts,
             ends=dict(queue.counts.ends),
             failures=dict(queue.counts.causes),
@@ -389,16 +413,30 @@ class Queues:
             raise NoSuchQueue(f"there is no queue {name[:128]!r}")
         return kept
 
-    def _make(self, options: QueueOptions, origin: str) -> _Kept:
+    def _make(self, options: QueueOptions, origin: str, mount_point: str) -> _Kept:
         publish: Callable[[Message], object] = self._core.publish_own
-        dead_letters = DeadLetters(options.name, self._core.effects, publish, self._wall_ahead_us)
+        dead_letters = DeadLetters(options.name, self._core.effects, publish, self._forwarding.add, self._wall_ahead_us)
         retry = options.retry
         queue = Queue(
             *(options.name, options, retry.min_s, retry.max_s),
             *(self._workplace, Deliveries(random.random), dead_letters),
             self._may_receive if origin == "subscriber" else None,
         )
-        return _Kept(options, origin, queue, dead_letters)
+        kept = _Kept(options, origin, mount_point, queue, dead_letters)
+        self._set_up(kept)
+        return kept
+
+    def _set_up(self, kept: _Kept) -> None:
+        """Give a queue what is made of its options."""
+        options = kept.options
+        kept.dead_letters.forward_to = options.dead_letter_topic
+        kept.queue.filter = None
+        if options.filter:
+            compiled = self._filters.compile(options.filter, kept.mount_point.encode())
+            # One that an earlier version of the broker took, and this one does not, lets every message pass.
+            message_filter = StoredFilter(options.filter) if isinstance(compiled, str) else compiled
+            core = self._core
+            kept.queue.filter = QueueFilter(message_filter, kept.queue.contents, core.router.drops, core.effects)
 
     def _may_receive(self, session: Session, topic: bytes) -> bool:
         """Whether a client may get a message of a queue that no operator made; if not, it is counted and told."""
@@ -430,7 +468,8 @@ class Queues:
         assert isinstance(first, SaveQueue), "a queue comes before what belongs to it"
         saved = msgspec.json.decode(first.data, type=_Saved)
         options = configured.get(saved.options.name, saved.options)
-        kept = self._make(options, "config" if saved.options.name in configured else saved.origin)
+        is_configured = saved.options.name in configured
+        kept = self._make(options, "config" if is_configured else saved.origin, saved.mount_point)
         kept.queue.paused = saved.paused
         due = {change.sequence: change.due_at for change in changes if isinstance(change, Due)}
         sent = [change for change in changes if isinstance(change, Enqueue) and change.packet_id]
@@ -459,7 +498,7 @@ class Queues:
 
 
 def _definition(kept: _Kept) -> bytes:
-    return msgspec.json.encode(_Saved(kept.options, kept.origin, kept.queue.paused))
+    return msgspec.json.encode(_Saved(kept.options, kept.origin, kept.queue.paused, kept.mount_point))
 
 
 def _lease(seconds: float) -> float:

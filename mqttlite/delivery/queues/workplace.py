@@ -11,6 +11,8 @@ from mqttlite.delivery.queues.deliveries import Entry
 
 DROP_NEWEST: Final = "drop_newest"
 TO_DEAD_LETTERS: Final = "dead_letter"
+ON_FILTER: Final = "filter"
+ON_EXPIRY: Final = "expiry"
 
 
 class Policy(Protocol):
@@ -32,6 +34,8 @@ class Policy(Protocol):
     def expiry_s(self) -> int: ...
     @property
     def dead_letter(self) -> bool: ...
+    @property
+    def dead_letter_on(self) -> tuple[str, ...]: ...
     @property
     def on_overflow(self) -> str: ...
 

@@ -5,12 +5,11 @@ import pytest
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.message import Delivery
-from mqttlite.delivery.filters import Filters
 from mqttlite.delivery.queues.limits import MAX_OUTSTANDING
 from mqttlite.delivery.queues.options import DeliveryOptions, RetryOptions
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V311
-from mqttlite.wire.packets import Ack, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from mqttlite.wire.packets import Ack, Publish, Unsuback, Unsubscribe
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, publishes, request
 from tests.support.queues import QueueWorld, deliveries, options, told
@@ -659,18 +658,4 @@ def test_what_waits_behind_as_many_under_way_as_there_may_be_expires_too() -> No
     assert world.ends() == {"purged": 1, "expired": 3}
     due_at = world.broker.due_at()
     assert due_at is None or due_at > world.now, "the broker would come back to it all the time"
-    world.end()
-
-
-def test_a_consumer_cannot_filter() -> None:
-    world = QueueWorld([options()], filters=Filters())
-    client = world.connect("c")
-    properties = Properties(user_properties=[("filter", 'attributes.a = "b"')])
-    client.send(Subscribe(1, (request("$queue/q", 1),), properties))
-    (suback,) = client.received()
-    assert isinstance(suback, Suback)
-    assert suback.reason_codes == b"\x8f"
-    assert suback.properties.reason_string == (
-        "$queue/…: consumers share all messages of a queue, and cannot filter them"
-    )
     world.end()

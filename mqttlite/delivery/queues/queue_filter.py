@@ -1,0 +1,68 @@
+"""The filter of a queue, asked about each message before the queue takes it.
+
+Invariant: a message that does not pass takes no room and no number in the queue, and holds up no other with its
+ordering key. A queue without a filter has none of this.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.drops import Drops
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import JSON_BYTES_PER_WORK_UNIT
+from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message_filter import MessageFilter
+from mqttlite.core.tally import Tally
+from mqttlite.delivery.queues.contents import Contents
+from mqttlite.delivery.queues.deliveries import Entry
+from mqttlite.delivery.queues.outcomes import FILTERED
+from mqttlite.delivery.queues.workplace import ON_FILTER
+
+
+@final
+class QueueFilter:
+    """Messages that do not pass are counted, apart from what is dropped, and may become dead letters."""
+
+    __slots__ = ("_contents", "_drops", "_effects", "_filter")
+
+    def __init__(self, message_filter: MessageFilter, contents: Contents, drops: Drops, effects: Effects) -> None:
+        self._filter: Final = message_filter
+        self._contents: Final = contents
+        self._drops: Final = drops
+        self._effects: Final = effects
+
+    def passes(self, message: Message, tally: Tally) -> bool:
+        """Whether the queue takes a message, which the fan-out has counted as one that reached it."""
+        if self._ask(message):
+            return True
+        tally.reached -= 1
+        self._keep_out(message, tally)
+        return False
+
+    def passing(self, batch: PublishBatch, tally: Tally) -> list[int]:
+        """The places in a batch of the messages that the queue takes."""
+        everywhere = list(range(batch.count))
+        if self._filter.reads_payload:
+            places = [at for at in everywhere if self._ask(batch.delivery(at, 0).message)]
+        else:
+            places = everywhere if self._ask(batch.delivery(0, 0).message) else []
+        if len(places) < batch.count:
+            tally.reached -= 1
+            tally.reach(places, batch.count)
+            for at in sorted(set(everywhere).difference(places)):
+                self._keep_out(batch.delivery(at, 0).message, tally)
+        return places
+
+    def _ask(self, message: Message) -> bool:
+        self._effects.work += 1
+        if self._filter.reads_payload:
+            self._effects.work += len(message.payload) // JSON_BYTES_PER_WORK_UNIT
+        return self._filter.matches(message)
+
+    def _keep_out(self, message: Message, tally: Tally) -> None:
+        contents = self._contents
+        contents.counts.filtered += 1
+        tally.filtered += 1
+        self._drops.add_filtered(1, message.trace, contents.shown, self._filter.expression)
+        if ON_FILTER in contents.policy.dead_letter_on:
+            self._effects.identify(message)
+            contents.dead_letters.put(Entry(0, message), FILTERED)

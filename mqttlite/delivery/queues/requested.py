@@ -1,0 +1,119 @@
+"""What a client says of a queue to which it subscribes, in user properties of SUBSCRIBE.
+
+The first subscriber may make the queue with it; of others the queue must have what they say. Invariant: a client asks
+for no more room or time than a queue has by default, and for nothing that the broker does in its own name.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+
+FILTER: Final = "filter"
+"""The user property that is read before, for any subscription."""
+
+_DEFAULTS: Final = QueueOptions(name="defaults")
+_TRUTH: Final = {"true": True, "false": False}
+_RETRY: Final = "retry."
+
+
+def _number(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not 0 <= found < float("inf"):
+        raise ValueError("it is a number")
+    return found
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise ValueError("it is a whole number")
+    return int(text)
+
+
+def _up_to(most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        found = _whole(text)
+        if not 1 <= found <= most:
+            raise ValueError(f"a subscriber may ask for 1 to {most}")
+        return found
+
+    return read
+
+
+def _is_true(text: str) -> bool:
+    if text not in _TRUTH:
+        raise ValueError("it is true or false")
+    return _TRUTH[text]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.replace(",", " ").split())
+
+
+_OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    "ack-deadline": ("ack_deadline_s", _number),
+    "max-attempts": ("max_attempts", _whole),
+    "retry-min": ("retry.min_s", _number),
+    "retry-max": ("retry.max_s", _number),
+    "ordering": ("ordering", _is_true),
+    "priority": ("priority", _is_true),
+    "max-messages": ("max_messages", _up_to(_DEFAULTS.max_messages)),
+    "expiry": ("expiry_s", _up_to(_DEFAULTS.expiry_s)),
+    "dead-letter": ("dead_letter", _is_true),
+    "dead-letter-on": ("dead_letter_on", _words),
+    "on-overflow": ("on_overflow", str),
+}
+"""By user property: the option of a queue, and how its text is read."""
+
+
+def requested(expression: str, properties: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The options that a subscriber names, by their names in `QueueOptions`; other properties say nothing here.
+
+    Raises `ValueError`.
+    """
+    found: dict[str, Any] = {"filter": expression} if expression else {}
+    for name, text in properties:
+        if name not in _OPTIONS:
+            continue
+        option, read = _OPTIONS[name]
+        if option in found:
+            raise ValueError(f"the user property {name} comes twice")
+        try:
+            found[option] = read(text)
+        except ValueError as error:
+            raise ValueError(f"the user property {name} is {text[:40]!r}: {error}") from None
+    return found
+
+
+def made_of(name: str, topic_filter: str, asked: dict[str, Any]) -> QueueOptions:
+    """The queue that a subscriber makes. Raises `ValueError` and `TypeError`."""
+    retry = {option.removeprefix(_RETRY): value for option, value in asked.items() if option.startswith(_RETRY)}
+    if "min_s" in retry:
+        retry.setdefault("max_s", max(retry["min_s"], _DEFAULTS.retry.max_s))
+    elif "max_s" in retry:
+        retry["min_s"] = min(retry["max_s"], _DEFAULTS.retry.min_s)
+    others = {option: value for option, value in asked.items() if not option.startswith(_RETRY)}
+    if others.get("on_overflow", "drop_newest") not in ("drop_newest", "drop_oldest", "dead_letter"):
+        raise ValueError("on-overflow is drop_newest, drop_oldest or dead_letter")
+    if not {"filter", "expiry"}.issuperset(others.get("dead_letter_on", ())):
+        raise ValueError("dead-letter-on is filter, expiry or both")
+    return QueueOptions(name=name, filters=(topic_filter,), retry=RetryOptions(**retry), **others)
+
+
+def difference(options: QueueOptions, asked: dict[str, Any]) -> str:
+    """What a subscriber says of a queue that is not so, as one clause; empty where all is."""
+    if asked.get("filter") and not options.filter:
+        return f"{options.name} has no filter, and its consumers share all its messages"
+    for option, value in asked.items():
+        holder: Any = options.retry if option.startswith(_RETRY) else options
+        has = getattr(holder, option.removeprefix(_RETRY))
+        if has != value:
+            return f"{options.name} has {option} = {_shown(has)}, and not {_shown(value)}"
+    return ""
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)[:80]
