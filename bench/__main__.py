@@ -27,6 +27,7 @@ from bench import (
     report,
     results,
     scale,
+    streams,
 )
 from bench.guard import command as guard
 
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.run
     try:
         return command(options)
-    except (brokers.BrokerError, build.BuildError, results.ResultsError) as error:
+    except (brokers.BrokerError, build.BuildError, results.ResultsError, streams.StreamsError) as error:
         _say(f"bench: {error}")
         return 2
     except KeyboardInterrupt:
@@ -182,6 +183,14 @@ def _scale(options: argparse.Namespace) -> int:
     return 0
 
 
+def _streams(options: argparse.Namespace) -> int:
+    """Print what subscribers over HTTP cost."""
+    source = native.tree() if options.compiled else native.ROOT
+    plan = streams.Plan(streams=options.streams, sockets=options.sockets, frozen=options.frozen, rounds=options.rounds)
+    streams.measure(source, plan, print)
+    return 0
+
+
 def _profile(options: argparse.Namespace) -> int:
     """Print where the time goes, case by case."""
     compiled = native.tree()
@@ -236,6 +245,13 @@ def _parser() -> argparse.ArgumentParser:
     scaling.add_argument("--compiled", action="store_true", help="measure the compiled build")
     scaling.add_argument("--most", type=_positive, default=1_000_000, help="the largest size (default 1000000)")
     scaling.set_defaults(run=_scale)
+    streaming = commands.add_parser("streams", help="very many subscribers over HTTP: memory, time to the last, frozen")
+    streaming.add_argument("--compiled", action="store_true", help="measure the compiled build")
+    streaming.add_argument("--streams", type=_positive, default=10_000, help="event streams (default 10000)")
+    streaming.add_argument("--sockets", type=_positive, default=1_000, help="WebSockets (default 1000)")
+    streaming.add_argument("--frozen", type=_positive, default=100, help="readers that never read (default 100)")
+    streaming.add_argument("--rounds", type=_positive, default=10, help="times that all come and go (default 10)")
+    streaming.set_defaults(run=_streams)
     profiling = commands.add_parser("profile", help="where the compiled broker's time goes, by perf")
     profiling.add_argument("--cases", type=cases.names, default=(), help="parts of case names; four by default")
     profiling.add_argument("--svg", type=Path, metavar="FOLDER", help="write flame graphs there")

@@ -6,7 +6,7 @@ which. Invariant: an event is one line.
 
 import base64
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +23,9 @@ MAX_CACHED: Final = 64
 MAX_CACHED_BYTES: Final = 16_384
 """Of a payload whose event is kept: larger ones cost little more to make than to compare."""
 
+SHARED_FOR: Final = timedelta(milliseconds=10)
+"""How long receivers of a message share an event, and its time: a fan-out takes some milliseconds for each thousand."""
+
 _MAY_BEGIN_JSON: Final = frozenset(b'{["-0123456789tfn \t\r\n')
 
 _decode: Final = msgspec.json.Decoder().decode
@@ -34,12 +37,16 @@ class Events:
 
     def __init__(self) -> None:
         self._cached: Final[dict[tuple[bytes, bytes, int, bool], bytes]] = {}
+        self._cached_at: datetime = datetime.min.replace(tzinfo=UTC)
 
     def of(self, packet: Publish, number: int, now: datetime) -> bytes:
         """The members of an event behind its type, without the opening brace; `number` is that of the message, 0 if it
         has none here."""
         if packet.properties is not NONE or number or len(packet.payload) > MAX_CACHED_BYTES:
             return _event(packet, number, now)
+        if now - self._cached_at > SHARED_FOR or now < self._cached_at:  # what looks the same is another message
+            self._cached.clear()
+            self._cached_at = now
         key = (packet.topic, packet.payload, packet.qos, packet.retain)
         found = self._cached.get(key)
         if found is None:
@@ -47,10 +54,6 @@ class Events:
                 del self._cached[next(iter(self._cached))]
             found = self._cached[key] = _event(packet, number, now)
         return found
-
-    def forget(self) -> None:
-        """The time has gone on: a message that looks the same is another one."""
-        self._cached.clear()
 
     def __len__(self) -> int:
         return len(self._cached)

@@ -105,8 +105,6 @@ class HttpProtocol(HttpToolsProtocol):
         """Ends one that takes nothing."""
         self._in_head = True
         self._head_bytes = 0
-        self.on_lost: Callable[[], None] | None = None
-        """Called when the connection ends during an answer that asks for it: a stream waits for nothing else."""
         self._is_whole = False
         """Whether what was read last ended with the end of a request."""
 
@@ -130,9 +128,8 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timers()
         super().connection_lost(exc)
-        if self.on_lost is not None:
-            self.on_lost()
         self._unset_keepalive_if_required()
+        self._let_go()
 
     def data_received(self, data: bytes) -> None:
         self._is_whole = False
@@ -198,6 +195,17 @@ class HttpProtocol(HttpToolsProtocol):
             self._unread.cancel()
             self._unread = None
 
+    def hand_over(self, protocol: asyncio.BaseProtocol) -> bool:
+        """Let another protocol have the connection in the middle of an answer, which ends for the application here;
+        whether writing is paused. Nothing is held any more of what the request was."""
+        self._cancel_timers()
+        self.connections.discard(self)
+        self.cycle.disconnected = True
+        self.flow.resume_reading()
+        self.transport.set_protocol(protocol)
+        self._let_go()
+        return self.flow.write_paused
+
     def timeout_keep_alive_handler(self) -> None:
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -224,6 +232,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES:
             raise ValueError("the head is too long")  # the parser makes an error of it, and that a response
+
+    def _let_go(self) -> None:
+        """Forget what knows this object: no garbage collector looks for circles that are old."""
+        self.pipeline.clear()
+        self.parser = self.scope = self.headers = self.cycle = self.transport = cast(Any, None)
 
     def _refuse(self, problem: Problem) -> None:
         """Answer without the application, and close."""
