@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, FastAPI
+from fastapi.dependencies import models
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -112,6 +113,13 @@ def build_app(
     api.add_exception_handler(Exception, _on_failure)
     describe(api, [(route.method, route.path, route.description) for route in bare if route.method != WEBSOCKET])
     return GatewayApp(api, bare, callers, bodies, context.options.allowed_origins, context.hub)
+
+
+def forget_endpoints() -> None:
+    """Empty FastAPI's caches: they hold functions of routers, and so all of a broker that has ended."""
+    for each in vars(models).values():
+        if clear := getattr(each, "cache_clear", None):
+            clear()
 
 
 class GatewayApp:

@@ -8,10 +8,8 @@ import os
 import ssl
 from typing import Final
 
-from fastapi.dependencies import models
-
 from mqttlite.config import ConfigError
-from mqttlite.gateway.app import GatewayApp, build_app
+from mqttlite.gateway.app import GatewayApp, build_app, forget_endpoints
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.http_server import HttpServer
 from mqttlite.security.tls import TlsConfigError, TlsOptions, server_context
@@ -63,20 +61,13 @@ class Gateway:
         """Wait until the last answer is sent."""
         self._context.sessions.stop()
         await self._server.emptied()
-        _forget_endpoints()
+        forget_endpoints()
 
     async def abort(self) -> None:
         """Close what is still open."""
         self._context.sessions.stop()
         await self._server.abort()
-        _forget_endpoints()
-
-
-def _forget_endpoints() -> None:
-    """Empty FastAPI's caches: they hold functions of routers, and so all of a broker that has ended."""
-    for each in vars(models).values():
-        if clear := getattr(each, "cache_clear", None):
-            clear()
+        forget_endpoints()
 
 
 class _TlsFiles:
