@@ -14,6 +14,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from bench.micro.world import World
+from mqttlite.core.authorizer import Authorizer, DefaultRules
+from mqttlite.security.acl_file import READ, WRITE, AclFile, Rule
+from mqttlite.security.rules import Rules
+from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.wire.constants import PUBREL, V5, V311
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
@@ -80,6 +84,14 @@ def to_50_subscribers_at_qos_1() -> Work:
 
 def qos_1() -> Work:
     return _acknowledged(1, messages=50)
+
+
+def qos_1_with_rules() -> Work:
+    """An ACL file that lets both use the topic, and a policy of it that changes nothing in its messages."""
+    acl = AclFile("acl.conf")
+    acl.patterns.append(Rule(1, READ | WRITE, b"t"))
+    policy = TopicPolicyOptions(filter="t", on_overflow="drop_oldest", max_payload_bytes=1_000)
+    return _acknowledged(1, messages=50, rules=Rules(acl, [policy], {}))
 
 
 def qos_2() -> Work:
@@ -196,6 +208,7 @@ PIECES: Final[dict[str, Callable[[], Work]]] = {
     "fan-out to 100": to_100_subscribers,
     "fan-out to 50 at QoS 1": to_50_subscribers_at_qos_1,
     "QoS 1 there and back": qos_1,
+    "QoS 1 with rules": qos_1_with_rules,
     "QoS 2 there and back": qos_2,
     "subscribe and unsubscribe": subscribe,
     "retained messages": retain,
@@ -220,9 +233,11 @@ def _through(messages: list[Publish], *, readers: int = 1, reader_version: int =
     return work
 
 
-def _acknowledged(qos: int, *, messages: int, readers: int = 1) -> Work:
+def _acknowledged(qos: int, *, messages: int, readers: int = 1, rules: Authorizer | None = None) -> Work:
     """Publisher to broker to readers and back, to the last acknowledgement."""
     world = World()
+    if rules is not None:
+        world.broker.authorize(DefaultRules(authorizer=rules))
     receivers = [world.subscriber(f"reader-{number}", b"t", qos) for number in range(readers)]
     writer = world.connect("writer")
     ids = range(1, messages + 1)

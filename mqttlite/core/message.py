@@ -424,8 +424,7 @@ class PublishBatch(Holdable):
 
     def select(self, positions: list[int]) -> "PublishBatch":
         """The messages at these positions."""
-        data = b"".join([self.data[at * self.size : (at + 1) * self.size] for at in positions])
-        return PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
+        return self._part(b"".join([self.data[at * self.size : (at + 1) * self.size] for at in positions]))
 
     def identified(self, identifiers: tuple[int, ...]) -> "PublishBatch":
         """The same messages of QoS 0 with these subscription identifiers, as 5.0 packets."""

@@ -153,11 +153,13 @@ class PacketHandler:
             decode(first, data[body:stop], connection.version)  # raises
         capabilities = connection.peer.capabilities
         check_publish(capabilities, qos, False)
+        session = connection.session
+        assert session is not None
         if (
             route.sinks
-            or not route.is_open
+            or not (route.is_open or self._router.may_batch(route, topic, qos, stop - head_end, session))
             or (capabilities.tell_delivery and connection.version == V5)
-            or (self._effects.sheds_low_priority and raw_is_low(raw))
+            or (self._effects.sheds_low_priority and (route.is_low or raw_is_low(raw)))
         ):
             expires_at = raw.expires_at(self._effects.now)
             message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, raw)
@@ -182,6 +184,8 @@ class PacketHandler:
             stop = at + ids.count * size  # with a faulty one the connection ends, but not before it is its turn
         expires_at = raw.expires_at(self._effects.now)
         batch = PublishBatch(topic, data[at:stop], size, head_end - at, qos, connection.version, raw, expires_at)
+        if route.policy is not None:
+            batch.on_overflow = route.policy.on_overflow
         if qos == 1 or self._may_take(connection, ids):
             self._receive_batch(connection, batch, route, ids)
         else:

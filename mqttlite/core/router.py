@@ -206,11 +206,22 @@ class Router:
         )
         return (POLICY_REFUSES, refusal) if refusal else (0, "")
 
+    def may_batch(self, route: Route, topic: bytes, qos: int, payload_bytes: int, source: Source) -> bool:
+        """Whether messages of QoS 1 or 2 may come to `publish_batch` on a route that is not open: the source may send
+        them, and the policy of the topic changes nothing in them and asks for no look at each."""
+        if not self.may_publish(route, topic, source):
+            return False
+        policy = route.policy
+        return policy is None or (
+            policy.passes_batches and qos <= policy.max_qos and not policy.refusal(qos, False, payload_bytes)
+        )
+
     def publish_batch(self, batch: PublishBatch, route: Route, source: Source) -> FanOut:
         """The same for each message of a batch of QoS 1 or 2, receiver by receiver.
 
         The code of the tally is that of all messages whose positions are not `rejected`; those have 0x97. The route is
-        open and has no sinks: which receiver gets a message of theirs may depend on what became of the one before.
+        open, or `may_batch`; it has no sinks: which receiver gets a message of theirs may depend on what became of the
+        one before.
         """
         tally = Tally()
         if route.observed is not None:

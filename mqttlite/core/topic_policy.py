@@ -34,6 +34,7 @@ class TopicPolicy:
         "min_qos",
         "name",
         "on_overflow",
+        "passes_batches",
         "schema",
         "ttl_s",
     )
@@ -70,6 +71,8 @@ class TopicPolicy:
         """Whether its publisher waits then, for a while."""
         self.on_overflow: Final = DROP_NEWEST if self.asks_room else on_overflow
         """What a receiver does with a message for which it has no room; empty: as `Limits.on_overflow` says."""
+        self.passes_batches: Final = not (ttl_s or schema is not None or self.asks_room)
+        """Whether messages that came together may be passed on so: none is looked at, or gets other properties."""
         self.is_plain: Final = not (
             max_payload_bytes
             or min_qos

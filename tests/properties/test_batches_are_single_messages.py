@@ -19,12 +19,14 @@ from typing import Final
 
 import pytest
 
+from mqttlite.core.authentication import Grants
 from mqttlite.core.broker import Broker
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.changes import Change, Enqueue, SaveRetained, SaveSession, SaveSubscription
 from mqttlite.core.connection import CLOSED, Connection, Peer
 from mqttlite.core.limits import DISCONNECT, OVERFLOW_POLICIES, Limits
 from mqttlite.core.message import Delivery
+from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5, V31, V311
 from mqttlite.wire.decode import decode
@@ -32,6 +34,7 @@ from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import Ack, Connect, Disconnect, Publish, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import NONE, Properties
+from tests.support.rules import OpenRules
 from tests.support.stores import loaded
 
 NAMES: Final = ("a", "b", "c", "d")
@@ -90,6 +93,21 @@ class Scenario:
         self.alone = one_of([False, False, True])
         self.profiles = [self.profile() for _ in NAMES]
         self.steps = [self.step() for _ in range(40)]
+        self.rules = one_of([None, None, self.drawn_rules()])
+
+    def drawn_rules(self) -> "SomeRules":
+        """Some clients may not publish to a topic, and another topic has a policy."""
+        one_of = self.random.choice
+        policy = TopicPolicy(
+            "policy",
+            max_payload_bytes=one_of([0, 0, 39]),
+            min_qos=one_of([0, 0, 0, 1, 2]),
+            max_qos=one_of([2, 2, 1, 0]),
+            ttl_s=one_of([0, 0, 0, 3]),
+            priority=one_of(["normal", "low"]),
+            on_overflow=one_of(["", "", "drop_oldest", "drop_newest", "reject"]),
+        )
+        return SomeRules(one_of(NAMES), one_of(TOPICS), one_of(TOPICS), policy)
 
     def profile(self) -> Profile:
         one_of = self.random.choice
@@ -135,11 +153,34 @@ class Scenario:
         return kind, 0, 0, one_of([1, 2, 3, 7]), 0, one_of([*["all"] * 6, *["some"] * 4, *UNUSUAL]), ""
 
 
+class SomeRules(OpenRules):
+    """No topic is open: `denied` may not publish to `topic`, and `governed` has the policy."""
+
+    def __init__(self, denied: str, topic: bytes, governed: bytes, policy: TopicPolicy) -> None:
+        self._denied = denied
+        self._topic = topic
+        self._governed = governed
+        self._policy = policy
+
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+        return int(client_id == self._denied)
+
+    def is_open(self, topic: bytes) -> bool:
+        return False
+
+    def may_publish(self, role: int, topic: bytes) -> bool:
+        return role == 0 or topic != self._topic
+
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        return self._policy if topic == self._governed else NO_POLICY
+
+
 class Side:
     """One of the two brokers, with its store and what the links carried away."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, rules: SomeRules | None) -> None:
         self.limits = limits
+        self.rules = rules
         self.store = MemoryStore()
         self.links: list[Connection | None] = [None] * len(NAMES)
         self.all: list[Connection] = []
@@ -148,6 +189,8 @@ class Side:
 
     def start(self) -> None:
         self.broker = Broker(self.limits)
+        if self.rules is not None:
+            self.broker.authorize(self.rules)
         self.broker.restore(self.store.load(), START)
 
     def settle(self, now: float) -> dict[str, object]:
@@ -257,10 +300,10 @@ def plain(change: Change) -> tuple[object, ...]:
 class Traffic:
     """Plays steps to both brokers, and holds what they did side by side."""
 
-    def __init__(self, limits: Limits, who: list[Profile], alone: bool) -> None:
+    def __init__(self, limits: Limits, who: list[Profile], alone: bool, rules: SomeRules | None = None) -> None:
         self.profiles = who
-        self.together = Side(limits)
-        self.apart = Side(limits)
+        self.together = Side(limits, rules)
+        self.apart = Side(limits, rules)
         # In one chunk whoever overflows is cut off at its end; packet by packet it would be before the next.
         self.alone = alone and limits.on_overflow != DISCONNECT and limits.max_outbox_bytes > 1_024
         self.now = START
@@ -579,7 +622,7 @@ def in_order(seen: dict[str, object], publishes: bool) -> dict[str, object]:
 def tell(seed: int) -> None:
     scenario = Scenario(seed)
     try:
-        Traffic(scenario.limits, scenario.profiles, scenario.alone).play(scenario.steps)
+        Traffic(scenario.limits, scenario.profiles, scenario.alone, scenario.rules).play(scenario.steps)
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: {error}") from error
 

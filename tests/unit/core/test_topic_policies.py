@@ -3,9 +3,11 @@
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.limits import DELIVERY_WORK, Limits
 from mqttlite.core.message import NO_PROPERTIES, RawProperties
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
 from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
@@ -145,6 +147,39 @@ def test_a_traced_message_keeps_its_number() -> None:
     publisher.publish("t", "x", 2, retain=True)
     (message,) = world.broker.router.retained.search(b"t").take(1)
     assert (message.qos, message.number) == (1, world.broker.effects.numbers.latest)
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_together"),
+    [
+        (TopicPolicy("t", priority="low", max_payload_bytes=9, min_qos=1), True),
+        (TopicPolicy("t", on_overflow="drop_oldest"), True),
+        (TopicPolicy("t", max_qos=0), False),
+        (TopicPolicy("t", ttl_s=5), False),
+        (TopicPolicy("t", on_overflow="reject"), False),
+    ],
+)
+def test_a_batch_is_passed_on_together_where_no_message_needs_a_look(policy: TopicPolicy, is_together: bool) -> None:
+    world = world_with(policy)
+    publisher, reader = world.connect("p"), world.connect("r")
+    reader.subscribe("t", qos=1)
+    chunk = b"".join([encode(Publish(b"t", b"text", 1, packet_id=at), V5) for at in range(1, 21)])
+    before = world.broker.effects.work
+    world.broker.feed(publisher.connection, chunk, world.now)
+    assert (world.broker.effects.work - before < 20 * DELIVERY_WORK) == is_together
+    world.settle()
+
+
+def test_a_batch_overflows_as_its_policy_says() -> None:
+    world = World(Limits(max_queued_messages=2))
+    world.broker.authorize(DefaultRules(authorizer=Policies(TopicPolicy("t", on_overflow="drop_oldest"))))
+    publisher, reader = world.connect("p"), world.connect("r", expiry=100)
+    reader.subscribe("t", qos=1)
+    reader.lose()
+    publisher.send_bytes(b"".join([encode(Publish(b"t", b"%d" % at, 1, packet_id=at), V5) for at in range(1, 6)]))
+    again = world.open()
+    again.connect("r", expiry=100, clean_start=False)
+    assert again.payloads() == ["4", "5"]
 
 
 def test_a_policy_that_asks_nothing_changes_nothing() -> None:
