@@ -5,6 +5,7 @@ here. Invariant: the mode of the socket decides who may connect, and a request w
 know changes nothing.
 """
 
+import base64
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +16,7 @@ import msgspec
 
 from mqttlite.admin import MAX_PAGE, Admin, QueuedMessage, payload_as_text
 from mqttlite.bans import BAN_KINDS, MAX_BANS, BanRefused, TooManyBans
-from mqttlite.explanations import Explanations
+from mqttlite.explanations import Explanations, properties_of
 from mqttlite.net.endpoints import AlreadyListening, CannotListen, UnixEndpoint
 from mqttlite.net.http import JSON, Accepts, HttpServer, Request, Response
 from mqttlite.wire.errors import TopicFilterInvalid
@@ -39,6 +40,9 @@ MAX_EXPLAINED_BYTES: Final = 16 * 1_048_576
 
 _WHO: Final = ("client_id", "user", "groups", "qos")
 """Who does what is to be explained, and with which QoS."""
+
+_MESSAGE: Final = ("topic", "retain", "payload_bytes", "payload", "properties", "content_type")
+"""The message: `payload` is base64, and `properties` a list in JSON of `NAME=VALUE`."""
 
 MAX_DIGITS: Final = 18
 """Of the number of a delayed message: 63 bits hold them."""
@@ -86,6 +90,21 @@ class Call:
         if not (value.isascii() and value.isdecimal() and len(value) <= MAX_DIGITS and int(value) <= most):
             raise Refused(400, f"{name} is {value[:MAX_DIGITS]!r}: it is a number from 0 to {most}.")
         return int(value)
+
+    def payload(self) -> bytes | None:
+        """A payload in base64. Raises `Refused`."""
+        value = self.parameters.get("payload")
+        try:
+            return None if value is None else base64.b64decode(value, validate=True)
+        except ValueError:
+            raise Refused(400, "payload is no base64.") from None
+
+    def texts(self, name: str) -> list[str]:
+        """Texts in a JSON list. Raises `Refused`."""
+        try:
+            return msgspec.json.decode(self.parameters.get(name, "[]"), type=list[str])
+        except msgspec.DecodeError as error:
+            raise Refused(400, f"{name} is no list of texts in JSON: {error}.") from None
 
     def groups(self) -> list[str]:
         """The groups of a user, which are written with commas between them."""
@@ -141,7 +160,7 @@ class AdminSocket:
             Route("DELETE", "/retained", self._remove_retained, ("filter", "dry_run")),
             Route("GET", "/delayed", self._list_delayed, ("cursor", "limit")),
             Route("DELETE", "/delayed/*", self._cancel_delayed),
-            Route("GET", "/explain/publish", self._explain_publish, (*_WHO, "topic", "retain", "payload_bytes")),
+            Route("GET", "/explain/publish", self._explain_publish, (*_WHO, *_MESSAGE)),
             Route("GET", "/explain/subscribe", self._explain_subscribe, (*_WHO, "filter")),
         )
 
@@ -281,6 +300,8 @@ class AdminSocket:
             call.parameters.get("user"),
             call.text("topic"),
             call.number("payload_bytes", 0, MAX_EXPLAINED_BYTES),
+            payload=call.payload(),
+            properties=properties_of(call.texts("properties"), call.parameters.get("content_type")),
             qos=call.number("qos", 0, 2),
             retain=call.flag("retain") or False,
             groups=call.groups(),

@@ -10,8 +10,11 @@ from typing import Final
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.broker import Broker
-from mqttlite.core.plan import EXCLUDED, PlannedReceiver, PublishPlan
+from mqttlite.core.outlook import EXCLUDED, PlannedReceiver
+from mqttlite.core.plan import PublishPlan
+from mqttlite.core.reasons import FILTER_MISMATCH
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
+from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE, ReasonCode
 
 OUTCOMES: Final = {SENT: "sent", QUEUED: "queued", DROPPED: "dropped", EXCLUDED: "excluded"}
@@ -19,7 +22,7 @@ OUTCOMES: Final = {SENT: "sent", QUEUED: "queued", DROPPED: "dropped", EXCLUDED:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
-    """A session, and what it would get."""
+    """A session, or another receiver such as a queue, and what it would get."""
 
     client_id: str
     group: str | None
@@ -30,7 +33,11 @@ class Receiver:
     reason: str
     """Why it is not sent at once; empty for `sent`."""
     rule: str
-    """The rule that keeps the session from getting it, or that its filter may."""
+    """The rule or filter that keeps the session from getting it, or that its filter may; for a queue, what it does."""
+    sink: str | None = None
+    """What it is, if it is no session: `$queue/orders`. Then `client_id` is empty."""
+    next: bool = False
+    """Whether it is the member of its group that would get the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +56,18 @@ class PublishExplanation:
     qos: int
     retained: bool
     has_schema: bool
-    """Whether the payload also has to be what the schema of its topic says, which is not asked here."""
+    """Whether the payload also has to be what the schema of its topic says."""
+    schema: str | None
+    """What the schema says of the payload, as a sentence; a message that it refuses is not `allowed`."""
+    block_s: float | None
+    """How long its publisher would wait, where `on_overflow = "block"` holds the message back."""
+    block_reason: str | None
     delay_s: int | None
     receivers: list[Receiver] = field(default_factory=list)
     other_receivers: int = 0
-    """Receivers that are no sessions, such as queues."""
+    """How many of the receivers are no sessions, such as queues."""
     unnamed_receivers: int = 0
-    """Further sessions, where there are too many to name."""
+    """Further receivers, where there are too many to name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +88,14 @@ class SubscribeExplanation:
     """Retained messages that the filter matches and the client may not receive."""
 
 
+def properties_of(user_properties: Iterable[str], content_type: str | None) -> Properties:
+    """The properties of a message of `NAME=VALUE` and a Content Type."""
+    pairs = [(name, value) for name, _, value in (each.partition("=") for each in user_properties)]
+    if not pairs and content_type is None:
+        return NONE
+    return Properties(user_properties=pairs, content_type=content_type)
+
+
 class Explanations:
     """`login` says what the listeners know of a user; `now` is the broker's clock."""
 
@@ -91,14 +111,19 @@ class Explanations:
         topic: str,
         payload_bytes: int = 0,
         *,
+        payload: bytes | None = None,
+        properties: Properties = NONE,
         qos: int = 0,
         retain: bool = False,
         groups: Iterable[str] = (),
     ) -> PublishExplanation:
-        """A message with a payload of that size."""
+        """A message with a payload of that size, or with this payload: then schemas and filters look at it, too."""
         self._core.effects.now = self._now()
         plan = self._core.planner.publish(
-            client_id, user, topic.encode(), bytes(payload_bytes), qos, retain, Grants(frozenset(groups))
+            *(client_id, user, topic.encode(), bytes(payload_bytes) if payload is None else payload, qos, retain),
+            Grants(frozenset(groups)),
+            properties,
+            payload is not None,
         )
         return PublishExplanation(
             topic=plan.topic.decode(),
@@ -112,6 +137,9 @@ class Explanations:
             qos=plan.qos,
             retained=plan.retained,
             has_schema=plan.has_schema,
+            schema=plan.schema or None,
+            block_s=plan.block_s or None,
+            block_reason=plan.block_reason or None,
             delay_s=plan.delay_s if plan.delay_s >= 0 else None,
             receivers=[_receiver(each) for each in plan.receivers],
             other_receivers=plan.sinks,
@@ -140,9 +168,11 @@ class Explanations:
 
 
 def _puback_code(plan: PublishPlan) -> int:
-    """0x10 where a message is taken and is for nobody. A group is somebody, whatever its members may receive."""
-    receivers = plan.receivers
-    is_for_somebody = plan.sinks or plan.unnamed or any(each.group or each.outcome != EXCLUDED for each in receivers)
+    """0x10 where a message is taken and is for nobody. A group is somebody, also where no member may receive it, but
+    not where filters keep it out."""
+    kept_out = {each.group for each in plan.receivers if each.reason == FILTER_MISMATCH}
+    taken = {each.group for each in plan.receivers if each.outcome != EXCLUDED}
+    is_for_somebody = plan.unnamed or taken or any(each.group not in kept_out | {b""} for each in plan.receivers)
     if plan.code or is_for_somebody or plan.delay_s >= 0:
         return plan.code
     return int(ReasonCode.NO_MATCHING_SUBSCRIBERS)
@@ -160,4 +190,6 @@ def _receiver(planned: PlannedReceiver) -> Receiver:
         qos=planned.qos,
         reason=planned.reason,
         rule=planned.detail,
+        sink=planned.sink or None,
+        next=planned.is_next,
     )

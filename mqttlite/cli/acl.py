@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from mqttlite.cli.configured import ConfiguredRules, rules_of
+from mqttlite.cli.configured import ConfiguredRules, made_topics, rules_of
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
@@ -60,7 +60,7 @@ def test(
         raise click.UsageError("Which rules? Name a configuration with -c, or a file with --acl-file.")
     try:
         config = Config() if config_path is None else load_config(config_path)
-        rules = rules_of(config, acl_file)
+        rules = rules_of(config, acl_file, () if config_path is None else made_topics(config))
         name = _checked(action, topic)
     except (ConfigError, AclFileError) as error:
         raise click.UsageError("\n".join(error.problems)) from None

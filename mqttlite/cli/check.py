@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from mqttlite.cli.configured import rules_of
-from mqttlite.cli.explain_rules import findings, permissions
+from mqttlite.cli.configured import made_topics, rules_of
+from mqttlite.cli.explain_rules import EVERYTHING, SOME, findings, permissions
 from mqttlite.cli.serve_flags import Flags
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import (
@@ -75,25 +75,27 @@ def read_config(path: str | None, flags: Flags, *more_checks: Check) -> tuple[Co
     epilog="Exit codes: 0, nothing to mend; 1, it works, and something is weak or odd; 2, something is wrong.",
     context_settings={"help_option_names": ["--help"]},
 )
+@click.option("--all", "lists_all", is_flag=True, help="List every user, group, policy and topic filter.")
 @click.argument("file", metavar="FILE.toml")
-def command(file: str) -> None:
+def command(file: str, lists_all: bool) -> None:
     """Explain who reaches which listener and may publish and read what, and what is weak or odd about it.
 
     Also found are rules that decide nothing, denials that do not hold, and listeners that let anybody in.
     """
     try:
         config, _ = read_config(file, Flags(), address_problems)
+        topics = made_topics(config)
+        rules = rules_of(config, topics=topics)
     except ConfigError as error:
         _show_problems(error)
         sys.exit(EXIT_WRONG)
-    rules = rules_of(config)
     acl = None if rules.files is None else rules.files.acl
     dynamic = None if rules.dynamic is None else rules.dynamic.state
     click.echo(f"{file} is right. A broker would serve:")
     for line in _served(config):
         click.echo(f"  {line}")
     click.echo("Clients may do:")
-    for line in permissions(config, acl, dynamic):
+    for line in permissions(config, acl, dynamic, topics, EVERYTHING if lists_all else SOME):
         click.echo(f"  {line}")
     found = list(dict.fromkeys((*warnings(config), *metrics_warnings(config), *findings(config, acl, dynamic))))
     for sentence in found:

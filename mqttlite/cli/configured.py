@@ -4,6 +4,8 @@ Invariant: what is asked here answers as the broker does, for it is the same cod
 """
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from mqttlite.config import Config, ConfigError
@@ -15,6 +17,10 @@ from mqttlite.security.dynamic_security import DynamicSecurityError, path_of
 from mqttlite.security.dynamic_security.document import load as load_dynamic_security
 from mqttlite.security.dynamic_security.rules import DynamicRules
 from mqttlite.security.rules import Rules
+from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.security.topic_records import FILE_NAME as TOPIC_FILE_NAME
+from mqttlite.security.topic_records import TopicFileError, policies_of
+from mqttlite.security.topic_records import load as load_topics
 
 
 class ConfiguredRules:
@@ -31,20 +37,33 @@ class ConfiguredRules:
         self.core: Final = DefaultRules(publishers, both)
 
 
-def rules_of(config: Config, acl_file: str | None = None) -> ConfiguredRules:
-    """With another ACL file where one is named. Raises `AclFileError` and `ConfigError`."""
+def rules_of(config: Config, acl_file: str | None = None, topics: Sequence[TopicPolicyOptions] = ()) -> ConfiguredRules:
+    """With another ACL file where one is named, and the policies of `made_topics`. Raises `AclFileError` and
+    `ConfigError`."""
     path = config.acl_file if acl_file is None else acl_file
     files: Rules | None = None
-    if path is not None or config.topic_policies:
-        files = Rules(None if path is None else load(path), config.topic_policies, config.groups)
+    policies = (*config.topic_policies, *topics)
+    if path is not None or policies:
+        files = Rules(None if path is None else load(path), policies, config.groups)
     return ConfiguredRules(files, _dynamic(config), frozenset(config.sys.publishers))
+
+
+def made_topics(config: Config) -> list[TopicPolicyOptions]:
+    """The policies of the topics that somebody made over HTTP, in the data directory. Raises `ConfigError`."""
+    try:
+        return policies_of(load_topics(Path(_data_dir(config)) / TOPIC_FILE_NAME))
+    except TopicFileError as error:
+        raise ConfigError(f"data_dir: {error}") from None
+
+
+def _data_dir(config: Config) -> str:
+    return config.data_dir if config.data_dir is not None else str(default_data_dir(os.environ))
 
 
 def _dynamic(config: Config) -> DynamicRules | None:
     if config.dynamic_security is None:
         return None
-    data_dir = config.data_dir if config.data_dir is not None else str(default_data_dir(os.environ))
-    path = path_of(config.dynamic_security, data_dir)
+    path = path_of(config.dynamic_security, _data_dir(config))
     if path is None:
         raise ConfigError("dynamic_security.file is missing, and so is data_dir: name a file, or a data directory")
     try:

@@ -4,6 +4,8 @@ A running broker is asked at its admin socket; without one, a configuration says
 `explanations`. Invariant: nothing is published, and nobody is subscribed.
 """
 
+import base64
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -12,6 +14,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from mqttlite.cli.ask_admin import TIMEOUT_S, AdminClient, Unreachable, print_json
+
+MAX_PAYLOAD: Final = 32_768
+"""Of a payload that is sent along: with its base64 it still fits a request's head."""
 
 EXIT_REFUSED: Final = 1
 EXIT_UNREACHABLE: Final = 3
@@ -34,6 +39,7 @@ _WHY: Final = {
     "rate_limited": "it gets no more a second",
     "packet_too_large": "its Maximum Packet Size is smaller",
     "not_authorized": "no rule lets it receive this topic",
+    "filter_mismatch": "its filter does not let it pass",
     "no_local": "it is its own message, and its subscription has No Local",
 }
 
@@ -82,10 +88,41 @@ def command() -> None:
 @click.option(
     "--payload-bytes", type=click.IntRange(0, 16 * 1_048_576), default=1, show_default=True, help="Size of the payload."
 )
+@click.option("-m", "--message", "payload", metavar="TEXT", help="The payload: schemas and filters are asked, too.")
+@click.option("-s", "--stdin", "from_stdin", is_flag=True, help="Read the payload from standard input.")
+@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A user property; repeatable.")
+@click.option("--content-type", metavar="TYPE", help="The Content Type of the message.")
 @_options
-def publish(topic: str, retain: bool, payload_bytes: int, **options: Any) -> None:
+def publish(
+    topic: str,
+    retain: bool,
+    payload_bytes: int,
+    payload: str | None,
+    from_stdin: bool,
+    properties: tuple[str, ...],
+    content_type: str | None,
+    **options: Any,
+) -> None:
     """Say who may publish to TOPIC, and who would get the message."""
-    found = _ask("publish", options, {"topic": topic}, retain=retain, payload_bytes=payload_bytes)
+    if payload is not None and from_stdin:
+        raise click.UsageError("-m and -s exclude each other.")
+    if any("=" not in each for each in properties):
+        raise click.UsageError("--property takes NAME=VALUE.")
+    body = sys.stdin.buffer.read(MAX_PAYLOAD + 1) if from_stdin else None
+    if payload is not None:
+        body = payload.encode(errors="surrogateescape")
+    if body is not None and len(body) > MAX_PAYLOAD:
+        raise click.UsageError(f"The payload is longer than {MAX_PAYLOAD} bytes: --payload-bytes asks about its size.")
+    found = _ask(
+        "publish",
+        options,
+        {"topic": topic},
+        retain=retain,
+        payload_bytes=payload_bytes,
+        payload=None if body is None else base64.b64encode(body).decode(),
+        properties=json.dumps(properties) if properties else None,
+        content_type=content_type,
+    )
     _show(found, options["as_json"], _about_publish)
 
 
@@ -122,6 +159,7 @@ def _ask(action: str, options: dict[str, Any], what: dict[str, str], **more: Any
 def _ask_config(action: str, options: dict[str, Any], what: dict[str, str], more: dict[str, Any]) -> dict[str, Any]:
     """What a configuration says, of a broker without clients."""
     from mqttlite.cli.planned import explanations_of  # here, for it takes a while
+    from mqttlite.explanations import properties_of
 
     explanations = explanations_of(options["config_path"])
     who = (options["client_id"], options["user"])
@@ -129,6 +167,8 @@ def _ask_config(action: str, options: dict[str, Any], what: dict[str, str], more
         return asdict(
             explanations.publish(
                 *(*who, what["topic"], more["payload_bytes"]),
+                payload=None if more["payload"] is None else base64.b64decode(more["payload"]),
+                properties=properties_of(json.loads(more["properties"] or "[]"), more["content_type"]),
                 qos=options["qos"],
                 retain=more["retain"],
                 groups=options["groups"],
@@ -162,32 +202,43 @@ def _about_publish(found: dict[str, Any]) -> Iterator[str]:
         return
     if found["delay_s"] is not None:
         yield f"delayed: published to {found['topic']} after {found['delay_s']} s; as things are now:"
-    if found["has_schema"]:
-        yield "schema: the topic has one, and this asks nothing about the payload"
+    if found["schema"]:
+        yield f"schema: {found['schema']}"
+    if found["block_s"]:
+        yield f"held back for up to {found['block_s']:g} s, and then refused with 0x97: {found['block_reason']}"
     yield f"retained: {'yes' if found['retained'] else 'no'}"
     if not found["live"]:
         yield "receivers: not known, for no broker was asked"
         return
     receivers = found["receivers"]
-    if not receivers and not found["other_receivers"]:
+    if not receivers:
         yield "receivers: none, nobody subscribes to it"
     for each in receivers:
-        if each["group"] is None:
+        if each["sink"] is not None:
+            yield f"{each['sink']}: {_sink_outcome(each)}"
+        elif each["group"] is None:
             yield f"{each['client_id']}: {_outcome(each)}"
     for group in dict.fromkeys(each["group"] for each in receivers if each["group"] is not None):
         members = [each for each in receivers if each["group"] == group]
         yield f"one of {len(members)} members of {group}:"
         for each in members:
-            yield f"  {each['client_id']}: {_outcome(each)}"
-    if found["other_receivers"]:
-        yield f"and {found['other_receivers']} receivers that are no sessions"
+            yield f"  {each['client_id']}: {_outcome(each)}{', and it is its turn' * each['next']}"
     if found["unnamed_receivers"]:
-        yield f"and {found['unnamed_receivers']} more sessions"
+        yield f"and {found['unnamed_receivers']} more receivers"
+
+
+def _sink_outcome(receiver: dict[str, Any]) -> str:
+    reason = _WHY.get(receiver["reason"], receiver["reason"])
+    detail = f" ({receiver['rule']})" if receiver["rule"] else ""
+    outcome = "gets nothing" if receiver["outcome"] == "excluded" else receiver["outcome"]
+    return f"{outcome}{': ' * bool(reason)}{reason}{detail}"
 
 
 def _outcome(receiver: dict[str, Any]) -> str:
     why = _WHY.get(receiver["reason"], receiver["reason"])
     if receiver["outcome"] == "excluded":
+        if receiver["reason"] == "filter_mismatch":
+            return f"gets nothing: {why} ({receiver['rule']})"
         return f"gets nothing: {receiver['rule'] or why}"
     if receiver["outcome"] == "dropped":
         return f"dropped: {why}"

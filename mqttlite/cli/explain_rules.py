@@ -3,8 +3,9 @@
 What is odd is found in `security.rule_findings`. Invariant: each sentence about a rule begins with its file and line.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqttlite.config import Config
 from mqttlite.config.checks import in_words, is_loopback
@@ -14,11 +15,18 @@ from mqttlite.security.password_file import Users, load
 from mqttlite.security.rule_findings import acl_findings, policy_findings, sections
 from mqttlite.security.topic_policies import TopicPolicyOptions
 
-MAX_SECTIONS: Final = 20
-"""Users and groups to list; a file of thousands is asked with `acl test`."""
 
-MAX_FILTERS: Final = 5
-"""Filters to list of each."""
+class Most(NamedTuple):
+    """How much to list: users, groups, roles and policies; and filters of each."""
+
+    sections: int
+    filters: int
+
+
+SOME: Final = Most(20, 5)
+"""A file of thousands is asked with `acl test`, or listed whole."""
+
+EVERYTHING: Final = Most(sys.maxsize, sys.maxsize)
 
 _ACCESS: Final = {
     "PUBLIC": "everyone publishes and subscribes",
@@ -28,25 +36,36 @@ _ACCESS: Final = {
 }
 
 
-def permissions(config: Config, acl: AclFile | None, dynamic: State | None = None) -> Iterator[str]:
-    """Who may do what, a line for each section of the ACL file, each policy and each role of dynamic security."""
+def permissions(
+    config: Config,
+    acl: AclFile | None,
+    dynamic: State | None = None,
+    topics: Sequence[TopicPolicyOptions] = (),
+    most: Most = SOME,
+) -> Iterator[str]:
+    """Who may do what, a line for each section of the ACL file, each policy and each role of dynamic security. `topics`
+    are the policies of topics that somebody made over HTTP."""
     if dynamic is not None:
-        yield from _dynamic(dynamic)
+        yield from _dynamic(dynamic, most)
     if dynamic is None and acl is None:
-        yield "all clients may publish and subscribe everywhere, except publish to $SYS: there is no acl_file"
+        yield "all clients may publish and subscribe everywhere, but publish below $SYS and $dlq: there is no acl_file"
     if acl is not None:
         yield f"only what {acl.path} allows, and read $SYS where it does not deny that"
         for number, (title, rules) in enumerate((title, rules) for title, rules in sections(acl) if rules):
-            if number == MAX_SECTIONS:
-                count = sum(1 for _, others in sections(acl) if others) - MAX_SECTIONS
+            if number == most.sections:
+                count = sum(1 for _, others in sections(acl) if others) - most.sections
                 yield f"and {count} more sections: ask with 'mqttlite acl test'"
                 break
-            yield f"{title}: {'; '.join(_summary(rules))}"
-    for policy in config.topic_policies[:MAX_SECTIONS]:
-        yield _policy(policy)
-    if len(config.topic_policies) > MAX_SECTIONS:
-        yield f"and {len(config.topic_policies) - MAX_SECTIONS} more topic policies"
-    if acl is not None and config.topic_policies:
+            yield f"{title}: {'; '.join(_summary(rules, most))}"
+    for policy in config.topic_policies[: most.sections]:
+        yield _policy(policy, most)
+    if len(config.topic_policies) > most.sections:
+        yield f"and {len(config.topic_policies) - most.sections} more topic policies"
+    for policy in topics[: most.sections]:
+        yield f"{_policy(policy, most)}; made over HTTP"
+    if len(topics) > most.sections:
+        yield f"and {len(topics) - most.sections} more topics that somebody made over HTTP"
+    if acl is not None and (config.topic_policies or topics):
         yield "where there is a policy, it and the ACL file must both allow"
     if dynamic is not None and config.has_rules:
         yield "dynamic security and the other rules must both allow; below $CONTROL dynamic security decides alone"
@@ -54,27 +73,51 @@ def permissions(config: Config, acl: AclFile | None, dynamic: State | None = Non
         yield "clients whose credentials name topics only use these"
 
 
-def _dynamic(state: State) -> Iterator[str]:
+def _dynamic(state: State, most: Most) -> Iterator[str]:
     """What the users, groups and roles of dynamic security allow."""
     allowed = [kind for kind, is_allowed in state.default_access.items() if is_allowed]
     yield f"where no role says anything, dynamic security allows {', '.join(allowed) or 'nothing'}"
     for number, (name, role) in enumerate(state.roles.items()):
-        if number == MAX_SECTIONS:
-            yield f"and {len(state.roles) - MAX_SECTIONS} more roles: ask with 'mqttlite acl test'"
+        if number == most.sections:
+            yield f"and {len(state.roles) - most.sections} more roles: ask with 'mqttlite acl test'"
             break
         users = sum(name in client.roles for client in state.clients.values() if not client.disabled)
         groups = sum(name in group.roles for group in state.groups.values())
-        what = "; ".join(_acls(role)) or "nothing"
+        what = "; ".join(_acls(role, most)) or "nothing"
         yield f"role {name} ({_counted(users, 'user')}, {_counted(groups, 'group')}): {what}"
+    yield from _role_lists(state, most)
 
 
-def _acls(role: Role) -> Iterator[str]:
+def _acls(role: Role, most: Most) -> Iterator[str]:
+    """The rules of each kind, in the order in which they are asked: the first that matches decides."""
     for kind, acls in role.acls.items():
-        for verb, wanted in (("allow", True), ("deny", False)):
-            topics = [acl.topic for acl in acls if acl.allow == wanted]
-            if topics:
-                more = f" and {len(topics) - MAX_FILTERS} more" if len(topics) > MAX_FILTERS else ""
-                yield f"{verb} {kind} {', '.join(topics[:MAX_FILTERS])}{more}"
+        rules = [f"{'allow' if acl.allow else 'deny'} {acl.topic}" for acl in acls]
+        if rules:
+            more = f" and {len(rules) - most.filters} more" if len(rules) > most.filters else ""
+            yield f"{kind}: {', '.join(rules[: most.filters])}{more}"
+
+
+def _role_lists(state: State, most: Most) -> Iterator[str]:
+    """Who has which roles, a line for those who have the same."""
+    users: dict[tuple[str, ...], list[str]] = {}
+    for name in state.clients:
+        names = state.role_sets_of(name)
+        if names is not None:
+            users.setdefault(names, []).append(name)
+    for number, (names, who) in enumerate(users.items()):
+        if number == most.sections:
+            yield f"and users with {len(users) - most.sections} more lists of roles: ask with 'mqttlite acl test'"
+            break
+        more = f" and {len(who) - most.filters} more users" if len(who) > most.filters else ""
+        verb = "have" if len(who) > 1 else "has"
+        yield f"user {', '.join(who[: most.filters])}{more} {verb} {_list_of_roles(names)}"
+    yield f"anonymous clients have {_list_of_roles(state.role_sets_of(None) or ())}"
+
+
+def _list_of_roles(names: Sequence[str]) -> str:
+    if not names:
+        return "no role"
+    return f"the role{'s' * (len(names) > 1)} {', '.join(names)}{', asked in this order' * (len(names) > 1)}"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -133,12 +176,12 @@ def _known_users(config: Config) -> set[str] | None:
     return found
 
 
-def _summary(rules: Sequence[Rule]) -> Iterator[str]:
+def _summary(rules: Sequence[Rule], most: Most) -> Iterator[str]:
     for what, access in (("read and write", READ | WRITE), ("read", READ), ("write", WRITE), ("not", DENY)):
         filters = list(_filters(rules, access, exactly=True))
         if filters:
-            more = f" and {len(filters) - MAX_FILTERS} more" if len(filters) > MAX_FILTERS else ""
-            yield f"{what} {', '.join(filters[:MAX_FILTERS])}{more}"
+            more = f" and {len(filters) - most.filters} more" if len(filters) > most.filters else ""
+            yield f"{what} {', '.join(filters[: most.filters])}{more}"
 
 
 def _filters(rules: Sequence[Rule], access: int, *, exactly: bool = False) -> Iterator[str]:
@@ -147,8 +190,8 @@ def _filters(rules: Sequence[Rule], access: int, *, exactly: bool = False) -> It
             yield rule.topic_filter.decode()
 
 
-def _policy(policy: TopicPolicyOptions) -> str:
+def _policy(policy: TopicPolicyOptions, most: Most) -> str:
     members = [*filter(None, [policy.owner]), *policy.members, *(f"group {group}" for group in policy.groups)]
-    who = f" (members: {', '.join(members[:MAX_FILTERS])}{' …' * (len(members) > MAX_FILTERS)})" if members else ""
+    who = f" (members: {', '.join(members[: most.filters])}{' …' * (len(members) > most.filters)})" if members else ""
     schema = f"; payloads are checked against the schema {policy.schema}" if policy.schema else ""
     return f"topics {policy.topic_filter().decode()}: {_ACCESS[policy.access]}{who}{schema}"

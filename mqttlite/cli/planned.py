@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from mqttlite.cli.configured import rules_of
+from mqttlite.cli.configured import made_topics, rules_of
 from mqttlite.config import ConfigError, load_config
 from mqttlite.config.logins import logins
 from mqttlite.config.options import ListenerOptions, LoginMethod
@@ -26,7 +26,7 @@ def explanations_of(config_path: str) -> Explanations:
         if not limits.max_memory_bytes:
             limits = replace(limits, max_memory_bytes=MEMORY_BYTES)
         core = Broker(limits, share_policies={**config.share_policies})
-        rules = rules_of(config)
+        rules = rules_of(config, topics=made_topics(config))
         core.authorize(rules.core)
     except (ConfigError, AclFileError) as error:
         raise click.UsageError("\n".join(error.problems)) from None

@@ -11,6 +11,8 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DELIVERY_WORK, FILTERED_RECEIVERS, JSON_BYTES_PER_WORK_UNIT, MAX_COMBINATIONS
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.message_filter import MessageFilter, StoredFilter
+from mqttlite.core.outlook import EXCLUDED, FILTERED, PlannedReceiver
+from mqttlite.core.reasons import FILTER_MISMATCH
 from mqttlite.core.route import Receiver
 from mqttlite.core.session import Session
 from mqttlite.core.source import Source
@@ -37,6 +39,9 @@ class FilteredReceivers:
         """As `Sink`: whether all have, also those that their filters keep from the message."""
         return all(receiver.session.has_room(message, min(qos, receiver.qos)) for receiver in self.receivers)
 
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        raise AssertionError("each kind has its own")
+
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         raise AssertionError("each kind has its own")
 
@@ -46,6 +51,9 @@ class FilteredReceivers:
     def allowed(self, topic: bytes) -> "FilteredReceivers":
         """The same for those that may receive a topic under the rules in force."""
         raise AssertionError("each kind has its own")
+
+    def _kept_out(self, session: Session, expression: str) -> PlannedReceiver:
+        return PlannedReceiver(session.client_id, b"", 0, EXCLUDED, FILTER_MISMATCH, expression)
 
     def _begin(self, tally: Tally, size: int) -> None:
         """The fan-out has counted the sink as a receiver that takes so many bytes."""
@@ -84,6 +92,12 @@ class SameFilter(FilteredReceivers):
     ) -> None:
         super().__init__(receivers, effects, drops)
         self._filter: Final = message_filter
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        is_asked = knows_payload or not self._filter.reads_payload
+        if is_asked and not self._ask(self._filter, message):
+            return [self._kept_out(each.session, self._filter.expression) for each in self.receivers]
+        return [each.outlook(message, source, "" if is_asked else FILTERED) for each in self.receivers]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         self._begin(tally, message.size())
@@ -150,6 +164,15 @@ class Overlapping(FilteredReceivers):
             message_filter = subscription.message_filter
             reads_payload = reads_payload or (message_filter is not None and message_filter.reads_payload)
         self._reads_payload: Final = reads_payload
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        everything = self.receivers[0]
+        if everything.for_messages_of(source) is None or (self._reads_payload and not knows_payload):
+            return [everything.outlook(message, source, FILTERED)]
+        receiver = self._receiver(message, source)
+        if receiver is None:
+            return [self._kept_out(self._session, self._expressions())]
+        return [receiver.outlook(message, source)]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         self._begin(tally, message.size())

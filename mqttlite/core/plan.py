@@ -7,37 +7,34 @@ is published, counted or told, and no session changes.
 from typing import Final, final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
-from mqttlite.core.authorizer import PUBLISH, RECEIVE
+from mqttlite.core.authorizer import PUBLISH
 from mqttlite.core.authorizer import SUBSCRIBE as SUBSCRIBE_ACTION
 from mqttlite.core.capabilities import EVERYTHING, check_publish
 from mqttlite.core.connection import Connection
 from mqttlite.core.effects import Effects
-from mqttlite.core.filtered_receivers import FilteredReceivers
 from mqttlite.core.limits import DISCONNECT, Limits
-from mqttlite.core.message import Delivery, Message
+from mqttlite.core.message import Message
+from mqttlite.core.outlook import EXCLUDED, PlannedReceiver
+from mqttlite.core.packet_handler import OVERLOADED
+from mqttlite.core.priority import is_low
 from mqttlite.core.reasons import NOT_AUTHORIZED
-from mqttlite.core.restricted_share import RestrictedShare
-from mqttlite.core.route import Receiver, Route
+from mqttlite.core.room import NO_ROOM
+from mqttlite.core.route import Route
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
+from mqttlite.core.schema_check import SchemaCheck
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
-from mqttlite.core.shared_subscription import SharedSubscription
 from mqttlite.core.subscribe import Outcome, Subscriptions, asked_filter, parse
-from mqttlite.core.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED
+from mqttlite.core.tally import DROPPED, NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED
 from mqttlite.core.topic_limits import topic_limits
 from mqttlite.topics.namespaces import QUEUE, ParsedTopic, is_control, mounted_filter, mounted_name
 from mqttlite.wire.errors import PacketTooLarge, PeerError
 from mqttlite.wire.packets import SubscriptionRequest
+from mqttlite.wire.properties import NONE, Properties
 
-EXCLUDED: Final = -1
-"""The outcome for a session that subscribes to the topic, and for which a message is not meant: that is no drop."""
-
-FILTERED: Final = "if its filter lets the message pass"
-"""The detail for a session with a filter, which is not asked: it may read the payload."""
-
-NO_LOCAL: Final = "no_local"
-"""Why a session does not get a message of its own: the option of its subscription."""
+NOT_ASKED: Final = "the topic has one, which was not asked: the payload is not known"
+AS_THE_SCHEMA_SAYS: Final = "the payload is what it says"
 
 MAX_PLANNED: Final = 1_000
 """Receivers that a plan names: some milliseconds, and a hundred kilobytes of an answer. The others are only counted."""
@@ -47,28 +44,12 @@ MAX_RETAINED: Final = 10_000
 
 
 @final
-class PlannedReceiver:
-    """What a session would get of a message. `outcome` is `SENT`, `QUEUED`, `DROPPED` or `EXCLUDED`."""
-
-    __slots__ = ("client_id", "detail", "group", "outcome", "qos", "reason")
-
-    def __init__(self, client_id: str, group: bytes, qos: int, outcome: int, reason: str, detail: str = "") -> None:
-        self.client_id: Final = client_id
-        self.group: Final = group
-        """The shared subscription of which the session is a member; only one of these gets the message."""
-        self.qos: Final = qos
-        self.outcome: Final = outcome
-        self.reason: Final = reason
-        """Why it waits, is dropped, or is not for the session; empty for one that is sent."""
-        self.detail: Final = detail
-        """The rule, where one keeps the session from getting it; `FILTERED` where its filter may."""
-
-
-@final
 class PublishPlan:
     """What would become of a message. It has receivers only if it is taken."""
 
     __slots__ = (
+        "block_reason",
+        "block_s",
         "code",
         "delay_s",
         "has_schema",
@@ -77,6 +58,7 @@ class PublishPlan:
         "reason",
         "receivers",
         "retained",
+        "schema",
         "sinks",
         "topic",
         "unnamed",
@@ -96,12 +78,18 @@ class PublishPlan:
         self.retained: bool = False
         """Whether it would be kept as retained."""
         self.has_schema: bool = False
-        """Whether the payload would also have to be what a schema says: that is not asked here."""
+        """Whether the payload has to be what a schema says."""
+        self.schema: str = ""
+        """What the schema says of the payload: `NOT_ASKED`, `AS_THE_SCHEMA_SAYS`, or what it counts."""
+        self.block_s: float = 0.0
+        """How long its publisher would wait for a receiver that has no room; then the message is refused."""
+        self.block_reason: str = ""
+        """Which receiver that is."""
         self.delay_s: int = -1
         """After how many seconds it would be published; -1: at once."""
         self.receivers: list[PlannedReceiver] = []
         self.sinks: int = 0
-        """Receivers that are no sessions, such as queues."""
+        """How many of the receivers are no sessions, such as queues."""
         self.unnamed: int = 0
         """Receivers above `MAX_PLANNED`."""
 
@@ -168,9 +156,12 @@ class Planner:
         qos: int,
         retain: bool,
         grants: Grants = NO_GRANTS,
+        properties: Properties = NONE,
+        knows_payload: bool = True,
     ) -> PublishPlan:
         """A message of a client: of the one that is connected with this identifier and user name, or of one that is
-        not there."""
+        not there. Without `knows_payload` only the payload's size counts: schemas and filters that read it are not
+        asked."""
         source = self._session(client_id, username, grants)
         plan = PublishPlan(topic)
         connection = self._connection(source)
@@ -181,11 +172,12 @@ class Planner:
                 if connection.peer.mount_point and topic:
                     topic = plan.topic = mounted_name(connection.peer.mount_point, topic)
             route = self._routes.look(topic)
-            message = Message(topic, payload, qos, retain)
+            message = Message(topic, payload, qos, retain, properties)
+            is_bound = route.delayed is None
             if route.delayed is not None and not route.refusal:
                 route = self._delayed(plan, route.delayed)
                 message = message.for_topic(plan.topic)
-            self._plan(plan, route, message, source)
+            self._plan(plan, route, message, source, knows_payload, is_bound)
         except PeerError as error:
             plan.code, plan.reason = error.reason_code, str(error)
         finally:
@@ -245,7 +237,10 @@ class Planner:
         plan.topic, plan.delay_s = parsed.rest, parsed.delay_s
         return self._routes.look(parsed.rest)
 
-    def _plan(self, plan: PublishPlan, route: Route, message: Message, source: Session) -> None:
+    def _plan(
+        self, plan: PublishPlan, route: Route, message: Message, source: Session, knows_payload: bool, is_bound: bool
+    ) -> None:
+        """`is_bound` says that a topic's `block` and `reject` hold for the message: it comes from a client, now."""
         size = len(message.payload)
         if size > source.topic_limits.max_payload_bytes and not is_control(message.topic):
             plan.code, plan.reason = QUOTA_EXCEEDED, source.topic_limits.payload_refusal(size)
@@ -253,57 +248,76 @@ class Planner:
                 plan.code = PacketTooLarge.reason_code
             return
         plan.code, plan.reason = self._router.judge(route, message, source)
+        if not plan.code and self._is_shed(route, message):
+            plan.code, plan.reason = QUOTA_EXCEEDED, OVERLOADED
         if plan.code:
             return
         plan.reason = self._routes.permissions.reason(source, PUBLISH, message.topic)
-        if route.policy is not None:
-            plan.has_schema = route.policy.schema is not None
-            message = route.policy.limited(message, self._effects.now)
+        policy = route.policy
+        if policy is not None:
+            if policy.schema is not None and not self._fits_schema(plan, policy.schema, message, knows_payload):
+                return
+            message = policy.limited(message, self._effects.now)
         plan.qos = message.qos
         plan.retained = message.retain and route.retains and self._router.retained.would_keep(message)
         for receiver in route.receivers:
-            self._add(plan, self._to_receiver(receiver, message, source))
+            self._add(plan, receiver.outlook(message, source))
         for client_id in self._routes.denied(message.topic):
             session = self._sessions.get(client_id)
             assert session is not None, "who subscribes has a session"
-            self._add(plan, self._denied(session, b"", message.topic))
+            rule = session.why_denied(message.topic)
+            self._add(plan, PlannedReceiver(client_id, b"", 0, EXCLUDED, NOT_AUTHORIZED, rule))
         for sink in route.sinks:
-            share = sink.share if isinstance(sink, RestrictedShare) else sink
-            if isinstance(share, SharedSubscription):
-                self._to_group(plan, share, message)
-            elif isinstance(share, FilteredReceivers):
-                for receiver in share.receivers:
-                    self._add(plan, self._to_receiver(receiver, message, source, FILTERED))
-            else:
-                plan.sinks += 1
+            for planned in sink.outlook(message, source, knows_payload):
+                self._add(plan, planned)
+        if is_bound and route.asks_room and not route.has_room(message, message.qos, source):
+            assert policy is not None, "it asks for room"
+            self._find_no_room(plan, policy.blocks)
+
+    def _is_shed(self, route: Route, message: Message) -> bool:
+        """Whether the overload is such that the message is dropped, or refused to a publisher of 5.0."""
+        effects = self._effects
+        if route.is_low or is_low(message.properties):
+            return effects.sheds_low_priority
+        return effects.sheds_qos0 and message.qos == 0 and not is_control(message.topic)
+
+    def _fits_schema(self, plan: PublishPlan, schema: SchemaCheck, message: Message, knows_payload: bool) -> bool:
+        """What the schema of the topic says; False where it refuses the message."""
+        plan.has_schema = True
+        if message.retain and not message.payload:  # it removes what is retained, and is not asked about
+            return True
+        if not knows_payload:
+            plan.schema = NOT_ASKED
+            return True
+        violation = schema.look(message.payload, message.properties)
+        if violation is None:
+            plan.schema = AS_THE_SCHEMA_SAYS
+        elif violation.code:
+            plan.code, plan.reason = violation.code, violation.reason
+            return False
+        else:
+            plan.schema = f"let through and counted: {violation.reason}"
+        return True
+
+    def _find_no_room(self, plan: PublishPlan, blocks: bool) -> None:
+        """The topic's policy holds the message back, or refuses it, for the first receiver without room."""
+        reason = NO_ROOM
+        for each in plan.receivers:
+            if each.outcome == DROPPED:
+                reason = f"{NO_ROOM}: {each.client_id or each.sink} ({each.reason})"
+                break
+        if blocks and self._limits.max_block_s > 0.0:
+            plan.block_s, plan.block_reason = self._limits.max_block_s, reason
+        else:
+            plan.code, plan.reason = QUOTA_EXCEEDED, reason
+            plan.receivers, plan.sinks, plan.unnamed = [], 0, 0
 
     def _add(self, plan: PublishPlan, receiver: PlannedReceiver) -> None:
+        plan.sinks += receiver.sink != ""
         if len(plan.receivers) < MAX_PLANNED:
             plan.receivers.append(receiver)
         else:
             plan.unnamed += 1
-
-    def _to_receiver(self, receiver: Receiver, message: Message, source: Session, detail: str = "") -> PlannedReceiver:
-        session = receiver.session
-        own = receiver.for_messages_of(source)
-        if own is None:
-            return PlannedReceiver(session.client_id, b"", 0, EXCLUDED, NO_LOCAL)
-        qos = min(message.qos, own.qos)
-        outcome, reason = session.outlook(Delivery(message, qos, False, own.identifiers))
-        return PlannedReceiver(session.client_id, b"", qos, outcome, reason, detail)
-
-    def _to_group(self, plan: PublishPlan, share: SharedSubscription, message: Message) -> None:
-        for session, delivery, is_filtered in share.candidates(message):
-            if not session.may_receive(message.topic):
-                self._add(plan, self._denied(session, share.name, message.topic))
-                continue
-            outcome, reason = session.outlook(delivery)
-            detail = FILTERED if is_filtered else ""
-            self._add(plan, PlannedReceiver(session.client_id, share.name, delivery.qos, outcome, reason, detail))
-
-    def _denied(self, session: Session, group: bytes, topic: bytes) -> PlannedReceiver:
-        rule = self._routes.permissions.reason(session, RECEIVE, topic)
-        return PlannedReceiver(session.client_id, group, 0, EXCLUDED, NOT_AUTHORIZED, rule)
 
     def _count_retained(self, plan: SubscribePlan, session: Session, parts: ParsedTopic) -> None:
         if plan.topic_filter != parts.rest:  # a shared subscription gets none

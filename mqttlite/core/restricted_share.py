@@ -8,6 +8,7 @@ from typing import Final, final
 
 from mqttlite.core.filtered_receivers import FilteredReceivers
 from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.outlook import PlannedReceiver
 from mqttlite.core.permissions import Permissions
 from mqttlite.core.shared_subscription import DENIED, FILTERED, TAKEN, SharedSubscription
 from mqttlite.core.sink import Sink
@@ -30,6 +31,9 @@ class RestrictedShare:
 
     def has_room(self, message: Message, qos: int) -> bool:
         return self.share.has_room(message, qos)
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        return self.share.outlook(message, source, knows_payload)
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         if not self._accept(message, tally):

@@ -8,6 +8,7 @@ from typing import Final, final
 from mqttlite.core.limits import MAX_ROOM_LOOKS, MAX_ROUTE_VERDICTS
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
+from mqttlite.core.outlook import EXCLUDED, NO_LOCAL, PlannedReceiver
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, QOS0_OFFLINE, RATE_LIMITED
 from mqttlite.core.session import Session
 from mqttlite.core.sink import Sink
@@ -63,6 +64,16 @@ class Receiver:
     def for_messages_of(self, source: Source) -> "Receiver | None":
         """This receiver, or what it is for messages that its own session published; None: it gets none of them."""
         return self.own if self.has_no_local and self.session is source else self
+
+    def outlook(self, message: Message, source: Source, detail: str = "") -> PlannedReceiver:
+        """What the session would get of a message."""
+        session = self.session
+        own = self.for_messages_of(source)
+        if own is None:
+            return PlannedReceiver(session.client_id, b"", 0, EXCLUDED, NO_LOCAL)
+        qos = min(message.qos, own.qos)
+        outcome, reason = session.outlook(Delivery(message, qos, False, own.identifiers))
+        return PlannedReceiver(session.client_id, b"", qos, outcome, reason, detail)
 
     def deliver(self, delivery: Delivery, tally: Tally) -> None:
         """Hand one message to the session."""

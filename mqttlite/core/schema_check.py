@@ -24,3 +24,7 @@ class SchemaCheck(Protocol):
     def violation(self, source: Source, topic: bytes, payload: bytes, properties: Properties) -> SchemaViolation | None:
         """Why a message of a source is to be dropped; None if it is not. Asked once for each message."""
         ...
+
+    def look(self, payload: bytes, properties: Properties) -> SchemaViolation | None:
+        """What is wrong with a message, with code 0 where it is let through all the same. Nothing is counted."""
+        ...

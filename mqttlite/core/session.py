@@ -136,6 +136,13 @@ class Session(SessionBacklog):
         """Whether the rules in force let the client get a message of a topic."""
         return self._permissions is None or self._permissions.may_receive(self, topic)
 
+    def why_denied(self, topic: bytes) -> str:
+        """The rule by which the client may not receive it; empty if it may."""
+        if self.may_receive(topic):
+            return ""
+        assert self._permissions is not None, "without rules it may"
+        return self._permissions.reason(self, RECEIVE, topic) or NOT_AUTHORIZED
+
     def deliver(self, delivery: Delivery) -> int:
         """Take a QoS 1 or 2 message: send it if window and link allow, else queue it; `SENT`, `QUEUED` or `DROPPED`.
 

@@ -23,7 +23,9 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.message_filter import MessageFilter
-from mqttlite.core.reasons import BUFFER_FULL, QOS0_OFFLINE, QUEUE_FULL
+from mqttlite.core.outlook import EXCLUDED, PlannedReceiver
+from mqttlite.core.outlook import FILTERED as IF_FILTERED
+from mqttlite.core.reasons import BUFFER_FULL, FILTER_MISMATCH, NOT_AUTHORIZED, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.route import offer, send_aliased
 from mqttlite.core.session import Session
 from mqttlite.core.source import Source
@@ -50,6 +52,9 @@ FILTERED: Final = 2
 NO_MEMBERS: Final = 3
 """What became of a message that not every member may get: a member has it, or has no room; no member may receive it; no
 filter of those that may lets it pass; the last member left while it was on its way."""
+
+_COPY: Final = b""
+"""The name of a copy of a group, by which sessions know its list and forget it again."""
 
 _PROBES: Final = 8
 """Places that a key tries, where their members are away, before it takes the next one: so their keys are spread."""
@@ -188,13 +193,57 @@ class SharedSubscription(Binding):
                 at = ring.next_at
         return True
 
-    def candidates(self, message: Message) -> list[tuple[Session, Delivery, bool]]:
-        """Each member with what it would get of a message, and whether a filter may keep that out; one of them gets
-        it."""
-        return [
-            (member.session, self._delivery(member, message), member.subscription.message_filter is not None)
-            for member in self._members.values()
-        ]
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        """As `Sink`: each member with what it would get, and which of them is next. That is not said where it depends
+        on filters that read a payload which is not known."""
+        found: list[PlannedReceiver] = []
+        asked: dict[MessageFilter, bool] = {}
+        is_known = True
+        for member in self._members.values():
+            planned, is_asked = self._outlook_of(member, message, knows_payload, asked)
+            found.append(planned)
+            is_known &= is_asked
+        if is_known:
+            first = self._would_choose(message)
+            for planned in found:
+                planned.is_next = planned.client_id == first
+        return found
+
+    def _outlook_of(
+        self, member: Member, message: Message, knows_payload: bool, asked: dict[MessageFilter, bool]
+    ) -> tuple[PlannedReceiver, bool]:
+        """What a member would get, and whether its filter could be asked."""
+        session, message_filter = member.session, member.subscription.message_filter
+        rule = session.why_denied(message.topic)
+        if rule:
+            return PlannedReceiver(session.client_id, self.name, 0, EXCLUDED, NOT_AUTHORIZED, rule), True
+        is_asked = message_filter is None or knows_payload or not message_filter.reads_payload
+        if is_asked and message_filter is not None and not self._may_get(member, message, asked):
+            expression = message_filter.expression
+            return PlannedReceiver(session.client_id, self.name, 0, EXCLUDED, FILTER_MISMATCH, expression), True
+        delivery = self._delivery(member, message)
+        outcome, reason = session.outlook(delivery)
+        detail = "" if is_asked else IF_FILTERED
+        return PlannedReceiver(session.client_id, self.name, delivery.qos, outcome, reason, detail), is_asked
+
+    def _would_choose(self, message: Message) -> str:
+        """The client identifier of the member that would get a message now; empty where none may.
+
+        A copy of the group chooses, so that it stays this member's turn."""
+        assert self._members, "no route has a group without members"
+        copy = SharedSubscription(_COPY, self.policy, Effects())  # its work is not what a message would cost
+        for ring, copied in zip(self._rings, copy._rings, strict=True):
+            for member in ring.members:
+                twin = copy._members[member.session.client_id] = Member(member.session, member.subscription)
+                twin.state = member.state
+                copied.add(twin)
+            copied.next_at = ring.next_at
+        copy._improved.extend(self._improved)
+        copy.prepare(1)
+        chosen = copy._choose_allowed(message)
+        for member in self._members.values():
+            member.session.watchers.pop(_COPY, None)
+        return "" if chosen is None else chosen[0].session.client_id
 
     def has_room(self, message: Message, qos: int) -> bool:
         """As `Sink`: whether a member has, of those that `others` would ask."""

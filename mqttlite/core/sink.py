@@ -1,11 +1,12 @@
 """The port for receivers that are no session of their own: shared subscriptions, queues, streams, bridges.
 
-A new kind of receiver is a class with these three methods and one call of `Broker.bind(topic_filter, sink)`.
+A new kind of receiver is a class with these methods and one call of `Broker.bind(topic_filter, sink)`.
 """
 
 from typing import Protocol
 
 from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.outlook import PlannedReceiver
 from mqttlite.core.source import Source
 from mqttlite.core.tally import Tally
 
@@ -23,6 +24,11 @@ class Sink(Protocol):
     def has_room(self, message: Message, qos: int) -> bool:
         """Whether it would take a message, published with that QoS, without dropping one. Asked only where a topic
         policy says `block` or `reject`."""
+        ...
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        """What `accept` would do now, and to whom; nothing changes. Without `knows_payload` the payload has the right
+        size and no content. Empty where nobody gets the message who counts as a receiver."""
         ...
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:

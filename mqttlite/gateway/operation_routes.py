@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field
 
-from mqttlite.explanations import PublishExplanation, SubscribeExplanation
+from mqttlite.explanations import PublishExplanation, SubscribeExplanation, properties_of
 from mqttlite.gateway.caller import Role, require
 from mqttlite.gateway.clients import OPERATOR, VIEWER
 from mqttlite.gateway.context import GatewayContext
@@ -123,10 +123,20 @@ def router(context: GatewayContext) -> APIRouter:
         qos: Qos = 0,
         retain: bool = False,
         payload_bytes: Annotated[int, Query(ge=0, le=MAX_EXPLAINED_BYTES)] = 0,
+        payload: Annotated[
+            str | None, Query(max_length=MAX_TEXT, description="Schemas and filters look at it.")
+        ] = None,
+        properties: Annotated[Sequence[str], Query(max_length=100, description="User properties: NAME=VALUE.")] = (),
+        content_type: Name | None = None,
     ) -> PublishExplanation:
         """Nothing is published; a name that may not be is explained, too."""
         return context.explanations.publish(
-            client_id, user, topic, payload_bytes, qos=qos, retain=retain, groups=groups
+            *(client_id, user, topic, payload_bytes),
+            payload=None if payload is None else payload.encode(),
+            properties=properties_of(properties, content_type),
+            qos=qos,
+            retain=retain,
+            groups=groups,
         )
 
     @routes.get("/explain/subscribe", summary="Say what would become of a subscription", dependencies=VIEWER)

@@ -3,12 +3,15 @@
 `mqttlite check` prints it. Invariant: nothing here changes a verdict.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
 from mqttlite.security.rule_tree import RuleTree
 from mqttlite.security.topic_policies import TopicPolicyOptions
+
+_NAME: Final = re.compile(rb"%[uc]")
 
 MAX_FINDINGS: Final = 200
 """Sentences about one ACL file: more would hide the others."""
@@ -21,8 +24,11 @@ class Finding(NamedTuple):
     sentence: str
 
 
-def acl_findings(acl: AclFile, known_groups: Collection[str], known_users: Collection[str] | None) -> list[Finding]:
-    """What is odd about an ACL file, by lines. `known_users` is None where users need not be in a password file."""
+def acl_findings(
+    acl: AclFile, known_groups: Mapping[str, Collection[str]], known_users: Collection[str] | None
+) -> list[Finding]:
+    """What is odd about an ACL file, by lines. `known_groups` has the users of each group; `known_users` is None where
+    users need not be in a password file."""
     found: list[Finding] = []
     for each in _acl_findings(acl, known_groups, known_users):
         found.append(each)
@@ -33,14 +39,17 @@ def acl_findings(acl: AclFile, known_groups: Collection[str], known_users: Colle
 
 
 def _acl_findings(
-    acl: AclFile, known_groups: Collection[str], known_users: Collection[str] | None
+    acl: AclFile, known_groups: Mapping[str, Collection[str]], known_users: Collection[str] | None
 ) -> Iterator[Finding]:
     if not len(acl):
         yield Finding(0, "it has no rule, so every client is denied everything but reading $SYS")
     for title, rules in sections(acl):
-        yield from _section_findings(title, rules)
+        user = title.removeprefix("user ")
+        groups = [name for name, users in known_groups.items() if title != user and user in users]
+        others = [rule for name in groups for rule in acl.groups.get(name, ())]
+        yield from _section_findings(title, rules, others)
         if title != "patterns":
-            yield from _defeated_patterns(title, rules, acl.patterns)
+            yield from _defeated_patterns(title, rules, others, acl.patterns)
     for rule in acl.patterns:
         if b"%u" not in rule.topic_filter and b"%c" not in rule.topic_filter:
             yield Finding(rule.line, f"the pattern {_shown(rule)} has neither %u nor %c: it is for every client")
@@ -66,8 +75,9 @@ def sections(acl: AclFile) -> Iterator[tuple[str, list[Rule]]]:
     yield "patterns", acl.patterns
 
 
-def _section_findings(title: str, rules: Sequence[Rule]) -> Iterator[Finding]:
-    depth = max((rule.topic_filter.count(b"/") + 2 for rule in rules), default=0)
+def _section_findings(title: str, rules: Sequence[Rule], others: Sequence[Rule]) -> Iterator[Finding]:
+    """`others` are the rules of a user's groups, which may deny what the user's own allow."""
+    depth = max((rule.topic_filter.count(b"/") + 2 for rule in (*rules, *others)), default=0)
     denied, allowed = RuleTree(()), RuleTree(())
     # The broader rules first: what covers a rule is in the tree when it is looked up.
     for rule in sorted(rules, key=_breadth):
@@ -89,6 +99,9 @@ def _section_findings(title: str, rules: Sequence[Rule]) -> Iterator[Finding]:
                     line = read if rule.access & READ else write
                     yield Finding(rule.line, f"{_shown(rule)} says nothing that line {line} does not say ({title})")
             allowed.add(rule)
+    for rule in others:
+        if rule.access == DENY:
+            denied.add(rule)
     for rule in rules:
         if rule.access == DENY:
             yield from _half_denied(title, rule, allowed, denied, depth)
@@ -105,8 +118,9 @@ def _half_denied(title: str, rule: Rule, allowed: RuleTree, denied: RuleTree, de
     elif not rule.topic_filter.endswith(b"#"):
         below = Rule(rule.line, DENY, rule.topic_filter + b"/#")
         _, read, write = _covering(allowed, below, depth)
-        line, _, _ = _covering(denied, below, depth)
-        if (read or write) and not line:
+        levels = rule.topic_filter.split(b"/")
+        is_denied = all(denied.find([*levels, *[b"+"] * more]).deny for more in (1, max(1, depth - len(levels))))
+        if (read or write) and not is_denied:
             yield Finding(
                 rule.line,
                 f"deny {_shown(rule)} leaves the topics below it to line {read or write}, which allows them; "
@@ -114,20 +128,47 @@ def _half_denied(title: str, rule: Rule, allowed: RuleTree, denied: RuleTree, de
             )
 
 
-def _defeated_patterns(title: str, rules: Sequence[Rule], patterns: Sequence[Rule]) -> Iterator[Finding]:
+def _defeated_patterns(
+    title: str, rules: Sequence[Rule], others: Sequence[Rule], patterns: Sequence[Rule]
+) -> Iterator[Finding]:
     denials = [rule for rule in patterns if rule.access == DENY]
     if not denials:
         return
     allowed = RuleTree(Rule(rule.line, READ, rule.topic_filter) for rule in rules if rule.access != DENY)
+    own_denials = RuleTree(rule for rule in (*rules, *others) if rule.access == DENY)
+    depth = max(allowed.depth, own_denials.depth) + 1
+    username = title.removeprefix("user ").encode() if title.startswith("user ") else None
     for denial in denials:
-        # %u and %c may be any level
-        levels = [b"+" if b"%" in level else level for level in denial.topic_filter.split(b"/")]
-        if next(allowed.overlaps(levels), None) is not None:
+        if title == "anonymous clients" and b"%u" in denial.topic_filter:
+            continue  # the pattern is not for clients without a user name
+        filled = denial.topic_filter if username is None else denial.topic_filter.replace(b"%u", username)
+        # %c, and %u in the section of a group, may be any level
+        templates = filled.split(b"/")
+        levels = [b"+" if b"%u" in level or b"%c" in level else level for level in templates]
+        if any(
+            _is_of_one_client(templates, part) and not _covering(own_denials, Rule(0, READ, b"/".join(part)), depth)[0]
+            for part in allowed.overlaps(levels)
+        ):
             yield Finding(
                 denial.line,
                 f"the pattern deny {_shown(denial)} does not hold for {title}, whose own rules come first and allow "
                 "some of it; deny it in that section, too",
             )
+
+
+def _is_of_one_client(templates: Sequence[bytes], part: Sequence[bytes]) -> bool:
+    """Whether there are a user name and a client identifier with which a pattern has all these levels."""
+    names: dict[bytes, bytes] = {}
+    for template, level in zip(templates, part, strict=False):
+        if level in (b"+", b"#") or (b"%u" not in template and b"%c" not in template):
+            continue
+        found = re.fullmatch(_NAME.sub(b"(.+)", re.escape(template)), level, re.DOTALL)
+        if found is None:
+            return False
+        for name, value in zip(_NAME.findall(template), found.groups(), strict=True):
+            if names.setdefault(name, value) != value:
+                return False
+    return True
 
 
 def policy_findings(policies: Sequence[TopicPolicyOptions], known_groups: Collection[str]) -> Iterator[Finding]:

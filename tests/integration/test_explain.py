@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.limits import Limits
+from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.security.dynamic_security import Options
 from mqttlite.security.dynamic_security.document import dump
 from mqttlite.security.dynamic_security.model import Acl, Client, Role, State
@@ -20,7 +22,8 @@ from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.server import Broker
-from mqttlite.wire.packets import Disconnect, Publish
+from mqttlite.wire.packets import Disconnect, Publish, Suback, Subscribe, SubscriptionRequest
+from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import Device, until
 
@@ -84,7 +87,7 @@ async def test_what_a_broker_says_of_a_message(rig: Rig, directory: Path, acl: P
         "r: sent at QoS 1",
         f"o: gets nothing: denied by default: {acl} has no rule that allows it (user bob)",
         "one of 1 members of $share/group/plant/#:",
-        "  g: sent at QoS 1",
+        "  g: sent at QoS 1, and it is its turn",
     ]
     found = await asked(directory, "publish", "--as", "bob", "plant/public/x")
     assert (found["reason_code"], found["reason"]) == (
@@ -114,6 +117,75 @@ async def test_what_a_broker_says_of_a_message(rig: Rig, directory: Path, acl: P
     assert [each for each in reader.waiting() if isinstance(each, Publish) and each.topic != b"plant/kept"] == []
     for device in (reader, other, group):
         await device.disconnect()
+
+
+async def test_what_a_broker_says_of_queues_schemas_filters_and_full_receivers(rig: Rig, directory: Path) -> None:
+    broker = await rig.broker(
+        Config(
+            listeners=(ListenerOptions(port=0, name="front"),),
+            limits=Limits(max_queued_messages=1, max_block_s=5.0),
+            topic_policies=(
+                TopicPolicyOptions(prefix="orders", schema="order"),
+                TopicPolicyOptions(filter="alarms", on_overflow="block"),
+            ),
+            queues=(QueueOptions(name="billing", filters=("orders/#",), max_messages=1),),
+            data_dir=str(directory),
+        )
+    )
+    schema = directory / "order.json"
+    schema.write_text('{"properties": {"total": {"type": "number"}}}')
+    data_dir = ("--data-dir", str(directory))
+    done = await asyncio.to_thread(
+        CliRunner().invoke, main, ["schema", "register", "order", str(schema), *data_dir], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    reader = await rig.device(broker.port, "large")
+    where = Properties(user_properties=[("filter", 'payload.total > 1000 AND attributes.region = "eu"')])
+    reader.send(Subscribe(reader.packet_id(), (SubscriptionRequest(b"orders/new", 1),), where))
+    assert (await reader.expect(Suback)).reason_codes == b"\1"
+    text = (await run("publish", "orders/new", *data_dir)).stdout.splitlines()
+    assert text[2:] == [
+        "schema: the topic has one, which was not asked: the payload is not known",
+        "retained: no",
+        "$queue/billing: queued (consumers that take messages: 0)",
+        "large: sent at QoS 0, if its filter lets the message pass",
+    ]
+    message = ("-m", '{"total": 1200}', "--property", "region=eu")
+    text = (await run("publish", "-q", "1", "orders/new", *message, *data_dir)).stdout.splitlines()
+    assert text[2:] == [
+        "schema: the payload is what it says",
+        "retained: no",
+        "$queue/billing: queued (consumers that take messages: 0)",
+        "large: sent at QoS 1",
+    ]
+    assert await reader.published("orders/new", b'{"total": 1}') == 0
+    found = await asked(directory, "publish", "orders/new", "-m", '{"total": 1}')
+    assert [(each["sink"], each["outcome"], each["reason"], each["rule"]) for each in found["receivers"]] == [
+        ("$queue/billing", "dropped", "queue_full", "1/1"),
+        (None, "excluded", "filter_mismatch", 'payload.total > 1000 AND attributes.region = "eu"'),
+    ]
+    found = await asked(directory, "publish", "orders/new", "-m", '{"total": "x"}')
+    assert (found["reason_code"], found["allowed"]) == (0x99, False)
+    away = await rig.device(broker.port, "away", expiry=100)
+    await away.subscribe("alarms", 1)
+    await away.disconnect()
+    assert await reader.published("alarms", b"x") == 0
+    text = (await run("publish", "-q", "1", "alarms", *data_dir)).stdout.splitlines()
+    assert text[2:] == [
+        "held back for up to 5 s, and then refused with 0x97: a receiver has no room for the message, and the topic's "
+        "policy is that nobody gets it then: away (queue_full)",
+        "retained: no",
+        "away: dropped: its queue is full",
+    ]
+    for arguments, said in (
+        (("-m", "x", "-s"), "-m and -s exclude each other"),
+        (("--property", "x"), "--property takes NAME=VALUE"),
+        (("-m", "x" * 40_000), "longer than 32768 bytes"),
+    ):
+        result = await run("publish", "t", *arguments, *data_dir)
+        assert result.exit_code == 2
+        assert said in result.stderr
+    await reader.disconnect()
 
 
 async def test_wrong_questions_are_answered_with_a_sentence(rig: Rig, directory: Path) -> None:
@@ -219,7 +291,8 @@ async def test_acl_test_and_check_know_dynamic_security(directory: Path, dynamic
     result = await asyncio.to_thread(CliRunner().invoke, main, ["check", str(toml)])
     for line in (
         "where no role says anything, dynamic security allows publishClientReceive\n",
-        "role staff (1 user, 0 groups): allow publishClientSend #; allow subscribePattern #",
+        "role staff (1 user, 0 groups): publishClientSend: allow #; subscribePattern: allow #",
+        "user ann has the role staff\n",
         "user ann: read and write plant/#",
         "dynamic security and the other rules must both allow; below $CONTROL dynamic security decides alone",
     ):

@@ -1,5 +1,6 @@
-"""Whoever is asked gives one answer: rules made anew, the verdicts that a broker keeps, `acl test`, `explain` and what
-clients live through: publish, subscribe, delivery, retained messages, wills and share groups, while the rules change.
+"""All that can be asked about permissions give one answer: rules made anew, the verdicts that a broker keeps,
+`acl test`, `explain`, the sentences of `check`, and what clients live through: publish, subscribe, delivery, retained
+messages, wills and share groups, while the rules change.
 
 A case is one answer that was compared. `MQTTLITE_PERMISSION_WORLDS=3000` looks at as many worlds, with some
 hundred cases each; a failure names the world that shows it again.
@@ -7,32 +8,45 @@ hundred cases each; a failure names the world that shows it again.
 
 import os
 import random
+import re
 from collections import Counter
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Callable, Iterator
+from itertools import count, product
 from typing import Final
 
 from mqttlite.cli.acl import verdict
 from mqttlite.cli.configured import ConfiguredRules
-from mqttlite.core.authentication import NO_GRANTS
+from mqttlite.cli.explain_rules import EVERYTHING, permissions
+from mqttlite.config import Config
+from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
-from mqttlite.core.plan import EXCLUDED, PublishPlan
+from mqttlite.core.outlook import EXCLUDED
+from mqttlite.core.plan import PublishPlan
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.explanations import Explanations
 from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
 from mqttlite.security.dynamic_security.model import ACL_TYPES, DEFAULT_TYPES, Acl, Client, Group, Role, State, put
 from mqttlite.security.dynamic_security.rules import DynamicRules
-from mqttlite.security.rules import Rules
+from mqttlite.security.rule_findings import acl_findings, sections
+from mqttlite.security.rules import Rules, Ruling
 from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.topics.names import matches
 from mqttlite.wire.packets import Ack, Publish, SubscriptionRequest, Will
 from tests.support.core_driver import Client as Device
 from tests.support.core_driver import World
+from tests.support.stated import READ as STATED_READ
+from tests.support.stated import WRITE as STATED_WRITE
+from tests.support.stated import Stated, topics_of
 
 WORLDS: Final = int(os.environ.get("MQTTLITE_PERMISSION_WORLDS", "12"))
 
 USERS: Final = (None, "ann", "bob", "eve")
 LEVELS: Final = ("a", "b", "%u", "%c")
 FILTER_LEVELS: Final = ("a", "b", "+", "c1")
+WORLD_LEVELS: Final = ("a", "b", "c1", "ann", "z")
+"""Of the topics that stand for all: one that no rule names is among them."""
+
+GROUPS: Final = {"g": ("ann",)}
 
 
 class Scene:
@@ -70,7 +84,14 @@ class Scene:
         self.policies = list(self.topic_policies()) if draw.random() < 0.5 else []
         self.state = self.dynamic_state() if draw.random() < 0.5 else None
         self.in_force = self.rules()
+        first = len(self.policies) // 2
+        config = Config(
+            topic_policies=tuple(self.policies[:first]), groups=GROUPS, acl_file="acl.conf" if self.acl else None
+        )
+        said = permissions(config, self.acl, self.state, self.policies[first:], EVERYTHING)
+        self.stated = Stated(list(said), GROUPS)
         self.world.broker.authorize(self.in_force.core)
+        self.check_findings()
         if self.state is not None:
             self.world.broker.check_subscriptions()
         self.world.settle()
@@ -82,7 +103,7 @@ class Scene:
         """The same rules, made anew: they have kept no verdict."""
         files = None
         if self.acl is not None or self.policies:
-            files = Rules(self.acl, self.policies, {"g": ("ann",)})
+            files = Rules(self.acl, self.policies, GROUPS)
         return ConfiguredRules(files, None if self.state is None else DynamicRules(self.state))
 
     def acl_file(self) -> AclFile:
@@ -157,13 +178,86 @@ class Scene:
         assert kept == anew, (name, action, topic)
         if not topic.startswith("$SYS"):
             assert anew.is_allowed == all(self.parts(name, action, topic)), (name, action, topic)
+        if action != SUBSCRIBE and not topic.startswith("$"):
+            access = STATED_WRITE if action == PUBLISH else STATED_READ
+            assert self.stated.allows(name, user, access, topic) == anew.is_allowed, (name, action, topic, anew)
+        elif action == SUBSCRIBE and not anew.is_allowed and self.state is None:
+            plain = topic.split("/", 2)[2] if topic.startswith("$share/") else topic
+            assert not self.stated.reaches(name, user, plain, WORLD_LEVELS), (name, topic, anew)
         session = self.world.session(name)
         permissions = self.world.broker.permissions
         ask = {PUBLISH: permissions.may_publish, RECEIVE: permissions.may_receive, SUBSCRIBE: permissions.may_subscribe}
         for _ in range(2):  # the second answer is a kept one
             assert ask[action](session, topic.encode()) == anew.is_allowed, (name, action, topic, anew)
-        self.asked += 3
+        self.asked += 4
         return anew.is_allowed
+
+    def check_findings(self) -> None:
+        """What `check` says about single rules holds for all topics of a small world."""
+        if self.acl is None:
+            return
+        for line, sentence in acl_findings(self.acl, GROUPS, None):
+            found = next(each for each in FINDINGS if re.search(each, sentence))
+            FINDINGS[found](self, line, sentence)
+            self.asked += 1
+
+    def rulings(
+        self,
+        line: int,
+        acl: AclFile | None = None,
+        of: str = "",
+        ids: tuple[str, ...] = ("c1",),
+        levels: tuple[str, ...] = WORLD_LEVELS,
+        below: bool = False,
+    ) -> Iterator[Ruling]:
+        """What the ACL file, or another, says to the clients for whom a line of it is, or to those of a section, of the
+        topics that the line matches; or of those `below` them."""
+        assert self.acl is not None
+        title, rule = next((title, rule) for title, rules in sections(self.acl) for rule in rules if rule.line == line)
+        rules = Rules(acl or self.acl, (), GROUPS)
+        section = of or title
+        group = section.removeprefix("group ") if section.startswith("group ") else ""
+        for user, name in product(levels if group else USERS, ids):  # tokens may put any user in a group
+            if section != "patterns" and not group and not is_in(section, user):
+                continue
+            role = rules.role_of(name, user, Grants(frozenset({group})) if group else NO_GRANTS)
+            topic_filter = rule.topic_filter.decode().replace("%u", user or "\0").replace("%c", name).encode()
+            topics = topics_of(levels)
+            if below:  # or that begin with $, which # does not match
+                beneath = "$SYS/z" if topic_filter == b"#" else f"{topic_filter.decode().replace('+', 'z')}/z"
+                topics, topic_filter = iter([beneath, f"{beneath}/z/z"]), f"{beneath}/#".encode()
+            for topic in topics:
+                if matches(topic_filter, topic.encode()):
+                    yield rules.ruling(role, PUBLISH, topic.encode())
+                    yield rules.ruling(role, RECEIVE, topic.encode())
+
+    def says_nothing(self, line: int, sentence: str) -> None:
+        assert self.acl is not None
+        without = AclFile(self.acl.path)
+        for (_, rules), (_, kept) in zip(_all_sections(self.acl), _all_sections(without), strict=True):
+            kept.extend(rule for rule in rules if rule.line != line)
+        for user, found in self.acl.users.items():
+            without.users[user] = [rule for rule in found if rule.line != line]
+        for group, found in self.acl.groups.items():
+            without.groups[group] = [rule for rule in found if rule.line != line]
+        pairs = zip(self.rulings(line), self.rulings(line, without), strict=True)
+        assert all(one.is_allowed == other.is_allowed for one, other in pairs), (line, sentence)
+
+    def is_never_allowed(self, line: int, sentence: str) -> None:
+        assert all(each.line != line or not each.is_allowed for each in self.rulings(line)), (line, sentence)
+
+    def leaves_topics(self, line: int, sentence: str) -> None:
+        other = int(re.findall(r"line (\d+)", sentence)[0])
+        rulings = self.rulings(line, None, "", ("c1",), WORLD_LEVELS, below=True)
+        assert any(each.line == other and each.is_allowed for each in rulings), (line, sentence)
+
+    def is_defeated(self, line: int, sentence: str) -> None:
+        (of,) = re.findall(r"does not hold for (.+), whose", sentence)
+        levels = ("a", "b", "z", "ann", "bob", "eve", "c0", "c1", "c2", "c3")
+        assert any(each.is_allowed for each in self.rulings(line, None, of, levels, levels)), (line, sentence)
+
+    def holds_by_reading(self, line: int, sentence: str) -> None:
+        """A sentence about names and not about topics."""
 
     def parts(self, name: str, action: str, topic: str) -> Iterator[bool]:
         """What dynamic security and the rules of files say, each by itself."""
@@ -269,6 +363,27 @@ class Scene:
             self.subscribe(self.random.choice(list(self.devices)))
         for name in list(self.devices):
             self.publish(name)
+
+
+FINDINGS: Final[dict[str, Callable[[Scene, int, str], None]]] = {
+    "says nothing that line": Scene.says_nothing,
+    "is never allowed": Scene.is_never_allowed,
+    "leaves the topics below it|does not reach topics that begin": Scene.leaves_topics,
+    "does not hold for": Scene.is_defeated,
+    "has neither %u nor %c|has no rule, so|no users in": Scene.holds_by_reading,
+}
+"""What is held against each sentence of `check` about an ACL file."""
+
+
+def is_in(section: str, user: str | None) -> bool:
+    """Whether a section of an ACL file is for a user."""
+    if user is None:
+        return section == "anonymous clients"
+    return section == f"user {user}" or user in GROUPS.get(section.removeprefix("group "), ())
+
+
+def _all_sections(acl: AclFile) -> tuple[tuple[str, list[Rule]], ...]:
+    return ("anonymous clients", acl.anonymous), ("patterns", acl.patterns)
 
 
 def test_all_that_can_be_asked_agree() -> None:

@@ -13,8 +13,10 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.reasons import EXPIRED
+from mqttlite.core.outlook import PlannedReceiver, planned_sink
+from mqttlite.core.reasons import EXPIRED, QUEUE_FULL
 from mqttlite.core.session_queue import SessionQueue
+from mqttlite.core.tally import DROPPED, QUEUED
 from mqttlite.delivery.queues.deliveries import BLOCKED, READY, Deliveries, Entry
 from mqttlite.delivery.queues.limits import ENTRY_BYTES, MAX_OUTSTANDING, MAX_OUTSTANDING_BYTES, PRIORITY_WINDOW
 from mqttlite.delivery.queues.marks import attempts_of, mark_of
@@ -135,6 +137,17 @@ class Contents:
             else:
                 self.end(entry, PURGED)
         return True
+
+    def outlook(self, message: Message, waits: str) -> PlannedReceiver:
+        """What the queue would do with a message now: one that finds room `waits`."""
+        policy = self.policy
+        size = BACKLOG_ENTRY_BYTES + message.memory_bytes
+        if self._fits(size):
+            return planned_sink(self.shown, QUEUED, "", waits)
+        if policy.on_overflow == DROP_NEWEST or size > policy.max_bytes:
+            return planned_sink(self.shown, DROPPED, QUEUE_FULL, self.why_full())
+        detail = f"it is full ({self.why_full()}), and its oldest message goes: {policy.on_overflow}"
+        return planned_sink(self.shown, QUEUED, "", detail)
 
     def _fits(self, size: int) -> bool:
         policy = self.policy

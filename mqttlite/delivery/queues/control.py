@@ -9,8 +9,9 @@ changes nothing, and its acknowledgement has the reason code 0x10.
 from typing import Final
 
 from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.source import Source
-from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
+from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, SENT, Tally
 from mqttlite.delivery.queues.limits import MAX_ACK_IDS
 from mqttlite.delivery.queues.service import NoSuchQueue, Queues
 from mqttlite.topics.namespaces import parse_name
@@ -39,6 +40,11 @@ class QueueControl:
 
     def has_room(self, message: Message, qos: int) -> bool:
         return True  # what has no room is refused by itself
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        """As `Sink`."""
+        name = parse_name(message.topic).name.decode()
+        return [planned_sink(f"$queue/{name}", SENT, "", "it acknowledges, returns or extends messages")]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """As `Sink`."""

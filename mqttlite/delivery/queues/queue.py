@@ -16,7 +16,8 @@ from mqttlite.core.jobs import Job, Jobs, has_budget
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import Outbox
-from mqttlite.core.reasons import QUEUE_FULL
+from mqttlite.core.outlook import EXCLUDED, FILTERED, PlannedReceiver, planned_sink
+from mqttlite.core.reasons import FILTER_MISMATCH, QUEUE_FULL
 from mqttlite.core.session import Session
 from mqttlite.core.source import Source
 from mqttlite.core.subscription import Subscription
@@ -166,6 +167,16 @@ class Queue(Job):
 
     def has_room(self, message: Message, qos: int) -> bool:
         return True  # a full queue refuses messages by itself
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        """As `Sink`."""
+        waits = "it is paused" if self.paused else f"consumers that take messages: {len(self._ring)}"
+        if self.filter is not None:
+            passes = self.filter.would_pass(message, knows_payload)
+            if passes is False:
+                return [planned_sink(self.contents.shown, EXCLUDED, FILTER_MISMATCH, self.filter.expression)]
+            waits = FILTERED if passes is None else waits
+        return [self.contents.outlook(message, waits)]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """As `Sink`: the message waits, and is delivered at once where a consumer has room."""

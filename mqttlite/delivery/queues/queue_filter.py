@@ -30,6 +30,14 @@ class QueueFilter:
         self._drops: Final = drops
         self._effects: Final = effects
 
+    @property
+    def expression(self) -> str:
+        return self._filter.expression
+
+    def would_pass(self, message: Message, knows_payload: bool) -> bool | None:
+        """Whether the queue would take a message; None where that depends on a payload that is not known."""
+        return self._ask(message) if knows_payload or not self._filter.reads_payload else None
+
     def passes(self, message: Message, tally: Tally) -> bool:
         """Whether the queue takes a message, which the fan-out has counted as one that reached it."""
         if self._ask(message):

@@ -96,9 +96,7 @@ class TopicSchema:
 
     def violation(self, source: Source, topic: bytes, payload: bytes, properties: Properties) -> SchemaViolation | None:
         try:
-            known = self._known
-            if known is None or known.registry is not self._registry.registry:
-                known = self._known = self._look_up()
+            known = self._current()
             if properties is NONE and payload[:1] != b"\0" and not known.default.fault(payload):
                 return None  # the short way, which most messages take
             self._check(known, payload, properties)
@@ -107,6 +105,20 @@ class TopicSchema:
             self._note(source, topic, str(violated))
             return SchemaViolation(violated.code, str(violated)) if self.on_violation == "reject" else None
         return None
+
+    def look(self, payload: bytes, properties: Properties) -> SchemaViolation | None:
+        try:
+            self._check(self._current(), payload, properties)
+        except _Violated as violated:
+            return SchemaViolation(violated.code if self.on_violation == "reject" else 0, str(violated))
+        return None
+
+    def _current(self) -> _Known:
+        """What holds in the state of the registry. Raises `_Violated`."""
+        known = self._known
+        if known is None or known.registry is not self._registry.registry:
+            known = self._known = self._look_up()
+        return known
 
     def prepare(self) -> str:
         """Do now what the first message would wait for, in a thread; why messages will be refused, or nothing."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.outlook import PlannedReceiver
 from mqttlite.core.source import Source
 from mqttlite.core.tally import Tally
 from mqttlite.wire.constants import MAX_STRING_BYTES
@@ -62,6 +63,9 @@ class TopicWatch:
 
     def has_room(self, _message: Message, _qos: int) -> bool:
         return True
+
+    def outlook(self, _message: Message, _source: Source, _knows_payload: bool) -> list[PlannedReceiver]:
+        return []
 
     def accept(self, message: Message, _source: Source, tally: Tally) -> None:
         tally.reached -= 1  # nobody who looks on is a receiver

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from mqttlite.atomic_file import save
 from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.source import Source
-from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
+from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.security.dynamic_security.commands import (
     NAME_OF,
     SETS_PASSWORD,
@@ -33,6 +34,9 @@ from mqttlite.security.dynamic_security.rules import DynamicRules
 
 TOPIC: Final = b"$CONTROL/dynamic-security/v1"
 RESPONSE_TOPIC: Final = b"$CONTROL/dynamic-security/v1/response"
+
+TITLE: Final = "dynamic security"
+"""What explanations call it."""
 
 MAX_REQUEST_BYTES: Final = 256 * 1024
 """Of one request: a thousand commands and more, parsed in some milliseconds."""
@@ -94,6 +98,11 @@ class ControlTopic:
 
     def has_room(self, message: Message, qos: int) -> bool:
         return True  # one command too many is refused by itself
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        if len(self._requests) >= MAX_WAITING:
+            return [planned_sink(TITLE, DROPPED, QUEUE_FULL)]
+        return [planned_sink(TITLE, SENT)]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         if self._put(_Request(source.client_id, message.payload)):

@@ -12,6 +12,7 @@ from mqttlite.security.acl_file import DENY, READ, AclFile, Rule, load
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.rules import Rules
+from mqttlite.security.topic_records import TopicRecord, save
 from tests.properties.test_rules import WORLD, acl_files
 
 ACL = """\
@@ -189,6 +190,31 @@ def test_check_lists_who_may_do_what(config: Path, acl: Path) -> None:
         assert f"  {line}\n" in done.stdout
 
 
+def test_check_lists_the_first_of_many_or_all(config: Path, acl: Path) -> None:
+    rules = "\n".join(f"topic read t/{number}" for number in range(7))
+    acl.write_text("\n".join(f"user u{number}\n{rules}" for number in range(22)))
+    done = run("check", str(config))
+    assert "user u0: read t/0, t/1, t/2, t/3, t/4 and 2 more\n" in done.stdout
+    assert "and 2 more sections: ask with 'mqttlite acl test'\n" in done.stdout
+    done = run("check", "--all", str(config))
+    assert "user u21: read t/0, t/1, t/2, t/3, t/4, t/5, t/6\n" in done.stdout
+
+
+def test_topics_made_over_http_count(config: Path, acl: Path, tmp_path: Path) -> None:
+    config.write_text(f'data_dir = "{tmp_path}"\n' + config.read_text())
+    made = TopicRecord(topic_id="1", name="plant/mine", owner="bob", permissions="PRIVATE", created_at=0.0)
+    save(tmp_path / "topics.json", [made])
+    done = run("check", str(config))
+    assert "topics plant/mine: only members publish and subscribe (members: bob); made over HTTP\n" in done.stdout
+    done = run("acl", "test", "-c", str(config), "-u", "ann", "write", "plant/mine")
+    assert 'denied by the topic policy for "plant/mine" (PRIVATE)' in done.stdout
+    (tmp_path / "topics.json").write_text("{")
+    assert run("acl", "test", "-c", str(config), "-u", "ann", "write", "plant/mine").exit_code == 2
+    done = run("check", str(config))
+    assert done.exit_code == 2
+    assert f"data_dir: {tmp_path / 'topics.json'} is no file of topics" in done.stderr
+
+
 def test_check_warns_and_ends_with_1(config: Path, acl: Path) -> None:
     acl.write_text("topic write #\nuser ann\ntopic read a/#\ntopic read a/b\nuser bob\ntopic a\n")
     config.write_text(config.read_text().replace("port = 0", 'port = 0\nhost = "0.0.0.0"'))
@@ -226,7 +252,7 @@ def test_check_without_rules_says_that_everything_is_allowed(tmp_path: Path) -> 
     path = tmp_path / "broker.toml"
     path.write_text("[[listeners]]\nport = 0\n")
     done = run("check", str(path))
-    assert "all clients may publish and subscribe everywhere, except publish to $SYS" in done.stdout
+    assert "all clients may publish and subscribe everywhere, but publish below $SYS and $dlq" in done.stdout
     assert done.exit_code == 0
 
 

@@ -1,31 +1,44 @@
 """What would become of a message or a subscription is what becomes of it, and asking changes nothing."""
 
+from random import Random
+from typing import Final
+
 import pytest
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
-from mqttlite.core.plan import EXCLUDED, FILTERED, MAX_PLANNED, NO_LOCAL, PublishPlan
+from mqttlite.core.message import Message
+from mqttlite.core.outlook import EXCLUDED, FILTERED, NO_LOCAL, PlannedReceiver, planned_sink
+from mqttlite.core.packet_handler import OVERLOADED
+from mqttlite.core.plan import AS_THE_SCHEMA_SAYS, MAX_PLANNED, NOT_ASKED, PublishPlan
 from mqttlite.core.quotas import Quotas
 from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.reasons import RATE_LIMITED
+from mqttlite.core.room import NO_ROOM
 from mqttlite.core.schema_check import SchemaViolation
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.delivery.filters import Filters
 from mqttlite.topics.namespaces import parse_name
 from mqttlite.wire.packets import SubscriptionRequest
+from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
 from tests.support.recorder import Recorder
 from tests.support.rules import OpenRules
 
 
-class Unasked:
-    """A schema that counts what it is asked, so a plan must not ask it."""
+class Looked:
+    """A schema that counts what `violation` is asked, so that a plan must not ask that. It refuses `wrong`, and lets
+    `odd` through."""
 
     def violation(self, *_message: object) -> SchemaViolation | None:
         raise AssertionError("nothing is published")
+
+    def look(self, payload: bytes, _properties: Properties) -> SchemaViolation | None:
+        codes = {b"wrong": 0x99, b"odd": 0}
+        return SchemaViolation(codes[payload], "no number at /t") if payload in codes else None
 
 
 class Rules(OpenRules):
@@ -51,7 +64,7 @@ class Rules(OpenRules):
 
     def policy_of(self, topic: bytes) -> TopicPolicy:
         if topic == b"json":
-            return TopicPolicy("json", schema=Unasked())
+            return TopicPolicy("json", schema=Looked())
         return TopicPolicy("small", max_payload_bytes=3, max_qos=1) if topic == b"small" else NO_POLICY
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
@@ -193,10 +206,26 @@ def test_the_policy_of_the_topic_lowers_the_qos() -> None:
     assert (plan.qos, plan.receivers[0].qos) == (1, 1)
 
 
-def test_a_schema_is_named_and_not_asked() -> None:
+@pytest.mark.parametrize(
+    ("payload", "retain", "code", "schema"),
+    [
+        ("right", False, 0, AS_THE_SCHEMA_SAYS),
+        ("odd", False, 0, "let through and counted: no number at /t"),
+        ("wrong", False, 0x99, ""),
+        ("", True, 0, ""),
+    ],
+)
+def test_a_schema_is_asked_about_the_payload(payload: str, retain: bool, code: int, schema: str) -> None:
     world = world_with_rules()
-    assert publish(world, "json").has_schema
+    plan = publish(world, "json", payload, retain=retain)
+    assert (plan.has_schema, plan.code, plan.schema) == (True, code, schema)
     assert not publish(world, "small").has_schema
+
+
+def test_a_payload_that_is_not_known_is_not_asked_about() -> None:
+    world = world_with_rules()
+    plan = world.broker.planner.publish("", None, b"json", bytes(5), 0, False, knows_payload=False)
+    assert (plan.code, plan.has_schema, plan.schema) == (0, True, NOT_ASKED)
 
 
 def test_whether_it_would_be_retained() -> None:
@@ -227,24 +256,141 @@ def test_one_member_of_a_group_gets_it() -> None:
     for name in ("ann", "bob"):
         connected(world, name, name).subscribe("$share/g/#", qos=1)
     plan = publish(world, "secret", user="ann")
-    assert [(each.client_id, each.group, each.outcome) for each in plan.receivers] == [
-        ("ann", b"$share/g/#", SENT),
-        ("bob", b"$share/g/#", EXCLUDED),
+    assert [(each.client_id, each.group, each.outcome, each.is_next, each.detail) for each in plan.receivers] == [
+        ("ann", b"$share/g/#", SENT, True, ""),
+        ("bob", b"$share/g/#", EXCLUDED, False, "rule 2 receive secret"),
     ]
     assert [each.outcome for each in publish(world, "t").receivers] == [SENT, SENT]
 
 
-def test_other_receivers_are_counted() -> None:
+@pytest.mark.parametrize("policy", ["round_robin", "least_inflight", "hash_topic", "hash_key"])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_whose_turn_it_is_in_a_group_is_known_and_stays_so(policy: str, qos: int) -> None:
+    draw = Random(7)
+    world = World(Limits(max_queued_messages=3), share_policies={"*": policy}, filters=Filters())
+    members = {f"c{number}": world.connect(f"c{number}", expiry=100, auto_ack=number % 2 == 0) for number in range(6)}
+    for name, member in members.items():
+        member.subscribe("$share/g/#", qos=1, where="topic != 't/0'" if name == "c3" else None)
+    for _ in range(60):
+        name = draw.choice(list(members))
+        if members[name].closed:
+            members[name] = world.connect(name, expiry=100, clean_start=False)
+        elif draw.random() < 0.3:
+            members[name].lose()
+        topic = f"t/{draw.randrange(6)}"
+        watchers = {name: dict(world.session(name).watchers) for name in members}
+        plans = [publish(world, topic, qos=qos) for _ in range(2)]
+        assert [outcomes(plans[0])] == [outcomes(plans[1])]
+        (expected,) = [each.client_id for each in plans[0].receivers if each.is_next]
+        assert [each.client_id for each in plans[1].receivers if each.is_next] == [expected]
+        assert watchers == {name: dict(world.session(name).watchers) for name in members}
+        before = {name: (world.session(name).queued, len(world.session(name).inflight)) for name in members}
+        drops = {name: sum(world.session(name).drops.values()) for name in members}
+        for member in members.values():
+            member.received()
+        world.publish(topic, "x", qos)
+        got = [
+            name
+            for name, member in members.items()
+            if member.payloads()
+            or before[name] != (world.session(name).queued, len(world.session(name).inflight))
+            or drops[name] != sum(world.session(name).drops.values())
+        ]
+        assert got == [expected], topic
+
+
+def test_whose_turn_it_is_depends_on_a_payload_that_is_not_known() -> None:
+    world = World(filters=Filters())
+    world.connect("choosy").subscribe("$share/g/t", where="payload.n > 1")
+    world.connect("other").subscribe("$share/g/t")
+    plan = world.broker.planner.publish("", None, b"t", bytes(9), 0, False, knows_payload=False)
+    assert [(each.client_id, each.detail, each.is_next) for each in plan.receivers] == [
+        ("choosy", FILTERED, False),
+        ("other", "", False),
+    ]
+    known = publish(world, "t", '{"n": 1}')
+    assert [(each.client_id, each.outcome, each.is_next) for each in known.receivers] == [
+        ("choosy", EXCLUDED, False),
+        ("other", SENT, True),
+    ]
+
+
+def test_nobody_is_next_where_no_member_may_get_it() -> None:
+    world = world_with_rules()
+    connected(world, "bob", "bob").subscribe("$share/g/#", qos=1)
+    assert [each.is_next for each in publish(world, "secret", user="ann").receivers] == [False]
+
+
+def test_other_receivers_are_named() -> None:
     world = World()
     world.broker.bind(b"t", Recording())
-    assert publish(world, "t").sinks == 1
+    plan = publish(world, "t")
+    assert [(each.sink, each.outcome) for each in plan.receivers] == [("a store", QUEUED)]
+    assert plan.sinks == 1
 
 
 class Recording:
+    def outlook(self, *_message: object) -> list[PlannedReceiver]:
+        return [planned_sink("a store", QUEUED)]
+
     def prepare(self, messages: int) -> bool:
         raise AssertionError("nothing is published")
 
-    accept = accept_batch = prepare  # type: ignore[assignment]
+    accept = accept_batch = has_room = prepare  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("on_overflow", "delay", "code", "block_s"),
+    [("reject", "", 0x97, 0), ("block", "", 0, 5), ("block", "$delayed/5/", 0, 0), ("drop_newest", "", 0, 0)],
+)
+def test_a_full_receiver_keeps_a_message_from_all_where_that_is_the_policy(
+    on_overflow: str, delay: str, code: int, block_s: float
+) -> None:
+    world = World(Limits(max_queued_messages=1, max_block_s=5.0))
+    world.broker.authorize(DefaultRules(authorizer=OnOverflow(on_overflow)))
+    connected(world, "here").subscribe("t", qos=1)
+    away = connected(world, "away", expiry=100)
+    away.subscribe("t", qos=1)
+    away.lose()
+    assert publish(world, "t", qos=1).code == 0
+    world.publish("t", "x", 1)
+    plan = publish(world, f"{delay}t", qos=1)
+    assert (plan.code, plan.block_s) == (code, block_s)
+    said = f"{NO_ROOM}: away (queue_full)"
+    assert plan.reason == said if code else plan.block_reason == (said if block_s else "")
+    expected = {} if code else {"here": (SENT, ""), "away": (DROPPED, "queue_full")}
+    assert outcomes(plan) == expected
+
+
+def test_a_receiver_without_room_that_has_no_name_is_not_named() -> None:
+    world = World()
+    world.broker.authorize(DefaultRules(authorizer=OnOverflow("reject")))
+    world.broker.bind(b"t", Full())
+    assert publish(world, "t").reason == NO_ROOM
+
+
+class OnOverflow(OpenRules):
+    def __init__(self, on_overflow: str) -> None:
+        self._policy = TopicPolicy("t", on_overflow=on_overflow)
+
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        return self._policy
+
+
+class Full(Recording):
+    def has_room(self, _message: Message, _qos: int) -> bool:  # type: ignore[override]
+        return False
+
+
+def test_an_overloaded_broker_takes_nothing_of_low_priority() -> None:
+    world = world_with_rules()
+    world.broker.effects.sheds_low_priority = True
+    assert publish(world, "t", qos=1).code == 0
+    low = Properties(user_properties=[("priority", "low")])
+    plan = world.broker.planner.publish("", None, b"t", b"x", 1, False, properties=low)
+    assert (plan.code, plan.reason) == (0x97, OVERLOADED)
+    world.broker.effects.sheds_qos0 = True
+    assert [publish(world, "t", qos=qos).code for qos in (0, 1)] == [0x97, 0]
 
 
 def test_a_blocked_link_keeps_or_drops_messages_of_qos_0() -> None:
@@ -294,20 +440,39 @@ def test_what_a_subscription_would_come_to() -> None:
     assert ask("c", None, b"a/#/b", 1).code == 0x8F
 
 
-def test_a_filter_is_named_and_not_asked() -> None:
+IN_US: Final = 'attributes.region = "us"'
+LARGE: Final = "payload.n > 1"
+
+
+@pytest.mark.parametrize(
+    ("region", "payload", "expected"),
+    [
+        ("us", '{"n": 2}', {"some": "", "large": "", "both": "", "own": NO_LOCAL}),
+        ("us", '{"n": 1}', {"some": "", "large": LARGE, "both": "", "own": NO_LOCAL}),
+        ("eu", '{"n": 1}', {"some": IN_US, "large": LARGE, "both": f"{IN_US}; {LARGE}", "own": NO_LOCAL}),
+        ("eu", None, {"some": IN_US, "large": FILTERED, "both": FILTERED, "own": NO_LOCAL}),
+    ],
+)
+def test_filters_are_asked_as_far_as_the_message_is_known(
+    region: str, payload: str | None, expected: dict[str, str]
+) -> None:
     world = World(filters=Filters())
-    world.connect("plain").subscribe("t")
-    world.connect("some").subscribe("t", where='attributes.region = "us"')
-    member = world.connect("member")
-    member.subscribe("$share/g/t", where='attributes.region = "us"')
-    world.connect("other").subscribe("$share/g/t")
-    plan = publish(world, "t")
-    assert {each.client_id: (each.outcome, each.detail) for each in plan.receivers} == {
-        "plain": (SENT, ""),
-        "some": (SENT, FILTERED),
-        "member": (SENT, FILTERED),
-        "other": (SENT, ""),
-    }
+    world.connect("some").subscribe("t", where=IN_US)
+    world.connect("large").subscribe("t", where=LARGE)
+    both = world.connect("both")
+    both.subscribe("t", where=IN_US)
+    both.subscribe("#", where=LARGE)
+    own = world.connect("own")
+    own.subscribe(SubscriptionRequest(b"t", 0, True), where=IN_US)
+    own.subscribe(SubscriptionRequest(b"+", 0, True), where=LARGE)
+    plan = world.broker.planner.publish(
+        *("own", None, b"t", (payload or "").encode(), 0, False),
+        properties=Properties(user_properties=[("region", region)]),
+        knows_payload=payload is not None,
+    )
+    assert {each.client_id: each.detail or each.reason for each in plan.receivers} == expected
+    excluded = {each.client_id for each in plan.receivers if each.outcome == EXCLUDED}
+    assert excluded == {name for name, why in expected.items() if why not in ("", FILTERED)}
 
 
 def test_who_is_above_its_pace_would_not_get_a_message_of_qos_0() -> None:

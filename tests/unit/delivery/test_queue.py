@@ -5,6 +5,7 @@ import pytest
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.message import Delivery
+from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.delivery.queues.limits import MAX_OUTSTANDING
 from mqttlite.delivery.queues.options import DeliveryOptions, RetryOptions
 from mqttlite.store.memory import MemoryStore
@@ -659,3 +660,33 @@ def test_what_waits_behind_as_many_under_way_as_there_may_be_expires_too() -> No
     due_at = world.broker.due_at()
     assert due_at is None or due_at > world.now, "the broker would come back to it all the time"
     world.end()
+
+
+@pytest.mark.parametrize(
+    ("on_overflow", "waiting", "paused", "outcome", "detail"),
+    [
+        ("drop_newest", 0, False, QUEUED, "consumers that take messages: 0"),
+        ("drop_newest", 0, True, QUEUED, "it is paused"),
+        ("drop_newest", 1, False, DROPPED, "1/1"),
+        ("drop_oldest", 1, False, QUEUED, "it is full (1/1), and its oldest message goes: drop_oldest"),
+        ("dead_letter", 1, False, QUEUED, "it is full (1/1), and its oldest message goes: dead_letter"),
+    ],
+)
+def test_an_explanation_says_what_a_queue_would_do(
+    on_overflow: str, waiting: int, paused: bool, outcome: int, detail: str
+) -> None:
+    world = QueueWorld([options(max_messages=1, on_overflow=on_overflow)])
+    for _ in range(waiting):
+        world.publish("a/1", "x", 1)
+    if paused:
+        world.queues.pause("q", True)
+    plan = world.broker.planner.publish("", None, b"a/1", b"x", 1, False)
+    assert [(each.sink, each.outcome, each.detail) for each in plan.receivers] == [("$queue/q", outcome, detail)]
+    world.publish("a/1", "x", 1)
+    assert world.queues.state("q").depth == 1
+    if not waiting and not paused:
+        world.connect("c").subscribe("$queue/q", qos=1)
+        plan = world.broker.planner.publish("", None, b"a/1", b"x", 1, False)
+        assert plan.receivers[0].detail == "consumers that take messages: 1"
+    control = world.broker.planner.publish("", None, b"$queue/q/$ack", b"x", 1, False)
+    assert [(each.sink, each.outcome) for each in control.receivers] == [("$queue/q", SENT)]

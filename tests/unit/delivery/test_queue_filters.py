@@ -3,6 +3,7 @@
 import pytest
 
 from mqttlite.core.limits import Limits
+from mqttlite.core.outlook import FILTERED
 from mqttlite.delivery.filters import Filters
 from mqttlite.delivery.queues.limits import MAX_FORWARDED
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
@@ -51,6 +52,22 @@ def test_a_queue_takes_what_passes_its_filter() -> None:
     assert client.payloads() == ["x"]
     state = world.queues.state("q")
     assert (state.published, state.filtered, state.depth, world.ends()) == (1, 1, 0, {"acknowledged": 1})
+    world.end()
+
+
+def test_an_explanation_says_what_the_filter_of_a_queue_does() -> None:
+    world = world_of(options("us", filter=US), options("large", filter="payload.n > 1"))
+    for properties, payload, expected in (
+        (region("us"), None, {"$queue/us": "consumers that take messages: 0", "$queue/large": FILTERED}),
+        (region("eu"), '{"n": 1}', {"$queue/us": US, "$queue/large": "payload.n > 1"}),
+    ):
+        plan = world.broker.planner.publish(
+            *("", None, b"a/1", (payload or "").encode(), 1, False),
+            properties=properties,
+            knows_payload=payload is not None,
+        )
+        assert {each.sink: each.detail for each in plan.receivers} == expected
+    assert world.queues.state("us").filtered == 0
     world.end()
 
 

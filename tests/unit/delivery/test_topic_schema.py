@@ -13,7 +13,7 @@ from mqttlite.delivery.schemas import service
 from mqttlite.delivery.schemas.compare import incompatibilities
 from mqttlite.delivery.schemas.registry import Schema
 from mqttlite.delivery.schemas.service import SchemaRegistry
-from mqttlite.delivery.schemas.topic_schema import LOG_EVERY_S, TopicSchema, TopicSchemas, parse_reference
+from mqttlite.delivery.schemas.topic_schema import LOG_EVERY_S, OnViolation, TopicSchema, TopicSchemas, parse_reference
 from mqttlite.wire.properties import Properties
 
 NUMBER = Schema("JSON", '{"type": "number"}')
@@ -193,6 +193,19 @@ async def test_violations_may_be_let_through(registry: SchemaRegistry) -> None:
     assert reason(checks.check("s", "reject"), b"true")[0] == 0x99
     assert reason(check, b"true") == RIGHT
     assert checks.violations() == {("s", "count"): 2, ("s", "reject"): 1}
+
+
+@pytest.mark.parametrize(("on_violation", "code"), [("count", 0), ("reject", 0x99)])
+async def test_a_look_counts_nothing(
+    registry: SchemaRegistry, caplog: pytest.LogCaptureFixture, on_violation: OnViolation, code: int
+) -> None:
+    checks = TopicSchemas(registry)
+    check = checks.check("s", on_violation)
+    looked = check.look(b"true", Properties())
+    assert looked is not None
+    assert (looked.code, looked.reason.endswith("by the schema s:2")) == (code, True), looked.reason
+    assert checks.violations() == {("s", on_violation): 0}
+    assert caplog.messages == []
 
 
 async def test_what_the_first_message_needs_is_prepared(registry: SchemaRegistry) -> None:

@@ -9,7 +9,9 @@ from mqttlite.security.topic_policies import TopicPolicyOptions
 
 
 def about(text: str, groups: tuple[str, ...] = (), users: tuple[str, ...] | None = None) -> list[tuple[int, str]]:
-    return [tuple(each) for each in acl_findings(parse(text.split("\n"), "acl.conf"), groups, users)]  # type: ignore[misc]
+    """The members of each group are the user `x`."""
+    known = dict.fromkeys(groups, ("x",))
+    return [tuple(each) for each in acl_findings(parse(text.split("\n"), "acl.conf"), known, users)]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,13 @@ def test_an_odd_rule_is_found(text: str, line: int, said: str) -> None:
         "topic read a\nuser x\ntopic read a",
         "pattern read a/%u\npattern deny a/%c",
         "user x\ntopic read other\npattern deny own/%u",
+        "user x\ntopic read own/y\npattern deny own/%u",
+        "topic read own/y\npattern deny own/%u",
+        "user x\ntopic read own/+\ntopic deny own/x\npattern deny own/%u",
+        "user x\ntopic read own/z\ngroup known\ntopic deny own/+\npattern deny own/%c",
+        "user x\ntopic read a/b\npattern deny %c/%c",
+        "user x\ntopic read a/b\npattern deny a/c%c",
+        "user x\ntopic read a/#\ntopic deny a/b\ngroup known\ntopic deny a/b/#",
         "group known\ntopic a",
         "user known\ntopic a",
     ],

@@ -1,0 +1,44 @@
+"""What one receiver would get of a message: the answers that `core.plan` gathers from sessions and sinks.
+
+Invariant: whoever answers changes nothing.
+"""
+
+from typing import Final, final
+
+EXCLUDED: Final = -1
+"""The outcome for a receiver that subscribes to the topic, and for which a message is not meant: that is no drop."""
+
+FILTERED: Final = "if its filter lets the message pass"
+"""The detail for a session whose filter reads the payload, where that is not known."""
+
+NO_LOCAL: Final = "no_local"
+"""Why a session does not get a message of its own: the option of its subscription."""
+
+
+@final
+class PlannedReceiver:
+    """What a receiver would get of a message. `outcome` is `SENT`, `QUEUED`, `DROPPED` or `EXCLUDED`."""
+
+    __slots__ = ("client_id", "detail", "group", "is_next", "outcome", "qos", "reason", "sink")
+
+    def __init__(self, client_id: str, group: bytes, qos: int, outcome: int, reason: str, detail: str = "") -> None:
+        self.client_id: Final = client_id
+        self.group: Final = group
+        """The shared subscription of which the session is a member; only one of these gets the message."""
+        self.qos: Final = qos
+        self.outcome: Final = outcome
+        self.reason: Final = reason
+        """Why it waits, is dropped, or is not for the session; empty for one that is sent."""
+        self.detail: Final = detail
+        """The rule or filter, where one keeps the session from getting it; `FILTERED` where its filter may."""
+        self.sink: str = ""
+        """What it is, where it is no session: `$queue/orders`."""
+        self.is_next: bool = False
+        """Whether it is the member of its group that would get the message."""
+
+
+def planned_sink(title: str, outcome: int, reason: str = "", detail: str = "") -> PlannedReceiver:
+    """What a receiver that is no session would get."""
+    planned = PlannedReceiver("", b"", 0, outcome, reason, detail)
+    planned.sink = title
+    return planned
