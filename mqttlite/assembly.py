@@ -36,7 +36,7 @@ from mqttlite.core.question import Authenticate, LoadPage, Question
 from mqttlite.delivery.filters import Filters
 from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.delivery.queues.control import ACTIONS, QueueControl
-from mqttlite.delivery.queues.service import Queues
+from mqttlite.delivery.queues.service import QueueRecordError, Queues
 from mqttlite.delivery.schemas.api import CONTENT_TYPE as REGISTRY_JSON
 from mqttlite.delivery.schemas.api import RegistryApi
 from mqttlite.delivery.schemas.parsing import EXTRA_MISSING, is_installed
@@ -182,7 +182,10 @@ class Assembly:
         for action in ACTIONS:
             control = QueueControl(self.queues, action)
             self.core.bind(control.topic_filter, control)
-        self.core.restore(store.load(), loop.time())
+        try:
+            self.core.restore(store.load(), loop.time())
+        except QueueRecordError as error:
+            raise ConfigError(f"data_dir: {config.data_dir}: {error}") from None
         timed_store = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
         self.loop_driver: Final = LoopDriver(
             self.core,

@@ -1,4 +1,4 @@
-"""`mqttlite backup`: copy what a broker keeps on disk to a file, while it runs or not.
+"""`mqttlite backup`: copy what a broker keeps in its data directory to a file, while it runs or not.
 
 How that is done lives in `store.sqlite.backup`. Invariant: nothing that exists is overwritten.
 """
@@ -19,8 +19,9 @@ EPILOG: Final = "Exit codes: 0, done; 1, refused or failed, and nothing was chan
 def command(path: Path, data_dir: Path) -> None:
     """Copy sessions, queued, retained and delayed messages of a broker to FILE, which must not exist.
 
-    The broker may run: it goes on meanwhile. FILE has everything that was acknowledged before the backup began, and
-    'mqttlite restore' puts it into a data directory.
+    With them go the files beside the database: topics, schemas, API keys and dynamic security. The broker may run: it
+    goes on meanwhile. FILE has everything that was acknowledged before the backup began, and 'mqttlite restore' puts it
+    into a data directory.
     """
     from mqttlite.store.sqlite.backup import back_up  # here, for SQLite takes a while
     from mqttlite.store.sqlite.files import StoreError
@@ -43,4 +44,5 @@ def described(contents: Any) -> str:
             (contents.delayed, "delayed message"),
         )
     ]
-    return f"{', '.join(counted[:-1])} and {counted[-1]} ({contents.size_bytes:,} bytes)"
+    beside = f", and {', '.join(contents.files)}" if contents.files else ""
+    return f"{', '.join(counted[:-1])} and {counted[-1]} ({contents.size_bytes:,} bytes){beside}"

@@ -72,7 +72,9 @@ def load(path: Path) -> list[ApiKey]:
     except OSError as error:
         raise ApiKeyFileError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiKeyFileError(f"{path} is no file of API keys: {error}; 'mqttlite token new' makes one") from None
+        raise ApiKeyFileError(
+            f"{path} is no file of API keys: {error}. Put back a copy, or move it away: 'mqttlite token new' makes one"
+        ) from None
     if len(keys) > MAX_KEYS:
         raise ApiKeyFileError(f"{path} has {len(keys)} keys: {MAX_KEYS} at most")
     return keys

@@ -4,14 +4,14 @@
 gateway. Invariant: the file is replaced whole, so that it holds all of the former topics or all of the present ones.
 """
 
-import os
-import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
+from mqttlite import atomic_file
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import TopicNameInvalid
@@ -123,7 +123,7 @@ def load(path: Path | None) -> list[TopicRecord]:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise TopicFileError(f"{path} is larger than {MAX_FILE_BYTES} bytes: it is no file of topics")
-        return msgspec.json.decode(path.read_bytes(), type=_File).topics
+        topics = msgspec.json.decode(path.read_bytes(), type=_File).topics
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -132,19 +132,14 @@ def load(path: Path | None) -> list[TopicRecord]:
         raise TopicFileError(
             f"{path} is no file of topics: {error}. Put back a copy, or remove it: then its topics are open to all"
         ) from None
+    found = Counter([*(f"the id {each.topic_id}" for each in topics), *(f"the topic {each.name}" for each in topics)])
+    for what, count in found.items():
+        if count > 1:
+            raise TopicFileError(f"{path} is no file of topics: it has {what} {count} times. Put back a copy")
+    return topics
 
 
 def save(path: Path, topics: list[TopicRecord]) -> None:
     """Replace the file. Raises `OSError`."""
-    content = msgspec.json.encode(_File(topics=topics))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    atomic_file.save(path, msgspec.json.encode(_File(topics=topics)))

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from mqttlite import Broker, Client
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.store.sqlite import backup, files
+from mqttlite.store.sqlite import backup, beside, files
 from mqttlite.store.sqlite.backup import Contents, back_up, restore
 from mqttlite.store.sqlite.files import StoreError
 from mqttlite.store.sqlite.schema import SCHEMA_VERSION
@@ -288,3 +288,61 @@ def test_what_a_restore_that_was_cut_off_left_is_made_anew(directory: Path, tmp_
 @pytest.mark.parametrize("command", ["backup", "restore"])
 def test_the_help_lists_the_exit_codes(command: str) -> None:
     assert "Exit codes: 0, done; 1, refused or failed" in " ".join(invoke(command, "--help").stdout.split())
+
+
+FILES = ("api-keys.json", "dynamic-security.json", "schemas.json", "topics.json")
+
+
+def test_files_beside_the_database_come_back(directory: Path, tmp_path: Path) -> None:
+    for name in FILES:
+        (directory / name).write_text(f'{{"of": "{name}"}}')
+    (directory / "topics.json.new").write_text("half of it")
+    done = invoke("backup", tmp_path / "b.db", "--data-dir", directory)
+    assert done.stderr.endswith(f" bytes), and {', '.join(FILES)}.\n")
+    target = tmp_path / "other"
+    target.mkdir()
+    (target / "topics.json").write_text('{"of": "topics.json"}')  # as in the backup
+    done = invoke("restore", tmp_path / "b.db", "--data-dir", target)
+    assert done.exit_code == 0, done.stderr
+    assert sorted(each.name for each in target.glob("*.json*")) == sorted(FILES)
+    for name in FILES:
+        assert (target / name).read_text() == f'{{"of": "{name}"}}'
+        assert (target / name).stat().st_mode & 0o077 == 0 or name == "topics.json"
+    with sqlite3.connect(target / files.DATABASE) as connection:
+        assert connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'beside'").fetchone() is None
+    connection.close()
+    assert b"of" + b'": "api' not in (target / files.DATABASE).read_bytes()
+
+
+def test_a_file_beside_the_database_is_not_overwritten(directory: Path, tmp_path: Path) -> None:
+    (directory / "topics.json").write_text("{}")
+    back_up(directory, tmp_path / "b.db")
+    target = tmp_path / "other"
+    target.mkdir()
+    (target / "topics.json").write_text("mine")
+    with pytest.raises(StoreError, match=r"topics\.json exists already, and is not overwritten"):
+        restore(tmp_path / "b.db", target)
+    assert [each.name for each in target.iterdir() if "lock" not in each.name] == ["topics.json"]
+    assert (target / "topics.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["../evil.json", "evil", "/tmp/evil.json", ".json"])
+def test_a_backup_cannot_put_files_elsewhere(directory: Path, tmp_path: Path, name: str) -> None:
+    (directory / "topics.json").write_text("{}")
+    back_up(directory, tmp_path / "b.db")
+    with sqlite3.connect(tmp_path / "b.db") as connection:
+        connection.execute("INSERT INTO beside VALUES (?, x'00')", (name,))
+    connection.close()
+    with pytest.raises(StoreError, match="which no data directory has"):
+        restore(tmp_path / "b.db", tmp_path / "other")
+
+
+def test_files_are_limited_in_number_and_size(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (directory / "a.json").write_text("{}")
+    monkeypatch.setattr(beside, "MAX_FILE_BYTES", 1)
+    with pytest.raises(StoreError, match=r"a\.json is larger than 1 bytes"):
+        back_up(directory, tmp_path / "b.db")
+    monkeypatch.setattr(beside, "MAX_FILES", 0)
+    with pytest.raises(StoreError, match=r"has 1 files \*\.json"):
+        back_up(directory, tmp_path / "b.db")
+    assert not list(tmp_path.glob("b.db*"))

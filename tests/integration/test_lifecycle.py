@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.core.changes import QUEUE_MARK, SaveQueue
 from mqttlite.core.limits import Limits
 from mqttlite.net.link import Link
 from mqttlite.security.tls import TlsOptions
@@ -313,3 +314,11 @@ async def test_a_broker_with_small_limits_refuses_sessions_above_them(rig: Rig) 
     two = await rig.dial(broker.port)
     two.hello("two")
     assert (await two.next()).reason_code == 0x97  # type: ignore[union-attr]
+
+
+async def test_a_queue_that_the_store_kept_and_this_version_does_not_know_stops_the_start() -> None:
+    store = MemoryStore()
+    store.commit([SaveQueue(f"{QUEUE_MARK}$queue/q", b'{"options": {"name": "q", "later": 1}, "origin": "config"}')])
+    broker = Broker(Config(listeners=(ListenerOptions(port=0),)), store=store)
+    with pytest.raises(ConfigError, match=r"data_dir: .*the options of \$queue/q cannot be used: .*`later`"):
+        await broker.start()

@@ -41,6 +41,10 @@ _QUEUE: Final = f"{QUEUE_MARK}$queue/"
 _DEAD_LETTERS: Final = f"{QUEUE_MARK}$dlq/"
 
 
+class QueueRecordError(ValueError):
+    """What the store keeps of a queue cannot be used; the text says of which, and what to do."""
+
+
 class NoSuchQueue(LookupError):
     """There is no queue of that name."""
 
@@ -466,7 +470,7 @@ class Queues:
     def _restore_queue(self, changes: list[Change], configured: dict[str, QueueOptions]) -> None:
         first = changes[0]
         assert isinstance(first, SaveQueue), "a queue comes before what belongs to it"
-        saved = msgspec.json.decode(first.data, type=_Saved)
+        saved = _decoded(first)
         options = configured.get(saved.options.name, saved.options)
         is_configured = saved.options.name in configured
         kept = self._make(options, "config" if is_configured else saved.origin, saved.mount_point)
@@ -503,3 +507,15 @@ def _definition(kept: _Kept) -> bytes:
 
 def _lease(seconds: float) -> float:
     return min(max(SHORTEST_DEADLINE_S, seconds), MAX_DEADLINE_S)
+
+
+def _decoded(change: SaveQueue) -> _Saved:
+    """Raises `QueueRecordError`: to begin without the queue would lose its messages."""
+    try:
+        return msgspec.json.decode(change.data, type=_Saved)
+    except msgspec.DecodeError as error:
+        raise QueueRecordError(
+            f"the options of {change.client_id.removeprefix(QUEUE_MARK)} cannot be used: {error}. Run the version of "
+            "mqttlite that wrote them and delete the queue or change its options there, or restore a backup into "
+            "another folder; nothing was changed"
+        ) from None

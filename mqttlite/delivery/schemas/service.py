@@ -169,4 +169,7 @@ def load(path: Path) -> Registry:
     try:
         return msgspec.json.decode(content, type=Registry)
     except msgspec.DecodeError as error:
-        raise RegistryFileError(f"{path}: it is no file of a schema registry: {error}") from None
+        raise RegistryFileError(
+            f"{path}: it is no file of a schema registry: {error}. Put back a copy, or move it away: then no schema is "
+            "registered"
+        ) from None

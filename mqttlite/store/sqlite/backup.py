@@ -1,4 +1,4 @@
-"""Copies the database of a data directory to a file, and back.
+"""Copies the database of a data directory to a file, with the files `beside` it, and back.
 
 A backup is one read transaction of a connection of its own, in another process than the broker's: it has every commit
 that was done when it began, and the broker goes on meanwhile. Until it ends, the broker's journal grows by what the
@@ -8,11 +8,12 @@ broker writes. Invariant: a copy gets its name when it is whole and on disk, and
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mqttlite.store.sqlite import files
+from mqttlite.atomic_file import save
+from mqttlite.store.sqlite import beside, files
 
 BUSY_MS: Final = 10_000
 """How long to wait for a broker that opens the database or recovers its journal at this moment."""
@@ -29,6 +30,8 @@ class Contents(NamedTuple):
     retained: int
     delayed: int
     size_bytes: int
+    files: tuple[str, ...] = ()
+    """The names of the files beside the database."""
 
 
 def back_up(directory: Path, path: Path) -> Contents:
@@ -38,7 +41,11 @@ def back_up(directory: Path, path: Path) -> Contents:
         raise files.StoreError(f"{directory} has no database: name the broker's data directory with --data-dir")
     if os.path.lexists(path):
         raise files.StoreError(f"{path} exists already: name another file")
-    return _copy(database, path)
+
+    def add_files(connection: sqlite3.Connection) -> tuple[str, ...]:
+        return beside.copy(directory, connection)
+
+    return _copy(database, path, add_files)
 
 
 def restore(path: Path, directory: Path) -> Contents:
@@ -56,13 +63,20 @@ def restore(path: Path, directory: Path) -> Contents:
                     f"{files.DATABASE} and {files.DATABASE}-wal to another folder first"
                 )
         files.remove(directory / (files.DATABASE + ".new"))  # only whoever has the lock makes one
-        return _copy(path, directory / files.DATABASE)
+        with _opened(path) as connection:
+            beside.check(connection, directory)
+
+        def put_files(connection: sqlite3.Connection) -> tuple[str, ...]:
+            return beside.restore(connection, directory, save)
+
+        return _copy(path, directory / files.DATABASE, put_files)
     finally:
         lock.release()
 
 
-def _copy(source: Path, target: Path) -> Contents:
-    """Copy a database as of now to a file that does not exist."""
+def _copy(source: Path, target: Path, do_files: Callable[[sqlite3.Connection], tuple[str, ...]]) -> Contents:
+    """Copy a database as of now to a file that does not exist. `do_files` puts the files beside the database into the
+    copy, or takes them out of it."""
     unfinished = target.with_name(target.name + ".new")
     try:
         os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # messages are nobody else's
@@ -79,8 +93,10 @@ def _copy(source: Path, target: Path) -> Contents:
                 connection.execute("VACUUM INTO ?", (str(unfinished),))
             except sqlite3.Error as error:
                 raise files.StoreError(f"{source} cannot be copied to {unfinished}: {error}") from None
+        with _opened(unfinished, "rw") as connection:
+            names = do_files(connection)
         with _opened(unfinished) as connection:
-            contents = _contents(connection, unfinished)
+            contents = _contents(connection, unfinished)._replace(files=names)
         files.put_in_place(unfinished, target)
     except OSError as error:
         files.remove(unfinished)
@@ -94,10 +110,10 @@ def _copy(source: Path, target: Path) -> Contents:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A database of ours, for reading. Raises `StoreError`."""
+def _opened(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
+    """A database of ours, for reading or with `rw` for writing, too. Raises `StoreError`."""
     try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
     except sqlite3.Error as error:
         raise files.StoreError(f"{path} cannot be opened: {error}") from None
     try:

@@ -4,10 +4,12 @@ import pytest
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.changes import QUEUE_MARK, SaveQueue
 from mqttlite.core.message import Delivery
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.delivery.queues.limits import MAX_OUTSTANDING
 from mqttlite.delivery.queues.options import DeliveryOptions, RetryOptions
+from mqttlite.delivery.queues.service import QueueRecordError
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V311
 from mqttlite.wire.packets import Ack, Publish, Unsuback, Unsubscribe
@@ -518,6 +520,16 @@ def test_what_the_store_has_lost_is_passed_over_when_it_is_its_turn() -> None:
     assert got == [b"%d" % number for number in range(1_000) if number != 600]
     assert world.ends() == {"acknowledged": 999, "purged": 1}
     world.end()
+
+
+def test_a_queue_whose_options_cannot_be_used_is_named() -> None:
+    store = MemoryStore()
+    QueueWorld([options()], store).publish("a", "x")
+    key = f"{QUEUE_MARK}$queue/q"
+    for data in (b'{"options": {"name": "q", "later": 1}, "origin": "config"}', b"", b"{", b"[1]"):
+        store.commit([SaveQueue(key, data)])
+        with pytest.raises(QueueRecordError, match=r"the options of \$queue/q cannot be used: .* nothing was changed"):
+            QueueWorld([], store)
 
 
 # ── an operator ────────────────────────────────────────────────────────────────────────────────────────────────────
