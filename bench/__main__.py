@@ -27,6 +27,7 @@ from bench import (
     report,
     results,
     scale,
+    storm,
     streams,
 )
 from bench.guard import command as guard
@@ -203,6 +204,13 @@ def _guard(options: argparse.Namespace) -> int:
     return guard.run(accept=options.accept)
 
 
+def _storm(options: argparse.Namespace) -> int:
+    asked = storm.Storm(
+        options.clients, options.users, options.at_work, options.rate, options.algorithm, not options.pure
+    )
+    return storm.run(asked)
+
+
 def _print(kept: results.Kept, reference: str) -> None:
     parts = [*map(report.heading, kept.machines)]
     if kept.results:
@@ -264,6 +272,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     guarding.add_argument("--accept", action="store_true", help="from now on it may cost what it costs now")
     guarding.set_defaults(run=_guard)
+    storming = commands.add_parser(
+        "storm",
+        help="thousands of clients come at once, with TLS and passwords, beside some at work",
+        description="Thousands of clients come at once, with TLS and passwords, twice, beside some at work; the exit "
+        "code is 1 if not all are in within a minute, or if those at work notice.",
+    )
+    usual = storm.Storm()
+    storming.add_argument("--clients", type=_positive, default=usual.clients, help="(default 10000)")
+    storming.add_argument("--users", type=_positive, default=usual.users, help="with a password each (default 10000)")
+    storming.add_argument("--at-work", type=_positive, default=usual.at_work, help="clients (default 200)")
+    storming.add_argument("--rate", type=float, default=usual.rate, help="of all those at work (default 1000/s)")
+    storming.add_argument("--algorithm", choices=storm.ALGORITHMS, default=usual.algorithm)
+    storming.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
+    storming.set_defaults(run=_storm)
     return parser
 
 

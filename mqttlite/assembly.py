@@ -47,6 +47,7 @@ from mqttlite.explanations import Explanations
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.frame_queue import FrameQueue
+from mqttlite.net.handshake_turns import HandshakeTurns
 from mqttlite.net.http import JSON, Request, Response
 from mqttlite.net.link import LinkPort
 from mqttlite.net.listeners import Listener
@@ -196,6 +197,7 @@ class Assembly:
             on_memory_short=self._on_memory_short,
         )
         self.lag: Final = LoopLag(OverloadWatch(self.core, self.hub, self.loop_driver.wake, loop.time).on_lag)
+        self._handshake_turns: Final = HandshakeTurns()
         self._frame_queue: Final = FrameQueue(self.core.effects, self.loop_driver.wake)
         self.questions: Final = AuthQuestions(self._answer, LoginJail(config.login_jail, self.hub.on_jailed, loop.time))
         self._queue_reader: Final = QueueReader(timed_store, self.loop_driver, self._answer)
@@ -500,6 +502,7 @@ class Assembly:
             broker=self.core,
             loop_driver=self.loop_driver,
             frame_queue=self._frame_queue,
+            turns=self._handshake_turns,
         )
         self._auth_chains[listener] = auth_chain
         if files is not None:

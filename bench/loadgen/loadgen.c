@@ -41,7 +41,9 @@
  *             laid out so that each message matches exactly one of them.
  *   connect   opens --conns N connections, at most --concurrency C at a time,
  *             holds them, and reports the broker's memory per connection.  --resume
- *             (with --tls) makes all of them resume the TLS session of one before.
+ *             (with --tls) makes all of them resume the TLS session of one before.  --retry S
+ *             lets who is refused or cut off come again after S/2 to 3S/2 seconds, as devices do.
+ *             --stay: all stay connected, after the report, until standard input ends.
  *   pingpong  one message at a time: stream with one pair and --lag 1.
  *   durable   --pubs P publishers whose messages wait for one offline session; latencies
  *             are from the write to the PUBACK.  --warm S seconds are not measured.  The
@@ -55,6 +57,8 @@
  *             themselves.  reader_ratio is the second rate over the mean of the others.
  *
  * --tls: over TLS, 1.3 where the broker can; who the broker is, is not checked.
+ * --password W: log in as user0, user1 ... of --users N, in turn, with that password.
+ * SIGUSR1 ends a part of a paced run: the report has the figures of each in "parts".  SIGUSR2 ends the run.
  * --props (with --v5): each PUBLISH with an expiry, a content type, a user property.
  *
  * --raw puts no broker there but a forked child that only read()s and send()s the
@@ -93,17 +97,17 @@
 /* ------------------------------------------------------------------ options */
 
 static struct {
-    const char *mode, *host, *label;
-    int port, pubs, subs, qos, window, conns, concurrency, filters, topics;
+    const char *mode, *host, *label, *password;
+    int port, users, pubs, subs, qos, window, conns, concurrency, filters, topics;
     int size, batch_bytes, sndbuf;
     int spread;
-    bool v5, raw, sweep, spin, tls, resume, props, mixed;
+    bool v5, raw, sweep, spin, stay, tls, resume, props, mixed;
     uint64_t count, lag, since;
-    double secs, drain, idle, rate, hold, p99_limit_us, setup_limit, churn, warm;
+    double secs, drain, idle, rate, hold, retry, p99_limit_us, setup_limit, churn, warm;
     int pids[64], npids;
 } opt = {
     .mode = "stream", .host = "127.0.0.1", .label = "", .port = 1883,
-    .pubs = 1, .subs = 1, .window = 100, .conns = 1000, .concurrency = 100,
+    .users = 1, .pubs = 1, .subs = 1, .window = 100, .conns = 1000, .concurrency = 100,
     .filters = 100000, .topics = 10000, .size = 16, .batch_bytes = 32768,
     .sndbuf = 131072, .secs = 2, .drain = 5, .idle = 2, .hold = 1, .p99_limit_us = 50000,
     .setup_limit = 60,
@@ -226,13 +230,20 @@ static uint8_t *put_str(uint8_t *p, const char *s) {
     return p + n;
 }
 
+static unsigned next_user;
+
 static size_t encode_connect(uint8_t *out, const char *client_id, bool clean) {
-    uint8_t body[128], *p = put_str(body, "MQTT");
+    char user[32];
+    uint8_t body[320], *p = put_str(body, "MQTT");
     *p++ = opt.v5 ? 5 : 4;
-    *p++ = clean ? 0x02 : 0;
+    *p++ = (uint8_t)((clean ? 0x02 : 0) | (opt.password ? 0xC0 : 0));
     p = put16(p, 300);                 /* keep alive */
     if (opt.v5) *p++ = 0;
     p = put_str(p, client_id);
+    if (opt.password) {
+        snprintf(user, sizeof user, "user%u", next_user++ % (unsigned)opt.users);
+        p = put_str(put_str(p, user), opt.password);
+    }
     size_t n = (size_t)(p - body);
     out[0] = 0x10;
     size_t h = 1 + put_varint(out + 1, (uint32_t)n);
@@ -291,8 +302,25 @@ static struct {                         /* what one measured phase counts */
     uint64_t start, last_tx, last_rx, last_stamp, fan, churned, before;
     double own_cpu, broker_cpu, phase;
     const char *drained;
-    struct hist lat, last;
+    struct hist lat, last, part;
 } st;
+
+enum { MAX_PARTS = 16 };
+static struct { uint64_t n; double p50, p99, max; } parts[MAX_PARTS];
+static int nparts;
+static volatile sig_atomic_t part_ends, run_ends;   /* SIGUSR1, SIGUSR2 */
+
+static void on_signal(int number) { if (number == SIGUSR1) part_ends = 1; else run_ends = 1; }
+
+static void end_part(void) {
+    part_ends = 0;
+    if (nparts == MAX_PARTS) return;
+    parts[nparts].n = st.part.n;
+    parts[nparts].p50 = hist_us(&st.part, .5);
+    parts[nparts].p99 = hist_us(&st.part, .99);
+    parts[nparts++].max = (double)st.part.max / 1e3;
+    memset(&st.part, 0, sizeof st.part);
+}
 
 static int ep = -1;
 static struct conn *conns, *publishers, *subscribers, *churner;
@@ -466,6 +494,7 @@ static inline void take_publish(struct conn *c, uint8_t head, const uint8_t *p, 
         return;
     }
     hist_add(&st.lat, now > stamp ? now - stamp : 0);
+    hist_add(&st.part, now > stamp ? now - stamp : 0);
     st.received++;
     c->received++;
     if (single_source) {
@@ -827,7 +856,7 @@ static void run(struct conn *p, int npubs, int fan, double rate, double secs, do
                     more |= pump(&p[i], most);
                 }
             }
-            if (st.sent >= limit || (!cold && now - st.start >= (rate > 0 ? ns + ns / 4 : ns))) {
+            if (run_ends || st.sent >= limit || (!cold && now - st.start >= (rate > 0 ? ns + ns / 4 : ns))) {
                 sending = false;
                 stop = now;
             }
@@ -843,6 +872,7 @@ static void run(struct conn *p, int npubs, int fan, double rate, double secs, do
             if (next < wait) wait = next;
         }
         wait_events(more ? 0 : wait);
+        if (part_ends) end_part();
         now = now_ns();
         if (opt.npids && now >= next_rss) {
             uint64_t kb = broker_rss_kb();
@@ -874,6 +904,14 @@ static double elapsed(void) {
     return end > st.start ? (double)(end - st.start) / 1e9 : 1e-9;
 }
 
+static void report_parts(void) {
+    if (nparts) end_part();
+    for (int i = 0; i < nparts; i++)
+        printf("%s{\"n\":%llu,\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f}", i ? "," : ",\"parts\":[",
+               (unsigned long long)parts[i].n, parts[i].p50, parts[i].p99, parts[i].max);
+    if (nparts) printf("]");
+}
+
 /*
  * sent, received    messages published (in the kernel's hands) and delivered
  * lost              sent * fan - received; with drained "limit" they may only be late
@@ -895,7 +933,7 @@ static void report(int fan, const char *extra) {
            "\"lost\":%lld,\"drained\":\"%s\",\"stale\":%llu,\"dup\":%llu,\"reordered\":%llu,\"disconnects\":%llu,"
            "\"sent_per_s\":%.0f,\"recv_per_s\":%.0f,"
            "\"p50_us\":%.1f,\"p95_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"max_us\":%.1f,"
-           "\"elapsed_s\":%.3f,\"phase_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.4f,\"rss_peak_kb\":%llu%s}\n",
+           "\"elapsed_s\":%.3f,\"phase_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.4f,\"rss_peak_kb\":%llu%s",
            opt.mode, opt.label, opt.qos, opt.size, opt.v5 ? "true" : "false",
            (unsigned long long)st.sent, (unsigned long long)st.received, (long long)(due - st.received),
            st.drained, (unsigned long long)st.stale, (unsigned long long)st.dup, (unsigned long long)st.reordered,
@@ -903,6 +941,8 @@ static void report(int fan, const char *extra) {
            hist_us(&st.lat, .5), hist_us(&st.lat, .95), hist_us(&st.lat, .99), hist_us(&st.lat, .999),
            (double)st.lat.max / 1e3, el, st.phase, st.own_cpu, st.broker_cpu,
            (unsigned long long)st.rss_peak_kb, extra);
+    report_parts();
+    printf("}\n");
     fflush(stdout);
 }
 
@@ -1048,9 +1088,20 @@ static bool introduce(struct conn *c) {
     if (opt.tls && !c->tls) tls_wrap(c, opt.resume);
     if (c->tls && tls_handshake(c) != 1) return errno == EAGAIN;
     snprintf(id, sizeof id, "lg%dx%u", (int)getpid(), c->number);
+    next_user = c->number;
     size_t len = encode_connect(buf, id, true);
     c->introduced = true;
     return io_send(c, buf, len, 0) == (ssize_t)len;
+}
+
+static void begin_connection(struct conn *c) {
+    c->fd = dial(false);
+    struct epoll_event e = { .events = EPOLLOUT, .data.ptr = c };
+    epoll_ctl(ep, EPOLL_CTL_ADD, c->fd, &e);
+}
+
+static uint64_t retry_at(void) {
+    return now_ns() + (uint64_t)(opt.retry * (.5 + (double)(random64() >> 11) * 0x1p-53) * 1e9);
 }
 
 static void mode_connect(void) {
@@ -1066,24 +1117,35 @@ static void mode_connect(void) {
     }
     uint64_t before = broker_rss_kb(), start = now_ns(), stop = start + (uint64_t)(opt.secs * 1e9), end;
     double own = own_cpu_secs(), broker = broker_cpu_secs();
-    int opened = 0, ready = 0, failed = 0, resumed = 0;
+    int opened = 0, ready = 0, failed = 0, resumed = 0, waiting = 0, retries = 0;
     struct epoll_event ev[256];
-    uint64_t *begun = xalloc((size_t)opt.conns * sizeof *begun);
+    uint64_t *begun = xalloc((size_t)opt.conns * sizeof *begun), *again = xalloc((size_t)opt.conns * sizeof *again);
     for (end = start; ready + failed < opt.conns && end < stop; ) {
         for (; opened < opt.conns && opened - ready - failed < opt.concurrency; opened++) {
-            struct conn *c = &conns[opened];
-            c->number = (uint32_t)opened;
+            conns[opened].number = (uint32_t)opened;
             begun[opened] = now_ns();
-            c->fd = dial(false);
-            struct epoll_event e = { .events = EPOLLOUT, .data.ptr = c };
-            epoll_ctl(ep, EPOLL_CTL_ADD, c->fd, &e);
+            begin_connection(&conns[opened]);
         }
-        int n = epoll_wait(ep, ev, 256, 100);
+        for (int i = 0; waiting && i < opened; i++) {
+            if (!again[i] || again[i] > end) continue;
+            again[i] = 0;
+            waiting--;
+            retries++;
+            memset(&conns[i], 0, sizeof conns[i]);
+            conns[i].number = (uint32_t)i;
+            begin_connection(&conns[i]);
+        }
+        int n = epoll_wait(ep, ev, 256, waiting ? 10 : 100);
         for (int i = 0; i < n; i++) {
             struct conn *c = ev[i].data.ptr;
             uint8_t buf[1024];
             if (!c->introduced) {                       /* connected, or in the middle of the TLS handshake */
-                if (!introduce(c)) { failed++; drop(c); continue; }
+                if (!introduce(c)) {
+                    drop(c);
+                    if (opt.retry > 0) again[c->number] = retry_at(), waiting++;
+                    else failed++;
+                    continue;
+                }
                 struct epoll_event e = { .events = EPOLLIN, .data.ptr = c };
                 epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e);
                 continue;
@@ -1095,7 +1157,11 @@ static void mode_connect(void) {
                 if (c->tls) resumed += tls_resumed(c);
                 hist_add(&st.lat, now_ns() - begun[c->number]);
                 epoll_ctl(ep, EPOLL_CTL_DEL, c->fd, NULL);
-            } else { failed++; drop(c); }
+            } else {
+                drop(c);
+                if (opt.retry > 0) again[c->number] = retry_at(), waiting++;
+                else failed++;
+            }
         }
         end = now_ns();
     }
@@ -1105,14 +1171,15 @@ static void mode_connect(void) {
     broker = broker_cpu_secs() - broker;
     usleep((useconds_t)(opt.hold * 1e6));
     uint64_t after = broker_rss_kb();
-    printf("{\"mode\":\"connect\",\"label\":\"%s\",\"conns\":%d,\"failed\":%d,\"resumed\":%d,\"connects_per_s\":%.0f,"
+    printf("{\"mode\":\"connect\",\"label\":\"%s\",\"conns\":%d,\"failed\":%d,\"resumed\":%d,\"retries\":%d,\"connects_per_s\":%.0f,"
            "\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,\"phase_s\":%.3f,\"loadgen_cpu_s\":%.3f,\"broker_cpu_s\":%.2f,"
            "\"rss_before_kb\":%llu,\"rss_after_kb\":%llu,\"rss_per_conn_bytes\":%.0f}\n",
-           opt.label, ready, failed + (opt.conns - ready - failed), resumed, (double)ready / el,
+           opt.label, ready, failed + (opt.conns - ready - failed), resumed, retries, (double)ready / el,
            hist_us(&st.lat, .5), hist_us(&st.lat, .99), (double)st.lat.max / 1e3, el, own, broker,
            (unsigned long long)before, (unsigned long long)after,
            ready ? ((double)after - (double)before) * 1024 / ready : 0);
     fflush(stdout);
+    while (opt.stay && getchar() != EOF) {}
 }
 
 static const char *const OFFLINE = "offline";
@@ -1351,7 +1418,8 @@ static void parse_pids(char *list) {
 
 static void parse_options(int argc, char **argv) {
     enum { HOST = 256, PORT, MODE, LABEL, PUBS, SUBS, QOS, SIZE, COUNT, SECS, DRAIN, RATE, LAG, WINDOW, BATCH, SNDBUF,
-           V5, RAW, SWEEP, SPIN, PID, CONNS, CONC, HOLD, FILTERS, TOPICS, P99, SETUP, TLS_, RESUME, PROPS, MIXED, SPREAD, CHURN, WARM, SINCE, IDLE };
+           V5, RAW, SWEEP, SPIN, PID, CONNS, CONC, HOLD, FILTERS, TOPICS, P99, SETUP, TLS_, RESUME, PROPS, MIXED, SPREAD, CHURN, WARM, SINCE, IDLE,
+           RETRY, USERS, PASSWORD, STAY };
     static const struct option names[] = {
         { "host", 1, 0, HOST }, { "port", 1, 0, PORT }, { "mode", 1, 0, MODE }, { "label", 1, 0, LABEL },
         { "pubs", 1, 0, PUBS }, { "subs", 1, 0, SUBS }, { "qos", 1, 0, QOS }, { "size", 1, 0, SIZE },
@@ -1362,7 +1430,8 @@ static void parse_options(int argc, char **argv) {
         { "topics", 1, 0, TOPICS }, { "p99-limit", 1, 0, P99 }, { "setup-limit", 1, 0, SETUP },
         { "tls", 0, 0, TLS_ }, { "resume", 0, 0, RESUME }, { "props", 0, 0, PROPS }, { "mixed", 0, 0, MIXED },
         { "spread", 1, 0, SPREAD }, { "churn", 1, 0, CHURN },
-        { "warm", 1, 0, WARM }, { "since", 1, 0, SINCE }, { "idle", 1, 0, IDLE }, { 0, 0, 0, 0 },
+        { "warm", 1, 0, WARM }, { "since", 1, 0, SINCE }, { "idle", 1, 0, IDLE },
+        { "retry", 1, 0, RETRY }, { "stay", 0, 0, STAY }, { "users", 1, 0, USERS }, { "password", 1, 0, PASSWORD }, { 0, 0, 0, 0 },
     };
     for (int o; (o = getopt_long(argc, argv, "", names, NULL)) != -1; )
         switch (o) {
@@ -1401,6 +1470,10 @@ static void parse_options(int argc, char **argv) {
         case SPREAD: opt.spread = atoi(optarg); break;
         case CHURN: opt.churn = atof(optarg); break;
         case IDLE: opt.idle = atof(optarg); break;
+        case RETRY: opt.retry = atof(optarg); break;
+        case STAY: opt.stay = true; break;
+        case USERS: opt.users = atoi(optarg); break;
+        case PASSWORD: opt.password = optarg; break;
         case WARM: opt.warm = atof(optarg); break;
         case SINCE: opt.since = strtoull(optarg, NULL, 10); break;
         default: die("unknown option; the head of loadgen.c lists them");
@@ -1411,6 +1484,8 @@ static void parse_options(int argc, char **argv) {
     if (!strcmp(opt.mode, "slow") && opt.subs < 2) die("slow needs --subs of 2 or more");
     if (!strcmp(opt.mode, "wild") && opt.filters / opt.subs < 10) die("wild needs 10 filters or more a connection");
     if (opt.props && !opt.v5) die("--props needs --v5");
+    if (opt.users < 1) die("--users is at least 1");
+    if (opt.password && strlen(opt.password) > 100) die("--password has at most 100 bytes");
     if (opt.resume && !opt.tls) die("--resume needs --tls");
     if (opt.spread < 0 || opt.spread > 100000) die("--spread is 0 to 100000");
     if (!strcmp(opt.mode, "fleet") && opt.subs < 3) die("fleet needs --subs of 3 or more");
@@ -1428,6 +1503,8 @@ static void parse_options(int argc, char **argv) {
 int main(int argc, char **argv) {
     parse_options(argc, argv);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGUSR1, on_signal);
+    signal(SIGUSR2, on_signal);
     prctl(PR_SET_TIMERSLACK, 1);
     struct rlimit files;
     if (!getrlimit(RLIMIT_NOFILE, &files)) {

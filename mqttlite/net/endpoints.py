@@ -10,7 +10,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from mqttlite.net.link import format_address
 
@@ -44,57 +44,62 @@ class TcpEndpoint:
         """Where it listens, as `address:port`; a host name may have an address of IPv4 and one of IPv6."""
         self._servers: list[asyncio.Server] = []
 
-    async def listen(self, name: str, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Bind and accept. Raises `CannotListen`, which says the listener's name."""
+    async def bind(self, name: str) -> list[socket.socket]:
+        """Sockets that the kernel lets connect, for somebody who accepts. Raises `CannotListen`, which says the
+        listener's name."""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(
                 self._host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
-            hosts = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-            self._servers = await self._bind(hosts, factory)
+            sockets = self._bind(list(dict.fromkeys((entry[0], entry[4]) for entry in found)))
         except OSError as error:
             raise cannot_listen(self._host, self.port, name, error) from None
-        names = dict.fromkeys(server.sockets[0].getsockname() for server in self._servers)
-        self.port = next(iter(names))[1]
-        self.addresses = [format_address(name) for name in names]
+        self.port = sockets[0].getsockname()[1]
+        self.addresses = [format_address(each.getsockname()) for each in sockets]
+        return sockets
 
-    async def _bind(self, hosts: list[str], factory: Callable[[], asyncio.BaseProtocol]) -> list[asyncio.Server]:
-        """A server for each address, all on one port, also where the system chooses it."""
+    async def listen(self, name: str, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Bind and accept. Raises `CannotListen`, which says the listener's name."""
         loop = asyncio.get_running_loop()
+        for listening in await self.bind(name):
+            repeated = 1 if isinstance(loop, asyncio.BaseEventLoop) else ACCEPTS_PER_ITERATION
+            for each in (listening, *(listening.dup() for _ in range(repeated - 1))):
+                self._servers.append(await loop.create_server(factory, sock=each, backlog=BACKLOG))
+
+    def _bind(self, addresses: list[tuple[socket.AddressFamily, Any]]) -> list[socket.socket]:
+        """A socket for each address, all on one port, also where the system chooses it."""
         attempt = 0
         while True:
             attempt += 1
             port = self.port
-            servers: list[asyncio.Server] = []
+            sockets: list[socket.socket] = []
             try:
-                for host in hosts:
-                    # SO_REUSEADDR is asyncio's default; a second broker on the port is still refused.
-                    servers.append(await loop.create_server(factory, host, port, backlog=BACKLOG))
-                    port = servers[0].sockets[0].getsockname()[1]
-                return servers + await self._repeat(servers, factory)
+                for family, (host, _port, *rest) in addresses:
+                    sockets.append(socket.socket(family, socket.SOCK_STREAM))
+                    _listen(sockets[-1], (host, port, *rest))
+                    port = sockets[0].getsockname()[1]
+                return sockets
             except OSError as error:
-                for server in servers:
-                    server.close()
-                if self.port or not servers or attempt == _PORT_ATTEMPTS or error.errno != errno.EADDRINUSE:
+                for each in sockets:
+                    each.close()
+                if self.port or not port or attempt == _PORT_ATTEMPTS or error.errno != errno.EADDRINUSE:
                     raise
-
-    async def _repeat(
-        self, servers: list[asyncio.Server], factory: Callable[[], asyncio.BaseProtocol]
-    ) -> list[asyncio.Server]:
-        """More servers of the same sockets, where the loop lets each accept only one connection in a pass."""
-        loop = asyncio.get_running_loop()
-        if isinstance(loop, asyncio.BaseEventLoop):
-            return []
-        return [
-            await loop.create_server(factory, sock=server.sockets[0].dup(), backlog=BACKLOG)
-            for server in servers
-            for _ in range(ACCEPTS_PER_ITERATION - 1)
-        ]
 
     def close(self) -> None:
         """Accept no more; harmless when it does not listen."""
         for server in self._servers:
             server.close()
+
+
+def _listen(listening: socket.socket, address: tuple[Any, ...]) -> None:
+    """Bind as asyncio's servers do: a second broker on the port is still refused. Raises `OSError`."""
+    if os.name == "posix":
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if listening.family == socket.AF_INET6:
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    listening.setblocking(False)
+    listening.bind(address)
+    listening.listen(BACKLOG)
 
 
 def cannot_listen(host: str, port: int, name: str, error: OSError) -> CannotListen:
@@ -116,8 +121,8 @@ class UnixEndpoint:
         self._file: tuple[int, int] | None = None
         """The device and inode of our own."""
 
-    async def listen(self, name: str, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Bind and accept. Raises `CannotListen`, which says the listener's name."""
+    async def bind(self, name: str) -> list[socket.socket]:
+        """The same as of `TcpEndpoint`."""
         if not hasattr(socket, "AF_UNIX"):
             raise CannotListen(f"cannot listen on {self._path} ({name}): Python has no Unix sockets on this system")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -125,12 +130,20 @@ class UnixEndpoint:
             self._bind(listening)
             self._file = _identity(self._path)
             os.chmod(self._path, self._mode)  # nobody can connect before we listen
-            self._server = await asyncio.get_running_loop().create_unix_server(factory, sock=listening, backlog=BACKLOG)
+            listening.setblocking(False)
+            listening.listen(BACKLOG)
         except OSError as error:
             listening.close()
             self._remove()
             kind = AlreadyListening if isinstance(error, AlreadyListening) else CannotListen
             raise kind(f"cannot listen on {self._path} ({name}): {_explain(error, _FILE_WAYS_OUT)}") from None
+        return [listening]
+
+    async def listen(self, name: str, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        """The same as of `TcpEndpoint`."""
+        (listening,) = await self.bind(name)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(factory, sock=listening, backlog=BACKLOG)
 
     def _bind(self, listening: socket.socket) -> None:
         try:
@@ -147,8 +160,8 @@ class UnixEndpoint:
 
     def close(self) -> None:
         """Accept no more, and remove the file; harmless when it does not listen."""
+        self._remove()
         if self._server is not None:
-            self._remove()
             self._server.close()
 
     def _remove(self) -> None:

@@ -9,9 +9,9 @@ those that it has just closed.
 """
 
 import asyncio
+import gc
 import logging
 import math
-import os
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Hashable
@@ -23,11 +23,13 @@ from mqttlite.core.connect_limits import ConnectLimits
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.memory import TLS_BYTES
 from mqttlite.core.quotas import Quotas
+from mqttlite.net.acceptor import Acceptor
 from mqttlite.net.address_key import address_key
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.file_limit import FileLimit
 from mqttlite.net.frame_queue import FrameQueue
 from mqttlite.net.half_open import HalfOpen
+from mqttlite.net.handshake_turns import HandshakeTurns, readable
 from mqttlite.net.link import LINGER_S, Link, LinkPort, format_address
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
@@ -41,6 +43,11 @@ PARTING_S: Final = 0.5
 HALF_OPEN_GRACE_S: Final = 1.0
 """How long a half-open connection is safe from being closed because `max_connections` are open: a device that is quick
 enough gets through although others come all the time."""
+
+COLLECT_EACH: Final = 16
+"""New connections after which Python looks through what is new for garbage. It would do so by itself when there are
+some thousand objects more than before; but while as many handshakes end as begin there are not, and after ten thousand
+connections it looked through all their objects at once, which took 50 ms."""
 
 _log = logging.getLogger("mqttlite.net")
 
@@ -73,6 +80,7 @@ class Listener:
         broker: Broker,
         loop_driver: LoopDriver,
         frame_queue: FrameQueue,
+        turns: HandshakeTurns,
     ) -> None:
         self.name: Final = name
         self._endpoint: Final = endpoint
@@ -108,10 +116,13 @@ class Listener:
         self._loop_driver: Final = loop_driver
         self._frame_queue: Final = frame_queue
         self._loop: Final = asyncio.get_running_loop()
+        self._turns: Final = turns
+        self._acceptor: Final = Acceptor(turns, self._begin_handshake)
         self._connect_limits: Final = connect_limits
         self._keys: Final[dict[Link, str]] = {}
         """What stands for the addresses of connections that the limits know of."""
         self._limited = 0
+        self._made = 0
         self._open = 0
         self._links: Final[set[Link]] = set()
         self._upgrades: Final[set[WebSocket]] = set()
@@ -139,7 +150,10 @@ class Listener:
     async def start(self) -> None:
         """Bind and accept. Raises `CannotListen`."""
         self._files.open()
-        await self._endpoint.listen(self.name, self._guarded if self._tls or self._proxies else self._plain)
+        if self._tls or self._proxies:
+            self._acceptor.start(self.name, await self._endpoint.bind(self.name))
+        else:
+            await self._endpoint.listen(self.name, self._plain)
 
     def use_context(self, context: ssl.SSLContext, revoked: frozenset[Hashable]) -> None:
         """Let handshakes that begin from now on use other certificates; for a listener that speaks TLS."""
@@ -153,6 +167,7 @@ class Listener:
     async def stop_accepting(self) -> None:
         """No new connections, and an end to handshakes under way; the links stay as they are."""
         self._stopping = True
+        self._acceptor.close()
         self._endpoint.close()
         self._files.close()
         await asyncio.sleep(0)  # a task that has not begun would not close its socket
@@ -206,9 +221,6 @@ class Listener:
 
     def _plain(self) -> asyncio.BaseProtocol:
         return cast(asyncio.BaseProtocol, self._spoken_to(self._link())) if self._admit() else _Closed()
-
-    def _guarded(self) -> asyncio.BaseProtocol:
-        return _Gate(self._begin_handshake) if self._admit() else _Closed()
 
     def _link(self) -> Link:
         """A link for one more connection."""
@@ -294,6 +306,9 @@ class Listener:
 
     def _on_made(self, link: Link) -> Connection:
         self._links.add(link)
+        self._made += 1
+        if self._made % COLLECT_EACH == 0 and gc.isenabled():
+            gc.collect(1)
         if self._stopping:  # accepted at the last moment
             self._loop.call_soon(link.abort)
         certificate = link.peer_certificate()
@@ -341,20 +356,20 @@ class Listener:
         self._half_open.discard(link)
         self._leave()
 
-    def _begin_handshake(self, transport: asyncio.Transport) -> None:
-        peername = transport.get_extra_info("peername")
+    def _begin_handshake(self, accepted: socket.socket, peername: object) -> None:
+        if not self._admit():
+            accepted.close()
+            return
         address = format_address(peername)
-        try:
-            if self._proxies is not None and not self._proxies.trusts(peername):
-                raise ConnectionRefusedError("it is no trusted proxy (proxy_protocol.trusted)")
-            accepted = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        except OSError as error:  # no file left for it, or the client is gone
+        if self._proxies is not None and not self._proxies.trusts(peername):
             _log.warning(
-                "%s: handshake with %s cannot begin: %s", self.name, address, error, extra=self._about(address)
+                "%s: connection from %s closed: it is no trusted proxy (proxy_protocol.trusted)",
+                *(self.name, address),
+                extra=self._about(address),
             )
+            accepted.close()
             self._leave()
             return
-        accepted.setblocking(False)
         link = self._link()
         link.address = address
         if self._proxies is None and self._is_limited(link):
@@ -403,6 +418,8 @@ class Listener:
         try:
             if self._proxies is not None:
                 await self._ask_proxy(link, accepted)
+            if self._tls:
+                await self._await_turn(accepted)
             await self._loop.connect_accepted_socket(
                 lambda: cast(asyncio.BaseProtocol, protocol), accepted, **self._tls
             )
@@ -424,6 +441,15 @@ class Listener:
         """What a line of the log is about, as its `extra`, before there is a connection."""
         return {"fields": {"peer": address, "listener": self.name}}
 
+    async def _await_turn(self, accepted: socket.socket) -> None:
+        """Wait for the client's first bytes, then for the loop. Raises `TimeoutError` if nothing comes."""
+        try:
+            async with asyncio.timeout(self._handshake_timeout_s):
+                await readable(accepted)
+        except TimeoutError:
+            raise TimeoutError(f"the client said nothing for {self._handshake_timeout_s:g} s") from None
+        await self._turns.turn()
+
     async def _ask_proxy(self, link: Link, accepted: socket.socket) -> None:
         """Learn from a trusted proxy whose connection it is. Raises `BadHeader`."""
         try:
@@ -433,22 +459,6 @@ class Listener:
             raise BadHeader(f"no whole PROXY header within {self._handshake_timeout_s:g} s") from None
         except ConnectionError as error:
             raise error if isinstance(error, BadHeader) else BadHeader(str(error)) from None
-
-
-class _Gate(asyncio.Protocol):
-    """Takes an accepted socket from the server, which knows how to accept, to where a handshake can be awaited.
-
-    `begin` makes a copy of the socket: `start_tls` on the connection itself would lose a client's first bytes, for
-    uvloop reads as soon as a connection is made, whether or not its protocol has paused it.
-    """
-
-    def __init__(self, begin: Callable[[asyncio.Transport], None]) -> None:
-        self._begin = begin
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        plain = cast(asyncio.Transport, transport)
-        self._begin(plain)
-        plain.abort()
 
 
 class _Closed(asyncio.Protocol):

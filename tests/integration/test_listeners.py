@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.net import endpoints
 from mqttlite.net.endpoints import ACCEPTS_PER_ITERATION
 from mqttlite.server import Broker
 from tests.integration.conftest import Rig
@@ -65,14 +66,13 @@ async def test_a_chosen_port_that_is_taken_on_the_other_address_is_chosen_again(
     taken = socket.create_server(("::1", 0), family=socket.AF_INET6)
     rig.close_at_end(taken)
     port = taken.getsockname()[1]
-    loop = asyncio.get_running_loop()
-    create_server, asked = loop.create_server, []
+    listen, asked = endpoints._listen, []
 
-    async def first_choose_the_taken_one(factory: object, host: str, at: int, **options: object) -> object:
-        asked.append((host, at))
-        return await create_server(factory, host, port if len(asked) == 1 else at, **options)  # type: ignore[arg-type]
+    def first_choose_the_taken_one(listening: socket.socket, address: tuple[str, int]) -> None:
+        asked.append(address)
+        listen(listening, (address[0], port) if len(asked) == 1 else address)
 
-    monkeypatch.setattr(loop, "create_server", first_choose_the_taken_one)
+    monkeypatch.setattr(endpoints, "_listen", first_choose_the_taken_one)
     broker = await rig.broker(Config(listeners=(ListenerOptions(host="both.example", port=0),), allow_anonymous=True))
     assert broker.port != port
     assert len(asked) == 4
@@ -120,10 +120,10 @@ async def test_why_it_cannot_listen_is_a_sentence(host: str, port: int, sentence
 async def test_whatever_the_system_says_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, error: OSError, sentence: str
 ) -> None:
-    async def create_server(*_arguments: object, **_options: object) -> None:
+    def listen(*_arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "create_server", create_server)
+    monkeypatch.setattr(endpoints, "_listen", listen)
     with pytest.raises(OSError) as caught:  # noqa: PT011
         await Broker(host="127.0.0.1", port=883).start()
     assert str(caught.value).startswith(f"cannot listen on 127.0.0.1:883 (tcp-883): {sentence}")
@@ -152,22 +152,13 @@ def _resolve(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
-class Accepted(asyncio.Transport):
-    """What a server makes of a socket that it accepts."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        super().__init__({"socket": sock, "peername": ("10.0.0.1", 1000)})
-
-    def abort(self) -> None:
-        self.get_extra_info("socket").close()
-
-
 async def test_a_connection_whose_handshake_ends_just_when_the_broker_stops_is_gone_then(rig: Rig) -> None:
     broker = await rig.enter(Broker(port=0))
     (listener,) = broker.listeners
     ours, theirs = socket.socketpair()
     rig.close_at_end(ours)
-    listener._guarded().connection_made(Accepted(theirs))  # there is nothing to shake hands about
+    theirs.setblocking(False)
+    listener._begin_handshake(theirs, ("10.0.0.1", 1000))  # there is nothing to shake hands about
     await listener.stop_accepting()
     assert listener.open == 0
     assert not core_of(broker).connections
