@@ -12,11 +12,14 @@ import msgspec
 from starlette.responses import Response
 
 from mqttlite.core.message import Message
+from mqttlite.delivery.filters import Filter, FilterError
+from mqttlite.delivery.queues.dead_letters import ATTEMPTS, QUEUE
 from mqttlite.delivery.queues.limits import MAX_ACK_IDS
 from mqttlite.delivery.queues.options import MAX_ATTEMPTS, MAX_DEADLINE_S, MIN_DEADLINE_S, QueueOptions, RetryOptions
-from mqttlite.delivery.queues.properties import ORDERING_KEY, time_text, user_property
+from mqttlite.delivery.queues.properties import ORDERING_KEY, PUBLISH_TIME, time_text, user_property
 from mqttlite.delivery.queues.service import Pulled
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.pubsub.names import subscription_resource, topic_of_resource, topic_resource
 from mqttlite.wire.properties import Properties
 
 MAX_MESSAGES: Final = 1_000
@@ -233,12 +236,27 @@ def _message(message: Message) -> dict[str, Any]:
     for name, value in message.properties.user_properties:
         if name != ORDERING_KEY:
             attributes.setdefault(name, value)  # the first of several counts, as for queues
+    if QUEUE in attributes:
+        attributes.update(_dead_letter_source(attributes))
     if attributes:
         found["attributes"] = attributes
     ordering_key = user_property(ORDERING_KEY, message)
     if ordering_key:
         found["orderingKey"] = ordering_key
     return found
+
+
+def _dead_letter_source(attributes: dict[str, str]) -> dict[str, str]:
+    """What Google adds to a message that it forwards to a dead letter topic."""
+    source = subscription_resource(attributes[QUEUE]).split("/")
+    if len(source) != 4:
+        return {}
+    return {
+        "CloudPubSubDeadLetterSourceDeliveryCount": attributes.get(ATTEMPTS, "0"),
+        "CloudPubSubDeadLetterSourceSubscription": source[3],
+        "CloudPubSubDeadLetterSourceSubscriptionProject": source[1],
+        "CloudPubSubDeadLetterSourceTopicPublishTime": attributes.get(PUBLISH_TIME, ""),
+    }
 
 
 def check_ack_ids(ack_ids: list[str]) -> None:
@@ -258,7 +276,7 @@ def check_topic(body: TopicBody) -> None:
 def options_of(body: SubscriptionBody) -> dict[str, Any]:
     """What of a queue's options a new subscription says. Raises `Problem`."""
     _refuse(body, _SUBSCRIPTION_REFUSALS)
-    found: dict[str, Any] = {"ordering": body.enable_message_ordering}
+    found: dict[str, Any] = {"ordering": body.enable_message_ordering, **_filter(body)}
     for read in _FIELDS.values():
         found.update(read(body))
     return found
@@ -274,6 +292,8 @@ def changes_of(request: UpdateSubscriptionRequest) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for member in mask:
         read = _FIELDS.get(member)
+        if member == "filter":
+            raise _invalid("filter: the filter of a subscription cannot be changed; make another subscription")
         if read is None:
             raise _invalid(f"updateMask has {member[:80]!r}: one of {', '.join(_FIELDS)} can be changed")
         found.update(read(body))
@@ -292,6 +312,11 @@ def subscription_json(name: str, topic: str, options: QueueOptions) -> dict[str,
     }
     if options.dead_letter:
         found["deadLetterPolicy"] = {"maxDeliveryAttempts": options.max_attempts}
+        dead_letter_topic = topic_resource(options.dead_letter_topic)
+        if dead_letter_topic:
+            found["deadLetterPolicy"]["deadLetterTopic"] = dead_letter_topic
+    if options.filter:
+        found["filter"] = options.filter
     if options.ordering:
         found["enableMessageOrdering"] = True
     if options.retry != _AT_ONCE:
@@ -331,22 +356,17 @@ def _retry(body: SubscriptionBody) -> dict[str, Any]:
     return {"retry": RetryOptions(min_s=min_s, max_s=max_s)}
 
 
-def _attempts(body: SubscriptionBody) -> dict[str, Any]:
+def _dead_letters(body: SubscriptionBody) -> dict[str, Any]:
     policy = body.dead_letter_policy
     if policy is None:
-        return {"max_attempts": MAX_ATTEMPTS}
-    if policy.dead_letter_topic:
-        raise Problem(
-            Code.NOT_AVAILABLE,
-            "deadLetterPolicy.deadLetterTopic: dead letters are kept with their subscription, and published to "
-            "$dlq/<queue>; leave it out",
-        )
+        return {"max_attempts": MAX_ATTEMPTS, "dead_letter_topic": ""}
     attempts = policy.max_delivery_attempts or MIN_ATTEMPTS
     if not MIN_ATTEMPTS <= attempts <= MAX_ATTEMPTS:
         raise _invalid(
             f"deadLetterPolicy.maxDeliveryAttempts is {attempts}: it may be {MIN_ATTEMPTS} to {MAX_ATTEMPTS}, or 0"
         )
-    return {"max_attempts": attempts}
+    topic = policy.dead_letter_topic
+    return {"max_attempts": attempts, "dead_letter_topic": topic_of_resource(topic) if topic else ""}
 
 
 def _never_expires(body: SubscriptionBody) -> dict[str, Any]:
@@ -355,19 +375,19 @@ def _never_expires(body: SubscriptionBody) -> dict[str, Any]:
     return {}
 
 
-def _no_filter(body: SubscriptionBody) -> dict[str, Any]:
-    if body.filter:
-        raise _invalid("filter: queues have no filters; filter in the consumer, or bind the queue to other topics")
-    return {}
+def _filter(body: SubscriptionBody) -> dict[str, Any]:
+    try:
+        return {"filter": Filter(body.filter).expression} if body.filter else {"filter": ""}
+    except FilterError as error:
+        raise _invalid(f"filter: {error}") from None
 
 
 _FIELDS: Final[dict[str, Callable[[SubscriptionBody], dict[str, Any]]]] = {
     "ackDeadlineSeconds": _deadline,
     "messageRetentionDuration": _retention,
     "retryPolicy": _retry,
-    "deadLetterPolicy": _attempts,
+    "deadLetterPolicy": _dead_letters,
     "expirationPolicy": _never_expires,
-    "filter": _no_filter,
 }
 """What of a queue's options each member says that may be changed."""
 

@@ -79,16 +79,22 @@ def topic_of_queue(options: QueueOptions) -> str:
     return topic_resource(options.filters[0])
 
 
+def topic_of_resource(resource: str, member: str = "deadLetterPolicy.deadLetterTopic") -> str:
+    """The MQTT topic of a topic of any project, which a member names. Raises `Problem`."""
+    parts = resource.split("/")
+    if len(parts) != 4 or (parts[0], parts[2]) != ("projects", "topics"):
+        raise Problem(Code.INVALID_VALUE, f"{member} is {resource[:200]!r}: projects/<project>/topics/<topic> is meant")
+    return topic_name(parts[1], parts[3])
+
+
 def topic_of_subscription(project: str, topic: str) -> str:
     """The MQTT topic of the topic that a new subscription of a project names. Raises `Problem`."""
-    parts = topic.split("/")
-    if len(parts) != 4 or (parts[0], parts[2]) != ("projects", "topics"):
-        raise Problem(Code.INVALID_VALUE, f"topic is {topic[:200]!r}: projects/<project>/topics/<topic> is meant")
-    if parts[1] != project:
+    name = topic_of_resource(topic, "topic")
+    if not name.startswith(f"{project}/"):
         raise Problem(
             Code.INVALID_VALUE, f"topic is {topic[:200]!r}: a subscription of {project} has a topic of {project}"
         )
-    return topic_name(project, parts[3])
+    return name
 
 
 def _check_id(what: str, text: str) -> None:

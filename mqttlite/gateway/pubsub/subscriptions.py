@@ -39,6 +39,7 @@ from mqttlite.gateway.pubsub.names import (
     subscription_resource,
     topic_of_queue,
     topic_of_subscription,
+    topic_resource,
 )
 from mqttlite.gateway.pubsub.topics import ADMIN, BODY, VIEWER
 from mqttlite.gateway.traffic import TRAFFIC
@@ -81,12 +82,23 @@ def router(context: GatewayContext) -> APIRouter:
         options = queues.options(name)
         return subscription_json(subscription_resource(name), topic_of_queue(options), options)
 
+    def made(options: dict[str, Any]) -> QueueOptions:
+        """Raises `Problem` for what cannot be together, and for a dead letter topic that there is not."""
+        try:
+            found = QueueOptions(**options)
+        except ValueError as error:
+            raise Problem(Code.INVALID_VALUE, str(error)) from None
+        dead_letter_topic = found.dead_letter_topic
+        if dead_letter_topic and context.topics.named(dead_letter_topic) is None:
+            raise Problem(Code.NOT_FOUND, f"there is no topic {topic_resource(dead_letter_topic)} for dead letters")
+        return found
+
     @routes.put("/{subscription}", summary="Make a subscription of a topic", openapi_extra=BODY, dependencies=[ADMIN])
     async def create(project: str, subscription: str, request: Request) -> Response:
         name = queue_name(project, subscription)
         body = decoded(await request.body(), SubscriptionBody)
         topic = topic_of_subscription(project, body.topic)
-        options = QueueOptions(name=name, filters=(topic,), **options_of(body))
+        options = made({"name": name, "filters": (topic,), **options_of(body)})
         if context.topics.named(topic) is None:
             raise Problem(Code.NOT_FOUND, f"there is no topic {body.topic[:200]}")
         try:
@@ -120,7 +132,7 @@ def router(context: GatewayContext) -> APIRouter:
     async def change(project: str, subscription: str, request: Request) -> Response:
         changes = changes_of(decoded(await request.body(), UpdateSubscriptionRequest))
         name = found(project, subscription)
-        queues.change(msgspec.structs.replace(queues.options(name), **changes))
+        queues.change(made(msgspec.structs.asdict(queues.options(name)) | changes))
         await context.loop_driver.settled()
         return answer(shown(name))
 

@@ -356,8 +356,11 @@ REFUSED_SUBSCRIPTIONS: list[tuple[Json, tuple[int, str], str]] = [
     ({"retryPolicy": {"maximumBackoff": "1s"}}, INVALID, "retryPolicy"),
     ({"deadLetterPolicy": {"maxDeliveryAttempts": 4}}, INVALID, "maxDeliveryAttempts is 4"),
     ({"deadLetterPolicy": {"maxDeliveryAttempts": 101}}, INVALID, "maxDeliveryAttempts is 101"),
-    ({"deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/dead"}}, UNIMPLEMENTED, "$dlq/"),
-    ({"filter": 'attributes.a = "b"'}, INVALID, "filter"),
+    ({"deadLetterPolicy": {"deadLetterTopic": "dead"}}, INVALID, "deadLetterTopic is 'dead'"),
+    ({"deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/dead"}}, (404, "NOT_FOUND"), "for dead letters"),
+    ({"deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/orders"}}, INVALID, "messages of 'shop/orders'"),
+    ({"filter": 'attributes.a == "b"'}, INVALID, "filter: position 15"),
+    ({"filter": "attributes.a"}, INVALID, "filter: position"),
     ({"expirationPolicy": {"ttl": "86400s"}}, UNIMPLEMENTED, "expirationPolicy"),
     ({"pushConfig": {"pushEndpoint": "https://example.com/"}}, UNIMPLEMENTED, "pushConfig"),
     ({"bigqueryConfig": {"table": "a.b.c"}}, UNIMPLEMENTED, "bigqueryConfig"),
@@ -470,3 +473,76 @@ async def test_the_rules_say_who_publishes_and_who_consumes(tmp_path: Path) -> N
         await done(consumer.post(f"{MAIL}:acknowledge", json={"ackIds": [received["ackId"]]}))
         assert failure(await consumer.delete(MAIL)) == denied
         assert (await done(admin.get(MAIL)))["state"] == "ACTIVE"
+
+
+# ── filters and dead letters ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("expression", "passing"),
+    [
+        ("attributes:domain", "com net org iana"),
+        ('attributes.domain = "com"', "com"),
+        ('attributes.domain != "com"', "net org iana none"),
+        ("NOT attributes:domain", "none"),
+        ('attributes:domain AND NOT attributes.domain = "com"', "net org iana"),
+        ('hasPrefix(attributes.domain, "co")', "com"),
+        ('hasPrefix(attributes.domain, "co") OR hasPrefix(attributes.domain, "org")', "com org"),
+        ('attributes:"iana.org/language_tag"', "iana"),
+        ('(attributes.domain = "com" OR attributes.domain = "net") AND -attributes:none', "com net"),
+        ("", "com net org iana none"),
+    ],
+)
+async def test_a_subscription_has_a_filter(gateway: GatewayUnderTest, expression: str, passing: str) -> None:
+    """As in the examples of Google's documentation."""
+    client = await orders(gateway, filter=expression)
+    assert (await done(client.get(MAIL))).get("filter", "") == expression
+    domains: dict[str, Json] = {name: {"domain": name} for name in ("com", "net", "org")}
+    domains |= {"iana": {"domain": "iana", "iana.org/language_tag": "en"}, "none": {"other": "x"}}
+    await publish(client, *[{"data": encoded(name.encode()), "attributes": each} for name, each in domains.items()])
+    got = [base64.b64decode(each["message"]["data"]).decode() for each in await pull(client)]
+    assert got == passing.split()
+
+
+async def test_a_filter_cannot_be_changed(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway, filter="attributes:a")
+    change = {"subscription": {"filter": "attributes:b"}, "updateMask": "filter"}
+    response = await client.patch(MAIL, json=change)
+    assert failure(response) == INVALID
+    assert "cannot be changed" in message_of(response)
+    await done(
+        client.patch(MAIL, json={"subscription": {"ackDeadlineSeconds": 50}, "updateMask": "ackDeadlineSeconds"})
+    )
+    assert (await done(client.get(MAIL)))["filter"] == "attributes:a"
+
+
+async def test_dead_letters_are_published_to_their_topic(gateway: GatewayUnderTest) -> None:
+    client = gateway.client(Role.ADMIN)
+    dead = {"topic": "projects/shop/topics/dead"}
+    await done(client.put(f"{SHOP}/topics/dead", json={}))
+    await done(client.put(f"{SHOP}/subscriptions/dead-mail", json=dead))
+    policy = {"deadLetterTopic": dead["topic"], "maxDeliveryAttempts": 5}
+    await orders(gateway, deadLetterPolicy=policy)
+    assert (await done(client.get(MAIL)))["deadLetterPolicy"] == policy
+    [message_id] = await publish(client, {"data": encoded(b"x"), "attributes": {"a": "b"}, "orderingKey": "k"})
+    for attempt in range(1, 6):
+        [received] = await pull(client)
+        assert received["deliveryAttempt"] == attempt
+        nack = {"ackIds": [received["ackId"]], "ackDeadlineSeconds": 0}
+        await done(client.post(f"{MAIL}:modifyAckDeadline", json=nack))
+    assert await pull(client) == []
+    body = {"maxMessages": 10, "returnImmediately": True}
+    [letter] = (await done(client.post(f"{SHOP}/subscriptions/dead-mail:pull", json=body)))["receivedMessages"]
+    message = letter["message"]
+    assert (base64.b64decode(message["data"]), message["orderingKey"]) == (b"x", "k")
+    assert message["messageId"] != message_id, "it is another message"
+    said = message["attributes"]
+    assert (said["a"], said["message-id"], said["dead-letter-cause"]) == ("b", message_id, "nacked")
+    assert {name: value for name, value in said.items() if name.startswith("Cloud")} == {
+        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+        "CloudPubSubDeadLetterSourceSubscription": "mail",
+        "CloudPubSubDeadLetterSourceSubscriptionProject": "shop",
+        "CloudPubSubDeadLetterSourceTopicPublishTime": said["publish-time"],
+    }
+    change = {"subscription": {}, "updateMask": "deadLetterPolicy"}
+    assert (await done(client.patch(MAIL, json=change)))["deadLetterPolicy"] == {"maxDeliveryAttempts": 100}
