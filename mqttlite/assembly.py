@@ -179,6 +179,7 @@ class Assembly:
         self.queues: Final = Queues(
             *(self.core, config.queues, config.delivery, loop.time, self._wall.ahead_us, self._filters)
         )
+        self._queues_api: Final = QueuesApi(self.queues, self.commit)
         self.core.serve_queues(self.queues)
         for action in ACTIONS:
             control = QueueControl(self.queues, action)
@@ -350,7 +351,7 @@ class Assembly:
 
     def _answerers(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
         """What answers on the admin socket beside `admin`, by the first level of the path."""
-        queues = _queues_answerer(QueuesApi(self.queues, self.commit))
+        queues = _queues_answerer(self._queues_api)
         registry = _registry_answerer(RegistryApi(self.schemas))
         return {"queues": queues, "dead-letters": queues, "registry": registry}
 
@@ -583,6 +584,7 @@ class Assembly:
                 api_keys=api_keys,
                 schemas=self.schemas,
                 queues=self.queues,
+                queues_api=self._queues_api,
                 sessions=OpenSessions(api_keys),
                 topics=Topics(
                     *(self.topics, self._topic_file),

@@ -9,9 +9,22 @@ import ssl
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from mqttlite.cli.asker import MAX_ANSWER_BYTES, Asker, NotFound, Unreachable, WrongUsage, text_of
+import click
+
+from mqttlite.cli.asker import MAX_ANSWER_BYTES, Asker, Conflict, NotFound, Unreachable, WrongUsage, text_of
 
 Segments = tuple[str, ...]
+
+_IN_BODY: Final = ("bans",)
+"""What takes the parameters of a POST in its body."""
+
+_KINDS: Final[dict[int, type[click.ClickException]]] = {
+    400: WrongUsage,
+    404: NotFound,
+    409: Conflict,
+    422: WrongUsage,
+    431: WrongUsage,
+}
 
 
 class ApiClient(Asker):
@@ -25,7 +38,7 @@ class ApiClient(Asker):
                 f"--url is {url!r}: write an address such as http://127.0.0.1:8080, with --token beside it"
             )
         self._url: Final = f"{parts.scheme}://{parts.netloc}"
-        self._base: Final = parts.path.rstrip("/") + "/api/v1"
+        self._base: Final = parts.path.rstrip("/")
         self._headers: Final = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._host: Final = parts.hostname
         self._port: Final = parts.port
@@ -47,11 +60,13 @@ class ApiClient(Asker):
         method, segments = _address(method, segments)
         path = self._base + "".join(f"/{quote(segment, safe='')}" for segment in segments)
         headers = dict(self._headers)
+        if body is None and given and segments[-1] in _IN_BODY and method == "POST":
+            body, given = given, {}
         sent = None
-        if method == "POST":
+        if body is not None:
             headers["Content-Type"] = "application/json"
-            sent = json.dumps(body or given) if body or given else None
-        elif given:
+            sent = json.dumps(body)
+        if given:
             path += f"?{urlencode({name: text_of(value) for name, value in given.items()})}"
         connection = self._connection()
         try:
@@ -68,15 +83,11 @@ class ApiClient(Asker):
             found = json.loads(answer)
             if 200 <= status < 300:
                 return _in_words_of_the_socket(segments, found)
-            reason = str(found["detail"])
+            reason = str(found["detail"] if "detail" in found else found["message"])
         except (ValueError, TypeError, KeyError):
             raise Unreachable(f"What listens at {self._url} does not answer as a broker does.") from None
-        sentence = reason[:1].upper() + reason[1:] + "."
-        if status == 404:
-            raise NotFound(sentence)
-        if status in (400, 422, 431):
-            raise WrongUsage(sentence)
-        raise Unreachable(sentence)
+        sentence = reason[:1].upper() + reason[1:].removesuffix(".") + "."
+        raise _KINDS.get(status, Unreachable)(sentence)
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._tls is not None:
@@ -85,22 +96,24 @@ class ApiClient(Asker):
 
 
 def _address(method: str, segments: Segments) -> tuple[str, Segments]:
-    """Where the API has what the admin socket has there."""
-    if segments[0] != "sessions":
+    """Where the gateway has what the admin socket has there."""
+    if segments[0] == "registry":
         return method, segments
+    if segments[0] != "sessions":
+        return method, ("api", "v1", *segments)
     rest = segments[1:]
     if method == "DELETE" and len(rest) == 1:
         rest = (*rest, "session")
     elif method == "POST" and rest[1:] == ("kick",):
         rest = (rest[0], "disconnect")
-    return method, ("clients", *rest)
+    return method, ("api", "v1", "clients", *rest)
 
 
 def _in_words_of_the_socket(segments: Segments, found: Any) -> Any:
     """The answer as the admin socket gives it."""
-    if segments[0] == "bans" or not isinstance(found, dict):
+    if segments[-1] == "bans" or not isinstance(found, dict):
         return found
-    if segments[-1] == "queue" and "items" in found:
+    if segments[2] == "clients" and segments[-1] == "queue" and "items" in found:
         return {"messages": found["items"], "waiting": found["waiting"]}
     for name in ("items", "topics", "subscribers"):
         if name in found and "cursor" in found:

@@ -1,4 +1,4 @@
-"""How `sessions`, `queue`, `retained`, `delayed` and `schema` ask the admin socket of a broker, and what they print.
+"""How the commands of an operator ask the admin socket of a broker, or over HTTP, and what they print.
 
 What they ask lives in their files. Invariant: to ask, nothing of the broker is imported but where its data is.
 """
@@ -62,6 +62,27 @@ def options(function: F) -> F:
     return function
 
 
+def url_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Those of a broker that is asked over HTTP."""
+    for option in (
+        click.option("--cafile", "ca_file", metavar="FILE", help="The authority of the certificate of --url."),
+        click.option(
+            "--token",
+            metavar="KEY",
+            envvar="MQTTLITE_TOKEN",
+            help="An API key or token for --url; better in MQTTLITE_TOKEN, where nobody sees it.",
+        ),
+        click.option(
+            "--url",
+            metavar="URL",
+            envvar="MQTTLITE_URL",
+            help="Ask a broker over HTTP, such as https://broker.example:8443.  [MQTTLITE_URL]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same, and those of a broker that is asked over HTTP. The function gets `client` and `as_json`."""
 
@@ -83,23 +104,7 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
         return function(client=ApiClient(url, token, ca_file, timeout_s), **others)
 
-    for option in (
-        click.option("--cafile", "ca_file", metavar="FILE", help="The authority of the certificate of --url."),
-        click.option(
-            "--token",
-            metavar="KEY",
-            envvar="MQTTLITE_TOKEN",
-            help="An API key or token for --url; better in MQTTLITE_TOKEN, where nobody sees it.",
-        ),
-        click.option(
-            "--url",
-            metavar="URL",
-            envvar="MQTTLITE_URL",
-            help="Ask a broker over HTTP, such as https://broker.example:8443.  [MQTTLITE_URL]",
-        ),
-    ):
-        with_client = option(with_client)
-    return options(with_client)
+    return options(url_options(with_client))
 
 
 def limit_option(default: int) -> Callable[[F], F]:

@@ -9,13 +9,14 @@ import click
 
 from mqttlite.cli.ask_admin import (
     EPILOG,
-    AdminClient,
+    EVERYTHING,
+    Asker,
     counted,
     limit_option,
     note_more,
-    options,
     print_json,
     print_table,
+    remote_options,
 )
 
 _QUEUES: Final = ("QUEUE", "DEAD-LETTERS", "SINCE-START")
@@ -34,7 +35,7 @@ _dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only say 
 def command() -> None:
     """List, show, replay or drop dead letters: messages that a queue could not deliver.
 
-    It asks the admin socket of a running broker, which is in its data directory.
+    It asks the broker's admin socket, which is in its data directory, or with --url its gateway.
     """
 
 
@@ -42,14 +43,11 @@ def command() -> None:
 @click.argument("queue", required=False)
 @_filter_option
 @limit_option(100)
-@options
-def list_letters(
-    queue: str | None, expression: str | None, limit: int, as_json: bool, data_dir: str | None, timeout_s: float
-) -> None:
+@remote_options
+def list_letters(queue: str | None, expression: str | None, limit: int, as_json: bool, client: Asker) -> None:
     """List the dead letters of QUEUE, the oldest first; without QUEUE how many each queue has."""
-    client = AdminClient(data_dir, timeout_s)
     if queue is None:
-        found = client.ask("GET", "dead-letters")
+        found = client.page("dead-letters", limit=EVERYTHING)
         if as_json:
             print_json(found)
             return
@@ -67,10 +65,10 @@ def list_letters(
 @command.command("show", epilog=EPILOG)
 @click.argument("queue")
 @click.argument("number", type=click.IntRange(0))
-@options
-def show(queue: str, number: int, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def show(queue: str, number: int, as_json: bool, client: Asker) -> None:
     """Show a dead letter by the number that ls shows."""
-    found = AdminClient(data_dir, timeout_s).ask("GET", "dead-letters", queue, str(number))
+    found = client.ask("GET", "dead-letters", queue, str(number))
     if as_json:
         print_json(found)
         return
@@ -85,7 +83,7 @@ def show(queue: str, number: int, as_json: bool, data_dir: str | None, timeout_s
 @_filter_option
 @click.option("--rate", type=click.IntRange(1, 10_000), metavar="N", help="Replay so many in a second at most.")
 @_dry_run_option
-@options
+@remote_options
 def replay(
     queue: str,
     number: int | None,
@@ -93,14 +91,13 @@ def replay(
     rate: int | None,
     dry_run: bool,
     as_json: bool,
-    data_dir: str | None,
-    timeout_s: float,
+    client: Asker,
 ) -> None:
     """Put dead letters back into their queue, with a new first attempt: all, those that match, or one by its NUMBER.
 
     They keep their message-id. Other subscribers of their topics do not get them again.
     """
-    found = AdminClient(data_dir, timeout_s).ask(
+    found = client.ask(
         "POST", "dead-letters", queue, "replay", number=number, filter=expression, rate=rate, dry_run=dry_run
     )
     _tell(found, as_json, "replay", "replayed", dry_run)
@@ -111,20 +108,17 @@ def replay(
 @click.argument("number", required=False, type=click.IntRange(0))
 @_filter_option
 @_dry_run_option
-@options
+@remote_options
 def drop(
     queue: str,
     number: int | None,
     expression: str | None,
     dry_run: bool,
     as_json: bool,
-    data_dir: str | None,
-    timeout_s: float,
+    client: Asker,
 ) -> None:
     """Drop dead letters: all, those that match, or one by its NUMBER."""
-    found = AdminClient(data_dir, timeout_s).ask(
-        "DELETE", "dead-letters", queue, number=number, filter=expression, dry_run=dry_run
-    )
+    found = client.ask("DELETE", "dead-letters", queue, number=number, filter=expression, dry_run=dry_run)
     _tell(found, as_json, "drop", "dropped", dry_run)
 
 

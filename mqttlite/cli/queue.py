@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import EPILOG, AdminClient, counted, note, options, print_json, print_table
+from mqttlite.cli.ask_admin import EPILOG, EVERYTHING, Asker, counted, note, print_json, print_table, remote_options
 from mqttlite.cli.asker import PAGE
 from mqttlite.cli.session_queue import preview
 
@@ -20,15 +20,15 @@ _PEEKED: Final = ("MESSAGE-ID", "PUBLISHED", "BYTES", "TOPIC", "PAYLOAD")
 def command() -> None:
     """List, make, look at, purge, pause or delete queues, from which consumers of $queue/NAME are served.
 
-    It asks the admin socket of a running broker, which is in its data directory.
+    It asks the broker's admin socket, which is in its data directory, or with --url its gateway.
     """
 
 
 @command.command("ls", epilog=EPILOG)
-@options
-def list_queues(as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def list_queues(as_json: bool, client: Asker) -> None:
     """List the queues with what is in them."""
-    found = AdminClient(data_dir, timeout_s).ask("GET", "queues")
+    found = client.page("queues", limit=EVERYTHING)
     if as_json:
         print_json(found)
         return
@@ -61,10 +61,8 @@ def list_queues(as_json: bool, data_dir: str | None, timeout_s: float) -> None:
     help="Keep these as dead letters too: what does not pass --filter, what expires. Repeatable.",
 )
 @click.option("--dead-letter-topic", metavar="TOPIC", help="Publish dead letters to this topic too.")
-@options
-def create(
-    name: str, filters: tuple[str, ...], as_json: bool, data_dir: str | None, timeout_s: float, **given: Any
-) -> None:
+@remote_options
+def create(name: str, filters: tuple[str, ...], as_json: bool, client: Asker, **given: Any) -> None:
     """Make the queue NAME of the messages that FILTERs match."""
     retry = {"min_s": given.pop("retry_min"), "max_s": given.pop("retry_max")}
     retry = {key: value for key, value in retry.items() if value is not None}
@@ -76,7 +74,7 @@ def create(
     body = {"name": name, "filters": list(filters), "retry": retry}
     names = {"ack_deadline": "ack_deadline_s", "expiry": "expiry_s", "filter_": "filter"}
     body |= {names.get(key, key): value for key, value in given.items() if value is not None and value is not False}
-    found = AdminClient(data_dir, timeout_s).ask("POST", "queues", body=body)
+    found = client.ask("POST", "queues", body=body)
     if as_json:
         print_json(found)
     else:
@@ -85,10 +83,10 @@ def create(
 
 @command.command("show", epilog=EPILOG)
 @click.argument("name")
-@options
-def show(name: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def show(name: str, as_json: bool, client: Asker) -> None:
     """Show the options of a queue, and what became of its messages."""
-    found = AdminClient(data_dir, timeout_s).ask("GET", "queues", name)
+    found = client.ask("GET", "queues", name)
     if as_json:
         print_json(found)
         return
@@ -103,10 +101,10 @@ def show(name: str, as_json: bool, data_dir: str | None, timeout_s: float) -> No
 @click.option(
     "--limit", type=click.IntRange(1, PAGE), metavar="N", default=10, show_default=True, help="How many to show."
 )
-@options
-def peek(name: str, limit: int, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def peek(name: str, limit: int, as_json: bool, client: Asker) -> None:
     """Show the first messages of a queue; they stay where they are."""
-    found = AdminClient(data_dir, timeout_s).ask("GET", "queues", name, "messages", limit=limit)
+    found = client.ask("GET", "queues", name, "messages", limit=limit)
     if as_json:
         print_json(found)
         return
@@ -123,10 +121,10 @@ def peek(name: str, limit: int, as_json: bool, data_dir: str | None, timeout_s: 
 @command.command("purge", epilog=EPILOG)
 @click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Only say how many messages it would drop.")
-@options
-def purge(name: str, dry_run: bool, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def purge(name: str, dry_run: bool, as_json: bool, client: Asker) -> None:
     """Drop all messages of a queue, also those that consumers have; dead letters stay."""
-    found = AdminClient(data_dir, timeout_s).ask("DELETE", "queues", name, "messages", dry_run=dry_run)
+    found = client.ask("DELETE", "queues", name, "messages", dry_run=dry_run)
     if as_json:
         print_json(found)
     else:
@@ -136,26 +134,26 @@ def purge(name: str, dry_run: bool, as_json: bool, data_dir: str | None, timeout
 
 @command.command("pause", epilog=EPILOG)
 @click.argument("name")
-@options
-def pause(name: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def pause(name: str, as_json: bool, client: Asker) -> None:
     """Deliver nothing of a queue until it is resumed; it takes messages."""
-    _done(AdminClient(data_dir, timeout_s).ask("POST", "queues", name, "pause"), as_json, f"Queue {name} paused.")
+    _done(client.ask("POST", "queues", name, "pause"), as_json, f"Queue {name} paused.")
 
 
 @command.command("resume", epilog=EPILOG)
 @click.argument("name")
-@options
-def resume(name: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def resume(name: str, as_json: bool, client: Asker) -> None:
     """Deliver the messages of a queue that was paused."""
-    _done(AdminClient(data_dir, timeout_s).ask("POST", "queues", name, "resume"), as_json, f"Queue {name} resumed.")
+    _done(client.ask("POST", "queues", name, "resume"), as_json, f"Queue {name} resumed.")
 
 
 @command.command("delete", epilog=EPILOG)
 @click.argument("name")
-@options
-def delete(name: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def delete(name: str, as_json: bool, client: Asker) -> None:
     """Delete a queue with its messages and dead letters."""
-    _done(AdminClient(data_dir, timeout_s).ask("DELETE", "queues", name), as_json, f"Queue {name} deleted.")
+    _done(client.ask("DELETE", "queues", name), as_json, f"Queue {name} deleted.")
 
 
 def _done(found: object, as_json: bool, sentence: str) -> None:

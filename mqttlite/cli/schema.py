@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import AdminClient, NotFound, counted, options, print_json, print_table
+from mqttlite.cli.ask_admin import Asker, NotFound, counted, print_json, print_table, remote_options
 from mqttlite.delivery.schemas.parsed import SCHEMA_TYPES, ParsedSchema, SchemaError, SchemaType
 from mqttlite.delivery.schemas.parsing import parse
 from mqttlite.delivery.schemas.registry import LEVELS
@@ -43,7 +43,8 @@ _type_option: Final = click.option(
 def command() -> None:
     """Register, list, compare or delete the schemas of a running broker.
 
-    It asks the broker's admin socket, which is in its data directory. A topic policy binds a schema to topics.
+    It asks the broker's admin socket, which is in its data directory, or with --url its gateway. A topic policy binds a
+    schema to topics.
     """
 
 
@@ -51,13 +52,10 @@ def command() -> None:
 @click.argument("subject")
 @click.argument("file", type=click.Path(path_type=Path))
 @_type_option
-@options
-def register(
-    subject: str, file: Path, schema_type: str | None, as_json: bool, data_dir: str | None, timeout_s: float
-) -> None:
+@remote_options
+def register(subject: str, file: Path, schema_type: str | None, as_json: bool, client: Asker) -> None:
     """Make the schema in FILE the next version of SUBJECT, if its compatibility level allows it."""
     body = _body(file, schema_type)
-    client = AdminClient(data_dir, timeout_s)
     found = client.ask("POST", "registry", "subjects", subject, "versions", body=body)
     if as_json:
         print_json(found)
@@ -66,13 +64,12 @@ def register(
 
 
 @command.command("list", epilog=EPILOG)
-@options
-def list_schemas(as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def list_schemas(as_json: bool, client: Asker) -> None:
     """List the subjects, with the latest version of each.
 
     On a terminal it is a table; elsewhere each subject is a line, and tabs are between its columns.
     """
-    client = AdminClient(data_dir, timeout_s)
     found = []
     for name in client.ask("GET", "registry", "subjects"):
         try:
@@ -98,11 +95,11 @@ def list_schemas(as_json: bool, data_dir: str | None, timeout_s: float) -> None:
 
 @command.command("show", epilog=EPILOG)
 @click.argument("reference", metavar="SUBJECT[:VERSION]")
-@options
-def show(reference: str, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def show(reference: str, as_json: bool, client: Asker) -> None:
     """Print a schema, the latest version if none is named."""
     subject, version = parse_reference(reference)
-    found = AdminClient(data_dir, timeout_s).ask(
+    found = client.ask(
         "GET", "registry", "subjects", subject, "versions", "latest" if version is None else str(version)
     )
     if as_json:
@@ -114,12 +111,12 @@ def show(reference: str, as_json: bool, data_dir: str | None, timeout_s: float) 
 @command.command("delete", epilog=EPILOG)
 @click.argument("reference", metavar="SUBJECT[:VERSION]")
 @click.option("--permanent", is_flag=True, help="Forget what was deleted before.")
-@options
-def delete(reference: str, permanent: bool, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def delete(reference: str, permanent: bool, as_json: bool, client: Asker) -> None:
     """Delete a version, or all versions of a subject. With --permanent, what was deleted is forgotten."""
     subject, version = parse_reference(reference)
     segments = ["registry", "subjects", subject] + ([] if version is None else ["versions", str(version)])
-    found = AdminClient(data_dir, timeout_s).ask("DELETE", *segments, permanent=permanent or None)
+    found = client.ask("DELETE", *segments, permanent=permanent or None)
     numbers = found if isinstance(found, list) else [found]
     if as_json:
         print_json(numbers)
@@ -130,10 +127,9 @@ def delete(reference: str, permanent: bool, as_json: bool, data_dir: str | None,
 @command.command("level", epilog=EPILOG)
 @click.argument("subject", required=False)
 @click.option("--set", "level", type=click.Choice(LEVELS), help="Make this the compatibility level.")
-@options
-def show_level(subject: str | None, level: str | None, as_json: bool, data_dir: str | None, timeout_s: float) -> None:
+@remote_options
+def show_level(subject: str | None, level: str | None, as_json: bool, client: Asker) -> None:
     """Print the compatibility level of SUBJECT, or that of the registry, or set it."""
-    client = AdminClient(data_dir, timeout_s)
     segments = ["registry", "config", *([] if subject is None else [subject])]
     if level is not None:
         client.ask("PUT", *segments, body={"compatibility": level})
@@ -155,15 +151,14 @@ def show_level(subject: str | None, level: str | None, as_json: bool, data_dir: 
     help="Check the payload in this file against the schema; no broker is asked. May be repeated.",
 )
 @click.option("--subject", metavar="SUBJECT[:VERSION]", help="Ask a broker whether the schema may follow these.")
-@options
+@remote_options
 def check(
     file: Path,
     schema_type: str | None,
     payloads: tuple[Path, ...],
     subject: str | None,
     as_json: bool,
-    data_dir: str | None,
-    timeout_s: float,
+    client: Asker,
 ) -> None:
     """Check the schema in FILE, and payloads against it, or whether it may be the next version of a subject."""
     parsed = _parsed(file, schema_type)
@@ -171,7 +166,7 @@ def check(
     problems = [f"{name}: {fault}" for name, fault in faults.items() if fault]
     if subject is not None:
         body = _body(file, schema_type)
-        problems += _incompatibilities(AdminClient(data_dir, timeout_s), subject, body)
+        problems += _incompatibilities(client, subject, body)
     if as_json:
         print_json({"ok": not problems, "problems": problems})
     else:
@@ -183,7 +178,7 @@ def check(
         sys.exit(EXIT_WRONG)
 
 
-def _incompatibilities(client: AdminClient, reference: str, body: dict[str, str]) -> list[str]:
+def _incompatibilities(client: Asker, reference: str, body: dict[str, str]) -> list[str]:
     subject, version = parse_reference(reference)
     segments = ["registry", "compatibility", "subjects", subject, "versions"]
     if version is not None:

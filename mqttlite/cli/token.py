@@ -1,17 +1,22 @@
 """`mqttlite token`: the API keys with which programs and people use a broker over HTTP.
 
-How the file looks lives in `security.api_keys`. Invariant: a key is shown once, when it is made.
+How the file looks lives in `security.api_keys`; with `--url` a broker's gateway changes its own. Invariant: a key is
+shown once, when it is made.
 """
 
 import re
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import click
 import msgspec
 
+from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, url_options
 from mqttlite.cli.data_dir import data_dir_option
 from mqttlite.security.api_keys import FILE_NAME, ApiKeyFileError, add, load, revoke
 
@@ -19,7 +24,10 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 ROLES: Final = ("user", "viewer", "operator", "admin")
 
-_EXIT_CODES: Final = "Exit codes: 0, done; 1, refused or failed, and the file is as it was; 2, wrong usage."
+_EXIT_CODES: Final = (
+    "Exit codes: 0, done; 1, refused or failed, and the keys are as they were; 2, wrong usage; 3, with --url: there is "
+    "no such key."
+)
 
 _HELP: Final = {"help_option_names": ["--help"]}
 
@@ -35,72 +43,137 @@ def command() -> None:
     """
 
 
-def _file_options(function: click.decorators.FC) -> click.decorators.FC:
+class _File:
+    """The keys of a file, on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path: Final = path
+
+    def add(self, role: Role, user: str | None, lifetime_s: int | None, note: str) -> tuple[str, str, str]:
+        """The key, its id, and where it is kept. Raises `click.ClickException`."""
+        ends = None if lifetime_s is None else int(time.time()) + lifetime_s
+        with _shown():
+            secret, key = add(self._path, role, user, ends, note)
+        return secret, key.id, str(self._path)
+
+    def list(self) -> list[dict[str, Any]]:
+        """Without the keys themselves. Raises `click.ClickException`."""
+        with _shown():
+            keys = load(self._path)
+        return [
+            {name: value for name, value in msgspec.structs.asdict(key).items() if name != "sha256"} for key in keys
+        ]
+
+    def revoke(self, key_id: str) -> None:
+        """Raises `click.ClickException`."""
+        with _shown():
+            found = revoke(self._path, key_id)
+        if not found:
+            raise click.ClickException(f"{self._path} has no key {key_id}; 'mqttlite token list' shows those it has")
+
+
+class _Remote:
+    """The keys of a broker, by its gateway."""
+
+    def __init__(self, client: Asker, url: str) -> None:
+        self._client: Final = client
+        self._url: Final = url
+
+    def add(self, role: Role, user: str | None, lifetime_s: int | None, note: str) -> tuple[str, str, str]:
+        """As `_File`."""
+        body = {"role": role, "user": user, "lifetime_s": lifetime_s, "note": note}
+        found = self._client.ask("POST", "api-keys", body=body)
+        return found["key"], found["id"], self._url
+
+    def list(self) -> list[dict[str, Any]]:
+        """As `_File`."""
+        found: list[dict[str, Any]] = self._client.ask("GET", "api-keys")["entries"]
+        for each in found:
+            for name in ("created_at", "expires_at"):
+                if each[name] is not None:
+                    each[name] = int(datetime.fromisoformat(each[name]).timestamp())
+        return found
+
+    def revoke(self, key_id: str) -> None:
+        """As `_File`."""
+        self._client.ask("DELETE", "api-keys", key_id)
+
+
+@contextmanager
+def _shown() -> Iterator[None]:
+    """What is wrong with the file, as a sentence."""
+    try:
+        yield
+    except ApiKeyFileError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _where_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Where the keys are: a file, or with `--url` a broker. The function gets `keys`."""
+
+    @wraps(function)
+    def with_keys(
+        *, path: Path | None, data_dir: Path, url: str | None, token: str | None, ca_file: str | None, **others: Any
+    ) -> None:
+        if url is None:
+            function(keys=_File(path or data_dir / FILE_NAME), **others)
+            return
+        if path is not None:
+            raise click.UsageError("--url and --file are two places: name one")
+        from mqttlite.cli.api_client import ApiClient  # here, for TLS takes a while to import
+
+        function(keys=_Remote(ApiClient(url, token, ca_file, TIMEOUT_S), url), **others)
+
     option = click.option(
         "--file", "path", metavar="FILE", type=click.Path(path_type=Path), help="Another file (http.api_key_file)."
     )
-    return data_dir_option(option(function))
+    return data_dir_option(url_options(option(with_keys)))
 
 
 def _lifetime(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
-    """When a key expires, in seconds since 1970."""
+    """How long a key is good, in seconds."""
     if value is None:
         return None
     found = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", value)
     if found is None:
         raise click.BadParameter(f"{value!r}: write a number and s, m, h or d, such as 90d")
-    return int(time.time()) + int(found[1]) * _UNITS[found[2]]
+    return int(found[1]) * _UNITS[found[2]]
 
 
 @command.command(epilog=_EXIT_CODES, context_settings=_HELP)
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it may do; each role may do more.")
 @click.option("--user", metavar="NAME", help="The user whose topics it may use, as over MQTT.  [default: nobody's]")
-@click.option("--expires", "expires_at", metavar="TIME", callback=_lifetime, help="Such as 90d, 12h, 30m or 45s.")
+@click.option("--expires", "lifetime_s", metavar="TIME", callback=_lifetime, help="Such as 90d, 12h, 30m or 45s.")
 @click.option("--note", default="", metavar="TEXT", help="What it is for.")
-@_file_options
-def new(role: Role, user: str | None, expires_at: int | None, note: str, path: Path | None, data_dir: Path) -> None:
+@_where_options
+def new(role: Role, user: str | None, lifetime_s: int | None, note: str, keys: _File | _Remote) -> None:
     """Make a key and print it; it cannot be shown again."""
     if user == "":
         raise click.UsageError("--user names nobody")
-    file = path or data_dir / FILE_NAME
-    try:
-        secret, key = add(file, role, user, expires_at, note)
-    except ApiKeyFileError as error:
-        raise click.ClickException(str(error)) from None
+    secret, key_id, where = keys.add(role, user, lifetime_s, note)
     click.echo(secret)
-    click.echo(f"key {key.id} ({role}) was added to {file}; this is the only time that it is shown", err=True)
+    click.echo(f"key {key_id} ({role}) was added to {where}; this is the only time that it is shown", err=True)
 
 
 @command.command("list", epilog=_EXIT_CODES, context_settings=_HELP)
 @click.option("--json", "as_json", is_flag=True, help="As JSON, a line for each key.")
-@_file_options
-def list_(as_json: bool, path: Path | None, data_dir: Path) -> None:
+@_where_options
+def list_(as_json: bool, keys: _File | _Remote) -> None:
     """List the keys, without the keys themselves."""
-    try:
-        keys = load(path or data_dir / FILE_NAME)
-    except ApiKeyFileError as error:
-        raise click.ClickException(str(error)) from None
-    for key in keys:
+    for key in keys.list():
         if as_json:
-            shown = {name: value for name, value in msgspec.structs.asdict(key).items() if name != "sha256"}
-            click.echo(msgspec.json.encode(shown))
+            click.echo(msgspec.json.encode(key))
         else:
-            ends = "never expires" if key.expires_at is None else f"expires {_time(key.expires_at)}"
-            click.echo(f"{key.id}  {key.role:8}  {key.user or '-':16}  {ends}  {key.note}".rstrip())
+            ends = "never expires" if key["expires_at"] is None else f"expires {_time(key['expires_at'])}"
+            click.echo(f"{key['id']}  {key['role']:8}  {key['user'] or '-':16}  {ends}  {key['note']}".rstrip())
 
 
 @command.command("revoke", epilog=_EXIT_CODES, context_settings=_HELP)
 @click.argument("key_id", metavar="ID")
-@_file_options
-def revoke_(key_id: str, path: Path | None, data_dir: Path) -> None:
+@_where_options
+def revoke_(key_id: str, keys: _File | _Remote) -> None:
     """Remove the key of that id; a running broker refuses it within a second."""
-    file = path or data_dir / FILE_NAME
-    try:
-        found = revoke(file, key_id)
-    except ApiKeyFileError as error:
-        raise click.ClickException(str(error)) from None
-    if not found:
-        raise click.ClickException(f"{file} has no key {key_id}; 'mqttlite token list' shows those that it has")
+    keys.revoke(key_id)
     click.echo(f"key {key_id} was revoked", err=True)
 
 

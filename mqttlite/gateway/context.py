@@ -14,6 +14,7 @@ from mqttlite.config.http import HttpOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.quotas import Quotas
+from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.event_hub import EventHub
@@ -57,6 +58,8 @@ class GatewayContext:
     api_keys: ApiKeys
     schemas: SchemaRegistry
     queues: Queues
+    queues_api: QueuesApi
+    """What an operator does with queues and dead letters."""
     sessions: OpenSessions
     """The subscribers over HTTP."""
     topics: Topics

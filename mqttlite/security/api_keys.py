@@ -4,6 +4,7 @@ A key is 256 random bits, so a plain SHA-256 keeps it: nobody guesses it, and a 
 Invariant: a key is in the file as its hash only, and the file is replaced whole, so that no reader sees half of it.
 """
 
+import asyncio
 import hashlib
 import logging
 import os
@@ -137,6 +138,8 @@ class ApiKeys:
     def __init__(self, path: Path | None, *, clock: Callable[[], float], wall: Callable[[], float] = time.time) -> None:
         """Raises `ApiKeyFileError`."""
         self.path: Final = path
+        self.changing: Final = asyncio.Lock()
+        """Held by whoever changes the file in this process: a change reads it and writes it whole."""
         self._clock: Final = clock
         self._wall: Final = wall
         self._seen = _version_of(path)
@@ -164,6 +167,10 @@ class ApiKeys:
         """Whether there is a key of that id, expired or not."""
         self._notice_change()
         return key_id in self._ids
+
+    def look_again(self) -> None:
+        """Notice a change of the file at the next call, however soon it comes."""
+        self._looked_at = -LOOK_S
 
     def _notice_change(self) -> None:
         now = self._clock()

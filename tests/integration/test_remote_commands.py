@@ -16,9 +16,13 @@ from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.core.limits import Limits
+from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
 from mqttlite.server import Broker
+from mqttlite.wire.constants import PUBACK
+from mqttlite.wire.packets import Ack, Publish
 from tests.integration.conftest import Rig
+from tests.support.device import until
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
 
@@ -54,7 +58,7 @@ class Operator:
 
 @pytest.fixture
 async def operator(rig: Rig, directory: Path) -> Operator:
-    roles: tuple[KeyRole, ...] = ("user", "viewer", "operator")
+    roles: tuple[KeyRole, ...] = ("user", "viewer", "operator", "admin")
     keys = {role: add(directory / FILE_NAME, role, role, None)[0] for role in roles}
     config = Config(
         listeners=(ListenerOptions(port=0, name="front"),),
@@ -140,6 +144,96 @@ async def test_topics_are_made_and_listed_over_http(operator: Operator) -> None:
     assert await operator.prints(user, "topics", "rm", topic) == f"Topic {topic} is forgotten.\n"
     result = await operator.run(operator.socket, "topics", "ls")
     assert (result.exit_code, "--url" in result.stderr) == (2, True)
+
+
+async def test_queues_and_dead_letters_are_looked_after_over_http(rig: Rig, operator: Operator) -> None:
+    admin = ("--url", operator.url, "--token", operator.keys["admin"])
+    reach, broker = operator.http, operator.broker
+    made = await operator.prints(
+        admin, "queue", "create", "jobs", "work/#", "--max-attempts", "1", "--retry-min", "0", "--retry-max", "0"
+    )
+    assert made == "Queue jobs made: consumers subscribe to $queue/jobs.\n"
+    assert (await operator.run(admin, "queue", "create", "jobs", "work/#")).exit_code == 4
+    assert (await operator.run(admin, "queue", "create", "other", "a/#/b")).exit_code == 2
+    assert (await operator.run(reach, "queue", "create", "more", "more/#")).exit_code == 1
+    await broker.publish("work/a", b"one", qos=1)
+    assert await operator.prints(reach, "queue", "ls") == "jobs\t1\t0\t0\t0s\t0\t0\trunning\twork/#\n"
+    assert (await operator.prints(reach, "queue", "peek", "jobs")).endswith("\t3\twork/a\tone\n")
+    assert await operator.prints(reach, "queue", "pause", "jobs") == "Queue jobs paused.\n"
+    assert "paused\tTrue\n" in await operator.prints(reach, "queue", "show", "jobs")
+    assert await operator.prints(reach, "queue", "resume", "jobs") == "Queue jobs resumed.\n"
+    consumer = await rig.device(broker.port, "c")
+    await consumer.subscribe("$queue/jobs", 1)
+    for payload in (b"two", b"six"):
+        await broker.publish("work/a", payload, qos=1)
+    for _ in range(3):
+        consumer.send(Ack(PUBACK, (await consumer.expect(Publish)).packet_id, 0x80))
+    await until(lambda: len(broker.queues.dead_letters("jobs")) == 3)
+    await consumer.disconnect()
+    assert await operator.prints(reach, "dlq", "ls") == "jobs\t3\t3\n"
+    letters = await operator.prints(reach, "dlq", "ls", "jobs", "--filter", "six")
+    assert re.fullmatch(r"3\t\d+\tnacked\t1\t\S+\t3\twork/a\n", letters)
+    assert "payload\ttwo\n" in await operator.prints(reach, "dlq", "show", "jobs", "2")
+    dry = await operator.prints(reach, "dlq", "replay", "jobs", "1", "--dry-run")
+    assert dry == "Would replay 1 dead letter.\n"
+    assert await operator.prints(reach, "dlq", "replay", "jobs", "1") == "1 dead letter replayed.\n"
+    assert await operator.prints(reach, "dlq", "drop", "jobs", "--filter", "two") == "1 dead letter dropped.\n"
+    assert (await operator.run(reach, "dlq", "show", "jobs", "2")).exit_code == 3
+    assert await operator.prints(reach, "queue", "purge", "jobs", "--dry-run") == "Would drop 1 message.\n"
+    assert await operator.prints(reach, "queue", "purge", "jobs") == "1 message dropped.\n"
+    assert await operator.prints(admin, "queue", "delete", "jobs") == "Queue jobs deleted.\n"
+    assert (await operator.run(reach, "queue", "show", "jobs")).exit_code == 3
+
+
+async def test_who_only_looks_does_not_search_in_payloads(operator: Operator) -> None:
+    operator.broker.queues.create(QueueOptions(name="jobs", filters=("work/#",)))
+    viewer = ("--url", operator.url, "--token", operator.keys["viewer"])
+    assert await operator.prints(viewer, "dlq", "ls", "jobs") == ""
+    result = await operator.run(viewer, "dlq", "ls", "jobs", "--filter", "secret")
+    assert (result.exit_code, "This needs the role operator" in result.stderr) == (1, True)
+
+
+async def test_schemas_are_looked_after_over_http(operator: Operator, tmp_path: Path) -> None:
+    admin = ("--url", operator.url, "--token", operator.keys["admin"])
+    file, other = tmp_path / "a.json", tmp_path / "b.json"
+    file.write_text('{"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false}')
+    other.write_text('{"type": "string"}')
+    assert await operator.prints(admin, "schema", "register", "rooms/queue", str(file)) == (
+        "rooms/queue:1 has the id 1.\n"
+    )
+    assert await operator.prints(operator.http, "schema", "list") == "rooms/queue\t1\t1\tJSON\tBACKWARD\n"
+    assert json.loads(await operator.prints(operator.http, "schema", "show", "rooms/queue"))["type"] == "object"
+    assert (await operator.run(admin, "schema", "register", "rooms/queue", str(other))).exit_code == 4
+    assert (await operator.run(admin, "schema", "check", str(other), "--subject", "rooms/queue")).exit_code == 4
+    assert await operator.prints(admin, "schema", "level", "rooms/queue", "--set", "NONE") == "NONE\n"
+    assert (await operator.run(operator.http, "schema", "delete", "rooms/queue")).exit_code == 1
+    assert await operator.prints(admin, "schema", "delete", "rooms/queue") == "1 version of rooms/queue deleted.\n"
+    assert (await operator.run(admin, "schema", "show", "rooms/queue")).exit_code == 3
+
+
+async def test_keys_are_made_listed_and_revoked_over_http(operator: Operator) -> None:
+    admin = ("--url", operator.url, "--token", operator.keys["admin"])
+    made = await operator.run(
+        admin, "token", "new", "--role", "viewer", "--user", "ann", "--expires", "90d", "--note", "wall"
+    )
+    assert made.exit_code == 0
+    key = made.stdout.strip()
+    listed = await operator.prints(admin, "token", "list")
+    [line] = [each for each in listed.splitlines() if each.endswith("wall")]
+    assert re.fullmatch(r"\w{8}  viewer    ann               expires \S+Z  wall", line)
+    assert key not in listed
+    as_json = [json.loads(each) for each in (await operator.prints(admin, "token", "list", "--json")).splitlines()]
+    [made_key] = [each for each in as_json if each["note"] == "wall"]
+    assert made_key["expires_at"] - made_key["created_at"] in range(90 * 86_400 - 2, 90 * 86_400 + 3)
+    viewer = ("--url", operator.url, "--token", key)
+    assert await operator.prints(viewer, "clients", "ls") == ""
+    assert (await operator.run(viewer, "token", "new", "--role", "admin")).exit_code == 1
+    assert (await operator.run(admin, "token", "revoke", line[:8])).exit_code == 0
+    assert (await operator.run(admin, "token", "revoke", line[:8])).exit_code == 3
+    await asyncio.sleep(0.5)  # how long a login is remembered
+    assert (await operator.run(viewer, "clients", "ls")).exit_code == 1
+    result = await operator.run((*admin, "--file", "keys.json"), "token", "list")
+    assert (result.exit_code, "two places" in result.stderr) == (2, True)
 
 
 async def test_a_key_without_the_role_is_refused(operator: Operator) -> None:

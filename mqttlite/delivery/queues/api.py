@@ -1,12 +1,14 @@
-"""The queues over HTTP, for the admin socket: list, make, look at, purge, pause and delete them; and dead letters.
+"""The queues over HTTP: list, make, look at, purge, pause and delete them; and dead letters.
 
-Where it is served, and who may use it, is not decided here: `QueuesApi.answer` takes a request in parts. Invariant: an
-answer to a change leaves when the change is committed, and a request that cannot be served changes nothing.
+Where it is served (the admin socket, the gateway), and who may use it, is not decided here: `QueuesApi` takes a request
+in parts. Invariant: an answer to a change leaves when the change is committed, and a request that cannot be served
+changes nothing.
 """
 
 import asyncio
 import codecs
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -71,24 +73,30 @@ class QueuesApi:
         self._commit: Final = commit
 
     async def answer(self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes) -> Answer:
-        """Answer a request for `/queues…` or `/dead-letters…`."""
+        """Answer a request for `/queues…` or `/dead-letters…`, as the admin socket does."""
         try:
-            found = await self._answer(method, tuple(segments), query, body)
+            found = await self.ask(method, segments, query, body)
         except Refused as error:
             return Answer(error.status, msgspec.json.encode({"error": str(error)}))
-        except NoSuchQueue as error:
-            return Answer(404, msgspec.json.encode({"error": _sentence(str(error))}))
-        except (QueueExists, TooManyQueues) as error:
-            return Answer(409, msgspec.json.encode({"error": _sentence(str(error))}))
         if method not in ("GET", "HEAD"):
             _log.info("admin socket: %s /%s %s", method, "/".join(segments)[:MAX_LOGGED], dict(query) or "")
         return Answer(200, msgspec.json.encode(found))
 
-    async def _answer(self, method: str, segments: tuple[str, ...], query: Mapping[str, str], body: bytes) -> Json:
+    async def ask(self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes = b"") -> Json:
+        """What is asked, as values that become JSON. Raises `Refused`."""
+        try:
+            return await self._ask(method, tuple(segments), query, body)
+        except NoSuchQueue as error:
+            raise Refused(404, _sentence(str(error))) from None
+        except (QueueExists, TooManyQueues) as error:
+            raise Refused(409, _sentence(str(error))) from None
+
+    async def _ask(self, method: str, segments: tuple[str, ...], query: Mapping[str, str], body: bytes) -> Json:
         queues = self._queues
         match "GET" if method == "HEAD" else method, segments:
             case "GET", ("queues",):
-                return {"entries": [asdict(queues.state(name)) for name in sorted(queues.names)]}
+                names, cursor = self._page(query)
+                return {"entries": [asdict(queues.state(name)) for name in names], "cursor": cursor}
             case "POST", ("queues",):
                 options = _options(body)
                 queues.create(options)
@@ -120,7 +128,8 @@ class QueuesApi:
                 await self._commit()
                 return self._details(name)
             case "GET", ("dead-letters",):
-                return {"entries": [_counts(queues.state(name)) for name in sorted(queues.names)]}
+                names, cursor = self._page(query)
+                return {"entries": [_counts(queues.state(name)) for name in names], "cursor": cursor}
             case "GET", ("dead-letters", name):
                 return await self._letters(name, query)
             case "GET", ("dead-letters", name, number):
@@ -130,6 +139,14 @@ class QueuesApi:
             case "DELETE", ("dead-letters", name):
                 return await self._change(name, query, queues.drop_dead_letter)
         raise Refused(404, f"There is no {method} /{'/'.join(segments)} of queues or dead letters.")
+
+    def _page(self, query: Mapping[str, str]) -> tuple[list[str], str]:
+        """The names of one page, and the first of the next one; empty on the last."""
+        limit = _limit(query, MAX_PAGE)
+        names = sorted(self._queues.names)
+        first = bisect_left(names, query.get("cursor", ""))
+        following = names[first + limit : first + limit + 1]
+        return names[first : first + limit], following[0] if following else ""
 
     def _details(self, name: str) -> Json:
         return {**asdict(self._queues.state(name)), "options": msgspec.to_builtins(self._queues.options(name))}

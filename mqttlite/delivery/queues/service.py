@@ -35,6 +35,7 @@ from mqttlite.delivery.queues.queue import Consumer, Queue
 from mqttlite.delivery.queues.queue_filter import QueueFilter
 from mqttlite.delivery.queues.requested import difference, made_of, requested
 from mqttlite.delivery.queues.workplace import Workplace
+from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import ParsedTopic, mounted_filter, parse_filter
 
 _QUEUE: Final = f"{QUEUE_MARK}$queue/"
@@ -320,6 +321,14 @@ class Queues:
             ends=dict(queue.counts.ends),
             failures=dict(queue.counts.causes),
             dead_letters_total=dead_letters.total,
+        )
+
+    def bound_to(self, topic: bytes) -> list[str]:
+        """The queues that take the messages of a topic, by name."""
+        return sorted(
+            name
+            for name, kept in self._kept.items()
+            if any(matches(each.encode(), topic) for each in kept.options.filters)
         )
 
     def dead_letters(self, name: str) -> DeadLetters:

@@ -1,0 +1,139 @@
+"""`/api/v1/api-keys`: list, make and revoke the API keys with which programs and people use the gateway.
+
+The file is that of `mqttlite token`. Invariant: a key is shown once, in the answer to the request that made it.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from mqttlite.gateway.caller import Role, require
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.topic_routes import Done
+from mqttlite.security.api_keys import ApiKey, ApiKeyFileError, KeyRole, add, revoke
+
+MAX_USER: Final = 1_024
+"""Characters of a user name, as in the rules."""
+
+MAX_NOTE: Final = 200
+"""Characters of a note: a line."""
+
+MAX_LIFETIME_S: Final = 10 * 366 * 86_400
+"""A key that is to live longer has no end."""
+
+ADMIN: Final = [require(Role.ADMIN)]
+
+
+class NewKey(BaseModel, extra="forbid"):
+    """What a key may do, as whom, and for how long."""
+
+    role: KeyRole
+    user: Annotated[str, Field(min_length=1, max_length=MAX_USER)] | None = None
+    """The user whose topics it may use, as over MQTT; None: nobody's."""
+    note: str = Field(default="", max_length=MAX_NOTE)
+    lifetime_s: int | None = Field(default=None, ge=1, le=MAX_LIFETIME_S)
+    """None: it never expires."""
+
+
+class KeyEntry(BaseModel):
+    """A key without the key itself."""
+
+    id: str
+    role: KeyRole
+    user: str | None
+    note: str
+    created_at: datetime
+    expires_at: datetime | None
+
+
+class MadeKey(KeyEntry):
+    """A key that was made. Nothing can show it again."""
+
+    key: str
+
+
+class Keys(BaseModel):
+    """All keys, in the order in which they were made; 10,000 at most."""
+
+    items: list[KeyEntry]
+    cursor: None = None
+
+
+class KeyChanges:
+    """Makes and revokes keys, one change of the file at a time."""
+
+    def __init__(self, context: GatewayContext) -> None:
+        self._context: Final = context
+
+    async def make(self, new: NewKey) -> tuple[str, ApiKey]:
+        """The key, and its entry. Raises `Problem`."""
+        context = self._context
+        keys = context.api_keys
+        if keys.path is None:
+            raise Problem(
+                Code.NOT_AVAILABLE, "the broker has no file of API keys: give it a data directory or http.api_key_file"
+            )
+        ends = None
+        if new.lifetime_s is not None:
+            ends = int(context.wall(context.clock()).timestamp()) + new.lifetime_s
+        async with keys.changing:
+            try:
+                made = await asyncio.to_thread(add, keys.path, new.role, new.user, ends, new.note)
+            except ApiKeyFileError as error:
+                raise Problem(Code.BUSY, str(error)) from None
+            keys.look_again()
+        return made
+
+    async def revoke(self, key_id: str) -> None:
+        """Raises `Problem`."""
+        keys = self._context.api_keys
+        async with keys.changing:
+            try:
+                is_revoked = keys.path is not None and await asyncio.to_thread(revoke, keys.path, key_id)
+            except ApiKeyFileError as error:
+                raise Problem(Code.BUSY, str(error)) from None
+            keys.look_again()
+        if not is_revoked:
+            raise Problem(Code.NOT_FOUND, f"there is no API key {key_id[:80]!r}")
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/api/v1/api-keys", tags=["keys"])
+    changes = KeyChanges(context)
+
+    @routes.get("", summary="List API keys", dependencies=ADMIN)
+    async def list_keys() -> Keys:
+        """Without the keys themselves: nobody here knows them."""
+        return Keys(items=[KeyEntry(**_entry(each)) for each in context.api_keys.entries()])
+
+    @routes.post("", summary="Make an API key", dependencies=ADMIN, status_code=201)
+    async def make(new: NewKey, request: Request) -> MadeKey:
+        """The answer is the only time that it is shown."""
+        secret, entry = await changes.make(new)
+        request.scope["state"]["subject"] = entry.id
+        return MadeKey(key=secret, **_entry(entry))
+
+    @routes.delete("/{key_id}", summary="Revoke an API key", dependencies=ADMIN)
+    async def revoke_key(key_id: str) -> Done:
+        """Whoever uses it is refused within a second; streams that are open end."""
+        await changes.revoke(key_id)
+        return Done(success=True)
+
+    return routes
+
+
+def _entry(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "role": key.role,
+        "user": key.user,
+        "note": key.note,
+        "created_at": datetime.fromtimestamp(key.created_at, UTC),
+        "expires_at": None if key.expires_at is None else datetime.fromtimestamp(key.expires_at, UTC),
+    }

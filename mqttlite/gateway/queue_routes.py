@@ -1,0 +1,277 @@
+"""`/api/v1/queues` and `/dead-letters`: list, make, change, look at, purge, pause and delete queues; and dead letters.
+
+What is done is in `delivery.queues.api`, which the admin socket serves, too. Invariant: payloads are shown to operators
+only, whatever the rules say of their topics.
+"""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.delivery.queues.api import Refused
+from mqttlite.delivery.queues.service import QueueState
+from mqttlite.gateway.caller import Role, Viewer, check_role, require
+from mqttlite.gateway.clients import OPERATOR, VIEWER
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.topic_routes import Done
+
+ADMIN: Final = [require(Role.ADMIN)]
+
+_CODES: Final = {400: Code.INVALID_VALUE, 404: Code.NOT_FOUND, 409: Code.CONFLICT}
+
+Filter = Annotated[
+    str, Query(max_length=MAX_TEXT, description="Only those with this text in topic, cause, payload or user properties")
+]
+DryRun = Annotated[bool, Query(description="Only say how many it would be.")]
+Number = Annotated[int | None, Query(ge=0, description="Of one dead letter; without it all, or those that match.")]
+Rate = Annotated[int, Query(ge=0, le=10_000, description="So many in a second at most; 0: as fast as it goes.")]
+
+
+class QueueDetails(BaseModel):
+    """What is in a queue, what became of its messages since the start, and its options."""
+
+    name: str
+    filters: list[str]
+    paused: bool
+    origin: str
+    depth: int
+    waiting: int
+    leased: int
+    scheduled: int
+    size_bytes: int
+    oldest_age_s: float
+    consumers: int
+    dead_letters: int
+    published: int
+    refused: int
+    attempts: int
+    ends: dict[str, int]
+    failures: dict[str, int]
+    dead_letters_total: int
+    options: dict[str, Any]
+
+
+class QueuedMessage(BaseModel):
+    """A message of a queue, or the beginning of it."""
+
+    message_id: int
+    published_at: str
+    topic: str
+    payload_bytes: int
+    payload: str
+    payload_encoding: str = Field(description="`utf-8` or `base64`")
+    user_properties: list[tuple[str, str]]
+
+
+class Peeked(BaseModel):
+    """The first messages of a queue that are in memory."""
+
+    messages: list[QueuedMessage]
+    depth: int
+
+
+class Messages(BaseModel):
+    """How many messages it was, or would be."""
+
+    messages: int
+
+
+class DeadLetterCount(BaseModel):
+    """How many dead letters a queue has, and how many came since the start."""
+
+    name: str
+    dead_letters: int
+    dead_letters_total: int
+
+
+class DeadLetterEntry(BaseModel):
+    """A dead letter in a list."""
+
+    number: int
+    message_id: int
+    topic: str
+    cause: str
+    attempts: int
+    first_delivery_time: str | None
+    last_delivery_time: str | None
+    payload_bytes: int
+
+
+class WholeDeadLetter(DeadLetterEntry):
+    """A dead letter with its payload."""
+
+    payload: str
+    payload_encoding: str
+    user_properties: list[tuple[str, str]]
+
+
+_OPTIONS: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {
+                        "name": {"type": "string"},
+                        "filters": {"type": "array", "items": {"type": "string"}},
+                    },
+                    "description": "The options of a queue, as in the configuration",
+                }
+            }
+        },
+    }
+}
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/api/v1", tags=["queues"])
+
+    async def ask(method: str, *segments: str, body: bytes = b"", **query: str | int | bool | None) -> Any:
+        given = {name: _text(value) for name, value in query.items() if value is not None}
+        try:
+            return await context.queues_api.ask(method, segments, given, body)
+        except Refused as error:
+            raise problem_of(error) from None
+
+    @routes.get("/queues", summary="List queues", dependencies=VIEWER, response_model=Listed[QueueState])
+    async def list_queues(cursor: Cursor = "", limit: Limit = 100) -> Response:
+        """By name, with what is in them and what became of their messages since the broker started."""
+        return _listed(await ask("GET", "queues", cursor=cursor, limit=limit))
+
+    @routes.post(
+        "/queues",
+        summary="Make a queue",
+        dependencies=ADMIN,
+        status_code=201,
+        response_model=QueueDetails,
+        openapi_extra=_OPTIONS,
+    )
+    async def create(request: Request) -> Response:
+        """Of the messages that its filters match, from now on."""
+        return _answer(await ask("POST", "queues", body=await request.body()), 201)
+
+    @routes.get("/queues/{name}", summary="Show a queue", dependencies=VIEWER, response_model=QueueDetails)
+    async def show(name: str) -> Response:
+        """What is in it, what became of its messages, and its options."""
+        return _answer(await ask("GET", "queues", name))
+
+    @routes.put(
+        "/queues/{name}",
+        summary="Give a queue other options",
+        dependencies=ADMIN,
+        response_model=QueueDetails,
+        openapi_extra=_OPTIONS,
+    )
+    async def change(name: str, request: Request) -> Response:
+        """The body has all of them: what it does not name gets its default."""
+        return _answer(await ask("PUT", "queues", name, body=await request.body()))
+
+    @routes.delete("/queues/{name}", summary="Delete a queue", dependencies=ADMIN)
+    async def delete(name: str) -> Done:
+        """With its messages and dead letters."""
+        await ask("DELETE", "queues", name)
+        return Done(success=True)
+
+    @routes.get(
+        "/queues/{name}/messages",
+        summary="Look at the messages of a queue",
+        dependencies=OPERATOR,
+        response_model=Peeked,
+    )
+    async def peek(name: str, limit: Limit = 10) -> Response:
+        """The first ones; they stay where they are."""
+        return _answer(await ask("GET", "queues", name, "messages", limit=limit))
+
+    @routes.delete("/queues/{name}/messages", summary="Drop the messages of a queue", dependencies=OPERATOR)
+    async def purge(name: str, dry_run: DryRun = False) -> Messages:
+        """All of them, also those that consumers have; dead letters stay."""
+        return Messages(**await ask("DELETE", "queues", name, "messages", dry_run=dry_run))
+
+    @routes.post(
+        "/queues/{name}/pause", summary="Deliver nothing of a queue", dependencies=OPERATOR, response_model=QueueDetails
+    )
+    async def pause(name: str) -> Response:
+        """It takes messages meanwhile."""
+        return _answer(await ask("POST", "queues", name, "pause"))
+
+    @routes.post(
+        "/queues/{name}/resume",
+        summary="Deliver the messages of a paused queue",
+        dependencies=OPERATOR,
+        response_model=QueueDetails,
+    )
+    async def resume(name: str) -> Response:
+        """From the first on."""
+        return _answer(await ask("POST", "queues", name, "resume"))
+
+    @routes.get(
+        "/dead-letters", summary="Count dead letters", dependencies=VIEWER, response_model=Listed[DeadLetterCount]
+    )
+    async def count_dead_letters(cursor: Cursor = "", limit: Limit = 100) -> Response:
+        """Of each queue."""
+        return _listed(await ask("GET", "dead-letters", cursor=cursor, limit=limit))
+
+    @routes.get(
+        "/dead-letters/{name}", summary="List the dead letters of a queue", response_model=Listed[DeadLetterEntry]
+    )
+    async def list_dead_letters(
+        caller: Viewer, name: str, cursor: Cursor = "", limit: Limit = 100, filter: Filter = ""
+    ) -> Response:
+        """The oldest first. To search in payloads takes an operator."""
+        if filter:
+            check_role(caller, Role.OPERATOR)
+        return _listed(await ask("GET", "dead-letters", name, cursor=cursor, limit=limit, filter=filter))
+
+    @routes.get(
+        "/dead-letters/{name}/{number}",
+        summary="Show a dead letter",
+        dependencies=OPERATOR,
+        response_model=WholeDeadLetter,
+    )
+    async def show_dead_letter(name: str, number: int) -> Response:
+        """With its payload and user properties."""
+        return _answer(await ask("GET", "dead-letters", name, str(number)))
+
+    @routes.post("/dead-letters/{name}/replay", summary="Replay dead letters", dependencies=OPERATOR)
+    async def replay(
+        name: str, number: Number = None, filter: Filter = "", rate: Rate = 0, dry_run: DryRun = False
+    ) -> Messages:
+        """They go back into their queue with a new first attempt, and keep their message id."""
+        found = await ask(
+            "POST", "dead-letters", name, "replay", number=number, filter=filter, rate=rate, dry_run=dry_run
+        )
+        return Messages(**found)
+
+    @routes.delete("/dead-letters/{name}", summary="Drop dead letters", dependencies=OPERATOR)
+    async def drop(name: str, number: Number = None, filter: Filter = "", dry_run: DryRun = False) -> Messages:
+        """Nobody gets them any more."""
+        return Messages(**await ask("DELETE", "dead-letters", name, number=number, filter=filter, dry_run=dry_run))
+
+    return routes
+
+
+def problem_of(refused: Refused) -> Problem:
+    """The same as a problem."""
+    text = str(refused)
+    return Problem(_CODES[refused.status], text[:1].lower() + text[1:].removesuffix("."))
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _answer(found: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(found), status, media_type="application/json")
+
+
+def _listed(found: dict[str, Any]) -> Response:
+    return _answer({"items": found["entries"], "cursor": found["cursor"] or None})
