@@ -10,9 +10,9 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from mqttlite.admin import BanEntry, ClientDetails, ClientEntry, QueuedMessage, Removal, payload_as_text
+from mqttlite.admin import Admin, BanEntry, ClientDetails, ClientEntry, QueuedMessage, Removal, payload_as_text
 from mqttlite.bans import MAX_BAN_S, MAX_BANS, MAX_REASON, BanKind, BanRefused, TooManyBans, address_of
-from mqttlite.gateway.caller import Operator, Role, require
+from mqttlite.gateway.caller import Caller, Operator, Role, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
 from mqttlite.gateway.names_in_paths import NameInPath
@@ -147,17 +147,7 @@ def router(context: GatewayContext) -> APIRouter:
     @routes.post("/bans", summary="Ban a client, a user or an address", status_code=201)
     async def add_ban(ban: NewBan, caller: Operator) -> Banned:
         """Its connections are closed, and CONNECT is refused (0x8A) until the ban ends."""
-        if ban.value == (caller.username if ban.kind == "user" else address_of(caller.peer)) and ban.kind != "client":
-            raise Problem(Code.CONFLICT, f"this is the {ban.kind} of the caller, who would be kept out")
-        try:
-            made, disconnected = await admin.ban(
-                ban.kind, ban.value, ban.duration_s, ban.reason, caller.username or caller.how
-            )
-        except BanRefused as error:
-            raise Problem(Code.INVALID_VALUE, str(error)) from None
-        except TooManyBans:
-            raise Problem(Code.QUOTA_EXCEEDED, f"there are {MAX_BANS} bans, which is the limit: lift some") from None
-        return Banned(ban=admin.in_utc(made), disconnected=disconnected)
+        return await put_ban(admin, ban, caller)
 
     @routes.delete("/bans/{ban_id}", summary="Lift a ban", dependencies=OPERATOR)
     async def lift_ban(ban_id: int) -> Done:
@@ -167,6 +157,21 @@ def router(context: GatewayContext) -> APIRouter:
         return Done(success=True)
 
     return routes
+
+
+async def put_ban(admin: Admin, ban: NewBan, caller: Caller) -> Banned:
+    """Keep somebody out, but not the caller. Raises `Problem`."""
+    if ban.value == (caller.username if ban.kind == "user" else address_of(caller.peer)) and ban.kind != "client":
+        raise Problem(Code.CONFLICT, f"this is the {ban.kind} of the caller, who would be kept out")
+    try:
+        made, disconnected = await admin.ban(
+            ban.kind, ban.value, ban.duration_s, ban.reason, caller.username or caller.how
+        )
+    except BanRefused as error:
+        raise Problem(Code.INVALID_VALUE, str(error)) from None
+    except TooManyBans:
+        raise Problem(Code.QUOTA_EXCEEDED, f"there are {MAX_BANS} bans, which is the limit: lift some") from None
+    return Banned(ban=admin.in_utc(made), disconnected=disconnected)
 
 
 def _no_session(client_id: str) -> Problem:

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from mqttlite import Client
+from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
@@ -32,6 +33,12 @@ VIEWS: Final = (
     "/ui/console?topic=plant/1",
     "/ui/trace",
     "/ui/trace?filter=plant/%23",
+    "/ui/queues",
+    "/ui/queue?name=jobs",
+    "/ui/queue/dead-letter?name=jobs&number=1",
+    "/ui/catalogue",
+    "/ui/schema?subject=rooms",
+    "/ui/bans",
     "/ui/access",
     "/ui/access?topic=plant/1&user=ann",
     "/ui/listeners",
@@ -44,13 +51,29 @@ WAIT_S: Final = 20.0
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[GatewayUnderTest]:
-    policies = (TopicPolicyOptions(prefix="plant", owner="ann"),)
+    policies = (
+        TopicPolicyOptions(prefix="plant", owner="ann"),
+        TopicPolicyOptions(prefix="rooms", owner="ann", schema="rooms", description=HOSTILE),
+    )
     http = {"anonymous_role": "admin"}
     data = tmp_path / "data"
+    queue = QueueOptions(name="jobs", filters=("work/#",), max_attempts=1, retry=RetryOptions(min_s=0, max_s=0))
     async with running_gateway(
-        data, http=http, topic_policies=policies, delivery_log=DeliveryLogOptions()
+        data, http=http, topic_policies=policies, delivery_log=DeliveryLogOptions(), queues=(queue,)
     ) as under_test:
+        await _fill(under_test)
         yield under_test
+
+
+async def _fill(gateway: GatewayUnderTest) -> None:
+    """A dead letter, a message that waits, a schema and a ban."""
+    broker, admin = gateway.broker, gateway.client(Role.ADMIN)
+    for _ in range(2):
+        await broker.publish(f"work/{HOSTILE}", HOSTILE.encode(), qos=1)
+    broker.queues.nack("jobs", [each.ack_id for each in broker.queues.pull("jobs", 1)])
+    await broker.commit()
+    await admin.post("/registry/subjects/rooms/versions", json={"schemaType": "JSON", "schema": "{}"})
+    await admin.post("/api/v1/bans", json={"kind": "user", "value": HOSTILE, "duration_s": 60, "reason": HOSTILE})
 
 
 @pytest.fixture
@@ -193,4 +216,25 @@ async def test_somebody_logs_in_disconnects_a_client_and_logs_out(
         assert "The session was ended." in await page.find("document.body.innerText")
         await page.click("[action='/ui/logout'] button")
         assert await page.find("location.pathname") == "/ui/login"
+    assert page.errors == []
+
+
+async def test_an_admin_makes_a_key_looks_who_is_banned_and_replays_a_dead_letter(
+    gateway: GatewayUnderTest, device: Client, tmp_path: Path
+) -> None:
+    base = gateway.gateway.urls[0]
+    async with showing(f"{base}/ui/access", tmp_path / "profile", is_offline=False) as page:
+        await page.find("document.querySelector('[action=\"/ui/access/keys\"]').closest('details').open = true")
+        await page.click("[action='/ui/access/keys'] button")
+        assert (await page.find("document.querySelector('pre').innerText")).startswith("mqk_")
+        await page.go(f"{base}/ui/queues")
+        await until(page, "document.querySelector('#queues td.number').textContent === '1'")
+        await gateway.broker.publish("work/2", b"2", qos=1)
+        await until(page, "document.querySelector('#queues td.number').textContent === '2'")
+        await page.go(f"{base}/ui/queue?name=jobs")
+        await page.click("[action='/ui/queue/dead-letters/replay'] button")
+        await until(page, "document.querySelector('[data-live=depth]').textContent === '3'")
+        await page.go(f"{base}/ui/bans")
+        await page.click("[action='/ui/bans/lift'] button")
+        assert "Nobody is banned." in await page.find("document.body.innerText")
     assert page.errors == []

@@ -1,27 +1,31 @@
 """Who may do what: policies, users, API keys, and a form to ask the rules.
 
-Invariant: a key is shown by its id, its role and its note; the key itself is known to nobody here.
+Invariant: a key is shown by its id, its role and its note; the key itself only in the answer to the form that made it.
 """
 
-import asyncio
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 from fastapi import APIRouter
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.gateway.caller import Admin, Viewer
+from mqttlite.gateway.caller import Admin, Role, Viewer
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import rulings
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.pages import Pages, redirect
+from mqttlite.gateway.key_routes import KeyChanges, NewKey
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.security.api_keys import ApiKeyFileError, revoke
+from mqttlite.security.api_keys import KeyRole
 
 ACCESS: Final = "/ui/access"
 
 SHOWN: Final = 200
 """Policies, users and keys that the page lists, each."""
+
+LIFETIMES: Final = {"86400": "1 day", "2592000": "30 days", "7776000": "90 days", "31622400": "1 year", "": "no end"}
+"""How long a key that is made here is good, in seconds and in words."""
 
 NOTICES: Final = {"revoked": "The key was revoked: it is refused within a second."}
 
@@ -31,6 +35,7 @@ Action = Literal["publish", "receive", "subscribe"]
 def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
     """The routes of this module."""
     config = context.config
+    keys = KeyChanges(context)
 
     @routes.get(ACCESS)
     async def access(
@@ -45,7 +50,7 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
         rules = context.live_rules.rules
         policies = [] if rules is None else [each.options for each in rules.policies.policies]
         users = sorted(await context.user_names())
-        keys = context.api_keys.entries()
+        entries = context.api_keys.entries()
         complaint = rulings.complaint(action, topic) if topic else ""
         answer = None
         if topic and not complaint:
@@ -63,8 +68,12 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
             users=users[:SHOWN],
             user_count=len(users),
             roles=roles,
-            keys=keys[:SHOWN],
-            key_count=len(keys),
+            keys=entries[:SHOWN],
+            key_count=len(entries),
+            can_make_keys=caller.may(Role.ADMIN) and context.api_keys.path is not None,
+            key_roles=get_args(KeyRole),
+            lifetimes=LIFETIMES,
+            now=context.wall(context.clock()).timestamp(),
             notice_text=NOTICES.get(done, ""),
             topic=topic,
             user=user,
@@ -74,15 +83,29 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
             answer=answer,
         )
 
+    @routes.post(f"{ACCESS}/keys")
+    async def make_key(request: Request, caller: Admin) -> Response:
+        form = await form_of(request)
+        lifetime = field(form, "lifetime_s")
+        if lifetime not in LIFETIMES:
+            raise Problem(Code.INVALID_VALUE, f"the lifetime is none of {', '.join(LIFETIMES.values())}")
+        try:
+            wanted = NewKey(
+                role=cast(KeyRole, field(form, "role")),
+                user=form.get("user", "").strip() or None,
+                note=form.get("note", "").strip(),
+                lifetime_s=int(lifetime) if lifetime else None,
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise Problem(Code.INVALID_VALUE, f"{first['loc'][0]}: {first['msg']}") from None
+        secret, entry = await keys.make(wanted)
+        request.scope["state"]["subject"] = entry.id
+        return pages.render("key.html", request, caller, secret=secret, key=entry)
+
     @routes.post(f"{ACCESS}/revoke")
     async def revoke_key(request: Request, _caller: Admin) -> Response:
         key_id = field(await form_of(request), "id")
         request.scope["state"]["subject"] = key_id
-        path = context.api_keys.path
-        try:
-            is_revoked = path is not None and await asyncio.to_thread(revoke, path, key_id)
-        except ApiKeyFileError as error:
-            raise Problem(Code.INTERNAL_ERROR, str(error)) from None
-        if not is_revoked:
-            raise Problem(Code.NOT_FOUND, f"there is no API key {key_id[:80]!r}")
+        await keys.revoke(key_id)
         return redirect(ACCESS, done="revoked")

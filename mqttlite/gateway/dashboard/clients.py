@@ -10,8 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.admin import ClientDetails
+from mqttlite.bans import MAX_REASON
 from mqttlite.gateway.caller import Operator, Role, Viewer, require
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard.bans import DURATIONS
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, redirect
@@ -63,7 +65,13 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
 
     @shown.get("/ui/clients")
     async def clients(
-        request: Request, caller: Viewer, contains: str = "", state: State = "", by: By = "", cursor: str = ""
+        request: Request,
+        caller: Viewer,
+        contains: str = "",
+        state: State = "",
+        user: str = "",
+        by: By = "",
+        cursor: str = "",
     ) -> Response:
         ranked = []
         found = []
@@ -72,7 +80,7 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             ranked = (await live.report()).snapshot.rankings[by]
         else:
             connected = None if not state else state == "connected"
-            page = await admin.clients(cursor, PAGE, contains, connected)
+            page = await admin.clients(cursor, PAGE, contains, connected, user=user or None)
             found, next_cursor = page.entries, page.cursor
         return pages.render(
             "clients.html",
@@ -83,6 +91,7 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             rankings=RANKINGS,
             by=by,
             contains=contains,
+            user=user,
             state=state,
             cursor=cursor,
             next_cursor=next_cursor,
@@ -94,6 +103,7 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         answers = context.reports.answers()
         found = admin.client(id)
         events = context.recent_events.of_client(id)
+        ban = admin.bans.of(id, None, "")
         why = [] if answers is None else answers.why("", id)["sentences"]
         if found is None and not events and (answers is None or not answers.knows(id)):
             details(id)
@@ -103,6 +113,9 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             caller,
             client_id=id,
             client=found,
+            ban=None if ban is None else admin.in_utc(ban),
+            durations=DURATIONS,
+            max_reason=MAX_REASON,
             now=None if found is None else _document(found),
             events=events,
             queue=None if found is None else await admin.peek_queue(id, PEEKED),

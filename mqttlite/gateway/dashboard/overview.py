@@ -10,11 +10,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING
+from mqttlite.event_hub import MEMORY_SHORT, OVERLOADED, STORE_FAILING
 from mqttlite.gateway.caller import Role, Viewer, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages
+from mqttlite.overload_watch import WHAT
 from mqttlite.telemetry.report import Report
 from mqttlite.telemetry.status import status
 from mqttlite.telemetry.why import REASONS, Rule
@@ -25,6 +26,7 @@ SHOWN: Final = 5
 ALARMS: Final = {
     STORE_FAILING: "The store fails. What is to be kept waits, and its publishers with it.",
     MEMORY_SHORT: "Memory is short. Slow clients lose messages of QoS 0.",
+    OVERLOADED: "The broker is overloaded.",
 }
 
 _NO_RULE: Final = Rule("", "")
@@ -42,6 +44,7 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             {"reason": reason, "messages": messages, **REASONS.get(reason, _NO_RULE)._asdict()}
             for reason, messages in sorted(found["drops"].items(), key=lambda each: -each[1])
         ]
+        found["overload"] |= _stage(found["overload"]["stage"])
         found["dropped"] = sum(each["messages"] for each in found["drops"])
         found["top"] = {name: clients[:SHOWN] for name, clients in found["top"].items()}
         return found
@@ -69,6 +72,12 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             return encode(report)
 
         return live.stream(request, Role.VIEWER, look)
+
+
+def _stage(stage: int) -> dict[str, Any]:
+    """What is done about an overload, in words. Each stage does what the lower ones do."""
+    done = [what for number, what in WHAT.items() if number <= stage]
+    return {"said": f"stage {stage} of {len(WHAT)}" if stage else "none", "done": "; ".join(done)}
 
 
 def _alarms(report: Report, active: dict[str, str]) -> list[dict[str, str]]:

@@ -33,11 +33,23 @@ MENU: Final = (
     ("/", "Overview"),
     ("/ui/clients", "Clients"),
     ("/ui/topics", "Topics"),
+    ("/ui/queues", "Queues"),
+    ("/ui/catalogue", "Catalogue"),
     ("/ui/console", "Console"),
     ("/ui/trace", "Trace"),
     ("/ui/access", "Access"),
+    ("/ui/bans", "Bans"),
     ("/ui/listeners", "Listeners"),
 )
+
+PART_OF: Final = {
+    "/ui/client": "/ui/clients",
+    "/ui/topic": "/ui/topics",
+    "/ui/queue": "/ui/queues",
+    "/ui/queue/dead-letter": "/ui/queues",
+    "/ui/schema": "/ui/catalogue",
+}
+"""Pages that the menu does not name, and the view to which each belongs."""
 
 _PACKAGE: Final = "mqttlite.gateway.dashboard"
 
@@ -54,7 +66,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        for name in ("number", "size", "seconds", "when", "preview"):
+        for name in ("number", "percent", "size", "seconds", "when", "preview"):
             self._templates.filters[name] = getattr(words, name)
         self._templates.filters["quoted"] = lambda text: quote(text, safe="")
         self._templates.globals.update(menu=MENU, version=version(), assets=ASSETS)
@@ -65,6 +77,7 @@ class Pages:
         """A page. `caller` is None where nobody is known."""
         text = self._templates.get_template(template).render(
             path=request.url.path,
+            view=PART_OF.get(request.url.path, request.url.path),
             caller=caller,
             has_session=caller is not None and request.app.state.callers.sessions.has(request),
             can_act=caller is not None and caller.may(Role.OPERATOR),

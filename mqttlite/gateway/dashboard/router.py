@@ -6,7 +6,19 @@ Invariant: pages answer errors as pages, streams as problems.
 from fastapi import APIRouter
 
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard import access, clients, console, listeners, login, overview, topics, trace
+from mqttlite.gateway.dashboard import (
+    access,
+    bans,
+    catalogue,
+    clients,
+    console,
+    listeners,
+    login,
+    overview,
+    queues,
+    topics,
+    trace,
+)
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, add_assets
 
@@ -20,9 +32,11 @@ def router(context: GatewayContext) -> APIRouter:
     shown = APIRouter(include_in_schema=False, route_class=pages.route_class())
     login.add(shown, context, pages)
     access.add(shown, context, pages)
+    bans.add(shown, context, pages)
+    catalogue.add(shown, context, pages)
     console.add(shown, pages)
     listeners.add(shown, context, pages)
-    for view in (overview, clients, topics, trace):
+    for view in (overview, clients, topics, queues, trace):
         view.add(shown, routes, context, pages, live)
     routes.include_router(shown)
     return routes

@@ -12,7 +12,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
+from mqttlite.core.subscription import Subscription
 from mqttlite.gateway.caller import Caller, Operator, Role, Viewer
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import rulings, topic_levels, words
@@ -29,6 +31,9 @@ TOPIC: Final = "/ui/topic"
 
 SHOWN: Final = 500
 """Characters of the last message on the page of a topic."""
+
+MAX_SUBSCRIBERS: Final = 100
+"""Subscribers, and queues, that the page of a topic names."""
 
 NOTICES: Final = {"retained": "The message is retained.", "cleared": "The retained message was cleared."}
 
@@ -97,6 +102,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         asked: list[rulings.Answer] = []
         if user or client_id:
             asked = [rulings.ask(core, action, name, user or None, client_id) for action in ("publish", "receive")]
+        subscriptions, others = core.subscribers(encoded)
+        subscriptions.sort(key=lambda each: each.client_id)
         return pages.render(
             "topic.html",
             request,
@@ -111,6 +118,10 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             at=None if message is None else _published_at(message),
             notice_text=NOTICES.get(done, ""),
             policy=policy,
+            subscribers=[_subscriber(core, each) for each in subscriptions[:MAX_SUBSCRIBERS]],
+            subscriber_count=len(subscriptions),
+            other_receivers=others,
+            queues=context.queues.bound_to(encoded)[:MAX_SUBSCRIBERS],
             users=rulings.of_users(core, name, await context.user_names()),
             user=user,
             client_id=client_id,
@@ -137,6 +148,21 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         request.scope["state"]["subject"] = name
         await publishing.publish(caller, Draft(_check(name), b"", 0, True))
         return redirect(TOPIC, name=name, done="cleared")
+
+
+def _subscriber(core: Broker, subscription: Subscription) -> dict[str, Any]:
+    """A subscriber, as the page of a topic shows it."""
+    session = core.sessions.get(subscription.client_id)
+    assert session is not None, "subscriptions belong to sessions"
+    return {
+        "client_id": session.client_id,
+        "user": session.username,
+        "topic_filter": subscription.topic_filter.decode(errors="replace"),
+        "qos": subscription.qos,
+        "is_connected": session.outbox is not None,
+        "queued": session.queued,
+        "dropped": sum(session.drops.values()),
+    }
 
 
 def _check(name: str) -> bytes:

@@ -31,6 +31,11 @@ def number(value: float | None) -> str:
     return f"{value:.1f}"
 
 
+def percent(value: float | None) -> str:
+    """A part of one, such as `12 %`."""
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
 def size(value: float | None) -> str:
     """Bytes, such as `1.5 MiB`."""
     if value is None:
@@ -56,10 +61,12 @@ def seconds(value: float | None) -> str:
     return f"{hours} h {minutes % 60} min" if days == 0 else f"{days} d {hours % 24} h"
 
 
-def when(value: datetime | float | None) -> str:
-    """A moment in UTC, to the second."""
+def when(value: datetime | float | str | None) -> str:
+    """A moment in UTC, to the second; a text is one of ISO 8601."""
     if value is None:
         return "–"
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value).astimezone(UTC)
     at = value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 

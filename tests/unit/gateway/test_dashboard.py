@@ -15,10 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite import Client
-from mqttlite.client.errors import PublishRefused
+from mqttlite.client.errors import MqttError, PublishRefused
 from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
 from mqttlite.core.source import THE_PROGRAM
+from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.browser_sessions import COOKIE, IDLE_S, BrowserSessions
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.dashboard import live, topic_levels, topic_watch, words
@@ -29,7 +30,10 @@ from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 
-VIEWS = ("/", "/ui/clients", "/ui/clients?by=queue", "/ui/topics", "/ui/topic?name=a", "/ui/access", "/ui/listeners")
+VIEWS = (
+    *("/", "/ui/clients", "/ui/clients?by=queue", "/ui/topics", "/ui/topic?name=a", "/ui/access", "/ui/listeners"),
+    *("/ui/queues", "/ui/catalogue", "/ui/bans"),
+)
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&{{7*7}}"
 
@@ -84,6 +88,10 @@ async def test_pages_show_what_a_device_sends_as_text(tmp_path: Path) -> None:
                 f"/ui/trace?filter={name}",
                 f"/ui/trace?client={name}",
                 f"/ui/access?user={name}&topic={name}",
+                f"/ui/bans?value={name}",
+                f"/ui/catalogue?contains={name}",
+                f"/ui/schema?subject={name}",
+                f"/ui/queue?name={name}",
                 f"/ui/login?target={name}",
             ):
                 page = await viewer.get(address)
@@ -314,6 +322,129 @@ async def test_a_client_s_page_says_why_messages_were_dropped(tmp_path: Path, mo
         assert "No delivery log is kept" in text_of(await gateway.client().get("/ui/client?id=pump"))
 
 
+async def test_an_operator_bans_and_lifts(gateway: GatewayUnderTest) -> None:
+    operator = gateway.client(Role.OPERATOR)
+    fields = {"kind": "client", "value": "pump", "duration_s": "600", "reason": "too loud"}
+    async with Client("127.0.0.1", gateway.broker.port, client_id="pump", reconnect=False) as pump:
+        assert 'action="/ui/bans/add"' in (await operator.get("/ui/client?id=pump")).text
+        answer = await operator.post("/ui/bans/add", data=fields, headers=OWN)
+        with pytest.raises(MqttError):
+            await pump.publish("a", "1", qos=1)
+    page = await operator.get(answer.headers["location"])
+    assert re.search(r"Kept out now: 1 .* pump client \S+ \S+ UTC \S+ \S+ UTC key-operator too loud", text_of(page))
+    assert "pump" in text_of(await gateway.client(Role.VIEWER).get("/ui/bans"))
+    (number,) = re.findall(r'name="id" value="(\d+)"', page.text)
+    answer = await operator.post("/ui/bans/lift", data={"id": number}, headers=OWN)
+    assert "Nobody is banned." in text_of(await operator.get(answer.headers["location"]))
+    assert (await operator.post("/ui/bans/lift", data={"id": number}, headers=OWN)).status_code == 404
+    for wrong, status in (
+        ({"duration_s": "5"}, 422),
+        ({"kind": "house"}, 422),
+        ({"kind": "address", "value": "x"}, 422),
+        ({"kind": "address", "value": "127.0.0.1"}, 409),
+        ({"value": " "}, 422),
+    ):
+        assert (await operator.post("/ui/bans/add", data={**fields, **wrong}, headers=OWN)).status_code == status, wrong
+
+
+async def test_a_queue_is_looked_after(tmp_path: Path) -> None:
+    retry = RetryOptions(min_s=0, max_s=0)
+    queue = QueueOptions(name="jobs", filters=("work/#",), max_attempts=1, retry=retry)
+    async with running_gateway(tmp_path, queues=(queue,)) as gateway:
+        operator, viewer, broker = gateway.client(Role.OPERATOR), gateway.client(Role.VIEWER), gateway.broker
+        for payload in (b"one", b"\xff", b"six"):
+            await broker.publish("work/<a>", payload, qos=1)
+        pulled = broker.queues.pull("jobs", 2)
+        broker.queues.nack("jobs", [each.ack_id for each in pulled])
+        await broker.commit()
+        assert "jobs no consumer 1 " in text_of(await viewer.get("/ui/queues"))
+        assert "Queues: jobs" in text_of(await viewer.get("/ui/topic?name=work/1"))
+        page = await viewer.get("/ui/queue?name=jobs")
+        assert "1 work/<a> nacked the consumer refused it 1 " in text_of(page)
+        assert ("/ui/queue/purge" in page.text, "six" in page.text) == (False, False)
+        page = await operator.get("/ui/queue?name=jobs")
+        assert ("/ui/queue/purge" in page.text, "six" in page.text) == (True, True)
+        assert "one" in text_of(await operator.get("/ui/queue/dead-letter?name=jobs&number=1"))
+        assert "as hex ff" in text_of(await operator.get("/ui/queue/dead-letter?name=jobs&number=2"))
+        for action, fields, sentence in (
+            ("pause", {}, "it takes messages and delivers none"),
+            ("resume", {}, "The queue delivers again."),
+            ("dead-letters/replay", {"number": "1"}, "It went back into the queue."),
+            ("dead-letters/drop", {}, "No message was given up."),
+            ("purge", {}, "No message is in it."),
+        ):
+            answer = await operator.post(f"/ui/queue/{action}", data={"name": "jobs", **fields}, headers=OWN)
+            assert sentence in text_of(await operator.get(answer.headers["location"])), action
+        missing = await operator.post("/ui/queue/pause", data={"name": "other"}, headers=OWN)
+        assert (missing.status_code, "there is no queue" in text_of(missing)) == (404, True)
+        for stream in ("/ui/queue/live?name=jobs", "/ui/queues/live?cursor="):
+            told = asyncio.create_task(viewer.get(stream))
+            await asyncio.sleep(0.05)
+            gateway.gateway.app.stopping.set()
+            assert '"depth":0' in (await told).text
+            gateway.gateway.app.stopping.clear()
+
+
+async def test_the_catalogue_says_what_topics_are_for_and_shows_their_schema(tmp_path: Path) -> None:
+    policies = (
+        TopicPolicyOptions(prefix="rooms", owner="ann", description="Climate of rooms", schema="rooms"),
+        TopicPolicyOptions(prefix="yard", schema="none"),
+    )
+    async with running_gateway(tmp_path, topic_policies=policies) as gateway:
+        schema = {"schemaType": "JSON", "schema": '{"type": "object", "title": "Room"}'}
+        made = await gateway.client(Role.ADMIN).post("/registry/subjects/rooms/versions", json=schema)
+        assert made.status_code == 200
+        viewer = gateway.client(Role.VIEWER)
+        page = text_of(await viewer.get("/ui/catalogue"))
+        assert "rooms/# Climate of rooms ann" in page
+        assert "not registered none" in page
+        assert "rooms JSON 1 1 BACKWARD" in page
+        assert "yard" not in text_of(await viewer.get("/ui/catalogue?contains=CLIMATE"))
+        assert '"title": "Room"' in text_of(await viewer.get("/ui/schema?subject=rooms&version=1"))
+        assert (await viewer.get("/ui/schema?subject=rooms&version=2")).status_code == 404
+        page = text_of(await viewer.get("/ui/topic?name=rooms/1"))
+        assert "Climate of rooms" in page
+        assert "schema rooms" in page
+
+
+async def test_a_topic_names_its_subscribers(gateway: GatewayUnderTest) -> None:
+    async with Client("127.0.0.1", gateway.broker.port, client_id="pump") as pump:
+        await pump.subscribe("plant/+", qos=1)
+        await pump.subscribe("$share/g/plant/#", qos=1)
+        page = text_of(await gateway.client().get("/ui/topic?name=plant/1"))
+        assert "Subscribers: 1 " in page
+        assert "pump – connected plant/+ 1 0 0" in page
+        assert "1 more receivers are shared subscriptions" in page
+
+
+async def test_an_admin_makes_a_key_that_is_shown_once(gateway: GatewayUnderTest) -> None:
+    admin = gateway.client(Role.ADMIN)
+    fields = {"role": "viewer", "user": "ann", "note": "wall", "lifetime_s": "86400"}
+    page = await admin.post("/ui/access/keys", data=fields, headers=OWN)
+    (key,) = re.findall(r">(mqk_[^<]+)<", page.text)
+    assert (await gateway.client(key=key).get("/api/v1/me")).json()["username"] == "ann"
+    page = await admin.get("/ui/access")
+    assert "viewer ann wall" in text_of(page)
+    assert key not in page.text
+    assert "/ui/access/keys" not in (await gateway.client(Role.OPERATOR).get("/ui/access")).text
+    for wrong in ({"role": "root"}, {"lifetime_s": "7"}, {"note": "x" * 201}):
+        answer = await admin.post("/ui/access/keys", data={**fields, **wrong}, headers=OWN)
+        assert answer.status_code == 422, wrong
+
+
+async def test_an_overload_is_seen_with_its_stage(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(live, "SHARE", 1.0)
+    assert "Overload none" in text_of(await gateway.client().get("/"))
+    core = gateway.broker._core
+    now = asyncio.get_running_loop().time()
+    for looks in range(80):
+        core.weigh(10.0, now + looks * 0.1)
+    assert core.overload.stage == 4
+    page = text_of(await gateway.client().get("/"))
+    assert "Overload, stage 4 of 4 : the clients that send most are read more slowly; messages of low priority" in page
+
+
 async def test_lists_of_clients_have_pages(gateway: GatewayUnderTest) -> None:
     for number in range(51):
         gateway.broker._core.sessions.open(f"s{number:02}", True, 100)
@@ -383,6 +514,9 @@ async def test_of_a_client_that_is_gone_a_stream_says_so(gateway: GatewayUnderTe
         (words.seconds(7_500), "2 h 5 min"),
         (words.seconds(273_600), "3 d 4 h"),
         (words.when(0.0), "1970-01-01 00:00:00 UTC"),
+        (words.when("2026-11-24T12:48:48.996217Z"), "2026-11-24 12:48:48 UTC"),
+        (words.percent(0.123), "12 %"),
+        (words.percent(None), "–"),
         (words.preview(b"a\n b"), "a b"),
         (words.preview(b""), "(empty)"),
         (words.preview("é".encode() * 400), "é" * 80 + "…"),

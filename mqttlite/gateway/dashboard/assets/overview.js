@@ -1,4 +1,4 @@
-import { clientLink, element, listen, row, rows, show } from "./page.js";
+import { clientLink, element, listen, row, rows, say, show } from "./page.js";
 import { forms } from "./words.js";
 
 const alarms = document.getElementById("alarms");
@@ -17,9 +17,17 @@ function showAlarms(found) {
   if (!found.length) alarms.append(element("p", "No alarm is active.", { class: "notice good" }));
 }
 
+function showOverload(found) {
+  document.getElementById("overload").hidden = !found.stage;
+  say(document.getElementById("stage"), found.said);
+  say(document.getElementById("done"), found.done);
+  say(document.getElementById("overload-stage"), found.said);
+}
+
 listen("/ui/live?view=overview", (found) => {
   show(found);
   showAlarms(found.alarms);
+  showOverload(found.overload);
   for (const table of document.querySelectorAll("[data-top]")) {
     const form = forms[table.dataset.form];
     rows(table.tBodies[0], found.top[table.dataset.top], "None.", 2, (client) => {

@@ -27,4 +27,8 @@ export function seconds(value) {
   return days === 0 ? `${hours} h ${minutes % 60} min` : `${days} d ${hours % 24} h`;
 }
 
-export const forms = { number, size, seconds };
+export function percent(value) {
+  return value === null || value === undefined ? "–" : `${(100 * value).toFixed(0)} %`;
+}
+
+export const forms = { number, percent, size, seconds };

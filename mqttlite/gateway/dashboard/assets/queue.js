@@ -1,0 +1,16 @@
+// Keeps the figures of one queue up to date.
+
+import { element, listen, show } from "./page.js";
+
+const queue = document.querySelector("[data-queue]").dataset.queue;
+const state = document.getElementById("state");
+
+listen(`/ui/queue/live?name=${encodeURIComponent(queue)}`, (found) => {
+  show(found);
+  const [text, kind] = found.paused
+    ? ["paused", "warn"]
+    : found.depth && !found.consumers
+      ? ["messages wait, and there is no consumer", "bad"]
+      : ["running", "good"];
+  if (state.textContent !== text) state.replaceChildren(element("span", text, { class: `badge ${kind}` }));
+});

@@ -1,0 +1,89 @@
+"""The bans: who is kept out, until when and why; a form to ban somebody, and to lift a ban.
+
+What a ban does is in `Admin`. Invariant: nobody bans themselves from here.
+"""
+
+from typing import Final, cast
+
+from fastapi import APIRouter
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.bans import BAN_KINDS, MAX_REASON, BanKind
+from mqttlite.gateway.caller import Operator, Viewer
+from mqttlite.gateway.clients import NewBan, put_ban
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard.forms import field, form_of
+from mqttlite.gateway.dashboard.pages import Pages, redirect
+from mqttlite.gateway.problems import Code, Problem
+
+BANS: Final = "/ui/bans"
+
+SHOWN: Final = 200
+"""Bans that the page lists, the latest."""
+
+DURATIONS: Final = {
+    "600": "10 minutes",
+    "3600": "1 hour",
+    "43200": "12 hours",
+    "86400": "1 day",
+    "604800": "7 days",
+    "2592000": "30 days",
+}
+"""How long a ban may last here, in seconds and in words."""
+
+NOTICES: Final = {"banned": "The ban holds from now on.", "lifted": "The ban was lifted."}
+
+
+def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
+    """The routes of this module."""
+    admin = context.admin
+
+    @routes.get(BANS)
+    async def bans(
+        request: Request, caller: Viewer, kind: BanKind = "client", value: str = "", done: str = ""
+    ) -> Response:
+        found = [admin.in_utc(ban) for ban in reversed(admin.bans.list())]
+        return pages.render(
+            "bans.html",
+            request,
+            caller,
+            bans=found[:SHOWN],
+            count=len(found),
+            kinds=BAN_KINDS,
+            durations=DURATIONS,
+            max_reason=MAX_REASON,
+            kind=kind,
+            value=value,
+            notice_text=NOTICES.get(done, ""),
+        )
+
+    @routes.post(f"{BANS}/add")
+    async def ban(request: Request, caller: Operator) -> Response:
+        form = await form_of(request)
+        value = field(form, "value").strip()
+        request.scope["state"]["subject"] = value
+        duration = field(form, "duration_s")
+        if duration not in DURATIONS:
+            raise Problem(Code.INVALID_VALUE, f"the duration is none of {', '.join(DURATIONS.values())}")
+        try:
+            wanted = NewBan(
+                kind=cast(BanKind, field(form, "kind")),
+                value=value,
+                duration_s=float(duration),
+                reason=form.get("reason", "").strip(),
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise Problem(Code.INVALID_VALUE, f"{first['loc'][0]}: {first['msg']}") from None
+        await put_ban(admin, wanted, caller)
+        return redirect(BANS, done="banned")
+
+    @routes.post(f"{BANS}/lift")
+    async def lift(request: Request, _caller: Operator) -> Response:
+        number = field(await form_of(request), "id")
+        request.scope["state"]["subject"] = number
+        if not (number.isascii() and number.isdecimal() and admin.bans.lift(int(number[:18])) is not None):
+            raise Problem(Code.NOT_FOUND, f"there is no ban {number[:18]!r}, or it has ended")
+        return redirect(BANS, done="lifted")

@@ -1,0 +1,152 @@
+"""The queues of `$queue/…`: a list, a page for each with its dead letters, and what an operator does with them.
+
+What is done is in `delivery.queues.api`, as over the API and the admin socket. Invariant: payloads are shown to
+operators only.
+"""
+
+from typing import Any, Final, Literal
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.delivery.queues.api import Refused
+from mqttlite.delivery.queues.queue import DEADLINE, DISCONNECTED, NACKED, OVERFLOW, TOO_LARGE
+from mqttlite.gateway.caller import Operator, Role, Viewer, require
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard.forms import field, form_of
+from mqttlite.gateway.dashboard.live import Live
+from mqttlite.gateway.dashboard.pages import Pages, redirect
+from mqttlite.gateway.queue_routes import problem_of
+
+QUEUES: Final = "/ui/queues"
+QUEUE: Final = "/ui/queue"
+
+PAGE: Final = 100
+"""Queues of one page of the list: looking at them takes a millisecond."""
+
+SHOWN: Final = 50
+"""Dead letters of one page."""
+
+PEEKED: Final = 10
+"""Messages of a queue that are shown."""
+
+NOTICES: Final = {
+    "paused": "The queue is paused: it takes messages and delivers none.",
+    "resumed": "The queue delivers again.",
+    "purged": "The messages of the queue were dropped.",
+    "replayed": "It went back into the queue.",
+    "all-replayed": "The dead letters went back into the queue.",
+    "dropped": "The dead letter was dropped.",
+    "all-dropped": "The dead letters were dropped.",
+}
+
+CAUSES: Final = {
+    NACKED: "the consumer refused it",
+    DEADLINE: "the consumer did not acknowledge it in time",
+    DISCONNECTED: "the consumer's connection ended",
+    TOO_LARGE: "it is larger than the consumer's Maximum Packet Size",
+    OVERFLOW: "the queue was full",
+}
+"""Why an attempt failed, or the queue gave a message up, in words."""
+
+
+def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
+    """The routes of this module."""
+
+    async def ask(method: str, *segments: str, **query: str) -> Any:
+        try:
+            return await context.queues_api.ask(method, segments, query)
+        except Refused as error:
+            raise problem_of(error) from None
+
+    @shown.get(QUEUES)
+    async def queues(request: Request, caller: Viewer, cursor: str = "") -> Response:
+        found = await ask("GET", "queues", cursor=cursor, limit=str(PAGE))
+        return pages.render(
+            "queues.html",
+            request,
+            caller,
+            queues=found["entries"],
+            cursor=cursor,
+            next_cursor=found["cursor"],
+            count=len(context.queues.names),
+        )
+
+    @streams.get(f"{QUEUES}/live", dependencies=[require(Role.VIEWER)])
+    async def queues_stream(request: Request, cursor: str) -> Response:
+        async def look() -> dict[str, Any]:
+            entries = (await ask("GET", "queues", cursor=cursor, limit=str(PAGE)))["entries"]
+            return {"queues": entries}
+
+        return live.stream(request, Role.VIEWER, look)
+
+    @shown.get(QUEUE)
+    async def queue(request: Request, caller: Viewer, name: str, cursor: str = "", done: str = "") -> Response:
+        found = await ask("GET", "queues", name)
+        letters = await ask("GET", "dead-letters", name, limit=str(SHOWN), cursor=cursor)
+        messages = []
+        if caller.may(Role.OPERATOR):
+            messages = (await ask("GET", "queues", name, "messages", limit=str(PEEKED)))["messages"]
+        return pages.render(
+            "queue.html",
+            request,
+            caller,
+            name=name,
+            queue=found,
+            letters=letters["entries"],
+            cursor=cursor,
+            next_cursor=letters["cursor"],
+            messages=messages,
+            causes=CAUSES,
+            notice_text=NOTICES.get(done, ""),
+        )
+
+    @streams.get(f"{QUEUE}/live", dependencies=[require(Role.VIEWER)])
+    async def queue_stream(request: Request, name: str) -> Response:
+        async def look() -> Any:
+            return await ask("GET", "queues", name)
+
+        return live.stream(request, Role.VIEWER, look)
+
+    @shown.get(f"{QUEUE}/dead-letter")
+    async def dead_letter(request: Request, caller: Operator, name: str, number: int) -> Response:
+        found = await ask("GET", "dead-letters", name, str(number))
+        payload = found["payload"]
+        return pages.render(
+            "dead_letter.html",
+            request,
+            caller,
+            name=name,
+            letter=found,
+            payload=payload if isinstance(payload, str) else payload.hex(" "),
+            causes=CAUSES,
+        )
+
+    @shown.post(f"{QUEUE}/{{action}}")
+    async def act(request: Request, _caller: Operator, action: Literal["pause", "resume", "purge"]) -> Response:
+        name = await _subject(request)
+        if action == "purge":
+            await ask("DELETE", "queues", name, "messages")
+        else:
+            await ask("POST", "queues", name, action)
+        return redirect(QUEUE, name=name, done={"pause": "paused", "resume": "resumed", "purge": "purged"}[action])
+
+    @shown.post(f"{QUEUE}/dead-letters/{{action}}")
+    async def act_on_letters(request: Request, _caller: Operator, action: Literal["replay", "drop"]) -> Response:
+        form = await form_of(request)
+        name = await _subject(request)
+        number = {"number": form["number"]} if form.get("number") else {}
+        if action == "replay":
+            await ask("POST", "dead-letters", name, "replay", **number)
+        else:
+            await ask("DELETE", "dead-letters", name, **number)
+        done = "replayed" if action == "replay" else "dropped"
+        return redirect(QUEUE, name=name, done=done if number else f"all-{done}")
+
+
+async def _subject(request: Request) -> str:
+    """The queue that a form is about; the audit log names it."""
+    name = field(await form_of(request), "name")
+    request.scope["state"]["subject"] = name
+    return name
