@@ -26,7 +26,7 @@ ADMIN: Final = [require(Role.ADMIN)]
 _CODES: Final = {400: Code.INVALID_VALUE, 404: Code.NOT_FOUND, 409: Code.CONFLICT}
 
 Filter = Annotated[
-    str, Query(max_length=MAX_TEXT, description="Only those with this text in topic, cause, payload or user properties")
+    str, Query(max_length=MAX_TEXT, description="Only those that pass this filter, such as payload.total > 1000")
 ]
 DryRun = Annotated[bool, Query(description="Only say how many it would be.")]
 Number = Annotated[int | None, Query(ge=0, description="Of one dead letter; without it all, or those that match.")]
@@ -54,6 +54,7 @@ class QueueDetails(BaseModel):
     ends: dict[str, int]
     failures: dict[str, int]
     dead_letters_total: int
+    filtered: int
     options: dict[str, Any]
 
 
@@ -226,7 +227,7 @@ def router(context: GatewayContext) -> APIRouter:
     async def list_dead_letters(
         caller: Viewer, name: str, cursor: Cursor = "", limit: Limit = 100, filter: Filter = ""
     ) -> Response:
-        """The oldest first. To search in payloads takes an operator."""
+        """The oldest first. A filter looks into payloads, so it takes an operator."""
         if filter:
             check_role(caller, Role.OPERATOR)
         return _listed(await ask("GET", "dead-letters", name, cursor=cursor, limit=limit, filter=filter))

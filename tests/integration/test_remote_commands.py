@@ -164,20 +164,20 @@ async def test_queues_and_dead_letters_are_looked_after_over_http(rig: Rig, oper
     assert await operator.prints(reach, "queue", "resume", "jobs") == "Queue jobs resumed.\n"
     consumer = await rig.device(broker.port, "c")
     await consumer.subscribe("$queue/jobs", 1)
-    for payload in (b"two", b"six"):
+    for payload in (b"2", b"600"):
         await broker.publish("work/a", payload, qos=1)
     for _ in range(3):
         consumer.send(Ack(PUBACK, (await consumer.expect(Publish)).packet_id, 0x80))
     await until(lambda: len(broker.queues.dead_letters("jobs")) == 3)
     await consumer.disconnect()
     assert await operator.prints(reach, "dlq", "ls") == "jobs\t3\t3\n"
-    letters = await operator.prints(reach, "dlq", "ls", "jobs", "--filter", "six")
+    letters = await operator.prints(reach, "dlq", "ls", "jobs", "--filter", "payload = 600")
     assert re.fullmatch(r"3\t\d+\tnacked\t1\t\S+\t3\twork/a\n", letters)
-    assert "payload\ttwo\n" in await operator.prints(reach, "dlq", "show", "jobs", "2")
+    assert "payload\t2\n" in await operator.prints(reach, "dlq", "show", "jobs", "2")
     dry = await operator.prints(reach, "dlq", "replay", "jobs", "1", "--dry-run")
     assert dry == "Would replay 1 dead letter.\n"
     assert await operator.prints(reach, "dlq", "replay", "jobs", "1") == "1 dead letter replayed.\n"
-    assert await operator.prints(reach, "dlq", "drop", "jobs", "--filter", "two") == "1 dead letter dropped.\n"
+    assert await operator.prints(reach, "dlq", "drop", "jobs", "--filter", "payload = 2") == "1 dead letter dropped.\n"
     assert (await operator.run(reach, "dlq", "show", "jobs", "2")).exit_code == 3
     assert await operator.prints(reach, "queue", "purge", "jobs", "--dry-run") == "Would drop 1 message.\n"
     assert await operator.prints(reach, "queue", "purge", "jobs") == "1 message dropped.\n"
@@ -189,7 +189,7 @@ async def test_who_only_looks_does_not_search_in_payloads(operator: Operator) ->
     operator.broker.queues.create(QueueOptions(name="jobs", filters=("work/#",)))
     viewer = ("--url", operator.url, "--token", operator.keys["viewer"])
     assert await operator.prints(viewer, "dlq", "ls", "jobs") == ""
-    result = await operator.run(viewer, "dlq", "ls", "jobs", "--filter", "secret")
+    result = await operator.run(viewer, "dlq", "ls", "jobs", "--filter", "payload = 1")
     assert (result.exit_code, "This needs the role operator" in result.stderr) == (1, True)
 
 

@@ -10,8 +10,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.core.reasons import EXPIRED
 from mqttlite.delivery.queues.api import Refused
-from mqttlite.delivery.queues.queue import DEADLINE, DISCONNECTED, NACKED, OVERFLOW, TOO_LARGE
+from mqttlite.delivery.queues.outcomes import DEADLINE, DISCONNECTED, FILTERED, NACKED, OVERFLOW, TOO_LARGE
 from mqttlite.gateway.caller import Operator, Role, Viewer, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.forms import field, form_of
@@ -47,6 +48,8 @@ CAUSES: Final = {
     DISCONNECTED: "the consumer's connection ended",
     TOO_LARGE: "it is larger than the consumer's Maximum Packet Size",
     OVERFLOW: "the queue was full",
+    FILTERED: "it did not pass the queue's filter",
+    EXPIRED: "it was older than it may be",
 }
 """Why an attempt failed, or the queue gave a message up, in words."""
 
