@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from mqttlite.core.connection import Connection
+from mqttlite.core.overload import REFUSE_CONNECTS, SHED_LOW_PRIORITY, SHED_QOS0, SLOW_SENDERS
 from mqttlite.core.tracer import NO_SAMPLES
 
 STORE_FAILING: Final = "store_failing"
@@ -19,6 +20,14 @@ MEMORY_SHORT: Final = "memory_short"
 
 OVERLOADED: Final = "overloaded"
 """The alarm while the broker is overloaded and drops messages, or refuses connections, for it."""
+
+OVERLOAD_STAGES: Final = {
+    SLOW_SENDERS: "the clients that send most are read more slowly",
+    SHED_LOW_PRIORITY: "messages of low priority are dropped",
+    SHED_QOS0: "QoS 0 messages are dropped",
+    REFUSE_CONNECTS: "new connections are refused",
+}
+"""What the stages of an overload do, each beside what those before it do."""
 
 _log = logging.getLogger("mqttlite")
 

@@ -9,15 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.overload import REFUSE_CONNECTS, SHED_LOW_PRIORITY, SHED_QOS0, SLOW_SENDERS
-from mqttlite.event_hub import OVERLOADED, EventHub, OverloadStage
-
-WHAT: Final = {
-    SLOW_SENDERS: "the clients that send most are read more slowly",
-    SHED_LOW_PRIORITY: "messages of low priority are dropped",
-    SHED_QOS0: "QoS 0 messages are dropped",
-    REFUSE_CONNECTS: "new connections are refused",
-}
+from mqttlite.core.overload import SHED_LOW_PRIORITY
+from mqttlite.event_hub import OVERLOAD_STAGES, OVERLOADED, EventHub, OverloadStage
 
 _log = logging.getLogger("mqttlite")
 
@@ -30,7 +23,7 @@ class OverloadWatch:
         self._hub: Final = hub
         self._wake: Final = wake
         self._clock: Final = clock
-        self._begun_at: Final = dict.fromkeys(WHAT, 0.0)
+        self._begun_at: Final = dict.fromkeys(OVERLOAD_STAGES, 0.0)
         """When each stage began."""
 
     def on_lag(self, lag_s: float) -> None:
@@ -51,9 +44,11 @@ class OverloadWatch:
             f"load {overload.load:.2f} (event loop {overload.lag_load:.2f}, memory {overload.memory_load:.2f}: "
             f"{memory.used} of {memory.limit} bytes)"
         )
-        _log.warning("overload, %s: %s%s", detail, WHAT[stage], "" if begins else " no longer")
-        self._hub.on_overload(OverloadStage(stage, begins, overload.load, WHAT[stage], now - self._begun_at[stage]))
+        _log.warning("overload, %s: %s%s", detail, OVERLOAD_STAGES[stage], "" if begins else " no longer")
+        self._hub.on_overload(
+            OverloadStage(stage, begins, overload.load, OVERLOAD_STAGES[stage], now - self._begun_at[stage])
+        )
         if stage >= SHED_LOW_PRIORITY:
             is_shedding = overload.stage >= SHED_LOW_PRIORITY
-            what = "; ".join(WHAT[number] for number in WHAT if number <= overload.stage)
+            what = "; ".join(OVERLOAD_STAGES[number] for number in OVERLOAD_STAGES if number <= overload.stage)
             self._hub.on_alarm(OVERLOADED, is_shedding, f"{detail}: {what}" if is_shedding else detail)

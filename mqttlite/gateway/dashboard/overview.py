@@ -10,12 +10,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.event_hub import MEMORY_SHORT, OVERLOADED, STORE_FAILING
+from mqttlite.event_hub import MEMORY_SHORT, OVERLOAD_STAGES, OVERLOADED, STORE_FAILING
 from mqttlite.gateway.caller import Role, Viewer, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages
-from mqttlite.overload_watch import WHAT
 from mqttlite.telemetry.report import Report
 from mqttlite.telemetry.status import status
 from mqttlite.telemetry.why import REASONS, Rule
@@ -76,8 +75,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
 
 def _stage(stage: int) -> dict[str, Any]:
     """What is done about an overload, in words. Each stage does what the lower ones do."""
-    done = [what for number, what in WHAT.items() if number <= stage]
-    return {"said": f"stage {stage} of {len(WHAT)}" if stage else "none", "done": "; ".join(done)}
+    done = [what for number, what in OVERLOAD_STAGES.items() if number <= stage]
+    return {"said": f"stage {stage} of {len(OVERLOAD_STAGES)}" if stage else "none", "done": "; ".join(done)}
 
 
 def _alarms(report: Report, active: dict[str, str]) -> list[dict[str, str]]:
