@@ -425,6 +425,7 @@ class Assembly:
             self.core.watch(CoreTracer(self.hub, follower))
         else:
             self.core.watch(CoreTracer(self.hub, NoMessages()) if self.hub.needs_tracer else None)
+            self.queues.watch(None)
 
     def _open_dataset(self) -> None:
         options = self._config.telemetry
@@ -460,8 +461,9 @@ class Assembly:
         )
 
     def _show(self, observer: Observer) -> None:
-        """Tell an observer what is written, and let it answer why."""
+        """Tell an observer what is written and what becomes of deliveries of queues, and let it answer why."""
         self.loop_driver.on_written = observer.on_written
+        self.queues.watch(observer.attempts)
         self.reports.answers = lambda: observer.answers
 
     def _on_memory_short(self, is_short: bool, detail: str) -> None:

@@ -26,6 +26,8 @@ class Frames:
     latency: DataFrame
     drops: DataFrame
     samples: DataFrame
+    attempts: DataFrame
+    dead_letters: DataFrame
     since: datetime | None = None
     """The rows before were left out, as was asked."""
     limits: Mapping[str, int] = field(default_factory=dict)

@@ -177,6 +177,39 @@ acknowledged_us long?
 one_in long
 """)
 
+ATTEMPTS: Final = _table("""
+queue string
+message_id string
+topic string
+consumer string?
+ordering_key string?
+attempt int
+delivered_at timestamp
+ended_at timestamp
+outcome string
+detail string?
+held_us long
+behind long
+one_in long
+""")
+
+DEAD_LETTERS: Final = _table("""
+queue string
+message_id string
+topic string
+cause string
+detail string?
+attempts int
+consumer string?
+ordering_key string?
+payload_bytes long
+published_at timestamp
+first_at timestamp?
+last_at timestamp?
+at timestamp
+one_in long
+""")
+
 TABLES: Final[dict[str, StructType]] = {
     "sessions": SESSIONS,
     "events": EVENTS,
@@ -185,6 +218,8 @@ TABLES: Final[dict[str, StructType]] = {
     "latency": LATENCY,
     "drops": DROPS,
     "samples": SAMPLES,
+    "attempts": ATTEMPTS,
+    "dead_letters": DEAD_LETTERS,
 }
 
 TIME_COLUMNS: Final[dict[str, str]] = {
@@ -195,6 +230,8 @@ TIME_COLUMNS: Final[dict[str, str]] = {
     "latency": "interval_start",
     "drops": "interval_start",
     "samples": "at",
+    "attempts": "ended_at",
+    "dead_letters": "at",
 }
 """The column whose first value in a file names the file's folder."""
 

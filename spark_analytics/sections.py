@@ -52,6 +52,13 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "back_pressure_over_time",
         "high_water_marks",
     ),
+    "Queues": (
+        "queues",
+        "queue_consumers",
+        "stuck_keys",
+        "retry_storms",
+        "dead_letters_by_cause",
+    ),
     "Capacity": (
         "capacity",
         "load_by_hour",

@@ -11,6 +11,7 @@ import msgspec
 
 from mqttlite.telemetry.alike import MAX_NAMED, Group, grouped
 from mqttlite.telemetry.delivery_log import DeliveryLog, is_message_id
+from mqttlite.telemetry.queue_attempts import QueueAttempts
 from mqttlite.telemetry.tracing import UNFINISHED, DeliveryOutcome, Traced
 from mqttlite.telemetry.wall import Wall
 from mqttlite.telemetry.why import REASONS, clock, delivery_in_words, head, head_of_many
@@ -23,6 +24,9 @@ MAX_LINES: Final = 20
 
 MAX_DELIVERIES: Final = 2_000
 """Deliveries that are looked at for one answer, the latest: some milliseconds."""
+
+MAX_ATTEMPTS: Final = 100
+"""Attempts of queues in one answer, the latest: as many as a queue may be told to make of a message."""
 
 MAX_ENTRIES: Final = 400
 """Deliveries in the data of an answer, the latest: some hundred kilobytes."""
@@ -51,6 +55,7 @@ class Answers:
         delivery_log: DeliveryLog,
         broker: Broker,
         wall: Wall,
+        attempts: QueueAttempts,
         *,
         stopwatch: Callable[[], float],
         mean_distance: Callable[[], float],
@@ -58,6 +63,7 @@ class Answers:
         self._log: Final = delivery_log
         self._broker: Final = broker
         self._wall: Final = wall
+        self._attempts: Final = attempts
         self._stopwatch: Final = stopwatch
         self._mean_distance: Final = mean_distance
 
@@ -85,7 +91,8 @@ class Answers:
         if not deliveries:
             assert client is not None, "without one every message has a delivery"
             return self._answer(target, client, [], [self._not_for(found, client)])
-        return self._answer(target, client, deliveries, [*self._lines(deliveries, found), *retained])
+        attempts = self._attempts.sentences(found[0].trace)[-MAX_ATTEMPTS:] if len(found) == 1 else []
+        return self._answer(target, client, deliveries, [*self._lines(deliveries, found), *attempts, *retained])
 
     def knows(self, client: str) -> bool:
         """Whether it has messages from or to a client."""
@@ -214,6 +221,9 @@ class Answers:
             "known": bool(deliveries),
             "sentences": sentences,
             "entries": self._entries(deliveries),
+            "attempts": self._attempts.entries(deliveries[0].message.trace)[-MAX_ATTEMPTS:]
+            if len({delivery.message.trace for delivery in deliveries}) == 1
+            else [],
             "traced": {
                 "topics": list(options.topics),
                 "clients": list(options.clients),

@@ -21,6 +21,7 @@ from mqttlite.telemetry.histograms import STAGES, Histogram
 from mqttlite.telemetry.intervals import SLICE, Intervals, Write
 from mqttlite.telemetry.options import Options
 from mqttlite.telemetry.pseudonyms import Pseudonyms
+from mqttlite.telemetry.queue_attempts import QueueAttempts
 from mqttlite.telemetry.sampling import PER_S, Sampler
 from mqttlite.telemetry.tables import SampleRow
 from mqttlite.telemetry.tracing import DeliveryOutcome, MessageTracer, Traced, TraceListener
@@ -78,6 +79,8 @@ class Observer(Listener, TraceListener):
             per_s = 0
         self._sampler: Final = Sampler(per_s, stopwatch(), seed)
         self._message_tracer: Final = MessageTracer(self, stopwatch, self._receiver_state)
+        self.attempts: Final = QueueAttempts(broker_id, wall, names, write, per_s, stopwatch, seed)
+        """Of the messages of queues."""
         self._events: Events | None = None
         self._intervals: Intervals | None = None
         if options is not None and write is not None:
@@ -115,7 +118,9 @@ class Observer(Listener, TraceListener):
     def _keep_log(self, options: DeliveryLogOptions) -> None:
         log = self.delivery_log = DeliveryLog(options, self._wall, clock=self._clock)
         self.answers = Answers(
-            log, self, self._wall, stopwatch=self._stopwatch, mean_distance=lambda: self._sampler.mean
+            *(log, self, self._wall, self.attempts),
+            stopwatch=self._stopwatch,
+            mean_distance=lambda: self._sampler.mean,
         )
 
     # ------------------------------------------------------------------ from start to stop
@@ -140,6 +145,7 @@ class Observer(Listener, TraceListener):
         while self._message_tracer.end_some(SLICE):
             await asyncio.sleep(0)
         self._write_samples()
+        self.attempts.flush()
         await self._finish_sweep()
         if self._intervals is not None:
             self._sweep = self._intervals.sweep(self._clock())
@@ -170,6 +176,7 @@ class Observer(Listener, TraceListener):
         effects = self._core.effects
         effects.until_sample = self._sampler.hurry(effects.until_sample, self._stopwatch())
         self._write_samples()
+        self.attempts.tick()
         jumped_s = self._wall.check()
         if jumped_s and self._events is not None:
             self._events.clock_jumped(jumped_s)

@@ -176,7 +176,48 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     one_in: int
 
 
-Row = SessionRow | EventRow | TrafficRow | ActivityRow | LatencyRow | DropRow | SampleRow
+class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One delivery of a message of a queue, which is over."""
+
+    schema_version: Int = SCHEMA_VERSION
+    broker_id: str
+    queue: str
+    message_id: str
+    topic: str
+    consumer: str | None
+    ordering_key: str | None
+    attempt: Int
+    delivered_at: datetime
+    ended_at: datetime
+    outcome: str
+    detail: str | None
+    held_us: int
+    behind: int
+    one_in: int
+
+
+class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that a queue gave up."""
+
+    schema_version: Int = SCHEMA_VERSION
+    broker_id: str
+    queue: str
+    message_id: str
+    topic: str
+    cause: str
+    detail: str | None
+    attempts: Int
+    consumer: str | None
+    ordering_key: str | None
+    payload_bytes: int
+    published_at: datetime
+    first_at: datetime | None
+    last_at: datetime | None
+    at: datetime
+    one_in: int
+
+
+Row = SessionRow | EventRow | TrafficRow | ActivityRow | LatencyRow | DropRow | SampleRow | AttemptRow | DeadLetterRow
 """Any of them."""
 
 TABLES: Final[dict[str, type[Row]]] = {
@@ -187,6 +228,8 @@ TABLES: Final[dict[str, type[Row]]] = {
     "latency": LatencyRow,
     "drops": DropRow,
     "samples": SampleRow,
+    "attempts": AttemptRow,
+    "dead_letters": DeadLetterRow,
 }
 
 TIME_COLUMNS: Final = {
@@ -197,6 +240,8 @@ TIME_COLUMNS: Final = {
     "latency": "interval_start",
     "drops": "interval_start",
     "samples": "at",
+    "attempts": "ended_at",
+    "dead_letters": "at",
 }
 """By which a row finds its file's folder."""
 

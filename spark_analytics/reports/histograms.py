@@ -64,6 +64,12 @@ def quantiles(histograms: DataFrame, by: Sequence[str]) -> DataFrame:
     )
 
 
+def bucket(us: Column) -> Column:
+    """The bucket that holds a duration."""
+    exponent = F.greatest(F.length(F.bin(us)) - 5, F.lit(0))
+    return (16 * exponent + F.floor(us / F.pow(F.lit(2.0), exponent))).cast("int")
+
+
 def low(bucket: Column) -> Column:
     """The smallest duration in a bucket, in microseconds."""
     return F.when(bucket < 32, bucket.cast("long")).otherwise((bucket % 16 + 16) * width(bucket))

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from spark_analytics import units
 from spark_analytics.frames import NOTABLE, PROBLEM, Finding
+from spark_analytics.reports.queue_tables import FAILS
 from spark_analytics.tables import Table, Tables
 
 RULES: Final = (
@@ -41,6 +42,7 @@ def devices_in_trouble(tables: Tables) -> DataFrame:
         _silent(tables["silent_devices"]),
         _flapping(tables["flapping_clients"]),
         _lost(tables["drops_by_client"], tables["back_pressure_by_client"]),
+        _failing(tables["queue_consumers"]),
         _slow(tables["slow_clients"]),
         _greedy(tables["greedy_clients"]),
         _rates(tables["rate_anomalies"]),
@@ -162,6 +164,24 @@ def _lost(drops: DataFrame, room: DataFrame) -> DataFrame:
 
 
 _ROOM: Final = ("dropped_queue_full", "dropped_outbox_full", "needed_queue_messages", "needed_outbox_bytes")
+
+
+def _failing(table: DataFrame) -> DataFrame:
+    """A consumer of several queues is told of with the one of which it fails most."""
+    why = F.format_string(
+        "fails %.1f %% of what queue %s delivers to it (%,d deliveries)",
+        F.col("failing_share") * 100,
+        "queue",
+        "failed",
+    )
+    worst = (
+        table.where(F.col("verdict") == FAILS)
+        .groupBy(F.col("consumer").alias("client_id"))
+        .agg(
+            F.max_by(why, "failed").alias("why"), F.min("first_at").alias("first_at"), F.max("last_at").alias("last_at")
+        )
+    )
+    return _found(worst, "consumer", PROBLEM, F.col("why"), "first_at", "last_at")
 
 
 def _slow(table: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType, TimestampType
 
 from spark_analytics.read import read
-from spark_analytics.reports import backpressure, capacity, dropped, latency, minutes, overview, runs, topics
+from spark_analytics.reports import backpressure, capacity, dropped, latency, minutes, overview, queues, runs, topics
 from spark_analytics.schema import TABLES
 
 from .made import written
@@ -74,7 +74,7 @@ def test_reports_say_what_they_said(spark: SparkSession, dataset: str) -> None:
 
 def reported(spark: SparkSession, dataset: str) -> dict[str, list[Any]]:
     """Every table of the reports about traffic and load, null left out, and all that they find."""
-    reports = (topics, backpressure, dropped, latency, capacity, runs, overview, minutes)
+    reports = (topics, backpressure, dropped, latency, capacity, runs, overview, minutes, queues)
     frames = read(spark, str(GOLDEN / dataset), limits={"connections": 4}).frames
     tables = [table for report in reports for table in report.TABLES]
     frames_of = written(spark, frames, tables)

@@ -37,6 +37,7 @@ INTERVAL_S: Final = 60
 WANTED: Final = 0.95
 
 PLANTED: Final = "flapping=3,silent=3,rate=2,greedy=2,slow=2,duplicate=2,storm=2,clock=1,explosion=1,dead=2"
+PLANTED_IN_QUEUES: Final = "consumer=2,key=3,outage=1"
 
 BY_CLIENT: Final = {
     "flapping": "flapping_clients",
@@ -47,7 +48,15 @@ BY_CLIENT: Final = {
     "duplicate": "duplicate_client_ids",
 }
 
-OTHERS: Final = ("reconnect_storms", "clock_jumps", "dead_topics", "topic_explosion")
+OTHERS: Final = (
+    "reconnect_storms",
+    "clock_jumps",
+    "dead_topics",
+    "topic_explosion",
+    "queue_consumers",
+    "stuck_keys",
+    "retry_storms",
+)
 
 CONSEQUENCES: Final = {
     # Between its connections a client says nothing, and for each it publishes anew.
@@ -90,8 +99,8 @@ def fleets(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 
 def report_of(spark: SparkSession, directory: Path, seed: int) -> tuple[Truth, Found]:
-    truth, tables = reported(spark, directory, seed, PLANTED, DAYS)
-    names = (*BY_CLIENT.values(), "reconnect_storms", "clock_jumps", "dead_topics", "topic_explosion")
+    truth, tables = reported(spark, directory, seed, f"{PLANTED},{PLANTED_IN_QUEUES}", DAYS)
+    names = (*BY_CLIENT.values(), *OTHERS)
     found = {name: [row.asDict() for row in tables[name].collect()] for name in names}
     spark.catalog.clearCache()
     return truth, found
@@ -241,3 +250,24 @@ def test_every_cause_is_planted_in_some_fleet(fleets: list[tuple[Truth, Found]])
     for kind, all_causes in known.items():
         assert planted[kind] <= all_causes
         assert planted[kind] == all_causes or len(SEEDS) < ENOUGH
+
+
+def test_queues_in_trouble(fleets: list[tuple[Truth, Found]]) -> None:
+    """Consumers that fail, keys that are held up, and outages that make a storm of retries."""
+    scores = {kind: Score() for kind in ("consumer", "key", "outage")}
+    for seed, (truth, found) in zip(SEEDS, fleets, strict=True):
+        failing = {row["consumer"] for row in found["queue_consumers"] if row["verdict"] == "fails"}
+        scores["consumer"].add(seed, {each["consumer"] for each in of_kind(truth, "consumer")}, failing, set())
+        bad = [spans(each["start"], each["end"]) for each in of_kind(truth, "consumer")]
+        stuck = {row["ordering_key"]: row["first_at"].astimezone(UTC) for row in found["stuck_keys"]}
+        # A message that a failing consumer got again and again holds its key up, too.
+        neither = {key for key, at in stuck.items() if any(a <= at <= b for a, b in bad)}
+        scores["key"].add(seed, {each["key"] for each in of_kind(truth, "key")}, set(stuck), neither)
+        outages = {each["start"]: spans(each["start"], each["end"]) for each in of_kind(truth, "outage")}
+        seen = set()
+        for row in found["retry_storms"]:
+            start, end = row["start"].astimezone(UTC), row["end"].astimezone(UTC)
+            seen |= {name for name, (a, b) in outages.items() if a <= end and start <= b} or {f"{start}"}
+        scores["outage"].add(seed, set(outages), seen, set())
+    for score in scores.values():
+        score.judge()

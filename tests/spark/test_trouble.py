@@ -24,6 +24,8 @@ COLUMNS: Final = {
     "drops_by_client": "client_id string, reason string, messages long, first_at timestamp, last_at timestamp",
     "back_pressure_by_client": "client_id string, dropped_queue_full long, dropped_outbox_full long,"
     " needed_queue_messages long, needed_outbox_bytes long",
+    "queue_consumers": "queue string, consumer string, verdict string, failed long, failing_share double,"
+    " first_at timestamp, last_at timestamp",
     "slow_clients": "client_id string, backpressure_s double, worst_queue double, first_at timestamp,"
     " last_at timestamp",
     "greedy_clients": "client_id string, times double, share double, busiest_at timestamp",

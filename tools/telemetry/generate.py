@@ -3,6 +3,7 @@
 Invariant: memory does not grow with the number of messages, only with that of sessions and topics.
 """
 
+import bisect
 import dataclasses
 import itertools
 import json
@@ -21,9 +22,13 @@ from tools.telemetry.fleet import CLASSES, DAY, HOUR, SECOND, Fleet, Rng, make_f
 from tools.telemetry.intervals import Backlogs, Stretch
 from tools.telemetry.lives import Run, Sessions, make_runs, make_sessions, when_storms_end
 from tools.telemetry.messages import published
+from tools.telemetry.queues import Played, QueueTrouble, plan_queues, play
 from tools.telemetry.troubles import Trouble, counts_of, plan, truth
 
 TRUTH: Final = "truth.json"
+
+_QUEUES: Final = 1
+"""With the seed, that of what happens in queues."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +58,17 @@ def generate(order: Order, directory: Path, progress: Callable[[float], None]) -
         dataclasses.replace(each, end=ends[each.start]) if each.kind == "storm" else each for each in troubles
     ]  # fmt: skip
     files = Files(directory, order.form)
-    _play(rng, fleet, sessions, runs, troubles, order, span, files, progress)
-    _write_truth(directory, order, fleet, runs, troubles, span)
+    of_queues = np.random.default_rng([order.seed, _QUEUES])
+    queue_troubles = plan_queues(of_queues, counts, span)
+    queues = play(of_queues, queue_troubles, span)
+    _play(rng, fleet, sessions, runs, troubles, queues, order, span, files, progress)
+    _write_truth(directory, order, fleet, runs, troubles, queue_troubles, span)
     return files.rows
 
 
 def _play(
-    rng: Rng, fleet: Fleet, sessions: Sessions, runs: list[Run], troubles: list[Trouble], order: Order, span: int,
-    files: Files, progress: Callable[[float], None],
+    rng: Rng, fleet: Fleet, sessions: Sessions, runs: list[Run], troubles: list[Trouble], queues: Played, order: Order,
+    span: int, files: Files, progress: Callable[[float], None],
 ) -> None:  # fmt: skip
     clock = rows.Clock.jumping(troubles)
     totals = rows.Totals.of(len(sessions.client), intervals.COLUMNS)
@@ -81,6 +89,8 @@ def _play(
             "drops": rows.drop_rows(run, clock, fleet, counted),
             "latency": rows.latency_rows(run, clock, fleet, stretch, histograms),
             "samples": rows.sample_rows(run, clock, fleet, sessions, messages, sampled, share),
+            "attempts": rows.queue_rows("attempts", run, clock, _within(queues.attempts, "ended_at", stretch)),
+            "dead_letters": rows.queue_rows("dead_letters", run, clock, _within(queues.dead_letters, "at", stretch)),
             "events": rows.event_rows(run, clock, events(rng, fleet, sessions, run, counted, troubles)),
         }
         for name, table in tables.items():
@@ -88,6 +98,12 @@ def _play(
         for dead, which in ended:
             files.write("sessions", run.broker_id, rows.session_rows(dead, clock, fleet, sessions, totals, which))
         progress(stretch.end / span)
+
+
+def _within(found: list[dict[str, Any]], time: str, stretch: Stretch) -> list[dict[str, Any]]:
+    """The rows of a stretch; what ends while no broker runs has none."""
+    first = bisect.bisect_left(found, stretch.start, key=lambda row: row[time])
+    return found[first : bisect.bisect_left(found, stretch.end, key=lambda row: row[time])]
 
 
 def _stretches(runs: list[Run], interval: int) -> Iterator[tuple[Run, Stretch]]:
@@ -124,7 +140,8 @@ def _expected_messages(fleet: Fleet, span: int) -> int:
 
 
 def _write_truth(
-    directory: Path, order: Order, fleet: Fleet, runs: list[Run], troubles: list[Trouble], span: int
+    directory: Path, order: Order, fleet: Fleet, runs: list[Run], troubles: list[Trouble],
+    of_queues: list[QueueTrouble], span: int,
 ) -> None:  # fmt: skip
     clock = rows.Clock.jumping(troubles)
 
@@ -140,6 +157,6 @@ def _write_truth(
             {"stopped": wall(run.stop), "started": wall(following.start), "crashed": run.crashed}
             for run, following in itertools.pairwise(runs)
         ],
-        "troubles": truth(troubles, fleet, wall),
+        "troubles": [*truth(troubles, fleet, wall), *(each.truth(wall) for each in of_queues)],
     }
     (directory / TRUTH).write_text(json.dumps(document, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Rows of the seven tables, from what was played and added up.
+"""Rows of the nine tables, from what was played and added up.
 
 Invariant: times in rows are the broker's wall clock, which may have jumped; everywhere else they are true.
 """
@@ -275,6 +275,20 @@ def session_rows(run: Run, clock: Clock, fleet: Fleet, sessions: Sessions, total
         "keep_alive_late_s": unless(np.isnan(sessions.late_s[ended]), sessions.late_s[ended]),
     }  # fmt: skip
     return table("sessions", run, columns, len(ended))
+
+
+def queue_rows(name: str, run: Run, clock: Clock, found: Sequence[dict[str, Any]]) -> pa.Table:
+    """Of dictionaries whose times are true times; what they lack is null."""
+    columns: dict[str, Any] = {}
+    for field in schema.TABLES[name]:
+        if field.name in ("schema_version", "broker_id"):
+            continue
+        values = [row.get(field.name) for row in found]
+        if pa.types.is_timestamp(field.type):
+            columns[field.name] = timestamps(clock, np.array(values, np.int64))
+        else:
+            columns[field.name] = pa.array(values, field.type)
+    return table(name, run, columns, len(found))
 
 
 LIMITS: Final = {"max_sessions": 100_000, "max_connections": 60_000, "max_queued_messages": MAX_QUEUED}

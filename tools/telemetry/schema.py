@@ -1,4 +1,4 @@
-"""The seven tables as pyarrow sees them: `docs/reference/telemetry.md`, column by column.
+"""The nine tables as pyarrow sees them: `docs/reference/telemetry.md`, column by column.
 
 Invariant: order, names, types and which columns may be null are those of the reference, which a test compares.
 """
@@ -69,7 +69,23 @@ TABLES: Final[dict[str, pa.Schema]] = {
         "receiver string?; outcome string; reason string?; routed_us long?; queued_us long?; written_us long?;"
         "acknowledged_us long?; one_in long"
     ),
+    "attempts": _schema(
+        "queue string; message_id string; topic string; consumer string?; ordering_key string?; attempt int;"
+        "delivered_at timestamp; ended_at timestamp; outcome string; detail string?; held_us long; behind long;"
+        "one_in long"
+    ),
+    "dead_letters": _schema(
+        "queue string; message_id string; topic string; cause string; detail string?; attempts int; consumer string?;"
+        "ordering_key string?; payload_bytes long; published_at timestamp; first_at timestamp?; last_at timestamp?;"
+        "at timestamp; one_in long"
+    ),
 }
 
-TIME_COLUMNS: Final = {"sessions": "ended_at", "events": "at", "samples": "at"}
+TIME_COLUMNS: Final = {
+    "sessions": "ended_at",
+    "events": "at",
+    "samples": "at",
+    "attempts": "ended_at",
+    "dead_letters": "at",
+}
 """By which a row finds its folder; of the other tables it is `interval_start`."""

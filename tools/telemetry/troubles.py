@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tools.telemetry import queues
 from tools.telemetry.fleet import CLASSES, DAY, HOUR, MINUTE, SECOND, Fleet, Rng
 
 KINDS: Final = (
     "flapping", "silent", "rate", "greedy", "slow", "duplicate",
-    "storm", "clock", "explosion", "dead", "slow_minute",
+    "storm", "clock", "explosion", "dead", "slow_minute", *queues.KINDS,
 )  # fmt: skip
 
 FLAPPING_CAUSES: Final = {
@@ -60,6 +61,7 @@ def counts_of(text: str, devices: int) -> dict[str, int]:
     if text == "default":
         several = max(2, devices // DEVICES_PER_TROUBLE)
         fixed = {"slow": 2, "storm": 2, "clock": 1, "explosion": 1, "slow_minute": 2}
+        fixed |= {"consumer": 1, "key": 2, "outage": 1}
         return {kind: fixed.get(kind, several) for kind in KINDS}
     counts = dict.fromkeys(KINDS, 0)
     for part in text.split(","):

@@ -8,6 +8,7 @@ dead-lettered, expired or purged, once; what the store must know of it is in the
 from itertools import islice
 from typing import Final, final
 
+from mqttlite.core.attempts import Attempt, GivenUp
 from mqttlite.core.changes import QUEUE_MARK, EndSession, Enqueue, Sent, Settled
 from mqttlite.core.effects import Effects
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
@@ -17,7 +18,7 @@ from mqttlite.core.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.reasons import EXPIRED, QUEUE_FULL
 from mqttlite.core.session_queue import SessionQueue
 from mqttlite.core.tally import DROPPED, QUEUED
-from mqttlite.delivery.queues.deliveries import BLOCKED, READY, Deliveries, Entry
+from mqttlite.delivery.queues.deliveries import BLOCKED, LEASED, READY, Deliveries, Entry
 from mqttlite.delivery.queues.limits import ENTRY_BYTES, MAX_OUTSTANDING, MAX_OUTSTANDING_BYTES, PRIORITY_WINDOW
 from mqttlite.delivery.queues.marks import attempts_of, mark_of
 from mqttlite.delivery.queues.outcomes import (
@@ -240,9 +241,46 @@ class Contents:
 
     # ------------------------------------------------------------------ ends
 
-    def give_up(self, entry: Entry, cause: str) -> None:
+    def tell_attempt(self, entry: Entry, outcome: str, is_failure: bool, detail: str = "") -> None:
+        """Tell who wants to know of it that the attempt of a LEASED message is over."""
+        tracer = self._workplace.attempts
+        if tracer is None:
+            return
+        one_in = tracer.sample(is_failure)
+        if one_in or entry.message.trace:
+            behind = self.deliveries.behind(entry) if entry.key else 0
+            attempt = Attempt(
+                self.name,
+                entry.message,
+                entry.consumer,
+                entry.key,
+                entry.attempts,
+                entry.last_at,
+                self._effects.now,
+                outcome,
+                detail,
+                behind,
+            )
+            tracer.on_attempt(attempt, one_in)
+
+    def give_up(self, entry: Entry, cause: str, detail: str = "") -> None:
         """A message that could not be delivered is a dead letter, or dropped."""
         if self.policy.dead_letter:
+            tracer = self._workplace.attempts
+            if tracer is not None:
+                letter = GivenUp(
+                    self.name,
+                    entry.message,
+                    cause,
+                    detail,
+                    entry.attempts,
+                    entry.consumer,
+                    entry.key,
+                    entry.first_at,
+                    entry.last_at,
+                    self._effects.now,
+                )
+                tracer.on_given_up(letter)
             self.dead_letters.put(entry, cause)
             self.end(entry, DEAD_LETTERED, f"it is in $dlq/{self.name} after {entry.attempts} deliveries ({cause})")
         else:
@@ -298,6 +336,8 @@ class Contents:
             backlog.pop()
         backlog.skip_stored()
         for entry in self.deliveries.entries.values():
+            if entry.state == LEASED:
+                self.tell_attempt(entry, PURGED, False)
             self._outstanding_bytes -= self._memory.let_go(entry.message, ENTRY_BYTES)
         self.deliveries.clear()
         self._effects.record(EndSession(self.key))

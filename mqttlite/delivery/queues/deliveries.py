@@ -170,6 +170,11 @@ class Deliveries:
         following.state = READY
         self.push(following)
 
+    def behind(self, entry: Entry) -> int:
+        """How many messages wait for this one, for they have its ordering key."""
+        lane = self._lanes.get(entry.key)
+        return 0 if lane is None else len(lane) - 1
+
     def clear(self) -> None:
         """All of them are gone."""
         for entry in self.entries.values():

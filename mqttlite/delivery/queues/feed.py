@@ -58,7 +58,7 @@ class Feed:
         self._core.effects.now = self._clock()
         if self.left_s(entry, attempt):
             self._queue.on_refused(entry, detail)
-        failed = self._queue.fail(entry, attempt, cause, delay_s)
+        failed = self._queue.fail(entry, attempt, cause, delay_s, detail)
         self._go_on()
         return failed
 

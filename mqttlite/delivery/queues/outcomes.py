@@ -13,6 +13,9 @@ ENDS: Final = (ACKNOWLEDGED, DEAD_LETTERED, EXPIRED, PURGED)
 NACKED: Final = "nacked"
 DEADLINE: Final = "deadline"
 DISCONNECTED: Final = "disconnected"
+NEVER_ACKNOWLEDGED: Final = "sent"
+"""How an attempt to a consumer of QoS 0 ends, which acknowledges nothing."""
+
 TOO_LARGE: Final = "too_large"
 OVERFLOW: Final = "overflow"
 FILTERED: Final = "filtered"

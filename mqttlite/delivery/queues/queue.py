@@ -21,13 +21,21 @@ from mqttlite.core.reasons import FILTER_MISMATCH, QUEUE_FULL
 from mqttlite.core.session import Session
 from mqttlite.core.source import Source
 from mqttlite.core.subscription import Subscription
-from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, Tally
+from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.delivery.queues.backlog_pages import BacklogPages
 from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.deliveries import DONE, LEASED, SCHEDULED, Deliveries, Entry
 from mqttlite.delivery.queues.limits import DUE_PER_STEP, ENTRY_BYTES
 from mqttlite.delivery.queues.marks import ack_id_of, is_of, mark_of, parse_ack_id
-from mqttlite.delivery.queues.outcomes import ACKNOWLEDGED, DEADLINE, DISCONNECTED, NACKED, PURGED, TOO_LARGE
+from mqttlite.delivery.queues.outcomes import (
+    ACKNOWLEDGED,
+    DEADLINE,
+    DISCONNECTED,
+    NACKED,
+    NEVER_ACKNOWLEDGED,
+    PURGED,
+    TOO_LARGE,
+)
 from mqttlite.delivery.queues.properties import told
 from mqttlite.delivery.queues.queue_filter import QueueFilter
 from mqttlite.delivery.queues.workplace import DeadLetterBox, Policy, Workplace
@@ -80,8 +88,9 @@ class Lease:
         if reason_code < 0x80:
             self.queue.acknowledge(self.entry)
         else:
-            self.queue.on_refused(self.entry, f"reason code 0x{reason_code:02x}")
-            self.queue.fail(self.entry, self.attempt, NACKED)
+            detail = f"reason code 0x{reason_code:02x}"
+            self.queue.on_refused(self.entry, detail)
+            self.queue.fail(self.entry, self.attempt, NACKED, None, detail)
 
     def returned(self, delivery: Delivery) -> bool:
         self.queue.fail(self.entry, self.attempt, DISCONNECTED, 0.0)
@@ -106,6 +115,7 @@ class Queue(Job):
         "_retry_min_s",
         "_ring",
         "_timer",
+        "_workplace",
         "contents",
         "counts",
         "filter",
@@ -132,6 +142,7 @@ class Queue(Job):
         self._may_receive: Final = may_receive
         self._retry_min_s = retry_min_s
         self._retry_max_s = retry_max_s
+        self._workplace: Final[Workplace] = workplace
         self._effects: Final[Effects] = workplace.effects
         self._jobs: Final[Jobs] = workplace.jobs
         self._deadlines: Final[Deadlines] = workplace.deadlines
@@ -307,8 +318,10 @@ class Queue(Job):
             message = told(message, ack_id_of(entry), entry.attempts)
         self._effects.pending_bytes += message.size() + ENTRY_BYTES // 4
         if subscription.qos == 0:
-            session.deliver_qos0(Delivery(message, 0, False, identifiers))
-            self.acknowledge(entry)
+            if session.deliver_qos0(Delivery(message, 0, False, identifiers)) == SENT:
+                self.acknowledge(entry, NEVER_ACKNOWLEDGED)
+            else:
+                self.fail(entry, entry.attempts, TOO_LARGE)
         elif not session.lend(Delivery(message, 1, False, identifiers, Lease(self, entry))):
             self.fail(entry, entry.attempts, TOO_LARGE)
 
@@ -354,10 +367,12 @@ class Queue(Job):
 
     # ------------------------------------------------------------------ what becomes of an attempt
 
-    def acknowledge(self, entry: Entry) -> bool:
+    def acknowledge(self, entry: Entry, outcome: str = ACKNOWLEDGED) -> bool:
         """A consumer is done with a message, maybe late; False: it has come to its end already."""
         if entry.state == DONE:
             return False
+        if self._workplace.attempts is not None and entry.state == LEASED:
+            self.contents.tell_attempt(entry, outcome, False)
         self.contents.end(entry, ACKNOWLEDGED)
         return True
 
@@ -368,14 +383,15 @@ class Queue(Job):
         if tracer is not None and message.trace:
             tracer.on_dropped(message.trace, entry.consumer, message.topic, NACKED, 1, detail)
 
-    def fail(self, entry: Entry, attempt: int, cause: str, delay_s: float | None = None) -> bool:
+    def fail(self, entry: Entry, attempt: int, cause: str, delay_s: float | None = None, detail: str = "") -> bool:
         """An attempt failed: there is another after `delay_s`, or else the back-off; False: it was over already."""
         if entry.state != LEASED or entry.attempts != attempt:
             return False
         self.counts.causes[cause] += 1
+        self.contents.tell_attempt(entry, cause, True, detail)
         now = self._effects.now
         if entry.attempts >= self.contents.policy.max_attempts:
-            self.contents.give_up(entry, cause)
+            self.contents.give_up(entry, cause, detail)
             return True
         delay = self._deliveries.backoff(entry.attempts, self._retry_min_s, self._retry_max_s)
         if delay_s is not None:

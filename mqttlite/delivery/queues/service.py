@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mqttlite.core.attempts import AttemptTracer
 from mqttlite.core.authorizer import RECEIVE
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import QUEUE_MARK, Change, Due, Enqueue, SaveQueue, Stored
@@ -232,6 +233,10 @@ class Queues:
                 self.create(options, "config")
 
     # ------------------------------------------------------------------ make and change
+
+    def watch(self, attempts: AttemptTracer | None) -> None:
+        """Tell somebody what becomes of each delivery, or nobody."""
+        self._workplace.attempts = attempts
 
     @property
     def names(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from typing import Final, Protocol, final
 
+from mqttlite.core.attempts import AttemptTracer
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Jobs
@@ -50,7 +51,7 @@ class DeadLetterBox(Protocol):
 class Workplace:
     """What all queues of a broker share."""
 
-    __slots__ = ("deadlines", "effects", "jobs", "latest", "pages", "wall_ahead_us")
+    __slots__ = ("attempts", "deadlines", "effects", "jobs", "latest", "pages", "wall_ahead_us")
 
     def __init__(
         self, effects: Effects, jobs: Jobs, deadlines: Deadlines, pages: QueuePages | None, wall_ahead_us: int
@@ -60,6 +61,8 @@ class Workplace:
         self.deadlines: Final = deadlines
         self.pages: Final = pages
         self.wall_ahead_us: Final = wall_ahead_us
+        self.attempts: AttemptTracer | None = None
+        """Who is told what becomes of deliveries; None: nobody."""
         self.latest: Delivery | None = None
         """Of the latest message that a queue took: the next queue mostly takes the same, and shares it."""
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.delivery_log import DeliveryLog, Options
+from mqttlite.telemetry.pseudonyms import Pseudonyms
+from mqttlite.telemetry.queue_attempts import QueueAttempts
 from mqttlite.telemetry.tracing import DeliveryOutcome, MessageTracer, Traced, TraceListener
 from mqttlite.telemetry.wall import Wall
 
@@ -28,8 +30,11 @@ class Scenario(TraceListener):
         self.filters: dict[str, list[bytes]] = {}
         """The sessions of the broker, and their subscriptions."""
         self.retained: dict[bytes, tuple[int, int]] = {}
+        self.attempts = QueueAttempts("run", self._wall, Pseudonyms(), None, 0, lambda: self.now)
         self.answers = Answers(
-            *(self.delivery_log, self, self._wall), stopwatch=lambda: self.now, mean_distance=lambda: 12.0
+            *(self.delivery_log, self, self._wall, self.attempts),
+            stopwatch=lambda: self.now,
+            mean_distance=lambda: 12.0,
         )
         self._trace = int(NOON.timestamp()) * 1_000_000 + 201_040
 
