@@ -5,11 +5,12 @@ message, and when, is decided elsewhere. Invariants: a message is in one of the 
 dead-lettered, expired or purged, once; what the store must know of it is in the changes before anybody is told.
 """
 
+from collections import deque
 from itertools import islice
 from typing import Final, final
 
 from mqttlite.core.attempts import Attempt, GivenUp
-from mqttlite.core.changes import QUEUE_MARK, EndSession, Enqueue, Sent, Settled
+from mqttlite.core.changes import QUEUE_MARK, Due, EndSession, Enqueue, Sent, Settled
 from mqttlite.core.effects import Effects
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
 from mqttlite.core.memory import MemoryAccount
@@ -50,6 +51,7 @@ class Contents:
 
     __slots__ = (
         "_effects",
+        "_hopeless",
         "_memory",
         "_outstanding_bytes",
         "_workplace",
@@ -81,6 +83,8 @@ class Contents:
         self.backlog: Final = SessionQueue(workplace.effects.memory)
         self.dead_letters: Final = dead_letters
         self._outstanding_bytes = 0
+        self._hopeless: Final[deque[Entry]] = deque()
+        """Messages whose last attempt was under way when the broker ended."""
         self.counts: Final = Counts()
 
     # ------------------------------------------------------------------ figures
@@ -195,7 +199,7 @@ class Contents:
                 return None
             if self._has_expired(entry.message):
                 self.expire(entry)
-            elif entry.attempts >= self.policy.max_attempts:  # its last attempt was under way when the broker ended
+            elif entry.attempts >= self.policy.max_attempts:  # there may be fewer now than when it was delivered
                 self.give_up(entry, DISCONNECTED)
             elif entry.state == BLOCKED:
                 self.record_taken(entry)
@@ -203,8 +207,14 @@ class Contents:
                 return entry
 
     def record_taken(self, entry: Entry) -> None:
-        """Have the store know that a message is under way that was not delivered in this attempt."""
+        """Have the store know that a message is under way that was not delivered in this attempt, and waits no time."""
+        entry.due_is_stored = False
         self._effects.record(Sent(self.key, entry.sequence, mark_of(entry.sequence, entry.attempts)))
+
+    def record_due(self, entry: Entry) -> None:
+        """Have the store know when its lease ends or its next attempt is due."""
+        entry.due_is_stored = True
+        self._effects.record(Due(self.key, entry.sequence, entry.due_at))
 
     def _take(self) -> Entry | None:
         """Take the first message of the backlog; None where there is none here, or no room among those under way."""
@@ -309,25 +319,48 @@ class Contents:
                 tracer.on_acknowledged(message.trace, self.shown)
 
     def _has_expired(self, message: Message) -> bool:
-        now = self._effects.now
-        expiry_s = self.policy.expiry_s
-        return message.expired(now) or (expiry_s > 0 and self._published_at(message) + expiry_s <= now)
+        at = self.expires_at(message)
+        return 0.0 < at <= self._effects.now
 
-    def take_expired(self) -> Entry | None:
-        """Take the first message of the backlog if it is here and has expired."""
+    def end_front(self) -> bool:
+        """End one message that waits and will not be delivered again, whether or not there are consumers; False: the
+        first ones that are here may be."""
+        while self._hopeless:
+            entry = self._hopeless.popleft()
+            if entry.state == READY:
+                self.give_up(entry, DISCONNECTED)
+                return True
+        ready = self.deliveries.first_ready()
+        if ready is not None and self._has_expired(ready.message):
+            self.expire(ready)
+            return True
         for delivery in self.backlog.deliveries:
-            return self._take_first() if self._has_expired(delivery.message) else None
-        return None
+            if self._has_expired(delivery.message):
+                entry_at_front = self._take_first()
+                assert entry_at_front is not None, "it is here"
+                self.expire(entry_at_front)
+                return True
+            break
+        return False
 
     def front_expires_at(self) -> float:
-        """When the first message of the backlog expires; 0.0 for never."""
+        """When the first message expires of those that can be delivered, or of the backlog; 0.0 for never."""
+        at = 0.0
+        ready = self.deliveries.first_ready()
+        if ready is not None:
+            at = self.expires_at(ready.message)
         for delivery in self.backlog.deliveries:
-            message, expiry_s = delivery.message, self.policy.expiry_s
-            if not expiry_s:
-                return message.expires_at
-            at = self._published_at(message) + expiry_s
-            return min(at, message.expires_at) if message.expires_at else at
-        return 0.0
+            other = self.expires_at(delivery.message)
+            return min(at, other) if at and other else at or other
+        return at
+
+    def expires_at(self, message: Message) -> float:
+        """When a message expires; 0.0 for never."""
+        expiry_s = self.policy.expiry_s
+        if not expiry_s:
+            return message.expires_at
+        at = self._published_at(message) + expiry_s
+        return min(at, message.expires_at) if message.expires_at else at
 
     def clear(self) -> None:
         """Forget all messages; in the store they are gone too."""
@@ -349,6 +382,8 @@ class Contents:
         entry = self._entry(sequence, message, attempts_of(mark))
         if self.deliveries.add(entry, self._effects.now, due_at):
             self.deliveries.push(entry)
+            if entry.attempts >= self.policy.max_attempts:
+                self._hopeless.append(entry)
         self.backlog.restore_sent(sequence)
 
     def restore_waiting(self, sequence: int, delivery: Delivery) -> None:

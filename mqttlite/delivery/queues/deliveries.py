@@ -32,6 +32,7 @@ class Entry:
         "attempts",
         "consumer",
         "due_at",
+        "due_is_stored",
         "first_at",
         "key",
         "last_at",
@@ -52,6 +53,8 @@ class Entry:
         self.state: int = READY
         self.due_at: float = 0.0
         """When its lease ends, or its next attempt is due."""
+        self.due_is_stored: bool = False
+        """Whether a broker that starts again waits for that time."""
         self.first_at: float = 0.0
         self.last_at: float = 0.0
         """When it was first delivered by this run of the broker, and last."""
@@ -118,6 +121,15 @@ class Deliveries:
             entry = heapq.heappop(self._ready)[2]
             if entry.state == READY:
                 return entry
+        return None
+
+    def first_ready(self) -> Entry | None:
+        """What `pop` would give; it stays."""
+        while self._ready:
+            entry = self._ready[0][2]
+            if entry.state == READY:
+                return entry
+            heapq.heappop(self._ready)
         return None
 
     def lease(self, entry: Entry, now: float, deadline_s: float, consumer: str, is_usual: bool = True) -> None:

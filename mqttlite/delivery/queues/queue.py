@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, final
 
-from mqttlite.core.changes import Due, SaveQueue, Sent
+from mqttlite.core.changes import SaveQueue, Sent
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, Jobs, has_budget
@@ -40,6 +40,9 @@ from mqttlite.delivery.queues.properties import told
 from mqttlite.delivery.queues.queue_filter import QueueFilter
 from mqttlite.delivery.queues.workplace import DeadLetterBox, Policy, Workplace
 from mqttlite.wire.constants import V5
+
+_BEYOND_S: Final = 0.001
+"""So that a message which is due when it expires has expired, however its times were rounded."""
 
 _WORK: Final = 8
 """What it costs to deliver a message, in the unit of `Effects.work`."""
@@ -221,10 +224,13 @@ class Queue(Job):
         for at in places:
             self._accept(batch.delivery(at, 0).message, tally)
 
-    def put(self, message: Message) -> None:
-        """Take a message that comes from the queue's dead letters; there is room."""
+    def put_back(self, message: Message) -> bool:
+        """Take a message that comes from the queue's dead letters; False: there is no room for it."""
+        if not self.contents.make_room(BACKLOG_ENTRY_BYTES + message.memory_bytes):
+            return False
         self.contents.put(message)
         self.wake()
+        return True
 
     # ------------------------------------------------------------------ consumers
 
@@ -329,6 +335,7 @@ class Queue(Job):
         deadline_s = self.contents.policy.ack_deadline_s
         self._deliveries.lease(entry, self._effects.now, seconds, consumer, seconds == deadline_s)
         self.counts.attempts += 1
+        entry.due_is_stored = False
         self._effects.record(Sent(self._key, entry.sequence, mark_of(entry.sequence, entry.attempts)), outbox)
 
     # ------------------------------------------------------------------ pull, for those who are no session
@@ -348,7 +355,7 @@ class Queue(Job):
                 break
             self._lease(entry, consumer, seconds, None)
             if outlives_broker:
-                self._effects.record(Due(self._key, entry.sequence, entry.due_at))
+                self.contents.record_due(entry)
             found.append(entry)
         self._pages.want()
         self._arm()
@@ -396,9 +403,14 @@ class Queue(Job):
         delay = self._deliveries.backoff(entry.attempts, self._retry_min_s, self._retry_max_s)
         if delay_s is not None:
             delay = delay_s
+        expires_at = self.contents.expires_at(entry.message)
+        if expires_at and delay > 0.0:
+            delay = max(0.0, min(delay, expires_at + _BEYOND_S - now))  # it ends then, and not when it would be due
         self._deliveries.retry(entry, now, delay)
         if entry.state == SCHEDULED:
-            self._effects.record(Due(self._key, entry.sequence, entry.due_at))
+            self.contents.record_due(entry)
+        elif entry.due_is_stored:
+            self.contents.record_taken(entry)
         return True
 
     def extend(self, entry: Entry, attempt: int, seconds: float) -> bool:
@@ -406,7 +418,7 @@ class Queue(Job):
         if entry.state != LEASED or entry.attempts != attempt:
             return False
         self._deliveries.extend(entry, self._effects.now, seconds)
-        self._effects.record(Due(self._key, entry.sequence, entry.due_at))
+        self.contents.record_due(entry)
         self._arm()
         return True
 
@@ -424,12 +436,10 @@ class Queue(Job):
         for _ in range(DUE_PER_STEP):
             entry = self._deliveries.take_due(now)
             if entry is None:
-                entry = contents.take_expired()
-                if entry is None:
+                if not contents.end_front():
                     if not contents.backlog.deliveries:
                         self._pages.want()
                     return
-                contents.expire(entry)
             elif entry.state == LEASED:
                 self.fail(entry, entry.attempts, DEADLINE, 0.0)
             elif entry.attempts >= contents.policy.max_attempts:  # its last lease was before the broker started

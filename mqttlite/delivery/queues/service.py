@@ -402,15 +402,15 @@ class Queues:
     # ------------------------------------------------------------------ dead letters
 
     def replay(self, name: str, number: int) -> bool:
-        """Put a dead letter back into its queue, with its `message-id`; False: there is none of that number.
+        """Put a dead letter back into its queue, with its `message-id`; False: there is none of that number, or no
+        room for it.
 
         Raises `NoSuchQueue`.
         """
         kept = self._find(name)
         found = kept.dead_letters.get(number)
-        if found is None:
+        if found is None or not kept.queue.put_back(found.original()):
             return False
-        kept.queue.put(found.original())
         kept.dead_letters.remove(number)
         return True
 
