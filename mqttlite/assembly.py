@@ -25,6 +25,7 @@ from mqttlite.config.checks import (
     is_refused,
     open_gateway,
     open_listeners,
+    push_problems,
 )
 from mqttlite.config.logins import logins
 from mqttlite.config.options import LoginMethod
@@ -34,15 +35,18 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, LoadPage, Question
 from mqttlite.delivery.filters import Filters
+from mqttlite.delivery.push.guard import Guard
+from mqttlite.delivery.push.service import Push, check_push
 from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.delivery.queues.control import ACTIONS, QueueControl
+from mqttlite.delivery.queues.resources import subscription_name
 from mqttlite.delivery.queues.service import QueueRecordError, Queues
 from mqttlite.delivery.schemas.api import CONTENT_TYPE as REGISTRY_JSON
 from mqttlite.delivery.schemas.api import RegistryApi
 from mqttlite.delivery.schemas.parsing import EXTRA_MISSING, is_installed
 from mqttlite.delivery.schemas.service import FILE_NAME, RegistryFileError, SchemaRegistry
 from mqttlite.delivery.schemas.topic_schema import TopicSchemas
-from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, CoreTracer, EventHub, NoMessages
+from mqttlite.event_hub import MEMORY_SHORT, PUSH_STOPPED, STORE_FAILING, CoreTracer, EventHub, NoMessages
 from mqttlite.explanations import Explanations
 from mqttlite.monitor import Monitor
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
@@ -75,7 +79,7 @@ from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.security.revocation import certificate_id
 from mqttlite.security.rules import Rules
-from mqttlite.security.tls import TlsConfigError
+from mqttlite.security.tls import TlsConfigError, client_context
 from mqttlite.security.token_keys import TokenConfigError, TokenOptions
 from mqttlite.security.tokens import TokenAuthenticator
 from mqttlite.security.topic_policies import TopicPolicies
@@ -89,11 +93,13 @@ from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.folder import make_directory
 from mqttlite.telemetry.following import Following
+from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.presence import Presence
 from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
 from mqttlite.telemetry.publish_queue import PublishQueue
+from mqttlite.telemetry.push_figures import PushFigures
 from mqttlite.telemetry.queue_figures import MAX_REPORTED, QueueFigures
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.rows import SessionRows
@@ -161,6 +167,8 @@ class Assembly:
             filters=self._filters,
             overload_limits=config.overload,
         )
+        if problems := [str(each) for each in push_problems(config)]:
+            raise ConfigError(*problems)
         self._default_chain: Final = auth_chain
         self._granted_topics: GrantedTopics | None = None
         self._dynamic_security: Final = self._load_dynamic_security()
@@ -179,7 +187,9 @@ class Assembly:
         self.queues: Final = Queues(
             *(self.core, config.queues, config.delivery, loop.time, self._wall.ahead_us, self._filters)
         )
-        self._queues_api: Final = QueuesApi(self.queues, self.commit)
+        guard = Guard(config.push)
+        self.queues.check_push = partial(check_push, guard)
+        self._queues_api: Final = QueuesApi(self.queues, self.commit, lambda name: self.push.state(name))
         self.core.serve_queues(self.queues)
         for action in ACTIONS:
             control = QueueControl(self.queues, action)
@@ -221,6 +231,17 @@ class Assembly:
         self.admin: Final = Admin(
             self.core, self.loop_driver.links, self.loop_driver.run, loop.time, self._wall.at, self._queue_reader.page
         )
+        self._push_latency: Final = Histogram()
+        self.push: Final = Push(
+            *(self.queues, guard),
+            make_tls=partial(client_context, config.push.ca_file),
+            committed=self.loop_driver.settled,
+            wake=self.loop_driver.wake,
+            clock=loop.time,
+            latency=self._push_latency,
+            subscription_of=subscription_name,
+            on_alarm=partial(self.hub.on_alarm, PUSH_STOPPED),
+        )
         self.explanations: Final = Explanations(self.core, self._logins, loop.time)
         self._admin_socket: Final = (
             AdminSocket(
@@ -240,6 +261,7 @@ class Assembly:
         )
         self.reports.schema_violations = self._topic_schemas.violations
         self.reports.queues = self._queue_figures
+        self.reports.push_latency = self._push_latency
         self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, self.reports, self.admin)
         self._recent_events: Final = RecentEvents(lambda: self._wall.at(loop.time()))
         self.gateway: Final = self._gateway(not_ready, reload)
@@ -284,6 +306,7 @@ class Assembly:
             await each.start()
         if self.gateway is not None:
             await self.gateway.start()
+        self.push.start()
         self.certificates.start()
 
     def log_addresses(self) -> None:
@@ -374,9 +397,16 @@ class Assembly:
                 ends=each.ends,
                 failures=each.failures,
                 dead_letters_total=each.dead_letters_total,
+                push=self._push_figures(each.name),
             )
             for each in states
         ]
+
+    def _push_figures(self, name: str) -> PushFigures | None:
+        state = self.push.state(name)
+        if state is None:
+            return None
+        return PushFigures(state=state.state, open=state.open, window=state.window, requests=state.requests)
 
     async def commit(self) -> None:
         """Carry out what was changed from inside, and wait until it is committed."""

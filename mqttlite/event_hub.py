@@ -21,6 +21,9 @@ MEMORY_SHORT: Final = "memory_short"
 OVERLOADED: Final = "overloaded"
 """The alarm while the broker is overloaded and drops messages, or refuses connections, for it."""
 
+PUSH_STOPPED: Final = "push_stopped"
+"""The alarm while the messages of some queue are not pushed any more, because their endpoint is gone."""
+
 OVERLOAD_STAGES: Final = {
     SLOW_SENDERS: "the clients that send most are read more slowly",
     SHED_LOW_PRIORITY: "messages of low priority are dropped",
@@ -131,8 +134,8 @@ class Listener:
         """The broker does one thing more about an overload, or one less."""
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
-        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`) began, or ended if not `active`; of the
-        last also: it became worse, or better."""
+        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED`) began, or ended if not
+        `active`; of the last two also: it became worse, or better."""
 
 
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")

@@ -56,6 +56,8 @@ class Reports(EventListener):
         self.dataset: Dataset | None = None
         """None where no telemetry is written."""
         self.queues: Callable[[], Sequence[QueueFigures]] = tuple
+        self.push_latency: Histogram = Histogram()
+        """How long pushed messages took to be answered."""
         self.schema_violations: Callable[[], Mapping[tuple[str, str], int]] = dict
         """Messages that were not what their schema says, by schema and what was done."""
         self.presence: Callable[[], PresenceFigures] | None = None
@@ -128,6 +130,7 @@ class Reports(EventListener):
             log_lines_dropped=lines_dropped(),
             schema_violations=self.schema_violations(),
             queues=self.queues(),
+            push_latency=self.push_latency,
             presence=None if self.presence is None else self.presence(),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )

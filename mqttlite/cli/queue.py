@@ -1,10 +1,11 @@
-"""`mqttlite queue`: the queues of a running broker: list, make, look at, purge, pause and delete them.
+"""`mqttlite queue`: the queues of a running broker: list, make, look at, push, purge, pause and delete them.
 
 What is asked is in `ask_admin`; `mqttlite sessions` has the messages that wait for one client. Invariant: `ls`, `show`
 and `peek` change nothing.
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -12,8 +13,26 @@ from mqttlite.cli.ask_admin import EPILOG, EVERYTHING, Asker, counted, note, pri
 from mqttlite.cli.asker import PAGE
 from mqttlite.cli.session_queue import preview
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _HEADER: Final = ("NAME", "DEPTH", "LEASED", "SCHEDULED", "OLDEST", "CONSUMERS", "DEAD-LETTERS", "STATE", "FILTERS")
 _PEEKED: Final = ("MESSAGE-ID", "PUBLISHED", "BYTES", "TOPIC", "PAYLOAD")
+
+
+def push_options(function: F) -> F:
+    """The options of a push target."""
+    for option in (
+        click.option(
+            "--push-wrapper/--push-no-wrapper",
+            default=None,
+            help="Push Google's JSON with the message in it, or the payload alone.  [default: the former]",
+        ),
+        click.option("--push-max-requests", type=int, metavar="N", help="Requests that may be open.  [default: 100]"),
+        click.option("--push-secret", metavar="SECRET", help="Signs the requests: whsec_…  [default: a new one]"),
+        click.option("--push-url", metavar="URL", help="Push each message to this endpoint."),
+    ):
+        function = option(function)
+    return function
 
 
 @click.group(context_settings={"help_option_names": ["--help"]})
@@ -61,9 +80,14 @@ def list_queues(as_json: bool, client: Asker) -> None:
     help="Keep these as dead letters too: what does not pass --filter, what expires. Repeatable.",
 )
 @click.option("--dead-letter-topic", metavar="TOPIC", help="Publish dead letters to this topic too.")
+@push_options
 @remote_options
 def create(name: str, filters: tuple[str, ...], as_json: bool, client: Asker, **given: Any) -> None:
-    """Make the queue NAME of the messages that FILTERs match."""
+    """Make the queue NAME of the messages that FILTERs match.
+
+    With --push-url its messages are pushed to an endpoint over HTTP; else consumers get them.
+    """
+    push = _push_of(given, {})
     retry = {"min_s": given.pop("retry_min"), "max_s": given.pop("retry_max")}
     retry = {key: value for key, value in retry.items() if value is not None}
     if "min_s" in retry and "max_s" not in retry:
@@ -73,12 +97,60 @@ def create(name: str, filters: tuple[str, ...], as_json: bool, client: Asker, **
     given["dead_letter_on"] = list(given["dead_letter_on"]) or None
     body = {"name": name, "filters": list(filters), "retry": retry}
     names = {"ack_deadline": "ack_deadline_s", "expiry": "expiry_s", "filter_": "filter"}
+    if push:
+        body["push"] = push
     body |= {names.get(key, key): value for key, value in given.items() if value is not None and value is not False}
     found = client.ask("POST", "queues", body=body)
     if as_json:
         print_json(found)
+    elif push:
+        click.echo(f"Queue {name} made: its messages are pushed to {push['url']}.")
+        _tell_secret(found.get("push_secret"))
     else:
         click.echo(f"Queue {name} made: consumers subscribe to $queue/{name}.")
+
+
+@command.command("push", epilog=EPILOG)
+@click.argument("name")
+@push_options
+@click.option("--stop", is_flag=True, help="Push no more: consumers get the messages.")
+@click.option("--rotate-secret", is_flag=True, help="Sign with a new secret, and with the one before, too.")
+@remote_options
+def push(name: str, stop: bool, rotate_secret: bool, as_json: bool, client: Asker, **given: Any) -> None:
+    """Push the messages of the queue NAME to an endpoint, or change how.
+
+    Without options, say how it stands.
+    """
+    if sum((stop, rotate_secret, any(value is not None for value in given.values()))) > 1:
+        raise click.UsageError("--stop, --rotate-secret and the options of a target go one by one")
+    if rotate_secret:
+        found = client.ask("POST", "queues", name, "push-secret")
+        if as_json:
+            print_json(found)
+        else:
+            _tell_secret(found["secret"])
+        return
+    found = client.ask("GET", "queues", name)
+    before = found["options"]["push"]
+    target = None if stop else _push_of(given, before or {})
+    if stop or target:
+        found = client.ask("PUT", "queues", name, body={**found["options"], "push": target})
+    if as_json:
+        print_json(found)
+        return
+    if not found["options"]["push"]:
+        click.echo(f"Queue {name} is not pushed: consumers subscribe to $queue/{name}.")
+        return
+    print_table(("WHAT", "VALUE"), _push_rows(found))
+    _tell_secret(found.get("push_secret"))
+
+
+@command.command("secret")
+def secret() -> None:
+    """Print a new secret for `push.secret` of a queue in the configuration. It asks no broker."""
+    from mqttlite.delivery.push.target import new_secret
+
+    click.echo(new_secret())
 
 
 @command.command("show", epilog=EPILOG)
@@ -92,7 +164,8 @@ def show(name: str, as_json: bool, client: Asker) -> None:
         return
     rows = [(key, value) for key, value in found.items() if not isinstance(value, dict | list)]
     for group in ("ends", "failures", "options"):
-        rows += [(f"{group}.{key}", value) for key, value in found[group].items()]
+        rows += [(f"{group}.{key}", value) for key, value in found[group].items() if key != "push"]
+    rows += _push_rows(found)
     print_table(("WHAT", "VALUE"), rows)
 
 
@@ -154,6 +227,29 @@ def resume(name: str, as_json: bool, client: Asker) -> None:
 def delete(name: str, as_json: bool, client: Asker) -> None:
     """Delete a queue with its messages and dead letters."""
     _done(client.ask("DELETE", "queues", name), as_json, f"Queue {name} deleted.")
+
+
+def _push_of(given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """The push target that options say, which are taken out of them; empty where they say none."""
+    names = {"push_url": "url", "push_secret": "secret", "push_max_requests": "max_requests", "push_wrapper": "wrapper"}
+    said = {key: given.pop(name) for name, key in names.items()}
+    said = {key: value for key, value in said.items() if value is not None}
+    if said and not (said.get("url") or before):
+        raise click.UsageError("--push-url is missing: it says where the messages are pushed to")
+    return {**before, **said} if said else {}
+
+
+def _push_rows(found: dict[str, Any]) -> list[tuple[str, Any]]:
+    rows = [(f"push.{key}", value) for key, value in found.get("push", {}).items() if key != "requests"]
+    requests = found.get("push", {}).get("requests", {})
+    rows += [(f"push.requests.{key}", value) for key, value in requests.items() if value]
+    target = found["options"]["push"] or {}
+    return rows + [(f"push.{key}", value) for key, value in target.items() if key != "url"]
+
+
+def _tell_secret(secret: str | None) -> None:
+    if secret:
+        click.echo(f"Its requests are signed with {secret}, which is not shown again.")
 
 
 def _done(found: object, as_json: bool, sentence: str) -> None:

@@ -14,6 +14,8 @@ from typing import Final
 
 from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.config.shape import Problem
+from mqttlite.delivery.push.guard import Guard, PushRefused
+from mqttlite.delivery.push.service import check_push
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.acl_file import load as load_acl
 from mqttlite.security.api_keys import FILE_NAME as API_KEY_FILE_NAME
@@ -25,7 +27,7 @@ from mqttlite.security.dynamic_security.document import load as load_dynamic_sec
 from mqttlite.security.expiry import ends_of, expiry_warnings
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.password_file import load as load_users
-from mqttlite.security.tls import TlsConfigError, server_context
+from mqttlite.security.tls import TlsConfigError, client_context, server_context
 from mqttlite.security.token_keys import TokenConfigError, load_keys
 from mqttlite.security.topic_policies import policy_problems
 from mqttlite.telemetry import parquet
@@ -47,10 +49,22 @@ def conflicts(config: Config) -> Iterator[Problem]:
     yield from _same_ports(config)
     yield from _same_sockets(config)
     yield from _login_methods(config)
+    yield from push_problems(config)
     for number, sentence in policy_problems(config.topic_policies):
         yield Problem(f"topic_policies[{number}]", f": {sentence}")
     if config.dynamic_security is not None and config.dynamic_security.file is None and config.data_dir == "":
         yield Problem("dynamic_security.file", " is missing, and so is data_dir: name a file, or a data directory")
+
+
+def push_problems(config: Config) -> Iterator[Problem]:
+    """Queues with a push target that is not allowed, or cannot be served."""
+    guard = Guard(config.push)
+    for number, queue in enumerate(config.queues):
+        if queue.push is not None:
+            try:
+                check_push(guard, queue.push)
+            except PushRefused as error:
+                yield Problem(f"queues[{number}]", f": {error}")
 
 
 def _login_methods(config: Config) -> Iterator[Problem]:
@@ -200,6 +214,11 @@ def file_problems(config: Config) -> Iterator[Problem]:
             config.http_auth.context()
         except TlsConfigError as error:
             yield Problem("http_auth.ca_file", f": {error}")
+    if config.push.ca_file is not None:
+        try:
+            client_context(config.push.ca_file)
+        except TlsConfigError as error:
+            yield Problem("push.ca_file", f": {error}")
     if config.dynamic_security is not None:
         yield from _dynamic_security_problems(config.dynamic_security, config.data_dir)
     if config.telemetry is not None:

@@ -16,6 +16,7 @@ from mqttlite.config.http import HttpOptions
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits, OverloadLimits
+from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
@@ -209,6 +210,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Queues that deliver each message until a consumer acknowledges it: `$queue/<name>`."""
     delivery: DeliveryOptions = DeliveryOptions()
     """What holds for all queues."""
+    push: PushOptions = PushOptions()
+    """Which endpoints are allowed beside those of the Internet over HTTPS, for queues that are pushed."""
     retained_expiry_s: dict[str, int] = {}
     """How long retained messages are kept at most, by topic filter: the most specific that matches counts. 0: as long
     as they say."""
@@ -261,6 +264,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"queues has {twice[0]!r} twice: a name is that of one queue")
+        unsigned = [each.name for each in self.queues if each.push is not None and not each.push.secret]
+        if unsigned:
+            raise ValueError(f"queues: {unsigned[0]}.push.secret is missing: `mqttlite queue secret` prints a new one")
         wrong = [*_wrong_expiries(self.retained_expiry_s)]
         if wrong:
             raise ValueError(f"retained_expiry_s has {'; '.join(wrong)}")

@@ -9,13 +9,14 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.event_hub import MEMORY_SHORT, OVERLOADED, STORE_FAILING, Listener
+from mqttlite.event_hub import MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, STORE_FAILING, Listener
 from mqttlite.telemetry.publish_queue import PublishQueue
 
 TOPICS: Final = {
     STORE_FAILING: b"$SYS/broker/alarms/store",
     MEMORY_SHORT: b"$SYS/broker/alarms/memory",
     OVERLOADED: b"$SYS/broker/alarms/overload",
+    PUSH_STOPPED: b"$SYS/broker/alarms/push",
 }
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from mqttlite.telemetry.push_figures import PushFigures, push_sys_values
+
 MAX_REPORTED: Final = 1_000
 """Queues, the first by name, that metrics tell of: each is a dozen lines of a report."""
 
@@ -31,6 +33,8 @@ class QueueFigures:
     ends: Mapping[str, int]
     failures: Mapping[str, int]
     dead_letters_total: int
+    push: PushFigures | None = None
+    """None for a queue that is not pushed."""
 
 
 def sys_values(queues: Sequence[QueueFigures]) -> Iterator[tuple[str, str]]:
@@ -42,3 +46,4 @@ def sys_values(queues: Sequence[QueueFigures]) -> Iterator[tuple[str, str]]:
         yield f"queues/{each.name}/consumers", str(each.consumers)
         yield f"queues/{each.name}/attempts", str(each.attempts)
         yield f"queues/{each.name}/dead_letters", str(each.dead_letters)
+        yield from push_sys_values(each.name, each.push)

@@ -546,7 +546,7 @@ def test_no_client_chooses_a_label() -> None:
     labels = set(re.findall(r'\{"(\w+)":', source)) | set(re.findall(r', "(\w+)": ', source))
     assert labels == {
         *("version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol", "quota", "limit"),
-        *("state", "kind", "stage", "table", "file", "action", "schema", "queue", "end", "cause"),
+        *("state", "kind", "stage", "table", "file", "action", "schema", "queue", "end", "cause", "result"),
     }
 
 

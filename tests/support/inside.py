@@ -5,6 +5,7 @@ no other public name. Clients and retained messages are in `broker.admin`, conne
 """
 
 from mqttlite.core.broker import Broker as Core
+from mqttlite.delivery.push.service import Push
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.server import Broker
@@ -23,3 +24,8 @@ def loop_driver_of(broker: Broker) -> LoopDriver:
 def questions_of(broker: Broker) -> AuthQuestions:
     """The questions that wait for an authenticator, counted by `len`."""
     return broker._assembly.questions
+
+
+def push_of(broker: Broker) -> Push:
+    """What pushes the messages of queues."""
+    return broker._assembly.push

@@ -17,6 +17,7 @@ import msgspec
 
 from mqttlite.core.message import Message
 from mqttlite.delivery.filters import Filter, FilterError
+from mqttlite.delivery.push.guard import PushRefused
 from mqttlite.delivery.queues.dead_letters import DeadLetter
 from mqttlite.delivery.queues.limits import MAX_PULLED
 from mqttlite.delivery.queues.options import QueueOptions
@@ -66,11 +67,18 @@ class Refused(Exception):
 
 
 class QueuesApi:
-    """`commit` carries out what changed and waits until it is committed."""
+    """`commit` carries out what changed and waits until it is committed. `push_state` says how the push of a queue
+    stands, as a dataclass; None for a queue without."""
 
-    def __init__(self, queues: Queues, commit: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        commit: Callable[[], Awaitable[None]],
+        push_state: Callable[[str], Any] = lambda name: None,
+    ) -> None:
         self._queues: Final = queues
         self._commit: Final = commit
+        self._push_state: Final = push_state
 
     async def answer(self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes) -> Answer:
         """Answer a request for `/queues…` or `/dead-letters…`, as the admin socket does."""
@@ -99,18 +107,14 @@ class QueuesApi:
                 return {"entries": [asdict(queues.state(name)) for name in names], "cursor": cursor}
             case "POST", ("queues",):
                 options = _options(body)
-                queues.create(options)
-                await self._commit()
-                return self._details(options.name)
+                return await self._done(options, queues.create)
             case "GET", ("queues", name):
                 return self._details(name)
             case "PUT", ("queues", name):
                 options = _options(body)
                 if options.name != name:
                     raise Refused(400, f"The name in the body is {options.name!r}, and in the path {name!r}.")
-                queues.change(options)
-                await self._commit()
-                return self._details(name)
+                return await self._done(options, queues.change)
             case "DELETE", ("queues", name):
                 queues.delete(name)
                 await self._commit()
@@ -127,6 +131,12 @@ class QueuesApi:
                 queues.pause(name, action == "pause")
                 await self._commit()
                 return self._details(name)
+            case "POST", ("queues", name, "push-secret"):
+                if queues.options(name).push is None:
+                    raise Refused(400, f"The queue {name} has no push target.")
+                secret = queues.rotate_push_secret(name)
+                await self._commit()
+                return {"secret": secret}
             case "GET", ("dead-letters",):
                 names, cursor = self._page(query)
                 return {"entries": [_counts(queues.state(name)) for name in names], "cursor": cursor}
@@ -148,8 +158,34 @@ class QueuesApi:
         following = names[first + limit : first + limit + 1]
         return names[first : first + limit], following[0] if following else ""
 
+    async def _done(self, options: QueueOptions, do: Callable[[QueueOptions], None]) -> Json:
+        """Make or change a queue. A secret that it got here is told, this once."""
+        had = options.push.secret if options.push is not None else ""
+        before = self._secret(options.name)
+        try:
+            do(options)
+        except PushRefused as error:
+            raise Refused(400, _sentence(str(error))) from None
+        await self._commit()
+        found = self._details(options.name)
+        secret = self._secret(options.name)
+        if secret not in (had, before):
+            found["push_secret"] = secret
+        return found
+
+    def _secret(self, name: str) -> str:
+        if name not in self._queues.names:
+            return ""
+        target = self._queues.options(name).push
+        return "" if target is None else target.secret
+
     def _details(self, name: str) -> Json:
-        return {**asdict(self._queues.state(name)), "options": msgspec.to_builtins(self._queues.options(name))}
+        options = msgspec.to_builtins(self._queues.options(name))
+        if options["push"] is not None:
+            del options["push"]["secret"], options["push"]["previous_secret"]
+        push = self._push_state(name)
+        found = {**asdict(self._queues.state(name)), "options": options}
+        return found if push is None else {**found, "push": asdict(push)}
 
     def _letter(self, name: str, number: str) -> DeadLetter:
         found = self._queues.dead_letters(name).get(_number("The number of a dead letter", number))

@@ -6,6 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from mqttlite.delivery.filters import Filter, FilterError
+from mqttlite.delivery.push.target import PushTarget
 from mqttlite.topics.names import check_filter, check_name, matches
 from mqttlite.topics.namespaces import ORDINARY, parse_filter
 from mqttlite.wire.errors import PeerError, TopicFilterInvalid
@@ -83,6 +84,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     on_overflow: Overflow = "drop_newest"
     """What happens at the limits of messages and bytes: the message is refused, or the oldest is dropped or becomes a
     dead letter."""
+    push: PushTarget | None = None
+    """The endpoint to which its messages are pushed. Absent: consumers get them."""
 
     def __post_init__(self) -> None:
         check_queue_name(self.name)

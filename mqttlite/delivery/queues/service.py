@@ -19,6 +19,7 @@ from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
+from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deliveries import Deliveries, Entry
 from mqttlite.delivery.queues.feed import Feed
@@ -102,6 +103,7 @@ class _Saved(msgspec.Struct, frozen=True):
     origin: str
     paused: bool = False
     mount_point: str = ""
+    push_stopped: str = ""
 
 
 class _Kept:
@@ -117,6 +119,8 @@ class _Kept:
         """Below which the topics in its filter are: that of the subscriber who made it."""
         self.queue = queue
         self.dead_letters = dead_letters
+        self.push_stopped = ""
+        """Why its messages are not pushed any more; empty while they are."""
 
 
 class Queues:
@@ -144,6 +148,10 @@ class Queues:
         self._consumers: Final[dict[str, dict[tuple[str, bytes], Consumer]]] = {}
         """By queue, also of queues that there are not: by client and filter."""
         self._restored: dict[str, list[Change]] = {}
+        self.check_push: Callable[[PushTarget], None] = lambda target: None
+        """Raises `ValueError` for a target that is not allowed."""
+        self.on_changed: Callable[[str], None] = lambda name: None
+        """Called when a queue was made, changed or deleted, or its push was stopped or begins again."""
 
     # ------------------------------------------------------------------ as `Consumers`
 
@@ -243,22 +251,30 @@ class Queues:
         return list(self._kept)
 
     def create(self, options: QueueOptions, origin: str = "admin", mount_point: bytes = b"") -> None:
-        """Make a queue, and read the topics in its filter as below the mount point.
+        """Make a queue, and read the topics in its filter as below the mount point. One with a push target without a
+        secret gets one.
 
-        Raises `QueueExists` and `TooManyQueues`.
+        Raises `QueueExists`, `TooManyQueues`, and `ValueError` for a push target that is not allowed.
         """
         self._core.effects.now = self._clock()
         if options.name in self._kept:
             raise QueueExists(f"there is a queue {options.name} already")
         if len(self._kept) >= self._delivery.max_queues:
             raise TooManyQueues(f"there are {len(self._kept)} queues, which is the limit (delivery.max_queues)")
-        kept = self._make(options, origin, mount_point.decode())
+        kept = self._make(self._with_checked_push(options, None), origin, mount_point.decode())
         self._save(kept)
         self._open(kept)
+        self.on_changed(options.name)
 
     def change(self, options: QueueOptions) -> None:
-        """Give a queue other options. Raises `NoSuchQueue`."""
+        """Give a queue other options; a push target without a secret keeps the one that it has.
+
+        Raises `NoSuchQueue`, and `ValueError` for a target that is not allowed.
+        """
         kept = self._find(options.name)
+        options = self._with_checked_push(options, kept.options.push)
+        if options.push != kept.options.push:
+            kept.push_stopped = ""
         for each in set(kept.options.filters) - set(options.filters):
             self._core.unbind(each.encode(), kept.queue)
         for each in set(options.filters) - set(kept.options.filters):
@@ -267,6 +283,7 @@ class Queues:
         kept.queue.change(options, options.retry.min_s, options.retry.max_s)
         self._set_up(kept)
         self._save(kept)
+        self.on_changed(options.name)
 
     def delete(self, name: str) -> None:
         """Delete a queue with its messages and dead letters. Raises `NoSuchQueue`."""
@@ -278,12 +295,41 @@ class Queues:
         kept.queue.end()
         kept.dead_letters.end()
         del self._kept[name]
+        self.on_changed(name)
 
     def pause(self, name: str, paused: bool) -> None:
-        """Deliver nothing, or go on. Raises `NoSuchQueue`."""
+        """Deliver nothing, or go on, also where the push was stopped. Raises `NoSuchQueue`."""
         kept = self._find(name)
         kept.queue.pause(paused)
+        if not paused:
+            kept.push_stopped = ""
         self._save(kept)
+        self.on_changed(name)
+
+    def stop_push(self, name: str, why: str) -> None:
+        """Push nothing more of a queue until it is resumed or its target is changed. Raises `NoSuchQueue`."""
+        kept = self._find(name)
+        kept.push_stopped = why
+        self._save(kept)
+        self.on_changed(name)
+
+    def push_stopped(self, name: str) -> str:
+        """Why a queue is not pushed any more; empty while it is. Raises `NoSuchQueue`."""
+        return self._find(name).push_stopped
+
+    def rotate_push_secret(self, name: str) -> str:
+        """Give the push target of a queue a new secret; requests are signed with the one before, too.
+
+        Raises `NoSuchQueue`, and `ValueError` for a queue without target.
+        """
+        kept = self._find(name)
+        target = kept.options.push
+        if target is None:
+            raise ValueError(f"the queue {name} has no push target")
+        secret = new_secret()
+        target = msgspec.structs.replace(target, secret=secret, previous_secret=target.secret)
+        self.change(msgspec.structs.replace(kept.options, push=target))
+        return secret
 
     def purge(self, name: str) -> int:
         """Drop all messages of a queue; how many. Raises `NoSuchQueue`."""
@@ -456,6 +502,17 @@ class Queues:
             core = self._core
             kept.queue.filter = QueueFilter(message_filter, kept.queue.contents, core.router.drops, core.effects)
 
+    def _with_checked_push(self, options: QueueOptions, before: PushTarget | None) -> QueueOptions:
+        """The options with the secret of the push target, if they have one. Raises `ValueError`."""
+        target = options.push
+        if target is None:
+            return options
+        if not target.secret:
+            secret, previous = (before.secret, before.previous_secret) if before is not None else (new_secret(), "")
+            target = msgspec.structs.replace(target, secret=secret, previous_secret=previous)
+        self.check_push(target)
+        return msgspec.structs.replace(options, push=target)
+
     def _may_receive(self, session: Session, topic: bytes) -> bool:
         """Whether a client may get a message of a queue that no operator made; if not, it is counted and told."""
         permissions = self._core.permissions
@@ -489,6 +546,7 @@ class Queues:
         is_configured = saved.options.name in configured
         kept = self._make(options, "config" if is_configured else saved.origin, saved.mount_point)
         kept.queue.paused = saved.paused
+        kept.push_stopped = saved.push_stopped if options.push == saved.options.push else ""
         due = {change.sequence: change.due_at for change in changes if isinstance(change, Due)}
         sent = [change for change in changes if isinstance(change, Enqueue) and change.packet_id]
         for change in sorted(sent, key=lambda change: change.sequence):
@@ -516,7 +574,8 @@ class Queues:
 
 
 def _definition(kept: _Kept) -> bytes:
-    return msgspec.json.encode(_Saved(kept.options, kept.origin, kept.queue.paused, kept.mount_point))
+    saved = _Saved(kept.options, kept.origin, kept.queue.paused, kept.mount_point, kept.push_stopped)
+    return msgspec.json.encode(saved)
 
 
 def _lease(seconds: float) -> float:

@@ -11,15 +11,15 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.responses import Response
 
-from mqttlite.core.message import Message
 from mqttlite.delivery.filters import Filter, FilterError
-from mqttlite.delivery.queues.dead_letters import ATTEMPTS, QUEUE
+from mqttlite.delivery.push.envelope import message_json
+from mqttlite.delivery.push.target import PushTarget
 from mqttlite.delivery.queues.limits import MAX_ACK_IDS
 from mqttlite.delivery.queues.options import MAX_ATTEMPTS, MAX_DEADLINE_S, MIN_DEADLINE_S, QueueOptions, RetryOptions
-from mqttlite.delivery.queues.properties import ORDERING_KEY, PUBLISH_TIME, time_text, user_property
+from mqttlite.delivery.queues.properties import ORDERING_KEY
 from mqttlite.delivery.queues.service import Pulled
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.pubsub.names import subscription_resource, topic_of_resource, topic_resource
+from mqttlite.gateway.pubsub.names import topic_of_resource, topic_resource
 from mqttlite.wire.properties import Properties
 
 MAX_MESSAGES: Final = 1_000
@@ -38,6 +38,9 @@ MIN_RETENTION_S: Final = 600
 MAX_RETENTION_S: Final = 31 * 86_400
 MAX_BACKOFF_S: Final = 600
 """As with Google."""
+
+VERSION: Final = ("x-goog-version", "v1")
+"""The one attribute of a push configuration: the form of what is pushed."""
 
 _AT_ONCE: Final = RetryOptions(min_s=0, max_s=0)
 """What Google does without a `retryPolicy`."""
@@ -113,6 +116,23 @@ class TopicBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     satisfies_pzs: bool = False
 
 
+class PushConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Where messages are pushed to; without an endpoint they are pulled."""
+
+    push_endpoint: str = ""
+    attributes: dict[str, str] = {}
+    no_wrapper: dict[str, Any] | None = None
+    pubsub_wrapper: dict[str, Any] | None = None
+    oidc_token: Any = None
+
+
+class ModifyPushConfigRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """`:modifyPushConfig`."""
+
+    push_config: PushConfig = PushConfig()
+    subscription: str = ""
+
+
 class SubscriptionBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A subscription that is to be made or changed. `Any`: as of a topic."""
 
@@ -125,7 +145,7 @@ class SubscriptionBody(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     dead_letter_policy: DeadLetterPolicy | None = None
     expiration_policy: dict[str, Any] | None = None
     filter: str = ""
-    push_config: Any = None
+    push_config: PushConfig | None = None
     bigquery_config: Any = None
     cloud_storage_config: Any = None
     bigtable_config: Any = None
@@ -159,7 +179,6 @@ _TOPIC_REFUSALS: Final[dict[str, str]] = {
 }
 
 _SUBSCRIPTION_REFUSALS: Final[dict[str, str]] = {
-    "push_config": "there is no push; leave it out, and pull",
     "bigquery_config": "there is no export to BigQuery",
     "cloud_storage_config": "there is no export to Cloud Storage",
     "bigtable_config": "there is no export to Bigtable",
@@ -225,38 +244,7 @@ def properties_of(message: PubsubMessage) -> Properties:
 
 def received(pulled: Pulled) -> dict[str, Any]:
     """A `ReceivedMessage`."""
-    return {"ackId": pulled.ack_id, "message": _message(pulled.message), "deliveryAttempt": pulled.attempt}
-
-
-def _message(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = {"messageId": str(message.number), "publishTime": time_text(message.number)}
-    if message.payload:
-        found["data"] = message.payload
-    attributes: dict[str, str] = {}
-    for name, value in message.properties.user_properties:
-        if name != ORDERING_KEY:
-            attributes.setdefault(name, value)  # the first of several counts, as for queues
-    if QUEUE in attributes:
-        attributes.update(_dead_letter_source(attributes))
-    if attributes:
-        found["attributes"] = attributes
-    ordering_key = user_property(ORDERING_KEY, message)
-    if ordering_key:
-        found["orderingKey"] = ordering_key
-    return found
-
-
-def _dead_letter_source(attributes: dict[str, str]) -> dict[str, str]:
-    """What Google adds to a message that it forwards to a dead letter topic."""
-    source = subscription_resource(attributes[QUEUE]).split("/")
-    if len(source) != 4:
-        return {}
-    return {
-        "CloudPubSubDeadLetterSourceDeliveryCount": attributes.get(ATTEMPTS, "0"),
-        "CloudPubSubDeadLetterSourceSubscription": source[3],
-        "CloudPubSubDeadLetterSourceSubscriptionProject": source[1],
-        "CloudPubSubDeadLetterSourceTopicPublishTime": attributes.get(PUBLISH_TIME, ""),
-    }
+    return {"ackId": pulled.ack_id, "message": message_json(pulled.message), "deliveryAttempt": pulled.attempt}
 
 
 def check_ack_ids(ack_ids: list[str]) -> None:
@@ -324,7 +312,46 @@ def subscription_json(name: str, topic: str, options: QueueOptions) -> dict[str,
             "minimumBackoff": _duration_text(options.retry.min_s),
             "maximumBackoff": _duration_text(options.retry.max_s),
         }
+    if options.push is not None:
+        found["pushConfig"] = _push_json(options.push)
     return found
+
+
+def push_of(config: PushConfig | None) -> dict[str, Any]:
+    """What of a queue's options a push configuration says. Raises `Problem`."""
+    if config is None:
+        return {"push": None}
+    if config.oidc_token:
+        raise Problem(
+            Code.NOT_AVAILABLE,
+            "pushConfig.oidcToken: there are no tokens; requests are signed (docs/howto/webhooks.md)",
+        )
+    for name, value in config.attributes.items():
+        if (name, value) != VERSION:
+            raise Problem(Code.NOT_AVAILABLE, f"pushConfig.attributes has {name[:80]!r}: x-goog-version is v1")
+    if config.no_wrapper and any(config.no_wrapper.values()):
+        raise Problem(
+            Code.NOT_AVAILABLE, "pushConfig.noWrapper.writeMetadata: metadata is in the wrapper; leave it out, or false"
+        )
+    if not config.push_endpoint:
+        if config.attributes or config.no_wrapper is not None or config.pubsub_wrapper is not None:
+            raise _invalid("pushConfig.pushEndpoint is missing")
+        return {"push": None}
+    try:
+        return {"push": PushTarget(url=config.push_endpoint, wrapper=config.no_wrapper is None)}
+    except ValueError as error:
+        raise _invalid(f"pushConfig.pushEndpoint: {error}") from None
+
+
+def _push_json(target: PushTarget) -> dict[str, Any]:
+    found: dict[str, Any] = {"pushEndpoint": target.url, "attributes": dict((VERSION,))}
+    if not target.wrapper:
+        found["noWrapper"] = {"writeMetadata": False}
+    return found
+
+
+def _push(body: SubscriptionBody) -> dict[str, Any]:
+    return push_of(body.push_config)
 
 
 def _deadline(body: SubscriptionBody) -> dict[str, Any]:
@@ -388,6 +415,7 @@ _FIELDS: Final[dict[str, Callable[[SubscriptionBody], dict[str, Any]]]] = {
     "retryPolicy": _retry,
     "deadLetterPolicy": _dead_letters,
     "expirationPolicy": _never_expires,
+    "pushConfig": _push,
 }
 """What of a queue's options each member says that may be changed."""
 

@@ -4,23 +4,19 @@
 dot and no slash in it, so that no name of one project is a name of another.
 """
 
-import re
 from typing import Final
 
 from mqttlite.delivery.queues.options import QueueOptions, check_queue_name
+from mqttlite.delivery.queues.resources import ID, PROJECT
 from mqttlite.gateway.problems import Code, Problem
 
 DELETED_TOPIC: Final = "_deleted-topic_"
 """The topic of a subscription whose topic was deleted."""
 
-_PROJECT: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}")
-_ID: Final = re.compile(r"(?!goog)[A-Za-z][A-Za-z0-9._~%+-]{2,254}")
-"""As Google says of the ids of topics and subscriptions."""
-
 
 def check_project(project: str) -> None:
     """Raises `Problem`."""
-    if not _PROJECT.fullmatch(project):
+    if not PROJECT.fullmatch(project):
         raise Problem(
             Code.INVALID_VALUE,
             f"the project is {project[:80]!r}: it has 1 to 63 letters, digits and -, and begins with a letter",
@@ -39,7 +35,7 @@ def topic_name(project: str, topic: str) -> str:
 def topic_resource(name: str) -> str:
     """The topic of an MQTT topic; empty where it is none."""
     project, slash, topic = name.partition("/")
-    if not slash or not _PROJECT.fullmatch(project) or not _ID.fullmatch(topic):
+    if not slash or not PROJECT.fullmatch(project) or not ID.fullmatch(topic):
         return ""
     return f"projects/{project}/topics/{topic}"
 
@@ -58,14 +54,6 @@ def queue_name(project: str, subscription: str) -> str:
             "letters, digits and any of . _ ~ - at most",
         ) from None
     return name
-
-
-def subscription_resource(name: str) -> str:
-    """The subscription that a queue of this name is; empty where it is none."""
-    project, dot, subscription = name.partition(".")
-    if not dot or not _PROJECT.fullmatch(project) or not _ID.fullmatch(subscription):
-        return ""
-    return f"projects/{project}/subscriptions/{subscription}"
 
 
 def topic_of_queue(options: QueueOptions) -> str:
@@ -101,7 +89,7 @@ def _check_id(what: str, text: str) -> None:
     _, colon, method = text.partition(":")
     if colon:  # no id has one: it is a method that no route has
         raise Problem(Code.NOT_AVAILABLE, f"{method[:80]}: the broker does not serve this method of a {what}")
-    if not _ID.fullmatch(text):
+    if not ID.fullmatch(text):
         raise Problem(
             Code.INVALID_VALUE,
             f"the {what} is {text[:80]!r}: it has 3 to 255 letters, digits and any of - _ . ~ + %, begins with a "

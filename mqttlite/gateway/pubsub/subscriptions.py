@@ -13,7 +13,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.delivery.push.guard import PushRefused
 from mqttlite.delivery.queues.options import MAX_DEADLINE_S, QueueOptions
+from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.delivery.queues.service import NoSuchQueue, Pulled, QueueExists, TooManyQueues
 from mqttlite.gateway.caller import Caller, Callers, User
 from mqttlite.gateway.context import GatewayContext
@@ -21,6 +23,7 @@ from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import (
     AcknowledgeRequest,
     ModifyAckDeadlineRequest,
+    ModifyPushConfigRequest,
     PullRequest,
     SubscriptionBody,
     UpdateSubscriptionRequest,
@@ -29,6 +32,7 @@ from mqttlite.gateway.pubsub.bodies import (
     check_ack_ids,
     decoded,
     options_of,
+    push_of,
     received,
     subscription_json,
 )
@@ -36,7 +40,6 @@ from mqttlite.gateway.pubsub.lists import PageSize, PageToken, page, start_of
 from mqttlite.gateway.pubsub.names import (
     check_project,
     queue_name,
-    subscription_resource,
     topic_of_queue,
     topic_of_subscription,
     topic_resource,
@@ -93,6 +96,16 @@ def router(context: GatewayContext) -> APIRouter:
             raise Problem(Code.NOT_FOUND, f"there is no topic {topic_resource(dead_letter_topic)} for dead letters")
         return found
 
+    def changed(name: str, changes: dict[str, Any]) -> None:
+        options = queues.options(name)
+        push, before = changes.get("push"), options.push
+        if push is not None and before is not None:  # what Google's members do not say stays as it is
+            changes["push"] = msgspec.structs.replace(before, url=push.url, wrapper=push.wrapper)
+        try:
+            queues.change(made(msgspec.structs.asdict(options) | changes))
+        except PushRefused as error:
+            raise Problem(Code.INVALID_VALUE, f"pushConfig.pushEndpoint: {error}") from None
+
     @routes.put("/{subscription}", summary="Make a subscription of a topic", openapi_extra=BODY, dependencies=[ADMIN])
     async def create(project: str, subscription: str, request: Request) -> Response:
         name = queue_name(project, subscription)
@@ -103,6 +116,8 @@ def router(context: GatewayContext) -> APIRouter:
             raise Problem(Code.NOT_FOUND, f"there is no topic {body.topic[:200]}")
         try:
             queues.create(options)
+        except PushRefused as error:
+            raise Problem(Code.INVALID_VALUE, f"pushConfig.pushEndpoint: {error}") from None
         except QueueExists:
             raise Problem(Code.CONFLICT, f"there is a subscription {subscription} already, the queue {name}") from None
         except TooManyQueues as error:
@@ -132,9 +147,22 @@ def router(context: GatewayContext) -> APIRouter:
     async def change(project: str, subscription: str, request: Request) -> Response:
         changes = changes_of(decoded(await request.body(), UpdateSubscriptionRequest))
         name = found(project, subscription)
-        queues.change(made(msgspec.structs.asdict(queues.options(name)) | changes))
+        changed(name, changes)
         await context.loop_driver.settled()
         return answer(shown(name))
+
+    @routes.post(
+        "/{subscription}:modifyPushConfig",
+        summary="Push messages to an endpoint, or have them pulled",
+        openapi_extra=BODY,
+        dependencies=[ADMIN],
+    )
+    @routes.post("/{subscription}/modifyPushConfig", include_in_schema=False, dependencies=[ADMIN])
+    async def modify_push(project: str, subscription: str, request: Request) -> Response:
+        body = decoded(await request.body(), ModifyPushConfigRequest)
+        changed(found(project, subscription), push_of(body.push_config))
+        await context.loop_driver.settled()
+        return answer({})
 
     @routes.delete(
         "/{subscription}", summary="Delete a subscription with its messages and dead letters", dependencies=[ADMIN]
@@ -150,6 +178,10 @@ def router(context: GatewayContext) -> APIRouter:
         given = await request.body()
         name = consumed(caller, project, subscription)
         body = decoded(given, PullRequest)
+        if queues.options(name).push is not None:
+            raise Problem(
+                Code.POLICY_REFUSES, "this method is not supported for this subscription type: its messages are pushed"
+            )
         if body.max_messages < 1:
             raise Problem(Code.INVALID_VALUE, f"maxMessages is {body.max_messages}: 1 at least")
         pulled = pulls.pull(name, body.max_messages, caller)

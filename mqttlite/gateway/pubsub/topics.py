@@ -15,6 +15,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.delivery.queues.service import NoSuchQueue, Queues
 from mqttlite.gateway.caller import Admin, Caller, Role, User, require
 from mqttlite.gateway.context import GatewayContext
@@ -32,7 +33,6 @@ from mqttlite.gateway.pubsub.bodies import (
 from mqttlite.gateway.pubsub.lists import PageSize, PageToken, page, start_of
 from mqttlite.gateway.pubsub.names import (
     check_project,
-    subscription_resource,
     topic_name,
     topic_resource,
 )

@@ -1,0 +1,138 @@
+"""The HTTP connections to one endpoint, by aiohttp.
+
+One client for each target: a slow one has no connection that another waits for. Invariants: redirects are not followed,
+no proxy of the environment is used, nothing of a response is kept but its status and `Retry-After`.
+"""
+
+import asyncio
+import io
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from mqttlite.delivery.push.guard import AddressDenied, Guard
+from mqttlite.delivery.push.results import DENIED, NOT_REACHED, TIMED_OUT, Result, response
+from mqttlite.delivery.push.target import Target
+
+MAX_BODY_BYTES: Final = 65_536
+BODY_S: Final = 1.0
+"""How much of a response's body is read, and for how long: then the connection is closed, and not used again."""
+
+KEEP_ALIVE_S: Final = 15.0
+"""How long an idle connection stays open: servers keep theirs for a minute or so."""
+
+ADDRESSES_S: Final = 10
+"""How long the addresses of a name count: a connect after that asks for them again."""
+
+CONNECT_S: Final = 10.0
+"""How long one address may take to answer a connect."""
+
+_HEADERS: Final = {"User-Agent": "mqttlite", "Accept": "*/*", "Accept-Encoding": "identity"}
+
+_LARGE_BYTES: Final = 1_048_576
+"""A body from this size on is written in parts."""
+
+
+class Endpoint:
+    """`tls` is the context for https; None for http."""
+
+    def __init__(self, target: Target, guard: Guard, tls: ssl.SSLContext | None) -> None:
+        self._target: Final = target
+        self._url: Final = URL(target.url, encoded=True)
+        connector = aiohttp.TCPConnector(
+            resolver=_Resolver(guard, target),
+            socket_factory=lambda info: guard.open_socket(target, info),
+            ssl=tls if tls is not None else True,
+            limit=0,  # the window limits
+            keepalive_timeout=KEEP_ALIVE_S,
+            ttl_dns_cache=ADDRESSES_S,
+        )
+        self._session: Final = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=_HEADERS,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            trust_env=False,
+            auto_decompress=False,
+        )
+
+    async def post(self, body: bytes, headers: Mapping[str, str], within_s: float) -> Result:
+        """Send a request; what became of it."""
+        data = body if len(body) < _LARGE_BYTES else io.BytesIO(body)
+        try:
+            async with asyncio.timeout(within_s):
+                answer = await self._session.post(self._url, data=data, headers=headers, allow_redirects=False)
+        except TimeoutError:
+            return Result(TIMED_OUT, 0, f"no response within {within_s:.3g} s")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            denied = _denied(error)
+            return Result(NOT_REACHED, 0, _words(error)) if denied is None else Result(DENIED, 0, str(denied))
+        try:
+            await _drain(answer)
+        finally:
+            answer.close()  # does nothing where all of it was read
+        return response(answer.status, answer.headers.get("Retry-After"))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+
+class _Resolver(AbstractResolver):
+    """The addresses of the one name for which this client is."""
+
+    def __init__(self, guard: Guard, target: Target) -> None:
+        self._guard: Final = guard
+        self._target: Final = target
+
+    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[Any]:
+        if host != self._target.host:
+            raise AddressDenied(f"{host} is not {self._target.host}")
+        return await self._guard.addresses(self._target, port, family)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+async def _drain(answer: aiohttp.ClientResponse) -> None:
+    """Read a short body, so that the connection can be used again."""
+    content = answer.content
+    left = MAX_BODY_BYTES
+    try:
+        async with asyncio.timeout(BODY_S):
+            while left > 0 and not content.at_eof():
+                left -= len(await content.readany())
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        pass
+
+
+def _denied(error: BaseException) -> AddressDenied | None:
+    """The denial that is the cause of an error."""
+    seen = 0
+    found: BaseException | None = error
+    while found is not None and seen < 5:
+        if isinstance(found, AddressDenied):
+            return found
+        found = found.__cause__ or getattr(found, "os_error", None)
+        seen += 1
+    return None
+
+
+def _words(error: BaseException) -> str:
+    """An error in a few words: texts of aiohttp may quote what the other end sent."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"the certificate is not accepted: {str(error.certificate_error)[:120]}"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "the TLS handshake failed"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its name has no address"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"no connection: {error.os_error.strerror or error.os_error}"[:120]
+    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+        return "the connection ended without a response"
+    return f"no response of HTTP: {type(error).__name__}"

@@ -1,0 +1,67 @@
+"""The bodies of pushed messages: Google's JSON, or the payload alone."""
+
+from typing import Any, Final
+
+import msgspec
+
+from mqttlite.core.message import Message
+from mqttlite.delivery.queues.dead_letters import ATTEMPTS, QUEUE
+from mqttlite.delivery.queues.properties import ORDERING_KEY, PUBLISH_TIME, time_text, user_property
+from mqttlite.delivery.queues.resources import subscription_resource
+
+JSON: Final = "application/json"
+BYTES: Final = "application/octet-stream"
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A `PubsubMessage` of Google's. Bytes are in base64 once it is encoded."""
+    found: dict[str, Any] = {"messageId": str(message.number), "publishTime": time_text(message.number)}
+    if message.payload:
+        found["data"] = message.payload
+    attributes: dict[str, str] = {}
+    for name, value in message.properties.user_properties:
+        if name != ORDERING_KEY:
+            attributes.setdefault(name, value)  # the first of several counts, as for queues
+    if QUEUE in attributes:
+        attributes.update(_dead_letter_source(attributes))
+    if attributes:
+        found["attributes"] = attributes
+    ordering_key = user_property(ORDERING_KEY, message)
+    if ordering_key:
+        found["orderingKey"] = ordering_key
+    return found
+
+
+def _dead_letter_source(attributes: dict[str, str]) -> dict[str, str]:
+    """What Google adds to a message that it forwards to a dead letter topic."""
+    source = subscription_resource(attributes[QUEUE]).split("/")
+    if len(source) != 4:
+        return {}
+    return {
+        "CloudPubSubDeadLetterSourceDeliveryCount": attributes.get(ATTEMPTS, "0"),
+        "CloudPubSubDeadLetterSourceSubscription": source[3],
+        "CloudPubSubDeadLetterSourceSubscriptionProject": source[1],
+        "CloudPubSubDeadLetterSourceTopicPublishTime": attributes.get(PUBLISH_TIME, ""),
+    }
+
+
+def wrapped(message: Message, subscription: str, attempt: int) -> bytes:
+    """The body of a push. Google has two members in both spellings, and there are receivers that read either."""
+    found = message_json(message)
+    found["message_id"] = found["messageId"]
+    found["publish_time"] = found["publishTime"]
+    return msgspec.json.encode({"message": found, "subscription": subscription, "deliveryAttempt": attempt})
+
+
+def content_type(message: Message) -> str:
+    """Of a payload that is the body: what the publisher says, if a header can have it."""
+    properties = message.properties
+    given = properties.content_type
+    if given and given.isascii() and given.isprintable() and len(given) <= MAX_CONTENT_TYPE:
+        return given
+    return TEXT if properties.payload_format_indicator == 1 else BYTES
+
+
+MAX_CONTENT_TYPE: Final = 256
+"""Characters of a Content Type that become a header."""

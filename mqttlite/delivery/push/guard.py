@@ -1,0 +1,136 @@
+"""Keeps pushed messages from what is no endpoint of the Internet (server-side request forgery).
+
+A URL is checked when it is given, so that the answer says what is wrong with it. What counts is the check of the
+address at each connect: of each address that a name has, and again of the one to which a socket is opened. Invariant:
+no socket of an endpoint is opened to an address that is not allowed.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from mqttlite.delivery.push.addresses import parse_address, why_denied
+from mqttlite.delivery.push.options import PushOptions
+from mqttlite.delivery.push.target import PushTarget, Target
+
+LOCAL_NAMES: Final = frozenset(
+    {"corp", "home", "internal", "intranet", "invalid", "lan", "local", "localdomain", "localhost", "onion", "private"}
+)
+"""The last labels of names that mean something in one network alone, or nothing."""
+
+LOWEST_PORT: Final = 1_024
+"""Ports below it are other services', but for those of HTTP."""
+
+HTTP_PORTS: Final = frozenset({80, 443})
+
+Resolve = Callable[[str, int], list[tuple[Any, ...]]]
+"""As `getaddrinfo`: blocking."""
+
+_MAX_RESOLVING: Final = 32
+"""Threads that ask for addresses: a name whose servers do not answer takes one for some seconds."""
+
+
+class PushRefused(ValueError):
+    """A target that is not allowed, or cannot be served; the text says why and what to do."""
+
+
+class AddressDenied(OSError):
+    """A name has an address to which no request may go."""
+
+
+class Guard:
+    """One for each broker. `resolve` gives the addresses of a name."""
+
+    def __init__(self, options: PushOptions, resolve: Resolve | None = None) -> None:
+        self._hosts: Final = frozenset(options.allowed_hosts)
+        self._networks: Final = options.networks
+        self._resolve: Final = _getaddrinfo if resolve is None else resolve
+        self._threads: Final = ThreadPoolExecutor(_MAX_RESOLVING, "mqttlite-push-names")
+
+    def check(self, push: PushTarget) -> None:
+        """Raises `PushRefused` for a URL that is not allowed as it is written."""
+        target = push.target
+        if self.is_named(target):
+            if target.address is not None:
+                self._check_literal(target, is_named=True)
+            return
+        if target.scheme != "https":
+            raise _refused(target, "http:// is allowed to hosts in push.allowed_hosts alone; write https://")
+        if target.port < LOWEST_PORT and target.port not in HTTP_PORTS:
+            raise _refused(
+                target, f"the port {target.port} is another service's: 80, 443 and those from 1024 on may be"
+            )
+        if target.address is not None:
+            self._check_literal(target, is_named=False)
+            return
+        labels = target.host.split(".")
+        if len(labels) == 1 or labels[-1] in LOCAL_NAMES or labels[-2:] == ["home", "arpa"]:
+            raise _refused(target, f"{target.host} is a name of a private network: push.allowed_hosts can allow it")
+
+    def is_named(self, target: Target) -> bool:
+        """Whether the operator allows this host by its name."""
+        return target.host in self._hosts
+
+    def why_denied(self, target: Target, address_text: str) -> str:
+        """Why no request to a target may go to an address; empty where it may."""
+        address = parse_address(address_text)
+        if address is None:
+            return f"{address_text[:60]} is no address"
+        return why_denied(address, self._networks, self.is_named(target))
+
+    def open_socket(self, target: Target, address_info: Sequence[Any]) -> socket.socket:
+        """A socket for a connection to that very address. Raises `AddressDenied`."""
+        family, kind, protocol, _, where = address_info
+        why = self.why_denied(target, str(where[0]))
+        if why:
+            raise AddressDenied(f"{target.host}: {why}")
+        return socket.socket(family=family, type=kind, proto=protocol)
+
+    async def addresses(self, target: Target, port: int, family: int) -> list[dict[str, Any]]:
+        """The addresses of a target's name, as an aiohttp resolver gives them. Raises `OSError`.
+
+        A name with one address that is denied is denied: it is not for its owner to try which of them gets through.
+        """
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._threads, self._resolve, target.host, port)
+        known: list[dict[str, Any]] = []
+        for of_family, _, protocol, _, where in found:
+            text = str(where[0])
+            why = self.why_denied(target, text)
+            if why:
+                raise AddressDenied(f"{target.host}: {why}")
+            if family in (socket.AF_UNSPEC, of_family):
+                known.append(
+                    {
+                        "hostname": target.host,
+                        "host": text,
+                        "port": where[1],
+                        "family": of_family,
+                        "proto": protocol,
+                        "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+                    }
+                )
+        if not known:
+            raise OSError(f"{target.host} has no address")
+        return known
+
+    def close(self) -> None:
+        """Ask for no more addresses."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _check_literal(self, target: Target, *, is_named: bool) -> None:
+        assert target.address is not None
+        why = why_denied(target.address, self._networks, is_named)
+        if why:
+            hint = "" if is_named else "; push.allowed_hosts and push.allowed_networks can allow private ones"
+            raise _refused(target, why + hint)
+
+
+def _refused(target: Target, why: str) -> PushRefused:
+    return PushRefused(f"push.url is {target.origin!r}: {why}")
+
+
+def _getaddrinfo(host: str, port: int) -> list[tuple[Any, ...]]:
+    return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))

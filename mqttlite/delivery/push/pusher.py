@@ -1,0 +1,256 @@
+"""Pushes the messages of one queue to its endpoint: takes as many as the window allows, and sends each as a request.
+
+A message is taken, its attempt is committed, it is sent; then the result of its request says what becomes of it.
+Invariants: no message is sent before its attempt is on disk; one is acknowledged by a 2xx alone; when the pusher ends,
+what it has goes back to the queue.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from mqttlite.delivery.push.envelope import JSON, content_type, wrapped
+from mqttlite.delivery.push.results import DENIED, GONE, NOT_REACHED, RESULTS, TIMED_OUT, Result
+from mqttlite.delivery.push.signature import ID, SIGNATURE, TIMESTAMP, keys_of, signatures, webhook_id
+from mqttlite.delivery.push.target import PushTarget
+from mqttlite.delivery.push.window import Window
+from mqttlite.delivery.queues.deliveries import Entry
+from mqttlite.delivery.queues.feed import Feed
+from mqttlite.delivery.queues.outcomes import DEADLINE, DISCONNECTED, NACKED
+
+MARGIN_S: Final = 5.0
+"""How much longer than a request its message is leased: for the commit before it, and the body of its response."""
+
+MAX_TAKEN: Final = 100
+"""Messages that are taken at a time: others have their turn meanwhile."""
+
+LOG_S: Final = 60.0
+"""How often a queue may log that its endpoint fails."""
+
+_CAUSES: Final = {TIMED_OUT: DEADLINE, NOT_REACHED: DISCONNECTED, DENIED: DISCONNECTED}
+
+_log = logging.getLogger("mqttlite.push")
+
+
+class Sender(Protocol):
+    """An endpoint, as `Endpoint` is one."""
+
+    async def post(self, body: bytes, headers: dict[str, str], within_s: float) -> Result: ...
+
+    async def close(self) -> None: ...
+
+
+class Latency(Protocol):
+    """A histogram."""
+
+    def note(self, microseconds: int) -> None: ...
+
+
+class Pusher:
+    """`subscription` is the queue's name in bodies. `connect` makes the connections to the endpoint, and `committed`
+    waits until everything is committed. `deadline_s` says how long a request may take, and `on_gone` is called when
+    the endpoint wants no more."""
+
+    def __init__(
+        self,
+        *,
+        queue: str,
+        subscription: str,
+        target: PushTarget,
+        feed: Feed,
+        connect: Callable[[], Awaitable[Sender]],
+        committed: Callable[[], Awaitable[None]],
+        deadline_s: float,
+        latency: Latency,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        on_gone: Callable[[str], None],
+    ) -> None:
+        self._queue: Final = queue
+        self._subscription: Final = subscription
+        self._target: Final = target
+        self._origin: Final = target.target.origin
+        self._keys: Final = keys_of(target)
+        self._feed: Final = feed
+        self._connect: Final = connect
+        self._committed: Final = committed
+        self.deadline_s: float = deadline_s
+        self._latency: Final = latency
+        self._clock: Final = clock
+        self._wall: Final = wall
+        self._on_gone: Final = on_gone
+        self.window: Final = Window(target.max_requests, random.random)
+        self.results: Final[dict[str, int]] = dict.fromkeys(RESULTS, 0)
+        self.latest_failure: str = ""
+        """What was wrong with the latest request that failed; empty once one succeeds."""
+        self._open: Final[set[asyncio.Task[None]]] = set()
+        self._ready: Final = asyncio.Event()
+        self._is_over = False
+        self._is_gone = False
+        self._logged_at = float("-inf")
+        self._unlogged = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: Final = asyncio.get_running_loop()
+        self._task: Final = self._loop.create_task(self._run())
+
+    # ------------------------------------------------------------------ figures
+
+    @property
+    def target(self) -> PushTarget:
+        """To where it pushes."""
+        return self._target
+
+    @property
+    def open(self) -> int:
+        """Requests that are open."""
+        return len(self._open)
+
+    @property
+    def held_s(self) -> float:
+        """How long the endpoint is still left alone."""
+        return max(0.0, self.window.held_until - self._clock())
+
+    # ------------------------------------------------------------------ life
+
+    def begin(self) -> None:
+        """Push from now on."""
+        self._feed.on_ready(self._ready.set)
+        self._ready.set()
+
+    def retire(self) -> None:
+        """Take no more messages. The requests that are open go on."""
+        if not self._is_over:
+            self._is_over = True
+            self._feed.on_ready(None)
+            self._ready.set()
+
+    async def finished(self) -> None:
+        """Wait until no request is open, once it is retired."""
+        await asyncio.wait([self._task])
+
+    async def abort(self) -> None:
+        """Cancel the requests that are open: their messages go back to the queue."""
+        self.retire()
+        for task in list(self._open):
+            task.cancel()
+        await self.finished()
+
+    # ------------------------------------------------------------------ push
+
+    async def _run(self) -> None:
+        sender: Sender | None = None
+        try:
+            while not self._is_over:
+                await self._ready.wait()
+                self._ready.clear()
+                while entries := self._take():
+                    await self._committed()
+                    if sender is None:
+                        sender = await self._connect()
+                    for entry in entries:
+                        self._begin_request(sender, entry)
+        except Exception:
+            _log.exception("queue %s is not pushed any more: this is a fault of the broker", self._queue)
+            self.retire()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            while self._open:
+                await asyncio.wait(list(self._open))
+            if sender is not None:
+                await sender.close()
+
+    def _take(self) -> list[Entry]:
+        """The next messages to send."""
+        if self._is_over:
+            return []
+        held_s = self.held_s
+        if held_s > 0:
+            if self._timer is None:
+                self._timer = self._loop.call_later(held_s, self._on_hold_over)
+            return []
+        free = min(self.window.size - len(self._open), MAX_TAKEN)
+        return self._feed.take(free, self.deadline_s + MARGIN_S) if free > 0 else []
+
+    def _on_hold_over(self) -> None:
+        self._timer = None
+        self._ready.set()
+
+    def _begin_request(self, sender: Sender, entry: Entry) -> None:
+        attempt = entry.attempts
+        within_s = min(self.deadline_s, self._feed.left_s(entry, attempt))
+        if self._is_over:
+            self._feed.fail(entry, attempt, "the push ended before the request", DISCONNECTED, 0.0)
+        elif within_s > 0:  # else the commit took longer than the lease
+            task = self._loop.create_task(self._push(sender, entry, attempt, within_s))
+            self._open.add(task)
+            task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._open.discard(task)
+        self._ready.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("queue %s: a push failed by a fault of the broker", self._queue, exc_info=error)
+
+    async def _push(self, sender: Sender, entry: Entry, attempt: int, within_s: float) -> None:
+        began_in = self.window.round
+        began_at = self._clock()
+        try:
+            result = await sender.post(*self._request(entry, attempt), within_s)
+        except BaseException:
+            self._feed.fail(entry, attempt, "the request was cut off", DISCONNECTED, 0.0)
+            raise
+        now = self._clock()
+        self._latency.note(int((now - began_at) * 1e6))
+        self.results[result.kind] += 1
+        if result.is_success:
+            self._feed.acknowledge(entry)
+            self._on_success()
+            return
+        self._feed.fail(entry, attempt, f"{result.detail} of {self._origin}", _CAUSES.get(result.kind, NACKED))
+        self.window.on_failure(began_in, now)
+        if result.retry_after_s:
+            self.window.hold(now + result.retry_after_s)
+        self._note_failure(result, now)
+        if result.status == GONE and not self._is_gone:
+            self._is_gone = True
+            self.retire()
+            self._on_gone(f"{self._origin} answered {GONE} (Gone)")
+
+    def _request(self, entry: Entry, attempt: int) -> tuple[bytes, dict[str, str]]:
+        message = entry.message
+        if self._target.wrapper:
+            body = wrapped(message, self._subscription, attempt)
+            headers = {"Content-Type": JSON}
+        else:
+            body = message.payload
+            headers = {"Content-Type": content_type(message)}
+        message_id, timestamp = webhook_id(self._queue, message.number), int(self._wall())
+        headers[ID] = message_id
+        headers[TIMESTAMP] = str(timestamp)
+        if self._keys:
+            headers[SIGNATURE] = signatures(self._keys, message_id, timestamp, body)
+        return body, headers
+
+    # ------------------------------------------------------------------ success and failure
+
+    def _on_success(self) -> None:
+        self.window.on_success(len(self._open))
+        if self.latest_failure:
+            self.latest_failure = ""
+            if self._logged_at > float("-inf"):
+                self._logged_at = float("-inf")
+                _log.info("queue %s: %s takes messages again", self._queue, self._origin)
+
+    def _note_failure(self, result: Result, now: float) -> None:
+        self.latest_failure = result.detail
+        self._unlogged += 1
+        if now >= self._logged_at + LOG_S:
+            _log.warning(
+                "queue %s: %s does not take messages: %s (%d requests failed)",
+                *(self._queue, self._origin, result.detail, self._unlogged),
+            )
+            self._logged_at = now
+            self._unlogged = 0

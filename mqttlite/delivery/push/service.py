@@ -1,0 +1,222 @@
+"""All queues that are pushed: begins and ends their pushers as the queues are made, changed and deleted.
+
+Invariant: a queue with a target that is not stopped has one pusher that takes messages.
+"""
+
+import asyncio
+import importlib
+import logging
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from mqttlite.delivery.push.guard import Guard, PushRefused
+from mqttlite.delivery.push.pusher import Latency, Pusher, Sender
+from mqttlite.delivery.push.target import PushTarget, Target
+from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.delivery.queues.service import NoSuchQueue, Queues
+
+CONSUMER: Final = "push"
+"""The name of a pusher where others have a client identifier."""
+
+EXTRA_MISSING: Final = "aiohttp is missing, which push needs: pip install 'mqttlite[push]'"
+
+MAX_SHOWN: Final = 20
+"""Queues that an alarm names."""
+
+_log = logging.getLogger("mqttlite.push")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushState:
+    """How the push of a queue stands; the counts are since its target was set, or the broker started."""
+
+    url: str
+    state: str
+    """`pushing`, `failing`, `waiting` (the endpoint is left alone for `held_s`) or `stopped`."""
+    why: str
+    open: int
+    window: int
+    held_s: float
+    secrets: int
+    requests: dict[str, int]
+
+
+class Push:
+    """`committed` waits until everything is committed, `wake` has the loop driver carry out what was decided, and
+    `subscription_of` gives the name of a queue in bodies. `on_alarm` hears whether the push of some queue is stopped,
+    and of which."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        guard: Guard,
+        *,
+        make_tls: Callable[[], ssl.SSLContext],
+        committed: Callable[[], Awaitable[None]],
+        wake: Callable[[], None],
+        clock: Callable[[], float],
+        latency: Latency,
+        subscription_of: Callable[[str], str],
+        on_alarm: Callable[[bool, str], None],
+    ) -> None:
+        self._queues: Final = queues
+        self._guard: Final = guard
+        self._make_tls: Final = make_tls
+        self._committed: Final = committed
+        self._wake: Final = wake
+        self._clock: Final = clock
+        self._latency: Final = latency
+        self._subscription_of: Final = subscription_of
+        self._on_alarm: Final = on_alarm
+        self._pushers: Final[dict[str, Pusher]] = {}
+        self._retired: Final[set[Pusher]] = set()
+        self._ends: Final[set[asyncio.Task[None]]] = set()
+        self._tls: asyncio.Future[ssl.SSLContext] | None = None
+        self._stopped: Final[dict[str, str]] = {}
+        """The queues whose push is stopped, and why."""
+
+    def start(self) -> None:
+        """Push from now on."""
+        self._queues.on_changed = self._on_changed
+        for name in self._queues.names:
+            self._on_changed(name)
+
+    async def finish(self) -> None:
+        """Take no more messages, and wait for the requests that are open."""
+        self._queues.on_changed = _ignore
+        for name in list(self._pushers):
+            self._retire(name)
+        if self._ends:
+            await asyncio.wait(list(self._ends))
+
+    async def abort(self) -> None:
+        """Cancel the requests that are open: their messages go back to their queues."""
+        self._queues.on_changed = _ignore
+        for name in list(self._pushers):
+            self._retire(name)
+        await asyncio.gather(*(each.abort() for each in list(self._retired)))
+        if self._ends:
+            await asyncio.wait(list(self._ends))
+        self._guard.close()
+
+    def state(self, name: str) -> PushState | None:
+        """How the push of a queue stands; None for one without. Raises `NoSuchQueue`."""
+        target = self._queues.options(name).push
+        if target is None:
+            return None
+        pusher = self._pushers.get(name)
+        why = self._queues.push_stopped(name)
+        state = "stopped"
+        if not why and pusher is not None:
+            why = pusher.latest_failure
+            state = "waiting" if pusher.held_s else "failing" if pusher.window.is_failing else "pushing"
+        return PushState(
+            url=target.url,
+            state=state,
+            why=why,
+            open=0 if pusher is None else pusher.open,
+            window=0 if pusher is None else pusher.window.size,
+            held_s=0.0 if pusher is None else round(pusher.held_s, 1),
+            secrets=bool(target.secret) + bool(target.previous_secret),
+            requests={} if pusher is None else dict(pusher.results),
+        )
+
+    # ------------------------------------------------------------------ inside
+
+    def _on_changed(self, name: str) -> None:
+        """A queue was made, changed or deleted."""
+        options: QueueOptions | None = None
+        why = ""
+        try:
+            options, why = self._queues.options(name), self._queues.push_stopped(name)
+        except NoSuchQueue:
+            pass
+        self._note_stop(name, why)
+        wanted = None if options is None or why else options.push
+        pusher = self._pushers.get(name)
+        if pusher is not None and options is not None and pusher.target == wanted:
+            pusher.deadline_s = options.ack_deadline_s
+            return
+        if pusher is not None:
+            self._retire(name)
+        if wanted is not None and options is not None:
+            self._begin(options, wanted)
+
+    def _begin(self, options: QueueOptions, target: PushTarget) -> None:
+        name = options.name
+
+        async def connect() -> Sender:
+            return await self._connect(target.target)
+
+        pusher = self._pushers[name] = Pusher(
+            queue=name,
+            subscription=self._subscription_of(name),
+            target=target,
+            feed=self._queues.feed(name, CONSUMER, self._wake),
+            connect=connect,
+            committed=self._committed,
+            deadline_s=options.ack_deadline_s,
+            latency=self._latency,
+            clock=self._clock,
+            wall=time.time,
+            on_gone=lambda why: self._on_gone(name, target, why),
+        )
+        pusher.begin()
+
+    def _retire(self, name: str) -> None:
+        pusher = self._pushers.pop(name)
+        pusher.retire()
+        self._retired.add(pusher)
+        task = asyncio.get_running_loop().create_task(pusher.finished())
+        self._ends.add(task)
+
+        def forget(done: asyncio.Task[None]) -> None:
+            self._ends.discard(done)
+            self._retired.discard(pusher)
+
+        task.add_done_callback(forget)
+
+    def _on_gone(self, name: str, target: PushTarget, why: str) -> None:
+        try:
+            if self._queues.options(name).push != target:
+                return  # the operator has set another meanwhile
+        except NoSuchQueue:
+            return
+        _log.error("queue %s is not pushed any more: %s; `mqttlite queue resume` begins again", name, why)
+        self._queues.stop_push(name, why)
+        self._wake()
+
+    def _note_stop(self, name: str, why: str) -> None:
+        if self._stopped.get(name, "") == why:
+            return
+        self._stopped.pop(name, None)
+        if why:
+            self._stopped[name] = why
+        shown = [f"{each}: {reason}" for each, reason in sorted(self._stopped.items())[:MAX_SHOWN]]
+        self._on_alarm(bool(shown), "; ".join(shown))
+
+    async def _connect(self, target: Target) -> Sender:
+        """The connections to an endpoint. What takes long to load is loaded on a thread, once."""
+        endpoint = await asyncio.to_thread(importlib.import_module, "mqttlite.delivery.push.endpoint")
+        tls = None
+        if target.scheme == "https":
+            if self._tls is None:
+                self._tls = asyncio.ensure_future(asyncio.to_thread(self._make_tls))
+            tls = await asyncio.shield(self._tls)
+        made: Sender = endpoint.Endpoint(target, self._guard, tls)
+        return made
+
+
+def check_push(guard: Guard, target: PushTarget) -> None:
+    """Raises `PushRefused` for a target that is not allowed, or cannot be served."""
+    guard.check(target)
+    if find_spec("aiohttp") is None:
+        raise PushRefused(EXTRA_MISSING)
+
+
+def _ignore(_name: str) -> None:
+    pass
