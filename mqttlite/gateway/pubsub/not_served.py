@@ -11,7 +11,6 @@ from mqttlite.gateway.problems import Code, Problem
 REFUSALS: Final[dict[str, str]] = {
     "seek": "seek: a queue keeps no acknowledged messages to go back to",
     "snapshots": "snapshots: a queue keeps no acknowledged messages to go back to",
-    "modifyPushConfig": "modifyPushConfig: there is no push; consumers pull, or subscribe to $queue/<name> over MQTT",
     "detach": "detach: delete the topic, and its subscriptions keep their messages and get no more",
     "getIamPolicy": "getIamPolicy: the broker's rules say who may do what",
     "setIamPolicy": "setIamPolicy: the broker's rules say who may do what",

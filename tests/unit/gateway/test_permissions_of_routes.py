@@ -119,6 +119,8 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/v1/projects/{project}/subscriptions/{subscription}/acknowledge"): Role.USER,
     ("POST", "/v1/projects/{project}/subscriptions/{subscription}:modifyAckDeadline"): Role.USER,
     ("POST", "/v1/projects/{project}/subscriptions/{subscription}/modifyAckDeadline"): Role.USER,
+    ("POST", "/v1/projects/{project}/subscriptions/{subscription}:modifyPushConfig"): Role.ADMIN,
+    ("POST", "/v1/projects/{project}/subscriptions/{subscription}/modifyPushConfig"): Role.ADMIN,
     ("GET", "/v1/{path:path}"): Role.USER,
     ("POST", "/v1/{path:path}"): Role.USER,
     ("PUT", "/v1/{path:path}"): Role.USER,

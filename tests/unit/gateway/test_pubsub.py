@@ -9,11 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
+from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.problems import Code
 from mqttlite.gateway.pubsub import errors, subscriptions
+from tests.support.device import until
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
+from tests.support.receiver import Receiver
 
 SHOP = "/v1/projects/shop"
 ORDERS = f"{SHOP}/topics/orders"
@@ -362,7 +365,12 @@ REFUSED_SUBSCRIPTIONS: list[tuple[Json, tuple[int, str], str]] = [
     ({"filter": 'attributes.a == "b"'}, INVALID, "filter: position 15"),
     ({"filter": "attributes.a"}, INVALID, "filter: position"),
     ({"expirationPolicy": {"ttl": "86400s"}}, UNIMPLEMENTED, "expirationPolicy"),
-    ({"pushConfig": {"pushEndpoint": "https://example.com/"}}, UNIMPLEMENTED, "pushConfig"),
+    ({"pushConfig": {"pushEndpoint": "http://example.com/"}}, INVALID, "allowed_hosts"),
+    ({"pushConfig": {"pushEndpoint": "https://127.1/"}}, INVALID, "four decimal numbers"),
+    ({"pushConfig": {"noWrapper": {}}}, INVALID, "pushEndpoint is missing"),
+    ({"pushConfig": {"pushEndpoint": "https://a.example", "noWrapper": {"writeMetadata": True}}}, UNIMPLEMENTED, "no"),
+    ({"pushConfig": {"pushEndpoint": "https://a.example", "attributes": {"a": "b"}}}, UNIMPLEMENTED, "x-goog-version"),
+    ({"pushConfig": {"pushEndpoint": "https://a.example", "oidcToken": {"audience": "a"}}}, UNIMPLEMENTED, "oidc"),
     ({"bigqueryConfig": {"table": "a.b.c"}}, UNIMPLEMENTED, "bigqueryConfig"),
     ({"cloudStorageConfig": {"bucket": "b"}}, UNIMPLEMENTED, "cloudStorageConfig"),
     ({"bigtableConfig": {"table": "b"}}, UNIMPLEMENTED, "bigtableConfig"),
@@ -374,6 +382,34 @@ REFUSED_SUBSCRIPTIONS: list[tuple[Json, tuple[int, str], str]] = [
     ({"detached": True}, UNIMPLEMENTED, "detached"),
     ({"colour": 1}, INVALID, "colour"),
 ]
+
+
+async def test_messages_of_a_subscription_with_an_endpoint_are_pushed_and_not_pulled(tmp_path: Path) -> None:
+    async with (
+        Receiver() as receiver,
+        running_gateway(tmp_path, push=PushOptions(allowed_hosts=("127.0.0.1",))) as gateway,
+    ):
+        config = {"pushEndpoint": receiver.url("/in"), "attributes": {"x-goog-version": "v1"}}
+        client = await orders(gateway, pushConfig=config)
+        assert (await done(client.get(MAIL)))["pushConfig"] == config
+        await done(client.post(f"{ORDERS}:publish", json={"messages": [{"data": "eA=="}]}))
+        await until(lambda: len(receiver.requests) == 1)
+        assert receiver.requests[0].json["subscription"] == "projects/shop/subscriptions/mail"
+        refused = await client.post(f"{MAIL}:pull", json={"maxMessages": 1})
+        assert failure(refused) == (400, "FAILED_PRECONDITION")
+        bare = {"pushEndpoint": receiver.url("/bare"), "noWrapper": {"writeMetadata": False}}
+        body = {"subscription": {"pushConfig": bare}, "updateMask": "pushConfig"}
+        changed = await done(client.patch(MAIL, json=body))
+        assert changed["pushConfig"] == {**bare, "attributes": {"x-goog-version": "v1"}}
+        await done(client.post(f"{ORDERS}:publish", json={"messages": [{"data": "eQ=="}]}))
+        await until(lambda: [each.body for each in receiver.of("/bare")] == [b"y"])
+        await done(client.post(f"{MAIL}:modifyPushConfig", json={"pushConfig": {}}))
+        assert "pushConfig" not in await done(client.get(MAIL))
+        await done(client.post(f"{ORDERS}:publish", json={"messages": [{"data": "eg=="}]}))
+        pulled = await done(client.post(f"{MAIL}:pull", json={"maxMessages": 5}))
+        assert [each["message"]["data"] for each in pulled["receivedMessages"]] == ["eg=="]
+        await done(client.post(f"{MAIL}/modifyPushConfig", json={"pushConfig": config}))
+        assert gateway.broker.queues.options("shop.mail").push is not None
 
 
 async def test_subscriptions_that_are_refused(gateway: GatewayUnderTest) -> None:
@@ -403,7 +439,8 @@ REFUSED_REQUESTS: list[tuple[str, str, bytes, tuple[int, str]]] = [
     ("POST", f"{MAIL}:modifyAckDeadline", b'{"ackIds": ["x"], "ackDeadlineSeconds": 601}', INVALID),
     ("POST", f"{MAIL}:modifyAckDeadline", b'{"ackIds": ["x"], "ackDeadlineSeconds": -1}', INVALID),
     ("POST", f"{MAIL}:seek", b"{}", UNIMPLEMENTED),
-    ("POST", f"{MAIL}:modifyPushConfig", b"{}", UNIMPLEMENTED),
+    ("POST", f"{MAIL}:modifyPushConfig", b'{"pushConfig": {"pushEndpoint": "https://10.0.0.1"}}', INVALID),
+    ("POST", f"{SHOP}/subscriptions/none:modifyPushConfig", b"{}", (404, "NOT_FOUND")),
     ("POST", f"{MAIL}:detach", b"{}", UNIMPLEMENTED),
     ("PUT", f"{SHOP}/snapshots/mine", b"{}", UNIMPLEMENTED),
     ("GET", f"{ORDERS}:getIamPolicy", b"", UNIMPLEMENTED),
