@@ -13,9 +13,10 @@ from mqttlite.cli.configured import ConfiguredRules, made_topics, rules_of
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
+from mqttlite.delivery.queues.control import ACTIONS
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.rules import Ruling
-from mqttlite.topics.names import check_filter, check_name, is_own
+from mqttlite.topics.names import check_filter, check_name, is_own, matches
 from mqttlite.topics.namespaces import check_is_served, parse_filter
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
@@ -105,5 +106,6 @@ def _checked(action: str, topic: str) -> bytes:
         parse_filter(name)
     else:
         check_name(name)
-        check_is_served(name)
+        if not any(matches(f"$queue/+/{each}".encode(), name) for each in ACTIONS):  # there consumers acknowledge
+            check_is_served(name)
     return name

@@ -12,7 +12,7 @@ from mqttlite.config.checks import in_words, is_loopback
 from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
 from mqttlite.security.dynamic_security.model import PUBLISH_SEND, Role, State
 from mqttlite.security.password_file import Users, load
-from mqttlite.security.rule_findings import acl_findings, policy_findings, sections
+from mqttlite.security.rule_findings import acl_findings, policy_findings, queue_findings, sections
 from mqttlite.security.topic_policies import TopicPolicyOptions
 
 
@@ -48,7 +48,8 @@ def permissions(
     if dynamic is not None:
         yield from _dynamic(dynamic, most)
     if dynamic is None and acl is None:
-        yield "all clients may publish and subscribe everywhere, but publish below $SYS and $dlq: there is no acl_file"
+        where = "where no policy says otherwise" if config.topic_policies or topics else "everywhere"
+        yield f"all clients may publish and subscribe {where}, but publish below $SYS and $dlq: there is no acl_file"
     if acl is not None:
         yield f"only what {acl.path} allows, and read $SYS where it does not deny that"
         for number, (title, rules) in enumerate((title, rules) for title, rules in sections(acl) if rules):
@@ -134,6 +135,9 @@ def findings(config: Config, acl: AclFile | None, dynamic: State | None = None) 
             yield f"{acl.path}:{anonymous}: no listener lets anonymous clients in, so these rules reach nobody"
     for _, sentence in policy_findings(config.topic_policies, config.groups):
         yield sentence
+    if acl is None and dynamic is None:
+        for _, sentence in queue_findings(config.topic_policies, {each.name: each.filters for each in config.queues}):
+            yield sentence
     yield from _open_listeners(config, acl, dynamic)
 
 

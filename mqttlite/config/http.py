@@ -39,6 +39,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The role of such requests. Absent: `viewer` where only this machine reaches the gateway, else `user`."""
     roles: dict[Literal["viewer", "operator", "admin"], tuple[str, ...]] = {}
     """The users of each role; everybody else who logs in is a `user`."""
+    topic_creation: RoleName = "user"
+    """The least role that makes topics. Who makes one owns it, and may keep others out."""
     api_key_file: str | None = None
     """The API keys, as `mqttlite token` writes them. Absent: `api-keys.json` in the data directory."""
     allowed_origins: tuple[str, ...] = ()

@@ -201,6 +201,11 @@ def router(context: GatewayContext) -> APIRouter:
 
     @routes.post("", status_code=201, summary="Make a topic; the caller becomes its owner")
     async def create(caller: User, body: NewTopic, response: Response) -> TopicInfo:
+        least = context.options.topic_creation
+        if not caller.may(Role[least.upper()]):
+            raise Problem(
+                Code.NOT_AUTHORIZED, f"topics are made by callers with the role {least}: [http] topic_creation says so"
+            )
         given = body.model_dump()
         topic = record(
             {

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
 from mqttlite.security.rule_tree import RuleTree
-from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.security.topic_policies import TopicPolicies, TopicPolicyOptions, intersection
 
 _NAME: Final = re.compile(rb"%[uc]")
 
@@ -185,6 +185,24 @@ def policy_findings(policies: Sequence[TopicPolicyOptions], known_groups: Collec
         for group in each.groups:
             if group not in known_groups:
                 yield Finding(0, f"topic_policies[{number}] names the group {group}, which has no users in [groups]")
+
+
+def queue_findings(policies: Sequence[TopicPolicyOptions], queues: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Queues, by their filters, from which everybody may take messages that policies keep from some: who may subscribe
+    to a queue gets all of it."""
+    all_policies = TopicPolicies(policies)
+    for name, filters in queues.items():
+        own = all_policies.find(f"$queue/{name}".encode())
+        if own is not None and not own.receive_is_open:
+            continue
+        for policy in all_policies.policies:
+            levels = [each.encode().split(b"/") for each in filters]
+            if not policy.receive_is_open and any(intersection(each, policy.levels) is not None for each in levels):
+                yield Finding(
+                    0,
+                    f"every client may subscribe to $queue/{name} and take messages that {policy.title} keeps from "
+                    f'some; add a topic policy with prefix = "$queue/{name}", or an acl_file',
+                )
 
 
 def _covering(tree: RuleTree, rule: Rule, depth: int) -> tuple[int, int, int]:

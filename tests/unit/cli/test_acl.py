@@ -200,6 +200,12 @@ def test_check_lists_the_first_of_many_or_all(config: Path, acl: Path) -> None:
     assert "user u21: read t/0, t/1, t/2, t/3, t/4, t/5, t/6\n" in done.stdout
 
 
+def test_acknowledging_to_a_queue_is_a_right(config: Path) -> None:
+    done = run("acl", "test", "-c", str(config), "write", "$queue/q/$ack")
+    assert (done.exit_code, "denied by default" in done.stdout) == (1, True)
+    assert run("acl", "test", "-c", str(config), "write", "$queue/q/other").exit_code == 2
+
+
 def test_topics_made_over_http_count(config: Path, acl: Path, tmp_path: Path) -> None:
     config.write_text(f'data_dir = "{tmp_path}"\n' + config.read_text())
     made = TopicRecord(topic_id="1", name="plant/mine", owner="bob", permissions="PRIVATE", created_at=0.0)

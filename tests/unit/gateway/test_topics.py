@@ -87,6 +87,16 @@ async def test_nobody_makes_a_topic_that_is_not_its_own(tmp_path: Path) -> None:
         assert (await gateway.client(Role.ADMIN).post(TOPICS, json={"name": "bob/x"})).status_code == 201
 
 
+async def test_topics_may_be_made_by_some_roles_alone(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, users=("ann",), http={"topic_creation": "operator"}) as gateway:
+        refused = await gateway.user("ann").post(TOPICS, json={"name": "x", "permissions": "PRIVATE"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "not_authorized")
+        assert "[http] topic_creation" in refused.text
+        assert (await gateway.client(Role.VIEWER).post(TOPICS, json={"name": "x"})).status_code == 403
+        for role in (Role.OPERATOR, Role.ADMIN):
+            assert (await gateway.client(role).post(TOPICS, json={"name": f"of-{role.name}"})).status_code == 201
+
+
 async def test_a_policy_of_the_configuration_is_not_taken_from_its_owner(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="billing", access="PRIVATE", owner="eve", members=("ann",), min_qos=1),)
     async with running_gateway(tmp_path, users=("ann", "eve"), topic_policies=policies) as gateway:

@@ -4,8 +4,9 @@ import pytest
 
 from mqttlite.security import rule_findings
 from mqttlite.security.acl_file import parse
-from mqttlite.security.rule_findings import acl_findings, policy_findings
+from mqttlite.security.rule_findings import acl_findings, policy_findings, queue_findings
 from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.security.topic_records import Access
 
 
 def about(text: str, groups: tuple[str, ...] = (), users: tuple[str, ...] | None = None) -> list[tuple[int, str]]:
@@ -102,3 +103,24 @@ def test_an_odd_policy_is_found(options: dict[str, object], said: list[str]) -> 
     assert [sentence for _, sentence in policy_findings([policy], ("known",))] == [
         f"topic_policies[0] {each}" for each in said
     ]
+
+
+@pytest.mark.parametrize(
+    ("queue_policy", "access", "filters", "is_found"),
+    [
+        ({}, "PRIVATE", ("orders/#",), True),
+        ({}, "PUBLISH_ONLY", ("orders/1", "other"), True),
+        ({}, "SUBSCRIBE_ONLY", ("orders/#",), False),
+        ({}, "PRIVATE", ("other/#",), False),
+        ({"access": "PRIVATE", "members": ("w",)}, "PRIVATE", ("orders/#",), False),
+        ({"access": "SUBSCRIBE_ONLY", "members": ("w",)}, "PRIVATE", ("orders/#",), True),
+    ],
+)
+def test_a_queue_that_is_more_open_than_its_topics_is_found(
+    queue_policy: dict[str, object], access: Access, filters: tuple[str, ...], is_found: bool
+) -> None:
+    policies = [TopicPolicyOptions(prefix="orders", access=access, members=("w",))]
+    if queue_policy:
+        policies.append(TopicPolicyOptions(prefix="$queue/billing", **queue_policy))  # type: ignore[arg-type]
+    said = [sentence for _, sentence in queue_findings(policies, {"billing": filters})]
+    assert [each.split(" and ")[0] for each in said] == ["every client may subscribe to $queue/billing"] * is_found
