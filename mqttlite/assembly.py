@@ -721,6 +721,7 @@ class Assembly:
     def _on_rules(self, rules: Rules | None) -> None:
         self._rules = self._default_rules(self._combined(rules))
         self.core.authorize(self._rules)
+        self.queues.on_new_rules()
         self._tell_presence(rules)
         self.loop_driver.wake()
 
@@ -754,6 +755,7 @@ class Assembly:
         """Its users, groups or roles are others."""
         self.core.authorize(self._rules)
         self.core.check_subscriptions()
+        self.queues.on_new_rules()
         self.loop_driver.wake()
 
     def _respond(self, client_id: str, topic: bytes, payload: bytes) -> bool:

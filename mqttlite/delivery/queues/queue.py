@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, final
 
+from mqttlite.core.authorizer import SUBSCRIBE
 from mqttlite.core.changes import SaveQueue, Sent
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
@@ -17,6 +18,7 @@ from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.outlook import EXCLUDED, FILTERED, PlannedReceiver, planned_sink
+from mqttlite.core.permissions import Permissions
 from mqttlite.core.reasons import FILTER_MISMATCH, QUEUE_FULL
 from mqttlite.core.session import Session
 from mqttlite.core.source import Source
@@ -50,12 +52,28 @@ _WORK: Final = 8
 
 @final
 class Consumer:
-    """A `Puller`: a session with its subscription to a queue."""
+    """A `Puller`: a session with its subscription to a queue, `asked` as the rules know it."""
 
-    __slots__ = ("delivered", "in_ring", "queue", "session", "subscription")
+    __slots__ = (
+        "_asked",
+        "_is_allowed",
+        "_permissions",
+        "_role",
+        "_rules",
+        "delivered",
+        "in_ring",
+        "queue",
+        "session",
+        "subscription",
+    )
 
-    def __init__(self, session: Session, subscription: Subscription) -> None:
+    def __init__(self, session: Session, subscription: Subscription, permissions: Permissions, asked: bytes) -> None:
         self.session: Final = session
+        self._permissions: Final = permissions
+        self._asked: Final = asked
+        self._rules = 0
+        self._role = 0
+        self._is_allowed = True
         self.subscription: Subscription = subscription
         self.queue: Queue | None = None
         """None while there is none of that name."""
@@ -66,6 +84,20 @@ class Consumer:
         queue = self.queue
         if queue is not None:
             queue.on_room(self)
+
+    def may_consume(self) -> bool:
+        """Whether the rules in force let it subscribe to the queue: asked once for each change of the rules, or of its
+        role. A consumer that may not stays, and gets messages again when it may."""
+        permissions, session = self._permissions, self.session
+        if not permissions.restricts or session.is_trusted:
+            return True
+        role = permissions.role_of(session)
+        if self._rules != permissions.rules or self._role != role:
+            self._rules, self._role = permissions.rules, role
+            self._is_allowed = permissions.may_subscribe(session, self._asked)
+            if not self._is_allowed:
+                permissions.deny(session, SUBSCRIBE, self._asked)
+        return self._is_allowed
 
 
 @final
@@ -305,7 +337,7 @@ class Queue(Job):
         ring = self._ring
         while ring:
             consumer = ring[0]
-            if consumer.session.can_borrow:
+            if consumer.session.can_borrow and consumer.may_consume():
                 return consumer
             ring.popleft()
             consumer.in_ring = False

@@ -199,7 +199,7 @@ class Queues:
             return
         if known is not None:
             self._leave(known)
-        consumer = of_queue[key] = Consumer(session, subscription)
+        consumer = of_queue[key] = Consumer(session, subscription, self._core.permissions, f"$queue/{name}".encode())
         session.pull_with(consumer)
         if kept is not None:
             kept.queue.join(consumer)
@@ -239,6 +239,14 @@ class Queues:
         for options in configured.values():
             if options.name not in self._kept:
                 self.create(options, "config")
+
+    def on_new_rules(self) -> None:
+        """Other rules are in force: consumers that may consume now, and could not before, are asked for room again."""
+        for name, of_queue in self._consumers.items():
+            kept = self._kept.get(name)
+            if kept is not None:
+                for consumer in of_queue.values():
+                    kept.queue.join(consumer)
 
     # ------------------------------------------------------------------ make and change
 

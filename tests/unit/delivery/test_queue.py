@@ -32,6 +32,19 @@ class ConsumersOnly(OpenRules):
         return False
 
 
+class OnlyTheClient(OpenRules):
+    """One client may subscribe to `$queue/q`."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+        return int(client_id == self._client_id)
+
+    def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
+        return role == 1
+
+
 class SecretsOfOne(OpenRules):
     """Below `a/secret` only the client `d` receives."""
 
@@ -520,6 +533,44 @@ def test_what_the_store_has_lost_is_passed_over_when_it_is_its_turn() -> None:
     assert got == [b"%d" % number for number in range(1_000) if number != 600]
     assert world.ends() == {"acknowledged": 999, "purged": 1}
     world.end()
+
+
+def test_a_consumer_that_lost_its_right_gets_nothing_until_it_has_it_again() -> None:
+    world = QueueWorld([options()])
+    one, other = consumer(world, "one", auto_ack=True), consumer(world, "other", auto_ack=True)
+    for holder, name in ((one, "one"), (other, "other"), (one, "one")):
+        world.broker.authorize(DefaultRules(authorizer=OnlyTheClient(name)))
+        world.queues.on_new_rules()
+        for number in range(4):
+            world.publish("a", f"{name} {number}", 1)
+        got = {each: each.payloads() for each in (one, other)}
+        assert got == {one: [], other: []} | {holder: [f"{name} {number}" for number in range(4)]}
+    world.broker.authorize(DefaultRules(authorizer=OnlyTheClient("nobody")))
+    world.queues.on_new_rules()
+    before = world.broker.permissions.denied["subscribe"]
+    for _ in range(3):
+        world.publish("a", "waits", 1)
+    assert (one.payloads(), other.payloads(), world.queues.state("q").waiting) == ([], [], 3)
+    assert world.broker.permissions.denied["subscribe"] - before <= 2, "told once for each consumer"
+    world.broker.authorize(DefaultRules())
+    world.queues.on_new_rules()
+    world.settle()
+    assert sorted([*one.payloads(), *other.payloads()]) == ["waits"] * 3
+    world.end()
+
+
+def test_a_session_that_comes_back_without_its_right_consumes_nothing() -> None:
+    world = QueueWorld([options()])
+    consumer(world, expiry=100).lose()
+    world.broker.authorize(DefaultRules(authorizer=OnlyTheClient("other")))
+    world.publish("a", "x", 1)
+    client = world.connect("c", expiry=100, clean_start=False)
+    assert client.payloads() == []
+    again = world.restart()
+    again.broker.authorize(DefaultRules(authorizer=OnlyTheClient("other")))
+    assert again.connect("c", expiry=100, clean_start=False).payloads() == []
+    assert again.queues.state("q").waiting == 1
+    again.end()
 
 
 def test_a_queue_whose_options_cannot_be_used_is_named() -> None:
