@@ -376,7 +376,7 @@ class Assembly:
         """What answers on the admin socket beside `admin`, by the first level of the path."""
         queues = _queues_answerer(self._queues_api)
         registry = _registry_answerer(RegistryApi(self.schemas))
-        return {"queues": queues, "dead-letters": queues, "registry": registry}
+        return {"queues": queues, "snapshots": queues, "dead-letters": queues, "registry": registry}
 
     def _queue_figures(self) -> list[QueueFigures]:
         queues = self.queues

@@ -1,4 +1,4 @@
-"""`mqttlite queue`: the queues of a running broker: list, make, look at, push, purge, pause and delete them.
+"""`mqttlite queue`: the queues of a running broker: list, make, look at, push, purge, pause, seek and delete them.
 
 What is asked is in `ask_admin`; `mqttlite sessions` has the messages that wait for one client. Invariant: `ls`, `show`
 and `peek` change nothing.
@@ -16,6 +16,7 @@ from mqttlite.cli.session_queue import preview
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HEADER: Final = ("NAME", "DEPTH", "LEASED", "SCHEDULED", "OLDEST", "CONSUMERS", "DEAD-LETTERS", "STATE", "FILTERS")
+_SNAPSHOTS: Final = ("SNAPSHOT", "QUEUE", "MESSAGES", "CREATED", "EXPIRES")
 _PEEKED: Final = ("MESSAGE-ID", "PUBLISHED", "BYTES", "TOPIC", "PAYLOAD")
 
 
@@ -37,7 +38,7 @@ def push_options(function: F) -> F:
 
 @click.group(context_settings={"help_option_names": ["--help"]})
 def command() -> None:
-    """List, make, look at, purge, pause or delete queues, from which consumers of $queue/NAME are served.
+    """List, make, look at, purge, pause, seek or delete queues, from which consumers of $queue/NAME are served.
 
     It asks the broker's admin socket, which is in its data directory, or with --url its gateway.
     """
@@ -68,6 +69,7 @@ def list_queues(as_json: bool, client: Asker) -> None:
 @click.option("--max-messages", type=int, metavar="N", help="Messages that the queue holds.")
 @click.option("--max-bytes", type=int, metavar="N", help="Bytes that the queue holds.")
 @click.option("--expiry", type=int, metavar="SECONDS", help="How long a message is kept; 0: for ever.")
+@click.option("--retain-acked", is_flag=True, help="Keep acknowledged messages as long as others, to seek back to.")
 @click.option(
     "--on-overflow",
     type=click.Choice(["drop_newest", "drop_oldest", "dead_letter"]),
@@ -250,6 +252,63 @@ def _push_rows(found: dict[str, Any]) -> list[tuple[str, Any]]:
 def _tell_secret(secret: str | None) -> None:
     if secret:
         click.echo(f"Its requests are signed with {secret}, which is not shown again.")
+
+
+@command.command("seek", epilog=f"{EPILOG}  4  the snapshot is of another queue, or another seek is under way\n")
+@click.argument("name")
+@click.option("--time", metavar="TIME", help="Deliver what was published from then on, such as 2026-11-24T08:30:00Z.")
+@click.option("--snapshot", metavar="SNAPSHOT", help="Deliver what had not ended then, and what came since.")
+@remote_options
+def seek(name: str, time: str | None, snapshot: str | None, as_json: bool, client: Asker) -> None:
+    """Go back or on to a time or a snapshot: what is older is delivered no more, what is newer again.
+
+    Acknowledged messages come back if the queue retained them (--retain-acked), or if a snapshot did.
+    """
+    if (time is None) == (snapshot is None):
+        raise click.UsageError("Say one of --time and --snapshot.")
+    body = {"time": time} if time is not None else {"snapshot": snapshot}
+    found = client.ask("POST", "queues", name, "seek", body=body)
+    waiting = counted(found["depth"], "message")
+    _done(found, as_json, f"Queue {name} is at {time or snapshot}: {waiting} in it.")
+
+
+@command.group("snapshot", context_settings={"help_option_names": ["--help"]})
+def snapshot_group() -> None:
+    """Make, list or delete snapshots of queues, to seek back to."""
+
+
+@snapshot_group.command("create", epilog=f"{EPILOG}  4  there is a snapshot of that name, or too many\n")
+@click.argument("name")
+@click.argument("snapshot")
+@remote_options
+def create_snapshot(name: str, snapshot: str, as_json: bool, client: Asker) -> None:
+    """Make SNAPSHOT of what has not ended in the queue NAME. It is kept for a week."""
+    found = client.ask("POST", "queues", name, "snapshots", snapshot)
+    sentence = f"Snapshot {snapshot} of {counted(found['messages'], 'message')}, until {found['expires_at'][:19]}Z."
+    _done(found, as_json, sentence)
+
+
+@snapshot_group.command("ls", epilog=EPILOG)
+@click.argument("name", required=False)
+@remote_options
+def list_snapshots(name: str | None, as_json: bool, client: Asker) -> None:
+    """List the snapshots of the queue NAME, or of all queues."""
+    path = ("snapshots",) if name is None else ("queues", name, "snapshots")
+    found = client.ask("GET", *path)
+    if as_json:
+        print_json(found)
+        return
+    keys = ("name", "queue", "messages", "created_at", "expires_at")
+    print_table(_SNAPSHOTS, [tuple(each[key] for key in keys) for each in found["entries"]])
+
+
+@snapshot_group.command("rm", epilog=EPILOG)
+@click.argument("snapshot")
+@remote_options
+def remove_snapshot(snapshot: str, as_json: bool, client: Asker) -> None:
+    """Delete a snapshot."""
+    found = client.ask("DELETE", "snapshots", snapshot)
+    _done(found, as_json, f"Snapshot {snapshot} deleted.")
 
 
 def _done(found: object, as_json: bool, sentence: str) -> None:

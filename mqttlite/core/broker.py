@@ -116,8 +116,9 @@ class Broker:
         )
         self.router.delays = self.delayed
         self._backlogs: Final = Backlogs(connections, self._due_messages, effects)
-        self.pages: Final = QueuePages(self.questions, self._routes) if pages else None
-        """Reads long queues; None where the store gives them whole."""
+        self.page_reads: Final = QueuePages(self.questions, self._routes)
+        self.has_pages: Final = pages
+        """Whether the store keeps long queues alone."""
         self.sessions: Final = Sessions(
             sessions,
             self._routes,
@@ -127,7 +128,7 @@ class Broker:
             jobs,
             effects,
             limits,
-            self.pages,
+            self.page_reads if pages else None,
             self.permissions,
         )
         self._closing: Final = Closing(

@@ -77,6 +77,34 @@ class Due:
 
 
 @final
+class Retain:
+    """The messages of a queue stay in the store from that sequence on, also those that are settled: `Rewind` has them
+    wait again. -1: none stays longer than it is needed.
+
+    `size_bytes` is what those before the first that waits take, about: only `Store.load` says this.
+    """
+
+    __slots__ = ("client_id", "first", "size_bytes")
+
+    def __init__(self, client_id: str, first: int, size_bytes: int = 0) -> None:
+        self.client_id: Final = client_id
+        self.first: Final = first
+        self.size_bytes: Final = size_bytes
+
+
+@final
+class Rewind:
+    """What waits in a queue begins with that sequence, be it later or earlier than before: all from there on wait,
+    those too that were sent or settled; those before it that wait are settled."""
+
+    __slots__ = ("client_id", "first")
+
+    def __init__(self, client_id: str, first: int) -> None:
+        self.client_id: Final = client_id
+        self.first: Final = first
+
+
+@final
 class SaveSubscription:
     __slots__ = ("client_id", "subscription")
 
@@ -276,6 +304,8 @@ Change = (
     | EndSession
     | SaveQueue
     | Due
+    | Retain
+    | Rewind
     | SaveSubscription
     | RemoveSubscription
     | SaveWill

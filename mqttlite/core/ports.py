@@ -32,9 +32,10 @@ class Store(Protocol):
         ...
 
     def page(self, client_id: str, first: int, count: int) -> Awaitable[list[Delivery | None]]:
-        """Up to `count` of the messages that wait for a session, from that sequence on; at least one if there is one.
+        """Up to `count` of the messages that wait for a session, or are retained, from that sequence on; at least one
+        if there is one.
 
-        None stands for a message that is lost. What fails raises, and is tried again. A store without `pages` is
-        never asked.
+        None stands for a message that is lost. What fails raises, and is tried again. A store without `pages` is asked
+        only for what a queue retained.
         """
         ...

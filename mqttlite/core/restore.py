@@ -1,6 +1,7 @@
 """Puts back what a store kept, before the first client comes. The inverse of `changes`."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from mqttlite.core.changes import (
     QUEUE_MARK,
@@ -8,6 +9,7 @@ from mqttlite.core.changes import (
     Due,
     Enqueue,
     LatestNumber,
+    Retain,
     SaveDelayed,
     SaveQueue,
     SaveReceived,
@@ -27,6 +29,9 @@ from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 from mqttlite.core.subscription import FilteredSubscription, Subscription
 
+_OF_QUEUES: Final = (Enqueue, Stored, SaveQueue, Due, Retain)
+"""What a store says of queues too."""
+
 
 def restore(
     batches: Iterable[list[Change]],
@@ -41,7 +46,7 @@ def restore(
     """Make the state that `Store.load` describes. A session that was connected to the end expires from `now` on."""
     for changes in batches:
         for change in changes:
-            if isinstance(change, Enqueue | Stored | SaveQueue | Due) and change.client_id.startswith(QUEUE_MARK):
+            if isinstance(change, _OF_QUEUES) and change.client_id.startswith(QUEUE_MARK):
                 if consumers is not None:
                     consumers.restore(change)
             elif isinstance(change, Enqueue):

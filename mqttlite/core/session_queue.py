@@ -94,6 +94,17 @@ class SessionQueue:
         self.first += self.stored
         self.stored = self.stored_bytes = 0
 
+    def jump(self, first: int, size_bytes: int) -> deque[Delivery]:
+        """What waits begins with that sequence, earlier or later than before: all of it is stored, and would take so
+        many bytes here. Gives what was here: the caller lets it go, with `ENTRY_BYTES` each."""
+        end = self.end
+        here, self.deliveries = self.deliveries, _EMPTY
+        self.first = first
+        self.size_bytes = 0
+        self.stored = end - first
+        self.stored_bytes = size_bytes if self.stored else 0
+        return here
+
     def forget_page(self) -> None:
         """The client is away: keep here what a long queue keeps; the rest is stored."""
         while len(self.deliveries) > KEPT_MESSAGES:

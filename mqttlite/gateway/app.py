@@ -34,6 +34,7 @@ from mqttlite.gateway import (
     retained,
     rule_routes,
     schema_routes,
+    snapshot_routes,
     sse,
     topic_routes,
     ws_json,
@@ -48,6 +49,7 @@ from mqttlite.gateway.openapi import describe
 from mqttlite.gateway.problems import Code, Problem, of_framework
 from mqttlite.gateway.pubsub import errors as pubsub_errors
 from mqttlite.gateway.pubsub import not_served as pubsub_not_served
+from mqttlite.gateway.pubsub import snapshots as pubsub_snapshots
 from mqttlite.gateway.pubsub import subscriptions as pubsub_subscriptions
 from mqttlite.gateway.pubsub import topics as pubsub_topics
 from mqttlite.gateway.traffic import is_traffic
@@ -66,9 +68,11 @@ ROUTERS: Final[tuple[RouterFactory, ...]] = (
     rule_routes.router,
     key_routes.router,
     queue_routes.router,
+    snapshot_routes.router,
     operation_routes.router,
     pubsub_topics.router,
     pubsub_subscriptions.router,
+    pubsub_snapshots.router,
     pubsub_not_served.router,
 )
 """Each makes the routes of one subject. A new subject is one line here."""

@@ -23,7 +23,7 @@ from mqttlite.gateway.topic_routes import Done
 
 ADMIN: Final = [require(Role.ADMIN)]
 
-_CODES: Final = {400: Code.INVALID_VALUE, 404: Code.NOT_FOUND, 409: Code.CONFLICT}
+_CODES: Final = {400: Code.INVALID_VALUE, 404: Code.NOT_FOUND, 409: Code.CONFLICT, 503: Code.BUSY}
 
 Filter = Annotated[
     str, Query(max_length=MAX_TEXT, description="Only those that pass this filter, such as payload.total > 1000")
@@ -55,6 +55,9 @@ class QueueDetails(BaseModel):
     failures: dict[str, int]
     dead_letters_total: int
     filtered: int
+    retained: int
+    snapshots: int
+    returned: int
     options: dict[str, Any]
 
 

@@ -22,6 +22,8 @@ from mqttlite.core.changes import (
     RemoveRetained,
     RemoveSubscription,
     RemoveWill,
+    Retain,
+    Rewind,
     SaveDelayed,
     SaveQueue,
     SaveReceived,
@@ -41,6 +43,13 @@ LOAD_BATCH: Final = 1_000
 """Changes that `load` gives at a time."""
 
 
+_NOTHING: Final = Delivery(Message(b"", b""), 0, False)
+
+
+def _size_of(delivery: Delivery) -> int:
+    return ENTRY_BYTES + delivery.message.memory_bytes
+
+
 class _Session:
     """Or a queue."""
 
@@ -55,6 +64,10 @@ class _Session:
         self.released: dict[int, SaveReleased] = {}
         self.received: dict[int, SaveReceived] = {}
         self.due: dict[int, Due] = {}
+        self.floor = -1
+        """From that sequence on messages are kept that are settled; -1: none is."""
+        self.kept: dict[int, Delivery] = {}
+        """Those."""
 
     def changes(self, pages: bool) -> Iterator[Change]:
         """What would make it again."""
@@ -63,8 +76,10 @@ class _Session:
             yield self.will
         yield from self.subscriptions.values()
         yield from self.sent.values()
-        if pages:
-            size = sum(ENTRY_BYTES + each.message.memory_bytes for each in self.queue)
+        if self.floor >= 0:
+            yield Retain(self.saved.client_id, self.floor, sum(map(_size_of, self.kept.values())))
+        if pages or (not self.queue and self.first > 0):
+            size = sum(map(_size_of, self.queue))
             yield Stored(self.saved.client_id, self.first, len(self.queue), size)
         else:
             for sequence, delivery in enumerate(self.queue, self.first):
@@ -93,8 +108,47 @@ class _Session:
 
     def settle(self, sequence: int) -> None:
         self.due.pop(sequence, None)
-        if self.sent.pop(sequence, None) is None and self.queue and sequence == self.first:
-            self._pop()
+        sent = self.sent.pop(sequence, None)
+        if sent is not None:
+            self._keep(sequence, sent.delivery)
+        elif self.queue and sequence == self.first:
+            self._keep(sequence, self._pop())
+
+    def _keep(self, sequence: int, delivery: Delivery) -> None:
+        if 0 <= self.floor <= sequence:
+            self.kept[sequence] = delivery
+
+    def retain(self, first: int) -> None:
+        self.floor = first
+        for sequence in [sequence for sequence in self.kept if first < 0 or sequence < first]:
+            del self.kept[sequence]
+
+    def rewind(self, first: int) -> None:
+        """What is not here any more nobody will ask for: another message stands in its place."""
+        end = self.first + len(self.queue)
+        if first >= self.first:
+            if self.floor >= 0:
+                start = max(self.first, self.floor)
+                passed = islice(self.queue, start - self.first, None)
+                self.kept.update(zip(range(start, first), passed, strict=False))
+            self.queue = deque(islice(self.queue, first - self.first, None))
+            self.first = first
+            return
+        everything = dict(enumerate(self.queue, self.first))
+        everything.update(self.kept)
+        everything.update((sequence, sent.delivery) for sequence, sent in self.sent.items() if sequence >= first)
+        for sequence in [sequence for sequence in self.sent if sequence >= first]:
+            del self.sent[sequence]
+            self.due.pop(sequence, None)
+        self.queue = deque(everything.get(sequence, _NOTHING) for sequence in range(first, end))
+        self.first = first
+        self.kept = {sequence: delivery for sequence, delivery in self.kept.items() if sequence < first}
+
+    def at(self, sequence: int) -> Delivery | None:
+        """What is kept or waits."""
+        if sequence < self.first:
+            return self.kept.get(sequence)
+        return self.queue[sequence - self.first] if sequence < self.first + len(self.queue) else None
 
     def _pop(self) -> Delivery:
         self.first += 1
@@ -166,11 +220,14 @@ class MemoryStore:
 
     def read(self, client_id: str, first: int, count: int) -> list[Delivery | None]:
         """The same at once."""
-        session = self._sessions[client_id]
+        session = self._sessions.get(client_id)
+        if session is None:
+            return [None] * count
         start = first - session.first
         copies = _Copies()
-        gone: list[Delivery | None] = [None] * min(count, -start)
-        return gone + [copies.delivery(each) for each in islice(session.queue, max(0, start), max(0, start + count))]
+        before = [session.at(sequence) for sequence in range(first, min(first + count, session.first))]
+        found = [*before, *islice(session.queue, max(0, start), max(0, start + count))]
+        return [None if each is None else copies.delivery(each) for each in found]
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, SaveRetained):
@@ -207,6 +264,8 @@ class MemoryStore:
         | Sent
         | Settled
         | Due
+        | Retain
+        | Rewind
         | SaveReleased
         | RemoveReleased
         | SaveReceived
@@ -222,6 +281,10 @@ class MemoryStore:
         elif isinstance(change, Due):
             if change.sequence in session.sent:
                 session.due[change.sequence] = change
+        elif isinstance(change, Retain):
+            session.retain(change.first)
+        elif isinstance(change, Rewind):
+            session.rewind(change.first)
         elif isinstance(change, SaveReleased):
             session.settle(change.sequence)
             session.released[change.packet_id] = change

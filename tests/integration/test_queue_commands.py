@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.delivery.queues.properties import time_text
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.server import Broker
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
@@ -202,3 +203,38 @@ async def test_the_delivery_log_tells_what_became_of_a_message_in_a_queue(rig: R
     await refuse(consumer)
     await until(lambda: "it is in $dlq/jobs after 1 deliveries (nacked)" in said("work/b"))
     assert "refused by c" in said("work/b")
+
+
+async def test_a_queue_is_sought_to_a_time_and_to_a_snapshot(broker: Broker, directory: Path) -> None:
+    await printed(directory, "queue", "create", "mail", "mail/#", "--retain-acked")
+    for number in range(3):
+        await broker.publish(f"mail/{number}", b"x", qos=1)
+    first, second, _ = broker.queues.pull("mail", 3)
+    broker.queues.ack("mail", [first.ack_id, second.ack_id])
+    made = await printed_of_snapshot(directory, "create", "mail", "before")
+    assert made.startswith("Snapshot before of 1 message, until ")
+    assert (await printed_of_snapshot(directory, "ls", "mail")).split()[:3] == ["before", "mail", "1"]
+    at = time_text(second.message.number)
+    sought = await printed(directory, "queue", "seek", "mail", "--time", at)
+    assert sought == f"Queue mail is at {at}: 2 messages in it.\n"
+    sought = await printed(directory, "queue", "seek", "mail", "--snapshot", "before")
+    assert sought == "Queue mail is at before: 1 message in it.\n"
+    assert "retained\t2\n" in await printed(directory, "queue", "show", "mail")
+    for arguments, code, sentence in [
+        (("mail", "--time", "noon"), 2, "Error: The body is not where to seek to: 'noon' is no time"),
+        (("mail", "--snapshot", "none"), 3, "Error: There is no snapshot 'none'"),
+        (("none", "--time", at), 3, "Error: There is no queue 'none'"),
+        (("jobs", "--snapshot", "before"), 4, "Error: The snapshot before is of the queue mail"),
+        (("mail",), 2, "Error: Say one of --time and --snapshot."),
+    ]:
+        refused = await run(directory, "queue", "seek", *arguments)
+        assert (refused.exit_code, sentence in refused.stderr) == (code, True), refused.stderr
+    assert await printed_of_snapshot(directory, "rm", "before") == "Snapshot before deleted.\n"
+    assert json.loads(await printed_of_snapshot(directory, "ls", "--json")) == {"entries": []}
+
+
+async def printed_of_snapshot(directory: Path, action: str, *arguments: str) -> str:
+    words = ("queue", "snapshot", action, "--data-dir", str(directory), *arguments)
+    result = await asyncio.to_thread(CliRunner().invoke, main, words, catch_exceptions=False)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout

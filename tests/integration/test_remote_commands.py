@@ -46,7 +46,7 @@ class Operator:
 
     async def run(self, way: tuple[str, ...], *arguments: str) -> Result:
         """In a thread, while the broker's loop goes on."""
-        at = 1 if arguments[0] == "kick" else 2
+        at = 3 if arguments[1] == "snapshot" else 1 if arguments[0] == "kick" else 2
         words = (*arguments[:at], *way, *arguments[at:])
         return await asyncio.to_thread(CliRunner().invoke, main, words, catch_exceptions=False)
 
@@ -179,6 +179,16 @@ async def test_queues_and_dead_letters_are_looked_after_over_http(rig: Rig, oper
     assert await operator.prints(reach, "dlq", "replay", "jobs", "1") == "1 dead letter replayed.\n"
     assert await operator.prints(reach, "dlq", "drop", "jobs", "--filter", "payload = 2") == "1 dead letter dropped.\n"
     assert (await operator.run(reach, "dlq", "show", "jobs", "2")).exit_code == 3
+    assert (await operator.run(reach, "queue", "snapshot", "create", "jobs", "s")).exit_code == 1
+    assert (await operator.prints(admin, "queue", "snapshot", "create", "jobs", "s")).startswith("Snapshot s of 1 mes")
+    assert (await operator.run(admin, "queue", "snapshot", "create", "jobs", "a/b")).exit_code in (2, 3)
+    assert (await operator.prints(reach, "queue", "snapshot", "ls")).startswith("s\tjobs\t1\t")
+    assert (await operator.prints(reach, "queue", "snapshot", "ls", "jobs")).startswith("s\tjobs\t1\t")
+    assert await operator.prints(admin, "queue", "seek", "jobs", "--snapshot", "s") == (
+        "Queue jobs is at s: 1 message in it.\n"
+    )
+    assert (await operator.run(admin, "queue", "seek", "jobs", "--time", "x")).exit_code == 2
+    assert await operator.prints(admin, "queue", "snapshot", "rm", "s") == "Snapshot s deleted.\n"
     assert await operator.prints(reach, "queue", "purge", "jobs", "--dry-run") == "Would drop 1 message.\n"
     assert await operator.prints(reach, "queue", "purge", "jobs") == "1 message dropped.\n"
     assert await operator.prints(admin, "queue", "delete", "jobs") == "Queue jobs deleted.\n"

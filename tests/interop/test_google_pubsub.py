@@ -1,6 +1,7 @@
 """Google's own client for Pub/Sub, by its REST transport and unchanged, as administrator, publisher and puller."""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.publisher.transports.rest import PublisherRestTransport
 from google.pubsub_v1.services.subscriber.transports.rest import SubscriberRestTransport
-from google.pubsub_v1.types import PubsubMessage
+from google.pubsub_v1.types import PubsubMessage, SeekResponse
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
@@ -153,6 +154,51 @@ def test_deadlines(caller: Callable[[str], Google], broker: Broker) -> None:
     assert broker.queues.state("shop.mail").depth == 0
 
 
+def test_seek_and_snapshots(caller: Callable[[str], Google]) -> None:
+    google = caller("admin")
+    subscriber, snapshot = google.subscriber, f"{PROJECT}/snapshots/mine"
+    google.publisher.create_topic(name=TOPIC)
+    kept = {"name": MAIL, "topic": TOPIC, "retain_acked_messages": True}
+    assert subscriber.create_subscription(request=kept).retain_acked_messages
+    for number in range(3):
+        google.publish(TOPIC, b"%d" % number).result(timeout=10)
+
+    def take(count: int) -> list[PubsubMessage]:
+        taken: list[PubsubMessage] = []
+        while len(taken) < count:
+            found = subscriber.pull(subscription=MAIL, max_messages=count - len(taken)).received_messages
+            subscriber.acknowledge(subscription=MAIL, ack_ids=[each.ack_id for each in found])
+            taken += [each.message for each in found]
+        return taken
+
+    first, second = take(2)
+    made = subscriber.create_snapshot(name=snapshot, subscription=MAIL)
+    assert (made.name, made.topic) == (snapshot, TOPIC)
+    with pytest.raises(exceptions.Conflict):
+        subscriber.create_snapshot(name=snapshot, subscription=MAIL)
+    assert [each.data for each in take(1)] == [b"2"]
+    assert subscriber.seek(request={"subscription": MAIL, "snapshot": snapshot}) == SeekResponse()
+    assert [each.data for each in take(1)] == [b"2"]
+    subscriber.seek(request={"subscription": MAIL, "time": second.publish_time})
+    assert [each.data for each in take(2)] == [b"1", b"2"]
+    subscriber.seek(request={"subscription": MAIL, "time": first.publish_time})
+    subscriber.seek(request={"subscription": MAIL, "time": datetime(2100, 1, 1, tzinfo=UTC)})
+    at_once = {"subscription": MAIL, "max_messages": 10, "return_immediately": True}
+    with pytest.warns(DeprecationWarning, match="return_immediately"):
+        assert list(subscriber.pull(request=at_once).received_messages) == []
+    sooner = made.expire_time - timedelta(days=1)
+    changed = subscriber.update_snapshot(
+        snapshot={"name": snapshot, "expire_time": sooner}, update_mask=FieldMask(paths=["expire_time"])
+    )
+    assert abs(changed.expire_time - sooner) < timedelta(milliseconds=1)
+    assert [each.name for each in subscriber.list_snapshots(project=PROJECT)] == [snapshot]
+    assert list(google.publisher.list_topic_snapshots(topic=TOPIC)) == [snapshot]
+    assert subscriber.get_snapshot(snapshot=snapshot) == changed
+    subscriber.delete_snapshot(snapshot=snapshot)
+    with pytest.raises(exceptions.NotFound):
+        subscriber.get_snapshot(snapshot=snapshot)
+
+
 def test_errors(caller: Callable[[str], Google]) -> None:
     google = caller("admin")
     google.publisher.create_topic(name=TOPIC)
@@ -163,10 +209,10 @@ def test_errors(caller: Callable[[str], Google]) -> None:
         google.publish(f"{PROJECT}/topics/none", b"x").result(timeout=10)
     with pytest.raises(exceptions.BadRequest, match="a topic of MQTT has no"):
         google.publisher.create_topic(name=f"{PROJECT}/topics/a+b")
-    with pytest.raises(exceptions.MethodNotImplemented, match="seek"):
+    with pytest.raises(exceptions.BadRequest, match="either time or snapshot"):
         google.subscriber.seek(request={"subscription": MAIL})
-    with pytest.raises(exceptions.MethodNotImplemented, match="snapshots"):
-        google.subscriber.create_snapshot(name=f"{PROJECT}/snapshots/mine", subscription=MAIL)
+    with pytest.raises(exceptions.NotFound, match="there is no snapshot"):
+        google.subscriber.seek(request={"subscription": MAIL, "snapshot": f"{PROJECT}/snapshots/mine"})
     with pytest.raises(exceptions.MethodNotImplemented, match="pushConfig"):
         google.subscriber.create_subscription(
             name=f"{MAIL}-2", topic=TOPIC, push_config={"push_endpoint": "http://localhost/"}

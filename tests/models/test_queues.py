@@ -25,32 +25,46 @@ delays = st.sampled_from([None, 0.0, 0.5, 3.0])
 class Known:
     """A message of the model; `not_before` is when it may be delivered again."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, number: int = 0) -> None:
         self.key = key
+        self.number = number
+        self.resets = 0
         self.attempts = 0
         self.not_before = NEVER
         self.leased_until = NEVER
         self.restored = False
         self.end = ""
 
+    def reset(self) -> None:
+        """A seek has it wait again."""
+        self.end = ""
+        self.attempts = 0
+        self.resets += 1
+        self.not_before = self.leased_until = NEVER
+
 
 class QueueMachine(RuleBasedStateMachine):
     ordering: bool
     priority: bool
     pages: bool
+    retains: bool = False
 
     @initialize()
     def begin(self) -> None:
         self.world = QueueWorld([self.queue()], MemoryStore(pages=self.pages))
         self.known: dict[str, Known] = {}
-        self.handles: list[tuple[str, str, int]] = []
+        self.handles: list[tuple[str, str, int, int]] = []
+        self.snapshots: list[tuple[str, set[str], int]] = []
         self.letters = 0
         self.publish(key="", priority=1, count=1)  # so that most runs have something to refuse
         self.publish(key="k", priority=1, count=3)
         self.pull(most=2, lease_s=None)
 
     def queue(self) -> QueueOptions:
-        return options(max_attempts=ATTEMPTS, ordering=self.ordering, priority=self.priority, expiry_s=0)
+        return options(max_attempts=ATTEMPTS, ordering=self.ordering, priority=self.priority, **self.kept())
+
+    def kept(self) -> dict[str, object]:
+        return {"retain_acked": True, "expiry_s": 86_400} if self.retains else {"expiry_s": 0}
 
     # ------------------------------------------------------------------ what happens
 
@@ -58,9 +72,10 @@ class QueueMachine(RuleBasedStateMachine):
     def publish(self, key: str, priority: int, count: int) -> None:
         for _ in range(count):
             payload = str(len(self.known))
-            self.known[payload] = Known(key if self.ordering else "")
             properties = [("priority", str(priority)), *([("ordering-key", key)] if key else [])]
+            message = self.known[payload] = Known(key if self.ordering else "")
             self.world.publish("a", payload, 1, user_properties=properties)
+            message.number = self.world.broker.effects.numbers.latest
 
     @rule(most=st.integers(1, 5), lease_s=st.sampled_from([None, 2.0, 60.0]))
     def pull(self, most: int, lease_s: float | None) -> None:
@@ -77,7 +92,7 @@ class QueueMachine(RuleBasedStateMachine):
             if message.key:
                 same = [each for each in self.known.values() if each.key == message.key and not each.end]
                 assert same[0] is message, "another message with its key is before it"
-            self.handles.append((pulled.ack_id, payload, pulled.attempt))
+            self.handles.append((pulled.ack_id, payload, pulled.attempt, message.resets))
         self.world.settle()
         self.note_dead_letters()
 
@@ -85,10 +100,12 @@ class QueueMachine(RuleBasedStateMachine):
     def acknowledge(self, data: st.DataObject) -> None:
         if not self.handles:
             return
-        ack_id, payload, _ = data.draw(st.sampled_from(self.handles))
+        ack_id, payload, _, resets = data.draw(st.sampled_from(self.handles))
         message = self.known[payload]
-        assert self.world.queues.ack("q", [ack_id]) == [not message.end]
-        message.end = message.end or "acknowledged"
+        is_open = not message.end and message.resets == resets
+        assert self.world.queues.ack("q", [ack_id]) == [is_open]
+        if is_open:
+            message.end = "acknowledged"
         self.world.settle()
         self.note_dead_letters()
 
@@ -96,9 +113,10 @@ class QueueMachine(RuleBasedStateMachine):
     def refuse(self, data: st.DataObject, delay: float | None) -> None:
         if not self.handles:
             return
-        ack_id, payload, attempt = data.draw(st.sampled_from(self.handles))
+        ack_id, payload, attempt, resets = data.draw(st.sampled_from(self.handles))
         message = self.known[payload]
-        is_leased = not message.end and message.attempts == attempt and self.has_lease(message)
+        is_latest = message.resets == resets and message.attempts == attempt
+        is_leased = not message.end and is_latest and self.has_lease(message)
         assert self.world.queues.nack("q", [ack_id], delay) == [is_leased]
         if is_leased:
             message.leased_until = NEVER
@@ -111,13 +129,59 @@ class QueueMachine(RuleBasedStateMachine):
     def extend(self, data: st.DataObject, seconds: float) -> None:
         if not self.handles:
             return
-        ack_id, payload, attempt = data.draw(st.sampled_from(self.handles))
+        ack_id, payload, attempt, resets = data.draw(st.sampled_from(self.handles))
         message = self.known[payload]
-        is_leased = not message.end and message.attempts == attempt and self.has_lease(message)
+        is_latest = message.resets == resets and message.attempts == attempt
+        is_leased = not message.end and is_latest and self.has_lease(message)
         assert self.world.queues.extend("q", [ack_id], seconds) == [is_leased]
         if is_leased:
             message.leased_until = message.not_before = self.world.now + seconds
         self.world.settle()
+
+    @rule(data=st.data())
+    def seek(self, data: st.DataObject) -> None:
+        if self.snapshots and not self.retains:
+            return  # what the snapshots keep comes back too, which is not said here
+        numbers = sorted(each.number for each in self.known.values())
+        number = data.draw(st.sampled_from([0, *numbers, numbers[-1] + 1]))
+        done: list[bool] = []
+        self.world.queues.seek("q", number, lambda: done.append(True))
+        self.world.settle()
+        assert done == [True]
+        newer = [each for each in self.known.values() if each.number >= number and each.end != "dead_lettered"]
+        for message in self.known.values():
+            if message.number < number and not message.end:
+                message.end = "passed"
+        if self.retains and any(each.end for each in newer):
+            for message in newer:
+                message.reset()
+        self.note_dead_letters()
+
+    @rule()
+    def make_snapshot(self) -> None:
+        name = f"s{len(self.snapshots)}"
+        self.world.queues.snapshots.create(name, "q")
+        self.world.settle()
+        open_now = {payload for payload, message in self.known.items() if not message.end}
+        self.snapshots.append((name, open_now, len(self.known)))
+
+    @rule(data=st.data())
+    def seek_a_snapshot(self, data: st.DataObject) -> None:
+        if not self.snapshots:
+            return
+        name, open_then, published = data.draw(st.sampled_from(self.snapshots))
+        self.world.queues.seek_snapshot("q", name)
+        self.world.settle()
+        opens = [
+            message.end != "dead_lettered" and (payload in open_then or at >= published)
+            for at, (payload, message) in enumerate(self.known.items())
+        ]
+        for is_open, message in zip(opens, self.known.values(), strict=True):
+            if is_open:
+                message.reset()
+            elif not message.end:
+                message.end = "passed"
+        self.note_dead_letters()
 
     @rule(seconds=st.sampled_from([0.25, 1.0, 5.0, 11.0]))
     def wait(self, seconds: float) -> None:
@@ -172,10 +236,15 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    ("ordering", "priority", "pages"), [(False, False, False), (True, False, True), (False, True, True)]
+    ("ordering", "priority", "pages", "retains"),
+    [(False, False, False, True), (True, False, True, True), (False, True, True, False)],
 )
-def test_a_queue_does_what_the_model_predicts(ordering: bool, priority: bool, pages: bool) -> None:
-    kind = type("Machine", (QueueMachine,), {"ordering": ordering, "priority": priority, "pages": pages})
+def test_a_queue_does_what_the_model_predicts(ordering: bool, priority: bool, pages: bool, retains: bool) -> None:
+    kind = type(
+        "Machine",
+        (QueueMachine,),
+        {"ordering": ordering, "priority": priority, "pages": pages, "retains": retains},
+    )
     run_state_machine_as_test(
         kind, settings=settings(max_examples=40, stateful_step_count=30, deadline=None, derandomize=True)
     )
@@ -185,8 +254,13 @@ def test_a_queue_does_what_the_model_predicts(ordering: bool, priority: bool, pa
 @pytest.mark.parametrize("ordering", [False, True])
 @pytest.mark.parametrize("priority", [False, True])
 @pytest.mark.parametrize("pages", [False, True])
-def test_a_queue_does_so_in_long_runs(ordering: bool, priority: bool, pages: bool) -> None:
-    kind = type("Machine", (QueueMachine,), {"ordering": ordering, "priority": priority, "pages": pages})
+@pytest.mark.parametrize("retains", [False, True])
+def test_a_queue_does_so_in_long_runs(ordering: bool, priority: bool, pages: bool, retains: bool) -> None:
+    kind = type(
+        "Machine",
+        (QueueMachine,),
+        {"ordering": ordering, "priority": priority, "pages": pages, "retains": retains},
+    )
     run_state_machine_as_test(
         kind,
         settings=settings(

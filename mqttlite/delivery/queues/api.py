@@ -1,4 +1,4 @@
-"""The queues over HTTP: list, make, look at, purge, pause and delete them; and dead letters.
+"""The queues over HTTP: list, make, look at, purge, pause, seek and delete them; snapshots; and dead letters.
 
 Where it is served (the admin socket, the gateway), and who may use it, is not decided here: `QueuesApi` takes a request
 in parts. Invariant: an answer to a change leaves when the change is committed, and a request that cannot be served
@@ -20,9 +20,11 @@ from mqttlite.delivery.filters import Filter, FilterError
 from mqttlite.delivery.push.guard import PushRefused
 from mqttlite.delivery.queues.dead_letters import DeadLetter
 from mqttlite.delivery.queues.limits import MAX_PULLED
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.delivery.queues.options import QueueOptions, check_queue_name
 from mqttlite.delivery.queues.properties import time_text
-from mqttlite.delivery.queues.service import NoSuchQueue, QueueExists, Queues, TooManyQueues
+from mqttlite.delivery.queues.seek_requests import SeekTimedOut, parse_time, seek_snapshot, seek_time, time_text_of
+from mqttlite.delivery.queues.service import NoSuchQueue, QueueExists, Queues, SeekUnderWay, TooManyQueues
+from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
 
 MAX_PAGE: Final = 1_000
 """Entries of one answer."""
@@ -94,10 +96,12 @@ class QueuesApi:
         """What is asked, as values that become JSON. Raises `Refused`."""
         try:
             return await self._ask(method, tuple(segments), query, body)
-        except NoSuchQueue as error:
+        except (NoSuchQueue, NoSuchSnapshot) as error:
             raise Refused(404, _sentence(str(error))) from None
-        except (QueueExists, TooManyQueues) as error:
+        except (QueueExists, TooManyQueues, SnapshotExists, SnapshotRefused, SeekUnderWay) as error:
             raise Refused(409, _sentence(str(error))) from None
+        except SeekTimedOut as error:
+            raise Refused(503, _sentence(str(error))) from None
 
     async def _ask(self, method: str, segments: tuple[str, ...], query: Mapping[str, str], body: bytes) -> Json:
         queues = self._queues
@@ -137,6 +141,26 @@ class QueuesApi:
                 secret = queues.rotate_push_secret(name)
                 await self._commit()
                 return {"secret": secret}
+            case "POST", ("queues", name, "seek"):
+                await self._seek(name, body)
+                return self._details(name)
+            case "GET", ("queues", name, "snapshots"):
+                queues.options(name)
+                return {"entries": [_snapshot(each) for each in queues.snapshots.of(name)]}
+            case "POST", ("queues", name, "snapshots", snapshot):
+                try:
+                    check_queue_name(snapshot)
+                except ValueError as error:
+                    raise Refused(400, _sentence(str(error))) from None
+                made = queues.snapshots.create(snapshot, name)
+                await self._commit()
+                return _snapshot(made)
+            case "GET", ("snapshots",):
+                return {"entries": [_snapshot(each) for each in queues.snapshots.of()]}
+            case "DELETE", ("snapshots", snapshot):
+                queues.snapshots.delete(snapshot)
+                await self._commit()
+                return {"deleted": True}
             case "GET", ("dead-letters",):
                 names, cursor = self._page(query)
                 return {"entries": [_counts(queues.state(name)) for name in names], "cursor": cursor}
@@ -178,6 +202,19 @@ class QueuesApi:
             return ""
         target = self._queues.options(name).push
         return "" if target is None else target.secret
+
+    async def _seek(self, name: str, body: bytes) -> None:
+        try:
+            to = msgspec.json.decode(body, type=_SeekTo)
+            if bool(to.time) == bool(to.snapshot):
+                raise ValueError("it has either a time or a snapshot")
+            number = parse_time(to.time) if to.time else 0
+        except ValueError as error:
+            raise Refused(400, f"The body is not where to seek to: {error}.") from None
+        if to.snapshot:
+            await seek_snapshot(self._queues, name, to.snapshot, self._commit)
+        else:
+            await seek_time(self._queues, name, number, self._commit)
 
     def _details(self, name: str) -> Json:
         options = msgspec.to_builtins(self._queues.options(name))
@@ -237,6 +274,21 @@ class QueuesApi:
                 await self._commit()
         await self._commit()
         return {"messages": changed}
+
+
+class _SeekTo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    time: str = ""
+    snapshot: str = ""
+
+
+def _snapshot(snapshot: Snapshot) -> dict[str, object]:
+    return {
+        "name": snapshot.name,
+        "queue": snapshot.queue,
+        "messages": snapshot.messages,
+        "created_at": time_text_of(snapshot.created_at),
+        "expires_at": time_text_of(snapshot.expires_at),
+    }
 
 
 def _options(body: bytes) -> QueueOptions:

@@ -6,15 +6,15 @@ Invariant: one page of a queue is under way at a time, and the messages of the b
 from collections.abc import Callable
 from typing import Final, final
 
-from mqttlite.core.changes import Settled
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import KEPT_MESSAGES, PAGE_MESSAGES
-from mqttlite.core.message import Delivery
+from mqttlite.core.message import Delivery, Message
 from mqttlite.core.question import LoadPage
 from mqttlite.core.queue_pages import QueuePages
 from mqttlite.delivery.queues.contents import Contents
-from mqttlite.delivery.queues.outcomes import PURGED
 from mqttlite.delivery.queues.workplace import Workplace
+
+_NOTHING: Final = Delivery(Message(b"", b""), 0, False)
 
 
 @final
@@ -26,7 +26,7 @@ class BacklogPages:
     def __init__(self, contents: Contents, workplace: Workplace, on_page: Callable[[], None]) -> None:
         self._contents: Final = contents
         self._effects: Final[Effects] = workplace.effects
-        self._pages: Final[QueuePages | None] = workplace.pages
+        self._pages: Final[QueuePages] = workplace.pages
         self._on_page: Final = on_page
         self._is_loading = False
         self._lost_at = -1
@@ -40,13 +40,13 @@ class BacklogPages:
             return
         if backlog.deliveries and backlog.first + len(backlog.deliveries) == self._lost_at:
             return
-        if self._pages is not None and not self._is_loading and backlog.wants_page and not self.is_over:
+        if not self._is_loading and backlog.wants_page and not self.is_over:
             self._is_loading = True
             self._pages.want(self)
 
     def forget(self) -> None:
         """There are no consumers: only the first messages stay here."""
-        if self._pages is not None:
+        if self._contents.has_pages:
             self._contents.backlog.forget_page()
 
     def next_page(self) -> LoadPage | None:
@@ -68,10 +68,10 @@ class BacklogPages:
                 continue
             if delivery is not None:
                 backlog.take_page(delivery)
+            elif self._contents.retention.is_hole(sequence):
+                backlog.take_page(_NOTHING)  # it is passed over
             elif not backlog.deliveries:
-                self._effects.record(Settled(self._contents.key, backlog.first))
-                self._contents.counts.ends[PURGED] += 1
-                backlog.skip()
+                self._contents.skip_lost()
             else:
                 self._lost_at = sequence  # the next page begins with it
                 break

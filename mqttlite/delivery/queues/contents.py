@@ -32,6 +32,8 @@ from mqttlite.delivery.queues.outcomes import (
     Counts,
 )
 from mqttlite.delivery.queues.properties import ORDERING_KEY, priority_of, user_property
+from mqttlite.delivery.queues.release import Release
+from mqttlite.delivery.queues.retention import Retention
 from mqttlite.delivery.queues.workplace import (
     DROP_NEWEST,
     ON_EXPIRY,
@@ -63,6 +65,7 @@ class Contents:
         "key",
         "name",
         "policy",
+        "retention",
         "shown",
     )
 
@@ -78,10 +81,11 @@ class Contents:
         self._workplace: Final = workplace
         self._effects: Final[Effects] = workplace.effects
         self._memory: Final[MemoryAccount] = workplace.effects.memory
-        self.has_pages: Final = workplace.pages is not None
+        self.has_pages: Final = workplace.has_pages
         self.deliveries: Final = deliveries
         self.backlog: Final = SessionQueue(workplace.effects.memory)
         self.dead_letters: Final = dead_letters
+        self.retention: Final = Retention(name, self.key, workplace.effects)
         self._outstanding_bytes = 0
         self._hopeless: Final[deque[Entry]] = deque()
         """Messages whose last attempt was under way when the broker ended."""
@@ -92,7 +96,7 @@ class Contents:
     @property
     def depth(self) -> int:
         """Messages that have not come to their end."""
-        return len(self.backlog) + len(self.deliveries)
+        return len(self.backlog) - self.retention.ahead + len(self.deliveries)
 
     @property
     def size_bytes(self) -> int:
@@ -121,7 +125,12 @@ class Contents:
         """The first messages, those under way before those that wait in memory."""
         entries = list(islice(self.deliveries.entries.values(), most))
         found = [entry.message for entry in entries]
-        return found + [each.message for each in islice(self.backlog.deliveries, most - len(found))]
+        for sequence, delivery in enumerate(self.backlog.deliveries, self.backlog.first):
+            if len(found) >= most:
+                break
+            if not self.retention.is_hole(sequence):
+                found.append(delivery.message)
+        return found
 
     # ------------------------------------------------------------------ messages come in
 
@@ -174,11 +183,16 @@ class Contents:
         self.counts.published += 1
         delivery = self._workplace.delivery_of(message)
         backlog = self.backlog
-        if self.has_pages and backlog.is_long:
+        if backlog.stored or (self.has_pages and backlog.is_long):
             sequence = backlog.append_stored(BACKLOG_ENTRY_BYTES + message.memory_bytes)
         else:
             sequence = backlog.append(delivery)
         effects.record(Enqueue(self.key, sequence, delivery))
+        retention = self.retention
+        if message.number > retention.latest:
+            retention.latest = message.number
+        else:
+            retention.on_late(sequence, self.oldest)
         effects.charge_change(message)
         if message.trace and effects.tracer is not None:
             effects.tracer.on_queued(message.trace, self.shown, _NO_CONSUMER, self.depth, self.policy.max_messages)
@@ -225,6 +239,8 @@ class Contents:
     def _take_first(self) -> Entry | None:
         """The same for a message that is at its end: it needs no room among those under way."""
         backlog = self.backlog
+        if self.retention.passes_end > backlog.first:
+            self._pass_holes()
         if not backlog.deliveries:
             return None
         sequence = backlog.first
@@ -303,12 +319,17 @@ class Contents:
         else:
             self.end(entry, EXPIRED)
 
-    def end(self, entry: Entry, end: str, detail: str = "") -> None:
-        """A message has come to its end."""
+    def end(self, entry: Entry, end: str, detail: str = "", is_retained: bool = False) -> None:
+        """A message has come to its end. A seek may bring back one that was acknowledged or `is_retained`."""
         self.deliveries.settle(entry)
         self._outstanding_bytes -= self._memory.let_go(entry.message, ENTRY_BYTES)
         self.counts.ends[end] += 1
         self._effects.record(Settled(self.key, entry.sequence))
+        if self.retention.floor >= 0:
+            if is_retained or end == ACKNOWLEDGED:
+                self.retention.on_retained(entry.sequence, ENTRY_BYTES + entry.message.memory_bytes)
+            else:
+                self.retention.on_gone(entry.sequence)
         tracer = self._effects.tracer
         if tracer is not None:
             message = entry.message
@@ -334,6 +355,8 @@ class Contents:
         if ready is not None and self._has_expired(ready.message):
             self.expire(ready)
             return True
+        if self.retention.passes_end > self.backlog.first:
+            self._pass_holes()
         for delivery in self.backlog.deliveries:
             if self._has_expired(delivery.message):
                 entry_at_front = self._take_first()
@@ -362,18 +385,69 @@ class Contents:
         at = self._published_at(message) + expiry_s
         return min(at, message.expires_at) if message.expires_at else at
 
+    def skip_lost(self) -> None:
+        """The first message of the backlog is lost, or there is none of its sequence."""
+        backlog, retention = self.backlog, self.retention
+        if retention.is_hole(backlog.first):
+            retention.ahead -= 1
+        else:
+            self.counts.ends[PURGED] += 1
+        retention.on_gone(backlog.first)
+        self._effects.record(Settled(self.key, backlog.first))
+        backlog.skip()
+
+    @property
+    def oldest(self) -> int:
+        """The lowest sequence that is kept."""
+        low = self.first_open
+        return low if self.retention.floor < 0 else min(low, self.retention.floor)
+
+    @property
+    def first_open(self) -> int:
+        """The lowest sequence of a message that is under way or waits."""
+        return min(self.deliveries.entries, default=self.backlog.first)
+
+    def give_back(self, entry: Entry) -> None:
+        """A message that was under way waits again, where it was: the caller sees to that."""
+        if entry.state == LEASED:
+            self.tell_attempt(entry, PURGED, False)
+        self.deliveries.settle(entry)
+        self._outstanding_bytes -= self._memory.let_go(entry.message, ENTRY_BYTES)
+
     def clear(self) -> None:
         """Forget all messages; in the store they are gone too."""
-        backlog = self.backlog
-        while backlog.deliveries:
-            backlog.pop()
-        backlog.skip_stored()
+        self.drop(self.backlog.jump(self.backlog.end, 0))
         for entry in self.deliveries.entries.values():
             if entry.state == LEASED:
                 self.tell_attempt(entry, PURGED, False)
             self._outstanding_bytes -= self._memory.let_go(entry.message, ENTRY_BYTES)
         self.deliveries.clear()
+        self.retention.end()
         self._effects.record(EndSession(self.key))
+
+    def drop(self, deliveries: deque[Delivery]) -> None:
+        """Messages are here no longer: many are let go of in parts."""
+        if deliveries:
+            self._workplace.jobs.start(Release(deliveries, self._effects))
+
+    def _pass_holes(self) -> None:
+        """Take those first messages of the backlog away that are passed over."""
+        backlog, retention = self.backlog, self.retention
+        while backlog.deliveries and backlog.first < retention.passes_end:
+            sequence = backlog.first
+            message = backlog.deliveries[0].message
+            if retention.is_hole(sequence):
+                retention.ahead -= 1
+                is_retained = sequence not in retention.gone
+            elif message.number < retention.cutoff and sequence < retention.cutoff_end:
+                self.counts.ends[PURGED] += 1
+                is_retained = True
+            else:
+                return
+            backlog.pop()
+            self._effects.record(Settled(self.key, sequence))
+            if is_retained:
+                retention.on_retained(sequence, ENTRY_BYTES + message.memory_bytes)
 
     # ------------------------------------------------------------------ a restart
 

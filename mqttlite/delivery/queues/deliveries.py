@@ -72,7 +72,7 @@ class Deliveries:
         self._jitter: Final = jitter
         self.entries: Final[dict[int, Entry]] = {}
         """All of them, by sequence."""
-        self._ready: list[tuple[int, int, Entry]] = []
+        self._ready: list[tuple[int, int, int, Entry]] = []
         """A heap: high priority before low, and then the lower sequence. What is not READY any more is passed over."""
         self._lanes: Final[dict[str, deque[Entry]]] = {}
         """By ordering key, in the order of the sequences."""
@@ -111,14 +111,15 @@ class Deliveries:
 
     def push(self, entry: Entry) -> None:
         """A message that is READY is among those that `pop` gives."""
-        heapq.heappush(self._ready, (-entry.priority, entry.sequence, entry))
+        self._order += 1  # what came back by a seek may have an older entry here with its sequence
+        heapq.heappush(self._ready, (-entry.priority, entry.sequence, self._order, entry))
 
     # ------------------------------------------------------------------ out
 
     def pop(self) -> Entry | None:
         """The next message that is READY; None where there is none here."""
         while self._ready:
-            entry = heapq.heappop(self._ready)[2]
+            entry = heapq.heappop(self._ready)[3]
             if entry.state == READY:
                 return entry
         return None
@@ -126,7 +127,7 @@ class Deliveries:
     def first_ready(self) -> Entry | None:
         """What `pop` would give; it stays."""
         while self._ready:
-            entry = self._ready[0][2]
+            entry = self._ready[0][3]
             if entry.state == READY:
                 return entry
             heapq.heappop(self._ready)

@@ -34,3 +34,29 @@ MAX_NACK_DELAY_S: Final = 86_400.0
 
 ENTRY_BYTES: Final = 600
 """What a message that is under way takes beside the message, about."""
+
+MAX_GONE: Final = 100_000
+"""Ranges of messages of one queue, among those that are retained, that never wait again. With more, the oldest retained
+messages are dropped: each range takes about a hundred bytes."""
+
+MAX_LATE: Final = 10_000
+"""Ranges of messages of one queue that came after messages with higher numbers: a seek looks at each of them. With
+more, those between them are looked at too."""
+
+RETENTION_STEPS: Final = 100
+"""Into how many parts the time is divided for which messages are retained: each is let go as a whole."""
+
+WAY_PARTS: Final = 64
+"""Retained messages give way to others by this part of what the queue holds at a time."""
+
+RELEASED_PER_STEP: Final = 2_000
+"""Messages that were passed over or purged, and are let go of in one step: about a millisecond."""
+
+MAX_SNAPSHOTS: Final = 1_000
+"""Snapshots of all queues: each keeps what it needs on disk."""
+
+SNAPSHOT_S: Final = 7 * 86_400.0
+"""How long a snapshot is kept, less the age of the oldest message that it has, as with Google Pub/Sub."""
+
+LEAST_SNAPSHOT_S: Final = 3_600.0
+"""A snapshot that would be kept for less is refused, as there."""

@@ -13,6 +13,9 @@ _SEQUENCES: Final = (1 << _ATTEMPTS_SHIFT) - 1
 _CHECK: Final = 1_000_000
 """What an `ack-id` has of the message's number, for sequences may begin anew when a queue was deleted."""
 
+_EPOCH: Final = 7_919
+"""What an epoch adds to that: a prime number, so that a million of them differ."""
+
 
 def mark_of(sequence: int, attempts: int) -> int:
     """What the store keeps of a message that is under way."""
@@ -24,9 +27,10 @@ def attempts_of(mark: int) -> int:
     return (mark >> _ATTEMPTS_SHIFT) - 1
 
 
-def ack_id_of(entry: Entry) -> str:
-    """By which consumers name the latest attempt of a message."""
-    return f"{entry.sequence}-{entry.attempts}-{entry.message.number % _CHECK}"
+def ack_id_of(entry: Entry, epoch: int) -> str:
+    """By which consumers name the latest attempt of a message. After a seek that began another epoch it is another: who
+    had the message before cannot acknowledge it now."""
+    return f"{entry.sequence}-{entry.attempts}-{_check_of(entry.message, epoch)}"
 
 
 def parse_ack_id(ack_id: str) -> tuple[int, int, int] | None:
@@ -37,6 +41,10 @@ def parse_ack_id(ack_id: str) -> tuple[int, int, int] | None:
     return int(parts[0]), int(parts[1]), int(parts[2])
 
 
-def is_of(message: Message, check: int) -> bool:
+def is_of(message: Message, epoch: int, check: int) -> bool:
     """Whether an `ack-id` with that check names the message."""
-    return message.number % _CHECK == check
+    return _check_of(message, epoch) == check
+
+
+def _check_of(message: Message, epoch: int) -> int:
+    return (message.number + epoch * _EPOCH) % _CHECK

@@ -75,6 +75,9 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The same as bytes of memory, though of a long queue the store has the most part."""
     expiry_s: int = 7 * 86_400
     """How long a message is kept that nobody acknowledges. 0: as long as it says itself."""
+    retain_acked: bool = False
+    """Whether acknowledged messages are kept as long as others, so that a seek to a time can bring them back. They take
+    what the queue's limits leave, the latest of all."""
     dead_letter: bool = True
     """Whether messages that were not acknowledged in `max_attempts` are kept as dead letters; else they are dropped."""
     dead_letter_on: tuple[Refusal, ...] = ()
@@ -116,6 +119,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in ("max_messages", "max_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: 1 at least")
+        if self.retain_acked and not self.expiry_s:
+            raise ValueError("retain_acked needs expiry_s: acknowledged messages are kept for as long as others")
         if not 0 <= self.expiry_s <= 366 * 86_400:
             raise ValueError(f"expiry_s is {self.expiry_s}: it may be 0 to {366 * 86_400}")
 

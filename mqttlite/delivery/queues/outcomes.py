@@ -29,7 +29,7 @@ CAUSES: Final = (NACKED, DEADLINE, DISCONNECTED, TOO_LARGE, OVERFLOW)
 class Counts:
     """Of one queue since the broker started."""
 
-    __slots__ = ("attempts", "causes", "ends", "filtered", "published", "refused")
+    __slots__ = ("attempts", "causes", "ends", "filtered", "published", "refused", "returned")
 
     def __init__(self) -> None:
         self.published: int = 0
@@ -38,5 +38,7 @@ class Counts:
         self.filtered: int = 0
         """Messages that did not pass its filter."""
         self.attempts: int = 0
+        self.returned: int = 0
+        """Messages that had ended and that a seek had wait again."""
         self.causes: Final[dict[str, int]] = dict.fromkeys(CAUSES, 0)
         self.ends: Final[dict[str, int]] = dict.fromkeys(ENDS, 0)

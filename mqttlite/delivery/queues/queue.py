@@ -19,6 +19,7 @@ from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.outlook import EXCLUDED, FILTERED, PlannedReceiver, planned_sink
 from mqttlite.core.permissions import Permissions
+from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import FILTER_MISMATCH, QUEUE_FULL
 from mqttlite.core.session import Session
 from mqttlite.core.source import Source
@@ -40,6 +41,8 @@ from mqttlite.delivery.queues.outcomes import (
 )
 from mqttlite.delivery.queues.properties import told
 from mqttlite.delivery.queues.queue_filter import QueueFilter
+from mqttlite.delivery.queues.seeking import Position, Seeking
+from mqttlite.delivery.queues.time_search import TimeSearch
 from mqttlite.delivery.queues.workplace import DeadLetterBox, Policy, Workplace
 from mqttlite.wire.constants import V5
 
@@ -146,6 +149,7 @@ class Queue(Job):
         "_key",
         "_may_receive",
         "_pages",
+        "_pages_of_store",
         "_retry_max_s",
         "_retry_min_s",
         "_ring",
@@ -157,6 +161,7 @@ class Queue(Job):
         "is_over",
         "on_ready",
         "paused",
+        "seeking",
     )
 
     def __init__(
@@ -168,11 +173,13 @@ class Queue(Job):
         workplace: Workplace,
         deliveries: Deliveries,
         dead_letters: DeadLetterBox,
+        on_lost_snapshot: Callable[[str], None],
         may_receive: Callable[[Session, bytes], bool] | None = None,
     ) -> None:
         self.contents: Final = Contents(name, policy, workplace, deliveries, dead_letters)
         self._key: Final = self.contents.key
         self.counts: Final = self.contents.counts
+        self.seeking: Final = Seeking(self.contents, workplace, on_lost_snapshot)
         self._deliveries: Final = deliveries
         self._may_receive: Final = may_receive
         self._retry_min_s = retry_min_s
@@ -181,6 +188,7 @@ class Queue(Job):
         self._effects: Final[Effects] = workplace.effects
         self._jobs: Final[Jobs] = workplace.jobs
         self._deadlines: Final[Deadlines] = workplace.deadlines
+        self._pages_of_store: Final[QueuePages] = workplace.pages
         self._pages: Final = BacklogPages(self.contents, workplace, self._deliver_some)
         self._ring: Final[deque[Consumer]] = deque()
         """Consumers that may have room, in the order of their turns."""
@@ -231,7 +239,10 @@ class Queue(Job):
 
     def _accept(self, message: Message, tally: Tally) -> None:
         contents = self.contents
-        if not contents.make_room(BACKLOG_ENTRY_BYTES + message.memory_bytes):
+        size = BACKLOG_ENTRY_BYTES + message.memory_bytes
+        if contents.retention.count:
+            self.seeking.make_way(size)
+        if not contents.make_room(size):
             self.counts.refused += 1
             tally.count(DROPPED, QUEUE_FULL)
             tally.code = QUOTA_EXCEEDED
@@ -242,6 +253,8 @@ class Queue(Job):
             return
         tally.queued += 1
         contents.put(message)
+        if contents.policy.retain_acked:
+            self.seeking.on_put(message.number)
         if self._ring and not self.paused:
             self._deliver_some()
             return
@@ -353,7 +366,7 @@ class Queue(Job):
         identifiers = (subscription.identifier,) if subscription.identifier else ()
         message = entry.message
         if outbox.version == V5:
-            message = told(message, ack_id_of(entry), entry.attempts)
+            message = told(message, self.ack_id_of(entry), entry.attempts)
         self._effects.pending_bytes += message.size() + ENTRY_BYTES // 4
         if subscription.qos == 0:
             if session.deliver_qos0(Delivery(message, 0, False, identifiers)) == SENT:
@@ -393,6 +406,10 @@ class Queue(Job):
         self._arm()
         return found
 
+    def ack_id_of(self, entry: Entry) -> str:
+        """By which consumers name the latest attempt of a message."""
+        return ack_id_of(entry, self.contents.retention.epoch)
+
     def find(self, ack_id: str) -> tuple[Entry, int] | None:
         """The message and the attempt that an `ack-id` names; None for one that is not under way."""
         parsed = parse_ack_id(ack_id)
@@ -400,7 +417,9 @@ class Queue(Job):
             return None
         sequence, attempt, check = parsed
         entry = self._deliveries.entries.get(sequence)
-        if entry is None or not 1 <= attempt <= entry.attempts or not is_of(entry.message, check):
+        if entry is None or not 1 <= attempt <= entry.attempts:
+            return None
+        if not is_of(entry.message, self.contents.retention.epoch, check):
             return None
         return entry, attempt
 
@@ -503,6 +522,7 @@ class Queue(Job):
         self.contents.policy = policy
         self._retry_min_s = retry_min_s
         self._retry_max_s = retry_max_s
+        self.seeking.refresh()
         self.wake()
 
     def pause(self, paused: bool) -> None:
@@ -519,8 +539,18 @@ class Queue(Job):
         purged = self.contents.depth
         self.contents.clear()
         self._effects.record(SaveQueue(self._key, data))
+        self.seeking.after_purge()
         self.counts.ends[PURGED] += purged
         return purged
+
+    def search(self, number: int, found: Callable[[int], None]) -> None:
+        """Find the first sequence from which on messages have at least that number: `found` is told it, maybe later."""
+        TimeSearch(self.contents, self._pages_of_store, number, found).begin()
+
+    def seek(self, to: Position) -> None:
+        """Begin again at that position."""
+        self.seeking.seek(to)
+        self.wake()
 
     def end(self) -> None:
         """The queue is deleted, with all that is in it."""

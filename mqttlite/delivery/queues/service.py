@@ -14,7 +14,7 @@ import msgspec
 from mqttlite.core.attempts import AttemptTracer
 from mqttlite.core.authorizer import RECEIVE
 from mqttlite.core.broker import Broker
-from mqttlite.core.changes import QUEUE_MARK, Change, Due, Enqueue, SaveQueue, Stored
+from mqttlite.core.changes import QUEUE_MARK, Change, Due, EndSession, Enqueue, Retain, SaveQueue, Stored
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.session import Session
@@ -25,7 +25,6 @@ from mqttlite.delivery.queues.deliveries import Deliveries, Entry
 from mqttlite.delivery.queues.feed import Feed
 from mqttlite.delivery.queues.forwarding import Forwarding
 from mqttlite.delivery.queues.limits import MAX_NACK_DELAY_S, MAX_PULLED
-from mqttlite.delivery.queues.marks import ack_id_of
 from mqttlite.delivery.queues.options import (
     MAX_DEADLINE_S,
     SHORTEST_DEADLINE_S,
@@ -36,6 +35,9 @@ from mqttlite.delivery.queues.outcomes import NACKED
 from mqttlite.delivery.queues.queue import Consumer, Queue
 from mqttlite.delivery.queues.queue_filter import QueueFilter
 from mqttlite.delivery.queues.requested import difference, made_of, requested
+from mqttlite.delivery.queues.retention import BLOCK_MARK, SEEK_MARK
+from mqttlite.delivery.queues.seeking import Position
+from mqttlite.delivery.queues.snapshots import SNAPSHOT_MARK, SnapshotRefused, Snapshots
 from mqttlite.delivery.queues.workplace import Workplace
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import ParsedTopic, mounted_filter, parse_filter
@@ -54,6 +56,10 @@ class NoSuchQueue(LookupError):
 
 class QueueExists(ValueError):
     """There is a queue of that name."""
+
+
+class SeekUnderWay(ValueError):
+    """A queue is sought to one time after the other."""
 
 
 class TooManyQueues(ValueError):
@@ -87,9 +93,12 @@ class QueueState:
     oldest_age_s: float
     consumers: int
     dead_letters: int
+    retained: int
+    snapshots: int
     published: int
     refused: int
     filtered: int
+    returned: int
     attempts: int
     ends: dict[str, int]
     failures: dict[str, int]
@@ -142,12 +151,19 @@ class Queues:
         self._configured: Final = tuple(options)
         self._delivery: Final = delivery
         self._wall_ahead_us: Final = wall_ahead_us
-        self._workplace: Final = Workplace(core.effects, core.jobs, core.deadlines, core.pages, wall_ahead_us)
         self._forwarding: Final = Forwarding(core.effects, core.jobs, core.router.drops, core.publish_own)
+        self._workplace: Final = Workplace(
+            *(core.effects, core.jobs, core.deadlines, core.page_reads, core.has_pages, wall_ahead_us)
+        )
         self._kept: Final[dict[str, _Kept]] = {}
         self._consumers: Final[dict[str, dict[tuple[str, bytes], Consumer]]] = {}
         """By queue, also of queues that there are not: by client and filter."""
         self._restored: dict[str, list[Change]] = {}
+        self._sought: Final[set[str]] = set()
+        """Queues that are searched for a time now."""
+        self.snapshots: Final = Snapshots(
+            core.effects, core.deadlines, wall_ahead_us, lambda name: self._find(name).queue
+        )
         self.check_push: Callable[[PushTarget], None] = lambda target: None
         """Raises `ValueError` for a target that is not allowed."""
         self.on_changed: Callable[[str], None] = lambda name: None
@@ -219,16 +235,30 @@ class Queues:
 
     def restore(self, change: Change) -> None:
         """As `Consumers`: put it aside until all of a queue is here."""
-        assert isinstance(change, SaveQueue | Enqueue | Stored | Due)
+        assert isinstance(change, SaveQueue | Enqueue | Stored | Due | Retain)
         self._restored.setdefault(change.client_id, []).append(change)
 
     def restored(self) -> None:
         """As `Consumers`: make the queues that the store kept, and those of the configuration."""
         restored, self._restored = self._restored, {}
         configured = {each.name: each for each in self._configured}
+        sought: dict[str, list[SaveQueue]] = {}
+        for changes in restored.values():
+            saved = changes[0]
+            assert isinstance(saved, SaveQueue), "a queue comes before what belongs to it"
+            if saved.client_id.startswith((SEEK_MARK, BLOCK_MARK)):
+                sought.setdefault(saved.client_id.split("/")[1], []).append(saved)
         for key, changes in restored.items():
             if key.startswith(_QUEUE):
-                self._restore_queue(changes, configured)
+                self._restore_queue(changes, sought.pop(key.removeprefix(_QUEUE), []), configured)
+        for key, changes in restored.items():
+            if key.startswith(SNAPSHOT_MARK):
+                self._restore_snapshot(changes[0])
+        for orphans in sought.values():  # their queue was lost
+            for saved in orphans:
+                self._core.effects.record(EndSession(saved.client_id))
+        for each in self._kept.values():
+            each.queue.seeking.refresh()
         for key, changes in restored.items():
             kept = self._kept.get(key.removeprefix(_DEAD_LETTERS)) if key.startswith(_DEAD_LETTERS) else None
             if kept is not None:
@@ -271,6 +301,7 @@ class Queues:
             raise TooManyQueues(f"there are {len(self._kept)} queues, which is the limit (delivery.max_queues)")
         kept = self._make(self._with_checked_push(options, None), origin, mount_point.decode())
         self._save(kept)
+        kept.queue.seeking.refresh()
         self._open(kept)
         self.on_changed(options.name)
 
@@ -300,6 +331,7 @@ class Queues:
             self._core.unbind(each.encode(), kept.queue)
         for consumer in self._consumers.get(name, {}).values():
             kept.queue.leave(consumer)
+        self.snapshots.forget_queue(name)
         kept.queue.end()
         kept.dead_letters.end()
         del self._kept[name]
@@ -373,9 +405,12 @@ class Queues:
             oldest_age_s=contents.oldest_age_s(self._core.effects.now),
             consumers=len(consumers),
             dead_letters=len(dead_letters),
+            retained=contents.retention.count,
+            snapshots=len(queue.seeking.holds),
             published=queue.counts.published,
             refused=queue.counts.refused,
             filtered=queue.counts.filtered,
+            returned=queue.counts.returned,
             attempts=queue.counts.attempts,
             ends=dict(queue.counts.ends),
             failures=dict(queue.counts.causes),
@@ -453,6 +488,39 @@ class Queues:
         """
         return Feed(self._find(name).queue, self._core, consumer, self._clock, wake)
 
+    # ------------------------------------------------------------------ seek
+
+    def seek(self, name: str, number: int, done: Callable[[], None]) -> None:
+        """Have a queue deliver what was published from a time on, in microseconds of Unix time, also what was
+        acknowledged and is retained, and nothing older. `done` is called when it is so, maybe later: then commit before
+        you tell it.
+
+        Raises `NoSuchQueue`, and `SeekUnderWay` while there is another.
+        """
+        kept = self._find(name)
+        if name in self._sought:
+            raise SeekUnderWay(f"the queue {name} is sought to another time just now")
+        self._sought.add(name)
+
+        def found(first: int) -> None:
+            self._sought.discard(name)
+            if self._kept.get(name) is kept:
+                kept.queue.seek(Position(first, number, kept.queue.contents.backlog.end, anew=False))
+            done()
+
+        kept.queue.search(number, found)
+
+    def seek_snapshot(self, name: str, snapshot_name: str) -> None:
+        """Have a queue deliver what had not ended when a snapshot was made of it, and what came since.
+
+        Raises `NoSuchQueue`, `NoSuchSnapshot` and `SnapshotRefused`.
+        """
+        queue = self._find(name).queue
+        snapshot = self.snapshots.get(snapshot_name)
+        if snapshot.queue != name:
+            raise SnapshotRefused(f"the snapshot {snapshot_name} is of the queue {snapshot.queue}")
+        queue.seek(snapshot.position())
+
     # ------------------------------------------------------------------ dead letters
 
     def replay(self, name: str, number: int) -> bool:
@@ -491,7 +559,7 @@ class Queues:
         retry = options.retry
         queue = Queue(
             *(options.name, options, retry.min_s, retry.max_s),
-            *(self._workplace, Deliveries(random.random), dead_letters),
+            *(self._workplace, Deliveries(random.random), dead_letters, self.snapshots.on_lost),
             self._may_receive if origin == "subscriber" else None,
         )
         kept = _Kept(options, origin, mount_point, queue, dead_letters)
@@ -546,7 +614,16 @@ class Queues:
         if consumer.queue is not None:
             consumer.queue.leave(consumer)
 
-    def _restore_queue(self, changes: list[Change], configured: dict[str, QueueOptions]) -> None:
+    def _restore_snapshot(self, change: Change) -> None:
+        assert isinstance(change, SaveQueue)
+        try:
+            self.snapshots.restore(change.data)
+        except NoSuchQueue:  # its queue was lost
+            self._core.effects.record(EndSession(change.client_id))
+
+    def _restore_queue(
+        self, changes: list[Change], sought: list[SaveQueue], configured: dict[str, QueueOptions]
+    ) -> None:
         first = changes[0]
         assert isinstance(first, SaveQueue), "a queue comes before what belongs to it"
         saved = _decoded(first)
@@ -566,14 +643,30 @@ class Queues:
                 kept.queue.contents.backlog.restore_stored(each.first, each.count, each.size_bytes)
             elif isinstance(each, Enqueue) and not each.packet_id:
                 kept.queue.contents.restore_waiting(each.sequence, each.delivery)
+        self._restore_retention(kept.queue, sought, changes)
         if options is not saved.options:
             self._save(kept)
         self._open(kept)
         kept.queue.wake()
 
+    def _restore_retention(self, queue: Queue, sought: list[SaveQueue], changes: list[Change]) -> None:
+        retention, backlog = queue.contents.retention, queue.contents.backlog
+        for each in sought:
+            _, _, block = each.client_id.removeprefix(BLOCK_MARK).partition("/")
+            if each.client_id.startswith(BLOCK_MARK):
+                retention.restore_block(int(block), each.data)
+            else:
+                retention.restore(each.data)
+        for change in changes:
+            if isinstance(change, Retain):
+                retention.restore_floor(change.first, change.size_bytes)
+        retention.latest = self._core.effects.numbers.latest
+        retention.look_ahead(backlog.first, backlog.end)
+        queue.seeking.recount()
+
     def _pulled(self, kept: _Kept, entry: Entry) -> Pulled:
         return Pulled(
-            ack_id=ack_id_of(entry),
+            ack_id=kept.queue.ack_id_of(entry),
             message=entry.message,
             attempt=entry.attempts,
             deadline_s=entry.due_at - self._core.effects.now,

@@ -39,6 +39,8 @@ class Policy(Protocol):
     def dead_letter_on(self) -> tuple[str, ...]: ...
     @property
     def on_overflow(self) -> str: ...
+    @property
+    def retain_acked(self) -> bool: ...
 
 
 class DeadLetterBox(Protocol):
@@ -51,15 +53,23 @@ class DeadLetterBox(Protocol):
 class Workplace:
     """What all queues of a broker share."""
 
-    __slots__ = ("attempts", "deadlines", "effects", "jobs", "latest", "pages", "wall_ahead_us")
+    __slots__ = ("attempts", "deadlines", "effects", "has_pages", "jobs", "latest", "pages", "wall_ahead_us")
 
     def __init__(
-        self, effects: Effects, jobs: Jobs, deadlines: Deadlines, pages: QueuePages | None, wall_ahead_us: int
+        self,
+        effects: Effects,
+        jobs: Jobs,
+        deadlines: Deadlines,
+        pages: QueuePages,
+        has_pages: bool,
+        wall_ahead_us: int,
     ) -> None:
         self.effects: Final = effects
         self.jobs: Final = jobs
         self.deadlines: Final = deadlines
         self.pages: Final = pages
+        self.has_pages: Final = has_pages
+        """Whether the store has the most part of long queues alone."""
         self.wall_ahead_us: Final = wall_ahead_us
         self.attempts: AttemptTracer | None = None
         """Who is told what becomes of deliveries; None: nobody."""

@@ -149,7 +149,7 @@ class SubscriptionBody(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     bigquery_config: Any = None
     cloud_storage_config: Any = None
     bigtable_config: Any = None
-    retain_acked_messages: Any = None
+    retain_acked_messages: bool = False
     labels: Any = None
     enable_exactly_once_delivery: Any = None
     message_transforms: Any = None
@@ -182,7 +182,6 @@ _SUBSCRIPTION_REFUSALS: Final[dict[str, str]] = {
     "bigquery_config": "there is no export to BigQuery",
     "cloud_storage_config": "there is no export to Cloud Storage",
     "bigtable_config": "there is no export to Bigtable",
-    "retain_acked_messages": "acknowledged messages are not kept",
     "labels": "labels are not kept",
     "enable_exactly_once_delivery": "delivery is at least once",
     "message_transforms": "there are no transforms",
@@ -305,6 +304,8 @@ def subscription_json(name: str, topic: str, options: QueueOptions) -> dict[str,
             found["deadLetterPolicy"]["deadLetterTopic"] = dead_letter_topic
     if options.filter:
         found["filter"] = options.filter
+    if options.retain_acked:
+        found["retainAckedMessages"] = True
     if options.ordering:
         found["enableMessageOrdering"] = True
     if options.retry != _AT_ONCE:
@@ -369,6 +370,10 @@ def _retention(body: SubscriptionBody) -> dict[str, Any]:
     return {"expiry_s": seconds}
 
 
+def _retain_acked(body: SubscriptionBody) -> dict[str, Any]:
+    return {"retain_acked": body.retain_acked_messages}
+
+
 def _retry(body: SubscriptionBody) -> dict[str, Any]:
     policy = body.retry_policy
     if policy is None:
@@ -412,6 +417,7 @@ def _filter(body: SubscriptionBody) -> dict[str, Any]:
 _FIELDS: Final[dict[str, Callable[[SubscriptionBody], dict[str, Any]]]] = {
     "ackDeadlineSeconds": _deadline,
     "messageRetentionDuration": _retention,
+    "retainAckedMessages": _retain_acked,
     "retryPolicy": _retry,
     "deadLetterPolicy": _dead_letters,
     "expirationPolicy": _never_expires,

@@ -7,7 +7,7 @@ dot and no slash in it, so that no name of one project is a name of another.
 from typing import Final
 
 from mqttlite.delivery.queues.options import QueueOptions, check_queue_name
-from mqttlite.delivery.queues.resources import ID, PROJECT
+from mqttlite.delivery.queues.resources import ID, PROJECT, subscription_resource
 from mqttlite.gateway.problems import Code, Problem
 
 DELETED_TOPIC: Final = "_deleted-topic_"
@@ -54,6 +54,23 @@ def queue_name(project: str, subscription: str) -> str:
             "letters, digits and any of . _ ~ - at most",
         ) from None
     return name
+
+
+def snapshot_name(project: str, snapshot: str) -> str:
+    """The broker's snapshot of one. Raises `Problem`."""
+    check_project(project)
+    _check_id("snapshot", snapshot)
+    name = f"{project}.{snapshot}"
+    try:
+        check_queue_name(name)
+    except ValueError as error:
+        raise Problem(Code.INVALID_VALUE, f"the snapshot is {snapshot[:80]!r}: {error}") from None
+    return name
+
+
+def snapshot_resource(name: str) -> str:
+    """The snapshot that the broker's one of this name is; empty where it is none."""
+    return subscription_resource(name).replace("/subscriptions/", "/snapshots/", 1)
 
 
 def topic_of_queue(options: QueueOptions) -> str:

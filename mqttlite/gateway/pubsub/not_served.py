@@ -9,8 +9,6 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 
 REFUSALS: Final[dict[str, str]] = {
-    "seek": "seek: a queue keeps no acknowledged messages to go back to",
-    "snapshots": "snapshots: a queue keeps no acknowledged messages to go back to",
     "detach": "detach: delete the topic, and its subscriptions keep their messages and get no more",
     "getIamPolicy": "getIamPolicy: the broker's rules say who may do what",
     "setIamPolicy": "setIamPolicy: the broker's rules say who may do what",

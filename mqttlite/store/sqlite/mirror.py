@@ -36,6 +36,7 @@ class SessionMirror:
         "changed",
         "client_id",
         "due",
+        "floor",
         "head",
         "mirrored",
         "new",
@@ -63,6 +64,8 @@ class SessionMirror:
         """By sequence, the packet identifiers of what is sent and not acknowledged, in the order of sending."""
         self.due: dict[int, float] = {}
         """By sequence, when what is sent is to be looked at again, in seconds of the wall clock; of queues only."""
+        self.floor: int = -1
+        """From that sequence on rows stay that nobody needs; -1: none does. Of queues only."""
         self.released: dict[int, None] = {}
         self.received: dict[int, None] = {}
         self.rows: list[Row] = []
@@ -98,13 +101,22 @@ class SessionMirror:
             self.head = sequence + 1
         self.changed = True
 
+    def rewind(self, first: int) -> None:
+        for sequence in [sequence for sequence in self.sent if sequence >= first]:
+            del self.sent[sequence]
+            self.due.pop(sequence, None)
+        self.head = first
+        self.tail = max(self.tail, first)
+        self.changed = True
+
     def settle(self, sequence: int) -> None:
         self.due.pop(sequence, None)
         if self.sent.pop(sequence, None) is None:
             if sequence != self.head or self.head == self.tail:
                 return
             self.head += 1
-        self.new.pop(sequence, None)
+        if not 0 <= self.floor <= sequence:
+            self.new.pop(sequence, None)
         self.changed = True
 
     def state(self) -> tuple[int, int, str, int] | None:
@@ -119,8 +131,10 @@ class SessionMirror:
                     continue
             runs.append([sequence, packet_id, 1])
         parts: list[object] = [runs, list(self.released), list(self.received)]
-        if self.due:
+        if self.due or self.floor >= 0:
             parts.append(list(self.due.items()))
+        if self.floor >= 0:
+            parts.append(self.floor)
         data = msgspec.json.encode(parts).decode()
         key = f"{self.number} {self.head} {data}"
         if key == self._state:
@@ -135,9 +149,11 @@ class SessionMirror:
             raise Damaged("the state of a session does not match its checksum")
         self._state = key
         self.head = self.tail = head
-        runs, released, received, *due = msgspec.json.decode(data)
-        if due:
-            self.due = dict(due[0])
+        runs, released, received, *more = msgspec.json.decode(data)
+        if more:
+            self.due = dict(more[0])
+        if len(more) > 1:
+            self.floor = more[1]
         for sequence, packet_id, count in runs:
             for at in range(count):
                 self.sent[sequence + at] = packet_id + at
@@ -155,21 +171,27 @@ class SessionMirror:
         if first < 0:
             self.rows.append(Row(first, end, chunk))
             return
-        if first < self.head and self.mirrored >= self.stored_end:
+        if first < self._needless_end and self.mirrored >= self.stored_end:
             self.rows.append(Row(first, end, chunk))
             self.mirrored = end
         self.stored_end = end
         self.tail = max(self.tail, end)
 
-    def take_settled(self, connection: sqlite3.Connection) -> list[Row]:
-        """Take out the rows of which no message is needed any more."""
-        if self.mirrored < self.head and self.mirrored < self.stored_end:
-            self._mirror(connection)
+    @property
+    def _needless_end(self) -> int:
+        """Rows that end here or before are needed only for what of them was sent."""
+        return min(self.head, self.floor) if self.floor >= 0 else self.head
+
+    def take_settled(self, connection: sqlite3.Connection, most: int) -> list[Row]:
+        """Take out so many of the rows of which no message is needed any more."""
+        end = self._needless_end
+        if self.mirrored < end and self.mirrored < self.stored_end:
+            self._mirror(connection, end)
         live = sorted(self.sent)
         settled: list[Row] = []
         kept: list[Row] = []
         for row in self.rows:
-            is_live = row.end > self.head
+            is_live = row.end > end or len(settled) >= most
             if not is_live and live:
                 at = bisect_left(live, row.first)
                 is_live = at < len(live) and live[at] < row.end
@@ -177,13 +199,13 @@ class SessionMirror:
         self.rows = kept
         return settled
 
-    def _mirror(self, connection: sqlite3.Connection) -> None:
+    def _mirror(self, connection: sqlite3.Connection, end: int) -> None:
         found = connection.execute(
             "SELECT json_group_array(json_array(first, count, chunk)) FROM "
             "(SELECT first, count, chunk FROM queue WHERE session = ? AND first >= ? AND first < ? ORDER BY first)",
-            (self.number, self.mirrored, self.head),
+            (self.number, self.mirrored, end),
         ).fetchone()
-        self.mirrored = self.head
+        self.mirrored = end
         for first, count, chunk in msgspec.json.decode(found[0]):
             self.rows.append(Row(first, first + count, chunk))
             self.mirrored = max(self.mirrored, first + count)

@@ -15,6 +15,7 @@ from mqttlite.core.changes import (
     Due,
     Enqueue,
     LatestNumber,
+    Retain,
     SaveDelayed,
     SaveReceived,
     SaveReleased,
@@ -286,8 +287,19 @@ class Reader:
                     size = max(0, mirror.total - found[3] + found[2] - gone)
                 except (TypeError, ZeroDivisionError):  # it is damaged
                     size = 0
+        if mirror.floor >= 0:
+            yield Retain(mirror.client_id, mirror.floor, max(0, mirror.total - size - self._size_before(mirror)))
         if mirror.tail > first or first > 0:
             yield Stored(mirror.client_id, first, max(0, mirror.tail - first), size)
+
+    def _size_before(self, mirror: SessionMirror) -> int:
+        """What all messages before the floor took."""
+        found = self._connection.execute(
+            "SELECT total - bytes FROM queue WHERE session = ? AND first + count > ? AND typeof(first) = 'integer' "
+            "ORDER BY first LIMIT 1",
+            (mirror.number, mirror.floor),
+        ).fetchone()
+        return found[0] if found is not None and isinstance(found[0], int) else mirror.total
 
 
 class _BySession:

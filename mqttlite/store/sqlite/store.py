@@ -146,11 +146,11 @@ class SqliteStore:
         if self._connection is None:
             return False
         self._tidy(IDLE_CHECKPOINT_BYTES)
-        return self._connection is not None and self._writer.has_ended
+        return self._connection is not None and self._writer.has_leftovers
 
     def _tidy(self, least: int) -> None:
         try:
-            if self._writer.has_ended:
+            if self._writer.has_leftovers:
                 self._writer.sweep()
             self._checkpoint(least)
         except Exception as error:  # the thread must not end: what failed is tried again later

@@ -23,6 +23,8 @@ from mqttlite.core.changes import (
     RemoveRetained,
     RemoveSubscription,
     RemoveWill,
+    Retain,
+    Rewind,
     SaveDelayed,
     SaveQueue,
     SaveReceived,
@@ -35,7 +37,7 @@ from mqttlite.core.changes import (
     Settled,
     Stored,
 )
-from mqttlite.store.sqlite.mirror import SessionMirror
+from mqttlite.store.sqlite.mirror import Row, SessionMirror
 from mqttlite.store.sqlite.records import (
     Damaged,
     encode_delayed,
@@ -53,6 +55,9 @@ from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 SWEEP_ROWS: Final = 200
 """Rows of ended sessions that one pass deletes: some milliseconds, however much such a session had."""
+
+SETTLED_ROWS: Final = 1_000
+"""Rows of one session that one commit deletes: a queue may pass over millions of messages at once."""
 
 _SESSIONS: Final = Inserter("sessions", NUMBER + NUMBER + BLOB)
 _SUBSCRIPTIONS: Final = Inserter("subscriptions", NUMBER + BLOB + BLOB)
@@ -82,8 +87,10 @@ class Writer:
             "(SELECT number FROM commits), (SELECT message FROM commits)"
         ).fetchone()
         self._latest = plausible_number(latest)
-        self.has_ended: bool = connection.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
+        self._has_ended = connection.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
         """Whether sessions have ended whose messages are still there."""
+        self._unswept: dict[str, SessionMirror] = {}
+        """Sessions with more settled rows than one commit deletes."""
         self.written_bytes: int = 0
         """About how much was written since the last checkpoint."""
         self._begin()
@@ -119,10 +126,19 @@ class Writer:
         connection.execute("UPDATE commits SET number = ?, message = ?", (self.commits, self._latest))
         connection.execute("COMMIT")
 
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether there are messages that nobody needs any more."""
+        return self._has_ended or bool(self._unswept)
+
     def sweep(self) -> None:
-        """Delete a part of what ended sessions left."""
+        """Delete a part of what nobody needs any more."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
+        for mirror in list(self._unswept.values())[:1]:
+            settled = self._settled_rows(mirror, SWEEP_ROWS)
+            delete_pairs(connection, [(mirror.number, row.first) for row in settled])
+            self._delete_chunks({row.chunk for row in settled})
         found = connection.execute("SELECT session FROM ended LIMIT 1").fetchone()
         if found is not None:
             rows = connection.execute(
@@ -132,7 +148,7 @@ class Writer:
             self._delete_chunks({chunk for _, chunk in rows})
             if len(rows) < SWEEP_ROWS:
                 connection.execute("DELETE FROM ended WHERE session = ?", found)
-        self.has_ended = connection.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
+        self._has_ended = connection.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
         connection.execute("COMMIT")
         self.written_bytes += SWEEP_ROWS * 4_096
 
@@ -191,6 +207,8 @@ class Writer:
         | SaveWill
         | RemoveWill
         | Due
+        | Retain
+        | Rewind
         | SaveReleased
         | RemoveReleased
         | SaveReceived
@@ -228,6 +246,11 @@ class Writer:
             if change.sequence in mirror.sent:
                 mirror.due[change.sequence] = change.due_at + self._offset
                 mirror.changed = True
+        elif isinstance(change, Retain):
+            mirror.floor = change.first
+            mirror.changed = True
+        elif isinstance(change, Rewind):
+            mirror.rewind(change.first)
         else:
             assert_never(change)
 
@@ -276,6 +299,7 @@ class Writer:
         number = mirror.number
         mirror.new.clear()
         mirror.changed = False
+        self._unswept.pop(client_id, None)
         self._saved.pop(number, None)
         self._queues.pop(number, None)
         self._gone.append(number)
@@ -293,7 +317,7 @@ class Writer:
         delete(connection, "queues", "id", self._gone)
         if self._gone:
             _ENDED.run(connection, [(number,) for number in self._gone])
-            self.has_ended = True
+            self._has_ended = True
         if self._saved:
             _SESSIONS.run(connection, list(self._saved.values()))
         if self._queues:
@@ -335,7 +359,7 @@ class Writer:
         states = []
         for mirror in self._touched:
             if mirror.changed:
-                for row in mirror.take_settled(connection):
+                for row in self._settled_rows(mirror, SETTLED_ROWS):
                     settled.append((mirror.number, row.first))
                     chunks.add(row.chunk)
                 state = mirror.state()
@@ -348,6 +372,14 @@ class Writer:
         delete_pairs(connection, settled)
         self._delete_chunks(chunks)
         self.written_bytes += 16_384
+
+    def _settled_rows(self, mirror: SessionMirror, most: int) -> list[Row]:
+        rows = mirror.take_settled(self._connection, most)
+        if len(rows) == most:
+            self._unswept[mirror.client_id] = mirror
+        else:
+            self._unswept.pop(mirror.client_id, None)
+        return rows
 
     def _delete_chunks(self, chunks: set[int]) -> None:
         """Delete those of the chunks that no row names."""

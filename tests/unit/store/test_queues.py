@@ -5,7 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.core.changes import Change, Due, EndSession, Enqueue, SaveQueue, SaveSession, Sent, Settled, Stored
+from mqttlite.core.changes import (
+    Change,
+    Due,
+    EndSession,
+    Enqueue,
+    Retain,
+    Rewind,
+    SaveQueue,
+    SaveSession,
+    Sent,
+    Settled,
+    Stored,
+)
 from mqttlite.core.message import Delivery, Message
 from mqttlite.store.memory import MemoryStore
 from mqttlite.store.sqlite.files import DATABASE
@@ -85,6 +97,52 @@ async def test_a_queue_that_ends_and_begins_again_has_only_what_came_since(disk:
     assert found == [("queue", QUEUE, b"new"), ("message", 4, 0, b"4"), ("message", 5, 0, b"5")]
     await disk.commit(EndSession(QUEUE))
     assert await disk.read() == [("SaveSession", "jobs")]
+
+
+async def test_messages_that_are_retained_wait_again(disk: Disk) -> None:
+    await disk.commit(SaveQueue(QUEUE, b"def"), *enqueue(0, 5), Retain(QUEUE, 1))
+    sent: list[Change] = [Sent(QUEUE, at, 100 + at) for at in range(4)]
+    await disk.commit(*sent, *(Settled(QUEUE, at) for at in range(3)))
+    assert payloads_of(await disk.read()) == [b"3", b"4", b"5"]
+    await disk.commit(Rewind(QUEUE, 1))
+    found = await disk.read()
+    assert payloads_of(found) == [b"1", b"2", b"3", b"4", b"5"]
+    assert [each[2] for each in found if each[0] == "message"] == [0] * 5
+    assert ("Retain", QUEUE) in found
+    await disk.commit(Rewind(QUEUE, 6), *enqueue(6, 6))
+    assert payloads_of(await disk.read()) == [b"6"]
+    await disk.commit(Rewind(QUEUE, 4), Sent(QUEUE, 4, 1))
+    assert payloads_of(await disk.read()) == [b"4", b"5", b"6"]
+    await disk.commit(Retain(QUEUE, -1), Settled(QUEUE, 4))
+    found = await disk.read()
+    assert (payloads_of(found), ("Retain", QUEUE) in found) == ([b"5", b"6"], False)
+
+
+async def test_what_nobody_needs_is_deleted_in_parts(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveQueue(QUEUE, b"def"), Retain(QUEUE, 0)])
+    for at in range(1_300):
+        await store.commit(enqueue(at, at))
+    await store.commit([Rewind(QUEUE, 1_300)])
+    assert rows_in(tmp_path) == 1_300
+    await store.commit([Retain(QUEUE, -1)])
+    store.close()
+    assert 0 < rows_in(tmp_path) <= 300
+    store = SqliteStore(tmp_path)
+    await store.commit([*enqueue(1_300, 1_300), Sent(QUEUE, 1_300, 1)])
+    store.close()
+    assert rows_in(tmp_path) == 1
+
+
+def rows_in(path: Path) -> int:
+    with sqlite3.connect(path / DATABASE) as connection:
+        (found,) = connection.execute("SELECT count(*) FROM queue").fetchone()
+    connection.close()
+    return int(found)
+
+
+def payloads_of(found: list[tuple[object, ...]]) -> list[object]:
+    return [each[3] for each in found if each[0] == "message"]
 
 
 async def test_a_message_for_many_queues_is_stored_once(tmp_path: Path) -> None:

@@ -1,0 +1,33 @@
+"""Lets go of many messages in parts, so that a purge or a seek does not hold up the event loop."""
+
+from collections import deque
+from typing import Final, final
+
+from mqttlite.core.effects import Effects
+from mqttlite.core.jobs import Job
+from mqttlite.core.memory import ENTRY_BYTES
+from mqttlite.core.message import Delivery
+from mqttlite.delivery.queues.limits import RELEASED_PER_STEP
+
+_PER_WORK: Final = 2
+"""Messages for one unit of `Effects.work`."""
+
+
+@final
+class Release(Job):
+    """They are in the memory account until then."""
+
+    __slots__ = ("_deliveries", "_effects")
+
+    def __init__(self, deliveries: deque[Delivery], effects: Effects) -> None:
+        self._deliveries: Final = deliveries
+        self._effects: Final[Effects] = effects
+
+    def step(self) -> bool:
+        """As `Job`."""
+        deliveries, memory = self._deliveries, self._effects.memory
+        count = min(len(deliveries), RELEASED_PER_STEP)
+        for _ in range(count):
+            memory.let_go(deliveries.popleft().message, ENTRY_BYTES)
+        self._effects.work += count // _PER_WORK
+        return not deliveries

@@ -1,0 +1,217 @@
+"""How far back a queue keeps messages that have ended, and what a seek makes of it.
+
+A seek moves the first message that waits: forward it passes messages over, which count as acknowledged; backward
+retained messages wait again, as if they had never been delivered. Invariant: `published + returned` is the number of
+messages that ended, and of those that did not.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.changes import Rewind
+from mqttlite.core.effects import Effects
+from mqttlite.delivery.queues.contents import Contents
+from mqttlite.delivery.queues.limits import WAY_PARTS
+from mqttlite.delivery.queues.outcomes import PURGED
+from mqttlite.delivery.queues.ranges import Ranges
+from mqttlite.delivery.queues.workplace import Workplace
+
+PASSED_OVER: Final = "a seek passed over it"
+
+
+@final
+class Position:
+    """What of a queue has not ended: all from `first` on, without what is in `ended`, and without messages with a
+    number below `cutoff` before the sequence `cutoff_end`."""
+
+    __slots__ = ("anew", "cutoff", "cutoff_end", "ended", "first")
+
+    def __init__(
+        self,
+        first: int,
+        cutoff: int,
+        cutoff_end: int,
+        ended: tuple[tuple[int, int], ...] = (),
+        anew: bool = True,
+    ) -> None:
+        self.first: Final = first
+        self.cutoff: Final = cutoff
+        self.cutoff_end: Final = cutoff_end
+        self.ended: Final = ended
+        self.anew: Final = anew
+        """Whether what is under way is delivered anew although nothing else comes back."""
+
+
+@final
+class Seeking:
+    """`on_lost` is told the name of a snapshot whose messages had to go."""
+
+    __slots__ = ("_contents", "_effects", "_on_lost", "_workplace", "holds")
+
+    def __init__(self, contents: Contents, workplace: Workplace, on_lost: Callable[[str], None]) -> None:
+        self._contents: Final = contents
+        self._workplace: Final = workplace
+        self._effects: Final[Effects] = workplace.effects
+        self._on_lost: Final = on_lost
+        self.holds: Final[dict[str, int]] = {}
+        """By snapshot, the first sequence that it needs."""
+
+    # ------------------------------------------------------------------ what is kept
+
+    def make_way(self, size: int) -> None:
+        """Let go of the oldest retained messages where there is no room beside them for one of that size."""
+        contents = self._contents
+        policy, retention = contents.policy, contents.retention
+        while retention.count and (
+            contents.depth + retention.count >= policy.max_messages
+            or contents.size_bytes + retention.size_bytes + size > policy.max_bytes
+            or retention.has_too_many_gone
+        ):
+            self._set_floor(retention.floor + max(1, (contents.backlog.first - retention.floor) // WAY_PARTS))
+
+    def on_put(self, number: int) -> None:
+        """A message with that number came: from time to time, let go of what was retained for long enough."""
+        contents = self._contents
+        if contents.policy.retain_acked and contents.retention.mark(contents.backlog.end - 1, number, self._time_us):
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Keep what the policy and the snapshots want, and no more."""
+        contents = self._contents
+        retention = contents.retention
+        keeps_acked = contents.policy.retain_acked
+        if not keeps_acked and not self.holds:
+            if retention.floor >= 0:
+                self._set_floor(-1)
+            return
+        if retention.floor < 0:
+            self._keep_from(contents.first_open)
+        wanted = contents.backlog.first
+        if keeps_acked:
+            wanted = min(wanted, retention.older_than(self._now_us - self._time_us))
+        wanted = min([wanted, *self.holds.values()])
+        if wanted > retention.floor:
+            self._set_floor(wanted)
+
+    def hold(self, name: str, first: int) -> None:
+        """A snapshot needs what is there from that sequence on."""
+        self.holds[name] = first
+        self._keep_from(first)
+
+    def release(self, name: str) -> None:
+        """It does so no longer."""
+        if self.holds.pop(name, None) is not None:
+            self.refresh()
+
+    @property
+    def _time_us(self) -> int:
+        return self._contents.policy.expiry_s * 1_000_000
+
+    @property
+    def _now_us(self) -> int:
+        return self._workplace.wall_ahead_us + int(self._effects.now * 1e6)
+
+    def _keep_from(self, first: int) -> None:
+        """Keep messages that end from now on, from that sequence on. Those that have ended before may not be there."""
+        contents = self._contents
+        retention = contents.retention
+        floor = retention.floor if retention.floor >= 0 else contents.backlog.first
+        if retention.floor >= 0 and first >= floor:
+            return
+        self._set_floor(first)
+        at = first
+        for sequence in sorted(each for each in contents.deliveries.entries if first <= each < floor):
+            retention.add_gone(at, sequence)
+            at = sequence + 1
+        retention.add_gone(at, floor)
+        self.recount()
+
+    def _set_floor(self, floor: int) -> None:
+        contents = self._contents
+        contents.retention.set_floor(floor, contents.backlog.first, self._outstanding_from(floor))
+        for name in [name for name, first in self.holds.items() if first < floor]:
+            del self.holds[name]
+            self._on_lost(name)
+
+    def recount(self) -> None:
+        """How many messages are retained is not known."""
+        contents = self._contents
+        contents.retention.recount(contents.backlog.first, self._outstanding_from(contents.retention.floor))
+
+    def _outstanding_from(self, first: int) -> int:
+        return sum(sequence >= first for sequence in self._contents.deliveries.entries)
+
+    def after_purge(self) -> None:
+        """All messages are gone, those too that were kept."""
+        for name in list(self.holds):
+            del self.holds[name]
+            self._on_lost(name)
+        self.refresh()
+
+    # ------------------------------------------------------------------ seek
+
+    def position(self) -> Position:
+        """Where the queue is now."""
+        contents = self._contents
+        retention, head = contents.retention, contents.backlog.first
+        first = at = contents.first_open
+        ended = Ranges()
+        for sequence in sorted(contents.deliveries.entries):
+            if sequence < head:
+                ended.add(at, sequence)
+                at = sequence + 1
+        ended.add(at, head)
+        for holes in (retention.gone, retention.skipped):
+            for low, high in holes.within(head, holes.end):
+                ended.add(low, high)
+        return Position(first, retention.cutoff, retention.cutoff_end, tuple(ended.within(first, ended.end)))
+
+    def seek(self, to: Position) -> None:
+        """Have the queue be where it was, or will be, as far as it keeps the messages."""
+        contents = self._contents
+        retention, backlog = contents.retention, contents.backlog
+        head, tail = backlog.first, backlog.end
+        size_bytes = contents.size_bytes + retention.size_bytes
+        before, passed = contents.depth, 0
+        ended = Ranges(to.ended)
+        for entry in list(contents.deliveries.entries.values()):
+            is_older = entry.message.number < to.cutoff and entry.sequence < to.cutoff_end
+            if is_older or entry.sequence < to.first or entry.sequence in ended:
+                contents.end(entry, PURGED, PASSED_OVER, is_retained=True)
+                passed += 1
+        first = max(to.first, retention.floor) if retention.floor >= 0 else max(to.first, head)
+        if first < head and not to.anew and not self._has_retained(first, head):
+            first = head
+        if first != head or to.anew or retention.skipped:
+            for entry in [entry for entry in contents.deliveries.entries.values() if entry.sequence >= first]:
+                contents.give_back(entry)
+            skipped = self._passed(head, first, ended, tail)
+            contents.counts.ends[PURGED] += skipped
+            passed += skipped
+            if first < head:
+                retention.epoch += 1
+            retention.skip(ended.within(first, tail))
+            self._effects.record(Rewind(contents.key, first))
+            contents.drop(backlog.jump(first, 0))
+        is_late = bool(retention.late.within(first, tail))
+        retention.cutoff, retention.cutoff_end = (to.cutoff, to.cutoff_end) if is_late else (0, 0)
+        retention.look_ahead(first, tail)
+        self.recount()
+        kept = contents.depth + retention.count
+        if first != head and kept:
+            retention.size_bytes = size_bytes * retention.count // kept
+            backlog.stored_bytes = size_bytes - retention.size_bytes
+        contents.counts.returned += contents.depth + passed - before
+        retention.save()
+
+    def _has_retained(self, first: int, head: int) -> bool:
+        ended = head - first - self._outstanding_from(first)
+        return ended > self._contents.retention.gone.count(first, head)
+
+    def _passed(self, head: int, first: int, ended: Ranges, tail: int) -> int:
+        """How many of the messages that wait will wait no longer."""
+        retention = self._contents.retention
+        passed = max(0, first - head) - retention.holes(head, max(head, first))
+        for low, high in ended.within(max(head, first), tail):
+            passed += high - low - retention.holes(low, high)
+        return passed

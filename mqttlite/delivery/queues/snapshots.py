@@ -1,0 +1,173 @@
+"""Snapshots of queues: which messages of a queue had not ended at a time, to seek back to.
+
+A snapshot has a name of its own, beside those of queues, and is gone with its queue, when it expires, and when its
+queue needs the room of what it keeps. Invariant: what a snapshot says is in the store, and so is what it needs.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, final
+
+import msgspec
+
+from mqttlite.core.changes import QUEUE_MARK, EndSession, SaveQueue
+from mqttlite.core.deadlines import Deadline, Deadlines
+from mqttlite.core.effects import Effects
+from mqttlite.delivery.queues.limits import LEAST_SNAPSHOT_S, MAX_SNAPSHOTS, SNAPSHOT_S
+from mqttlite.delivery.queues.options import check_queue_name
+from mqttlite.delivery.queues.queue import Queue
+from mqttlite.delivery.queues.seeking import Position
+
+SNAPSHOT_MARK: Final = f"{QUEUE_MARK}$snapshot/"
+
+_log = logging.getLogger("mqttlite.queues")
+
+
+class NoSuchSnapshot(LookupError):
+    """There is no snapshot of that name."""
+
+
+class SnapshotExists(ValueError):
+    """There is a snapshot of that name."""
+
+
+class SnapshotRefused(ValueError):
+    """It cannot be made or used now."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Times are Unix times in seconds. `messages` is how many had not ended."""
+
+    name: str
+    queue: str
+    created_at: float
+    expires_at: float
+    messages: int
+    first: int
+    cutoff: int
+    cutoff_end: int
+    ended: tuple[tuple[int, int], ...]
+
+    def position(self) -> Position:
+        return Position(self.first, self.cutoff, self.cutoff_end, self.ended)
+
+
+class Snapshots:
+    """`find` gives a queue, and raises where there is none of that name."""
+
+    def __init__(
+        self, effects: Effects, deadlines: Deadlines, wall_ahead_us: int, find: Callable[[str], Queue]
+    ) -> None:
+        self._effects: Final = effects
+        self._deadlines: Final = deadlines
+        self._wall_ahead_s: Final = wall_ahead_us / 1e6
+        self._find: Final = find
+        self._by_name: Final[dict[str, Snapshot]] = {}
+        self._expiries: Final[dict[str, _Expiry]] = {}
+
+    @property
+    def _now(self) -> float:
+        return self._wall_ahead_s + self._effects.now
+
+    def of(self, queue: str = "") -> list[Snapshot]:
+        """Those of a queue, or all, by name."""
+        return [each for name, each in sorted(self._by_name.items()) if each.queue == queue or not queue]
+
+    def get(self, name: str) -> Snapshot:
+        """Raises `NoSuchSnapshot`."""
+        snapshot = self._by_name.get(name)
+        if snapshot is None:
+            raise NoSuchSnapshot(f"there is no snapshot {name[:128]!r}")
+        return snapshot
+
+    def create(self, name: str, queue_name: str) -> Snapshot:
+        """Keep what has not ended in a queue, and what comes. Raises `NoSuchQueue`, `SnapshotExists`, `SnapshotRefused`
+        and `ValueError`."""
+        check_queue_name(name)
+        queue = self._find(queue_name)
+        if name in self._by_name:
+            raise SnapshotExists(f"there is a snapshot {name} already")
+        if len(self._by_name) >= MAX_SNAPSHOTS:
+            raise SnapshotRefused(f"there are {MAX_SNAPSHOTS} snapshots, which is the limit: delete one")
+        left = SNAPSHOT_S - queue.contents.oldest_age_s(self._effects.now)
+        if left < LEAST_SNAPSHOT_S:
+            raise SnapshotRefused(
+                f"the oldest message of {queue_name} is so old that the snapshot would expire within an hour"
+            )
+        position = queue.seeking.position()
+        snapshot = Snapshot(
+            name=name,
+            queue=queue_name,
+            created_at=self._now,
+            expires_at=self._now + left,
+            messages=queue.contents.depth,
+            first=position.first,
+            cutoff=position.cutoff,
+            cutoff_end=position.cutoff_end,
+            ended=position.ended,
+        )
+        queue.seeking.hold(name, position.first)
+        self._keep(snapshot)
+        self._save(snapshot)
+        return snapshot
+
+    def expire_at(self, name: str, expires_at: float) -> Snapshot:
+        """Keep a snapshot until then, for `SNAPSHOT_S` at most. Raises `NoSuchSnapshot` and `SnapshotRefused`."""
+        snapshot = self.get(name)
+        if not self._now < expires_at <= snapshot.created_at + SNAPSHOT_S:
+            raise SnapshotRefused(
+                f"a snapshot is kept until a time that is to come, and for {SNAPSHOT_S / 86_400:g} days at most"
+            )
+        snapshot = msgspec.structs.replace(snapshot, expires_at=expires_at)
+        self._deadlines.cancel(self._expiries.pop(name))
+        self._keep(snapshot)
+        self._save(snapshot)
+        return snapshot
+
+    def delete(self, name: str) -> None:
+        """Raises `NoSuchSnapshot`."""
+        queue_name = self.get(name).queue
+        self._forget(name)
+        self._find(queue_name).seeking.release(name)
+
+    def on_lost(self, name: str) -> None:
+        """The queue of a snapshot does not have any more what the snapshot needs."""
+        _log.warning("snapshot %s is dropped: its queue does not keep all of its messages any more", name)
+        self._forget(name)
+
+    def forget_queue(self, queue: str) -> None:
+        """A queue is deleted."""
+        for each in self.of(queue):
+            self._forget(each.name)
+
+    def _forget(self, name: str) -> None:
+        if self._by_name.pop(name, None) is not None:
+            self._deadlines.cancel(self._expiries.pop(name))
+            self._effects.record(EndSession(f"{SNAPSHOT_MARK}{name}"))
+
+    def restore(self, data: bytes) -> None:
+        """Put back one that the store kept, after its queue."""
+        snapshot = msgspec.json.decode(data, type=Snapshot)
+        self._find(snapshot.queue).seeking.holds[snapshot.name] = snapshot.first
+        self._keep(snapshot)
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        self._by_name[snapshot.name] = snapshot
+        expiry = self._expiries[snapshot.name] = _Expiry(self, snapshot.name)
+        self._deadlines.arm(expiry, snapshot.expires_at - self._wall_ahead_s)
+
+    def _save(self, snapshot: Snapshot) -> None:
+        self._effects.record(SaveQueue(f"{SNAPSHOT_MARK}{snapshot.name}", msgspec.json.encode(snapshot)))
+
+
+@final
+class _Expiry(Deadline):
+    __slots__ = ("_name", "_snapshots")
+
+    def __init__(self, snapshots: Snapshots, name: str) -> None:
+        super().__init__()
+        self._snapshots: Final = snapshots
+        self._name: Final = name
+
+    def on_due(self) -> None:
+        self._snapshots.delete(self._name)

@@ -1,0 +1,100 @@
+"""Finds where in a queue the messages of a time begin: a binary search for their numbers, which are times.
+
+What is not in memory is read from the store, a few at a time. Messages that came late are not looked at, so the
+numbers rise. Invariant: of the messages that are looked at, those before `low` are older, and those from `high` on are
+not.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.message import Delivery
+from mqttlite.core.question import LoadPage
+from mqttlite.core.queue_pages import QueuePages
+from mqttlite.delivery.queues.contents import Contents
+from mqttlite.delivery.queues.ranges import Ranges
+
+PROBED: Final = 20
+"""Messages that are read at a time: the first of them may be lost."""
+
+
+@final
+class TimeSearch:
+    """A `PageReader`. `found` is told a sequence: all that waits before it is older than `number`."""
+
+    __slots__ = ("_contents", "_found", "_high", "_lost", "_low", "_middle", "_number", "_pages", "_probe")
+
+    def __init__(self, contents: Contents, pages: QueuePages, number: int, found: Callable[[int], None]) -> None:
+        self._contents: Final = contents
+        self._pages: Final = pages
+        self._number: Final = number
+        self._found: Final = found
+        self._low = contents.oldest
+        self._high = contents.backlog.end
+        self._middle = 0
+        self._probe = 0
+        self._lost: Final = Ranges()
+        """Sequences of which there is no message."""
+
+    def begin(self) -> None:
+        """Search as far as memory goes, and have the next message read."""
+        if self._number > self._contents.retention.latest:
+            self._low = self._high
+        while True:
+            self._low = max(self._low, self._contents.oldest)  # what ended meanwhile is maybe not there any more
+            if self._low >= self._high:
+                break
+            self._middle = (self._low + self._high) // 2
+            self._probe = self._to_look_at(self._middle)
+            if self._probe >= self._high:
+                self._high = self._middle
+                continue
+            number = self._number_here(self._probe)
+            if number < 0:
+                self._pages.want(self)
+                return
+            self._compare(number)
+        self._found(self._low)
+
+    def _to_look_at(self, sequence: int) -> int:
+        """The next one whose number says something."""
+        retention = self._contents.retention
+        while True:
+            following = retention.late.after(retention.gone.after(self._lost.after(sequence)))
+            if following == sequence:
+                return sequence
+            sequence = following
+
+    def _number_here(self, sequence: int) -> int:
+        """The number of a message that is in memory; else -1."""
+        backlog = self._contents.backlog
+        entry = self._contents.deliveries.entries.get(sequence)
+        if entry is not None:
+            return entry.message.number
+        if 0 <= sequence - backlog.first < len(backlog.deliveries):
+            number = backlog.deliveries[sequence - backlog.first].message.number
+            if number:
+                return number
+        return -1
+
+    def _compare(self, number: int) -> None:
+        if number >= self._number:
+            self._high = self._middle  # those up to the one that was looked at say nothing
+        else:
+            self._low = self._probe + 1
+
+    def next_page(self) -> LoadPage:
+        """As `PageReader`."""
+        return LoadPage(self._contents.key, self._probe, PROBED)
+
+    def take_page(self, first: int, page: list[Delivery | None]) -> None:
+        """As `PageReader`."""
+        retention = self._contents.retention
+        for sequence, delivery in enumerate(page, first):
+            if delivery is None or not delivery.message.number:
+                self._lost.add(sequence, sequence + 1)
+            elif sequence not in retention.late and sequence not in retention.gone and sequence < self._high:
+                self._probe = sequence
+                self._compare(delivery.message.number)
+                break
+        self.begin()

@@ -1,0 +1,186 @@
+"""`/v1/projects/{project}/snapshots`, and seeking subscriptions to them and to times.
+
+The snapshot `projects/p/snapshots/s` is the broker's snapshot `p.s`, of one queue. Invariant: an answer leaves when
+what it says is committed, and after a seek nothing older is delivered.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.delivery.queues.seek_requests import SeekTimedOut, parse_time, seek_snapshot, seek_time, time_text_of
+from mqttlite.delivery.queues.service import NoSuchQueue, SeekUnderWay
+from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.pubsub.bodies import answer, decoded
+from mqttlite.gateway.pubsub.lists import PageSize, PageToken, page, start_of
+from mqttlite.gateway.pubsub.names import (
+    check_project,
+    queue_name,
+    snapshot_name,
+    snapshot_resource,
+    topic_name,
+    topic_of_queue,
+)
+from mqttlite.gateway.pubsub.topics import ADMIN, BODY, VIEWER
+
+
+class SeekRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    time: str = ""
+    snapshot: str = ""
+    subscription: str = ""
+
+
+class CreateSnapshotRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    subscription: str = ""
+    name: str = ""
+    labels: Any = None
+    tags: Any = None
+
+
+class SnapshotBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str = ""
+    topic: str = ""
+    expire_time: str = ""
+    labels: Any = None
+
+
+class UpdateSnapshotRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    snapshot: SnapshotBody = SnapshotBody()
+    update_mask: str = ""
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1/projects/{project}", tags=["Google Pub/Sub"])
+    queues, snapshots = context.queues, context.queues.snapshots
+
+    def found(project: str, snapshot: str) -> Snapshot:
+        name = snapshot_name(project, snapshot)
+        try:
+            return snapshots.get(name)
+        except NoSuchSnapshot:
+            raise Problem(Code.NOT_FOUND, f"there is no snapshot projects/{project}/snapshots/{snapshot}") from None
+
+    def shown(snapshot: Snapshot) -> dict[str, Any]:
+        return {
+            "name": snapshot_resource(snapshot.name),
+            "topic": topic_of_queue(queues.options(snapshot.queue)),
+            "expireTime": time_text_of(snapshot.expires_at),
+        }
+
+    @routes.put("/snapshots/{snapshot}", summary="Make a snapshot", openapi_extra=BODY, dependencies=[ADMIN])
+    async def create(project: str, snapshot: str, request: Request) -> Response:
+        name = snapshot_name(project, snapshot)
+        body = decoded(await request.body(), CreateSnapshotRequest)
+        if body.labels or body.tags:
+            raise Problem(Code.NOT_AVAILABLE, "labels and tags are not kept")
+        queue = queue_name(project, _last(project, "subscriptions", body.subscription))
+        try:
+            made = snapshots.create(name, queue)
+        except NoSuchQueue:
+            raise Problem(Code.NOT_FOUND, f"there is no subscription {body.subscription[:200]}") from None
+        except SnapshotExists:
+            raise Problem(Code.CONFLICT, f"there is a snapshot {snapshot} already") from None
+        except SnapshotRefused as error:
+            raise Problem(Code.POLICY_REFUSES, str(error)) from None
+        await context.loop_driver.settled()
+        return answer(shown(made))
+
+    @routes.get("/snapshots", summary="List the snapshots of a project", dependencies=[VIEWER])
+    async def list_snapshots(project: str, page_size: PageSize = 0, page_token: PageToken = "") -> Response:
+        check_project(project)
+        return page("snapshots", _of(project, page_token, ""), page_size)
+
+    def _of(project: str, page_token: str, topic: str) -> Iterator[tuple[str, Any]]:
+        """Those of a project, or of one of its topics by their names alone."""
+        start = start_of(f"{project}.", page_token)
+        for each in snapshots.of():
+            if (
+                each.name.startswith(f"{project}.")
+                and start <= each.name != page_token
+                and snapshot_resource(each.name)
+            ):
+                if not topic:
+                    yield each.name, shown(each)
+                elif queues.options(each.queue).filters == (topic,):
+                    yield each.name, snapshot_resource(each.name)
+
+    @routes.get("/topics/{topic}/snapshots", summary="List the snapshots of a topic", dependencies=[VIEWER])
+    async def list_of_topic(project: str, topic: str, page_size: PageSize = 0, page_token: PageToken = "") -> Response:
+        name = topic_name(project, topic)
+        if context.topics.named(name) is None:
+            raise Problem(Code.NOT_FOUND, f"there is no topic projects/{project}/topics/{topic}")
+        return page("snapshots", _of(project, page_token, name), page_size)
+
+    @routes.get("/snapshots/{snapshot}", summary="Show a snapshot", dependencies=[VIEWER])
+    async def show(project: str, snapshot: str) -> Response:
+        return answer(shown(found(project, snapshot)))
+
+    @routes.patch("/snapshots/{snapshot}", summary="Change a snapshot", openapi_extra=BODY, dependencies=[ADMIN])
+    async def change(project: str, snapshot: str, request: Request) -> Response:
+        body = decoded(await request.body(), UpdateSnapshotRequest)
+        name = found(project, snapshot).name
+        if body.update_mask not in ("expireTime", "expire_time"):
+            raise Problem(Code.INVALID_VALUE, "updateMask is not expireTime: nothing else of a snapshot can be changed")
+        try:
+            changed = snapshots.expire_at(name, parse_time(body.snapshot.expire_time) / 1e6)
+        except SnapshotRefused as error:
+            raise Problem(Code.INVALID_VALUE, f"expireTime: {error}") from None
+        except ValueError as error:
+            raise Problem(Code.INVALID_VALUE, f"expireTime: {error}") from None
+        await context.loop_driver.settled()
+        return answer(shown(changed))
+
+    @routes.delete("/snapshots/{snapshot}", summary="Delete a snapshot", dependencies=[ADMIN])
+    async def delete(project: str, snapshot: str) -> Response:
+        snapshots.delete(found(project, snapshot).name)
+        await context.loop_driver.settled()
+        return answer({})
+
+    @routes.post(
+        "/subscriptions/{subscription}:seek",
+        summary="Go to a time or a snapshot",
+        openapi_extra=BODY,
+        dependencies=[ADMIN],
+    )
+    @routes.post("/subscriptions/{subscription}/seek", include_in_schema=False, dependencies=[ADMIN])
+    async def seek(project: str, subscription: str, request: Request) -> Response:
+        body = decoded(await request.body(), SeekRequest)
+        name = queue_name(project, subscription)
+        if bool(body.time) == bool(body.snapshot):
+            raise Problem(Code.INVALID_VALUE, "either time or snapshot says where to seek to")
+        try:
+            queues.options(name)
+            if body.snapshot:
+                wanted = found(project, _last(project, "snapshots", body.snapshot)).name
+                await seek_snapshot(queues, name, wanted, context.loop_driver.settled)
+            else:
+                await seek_time(queues, name, parse_time(body.time), context.loop_driver.settled)
+        except NoSuchQueue:
+            text = f"there is no subscription projects/{project}/subscriptions/{subscription}"
+            raise Problem(Code.NOT_FOUND, text) from None
+        except SnapshotRefused as error:
+            raise Problem(Code.POLICY_REFUSES, str(error)) from None
+        except (SeekUnderWay, SeekTimedOut) as error:
+            raise Problem(Code.BUSY, str(error)) from None
+        except ValueError as error:
+            raise Problem(Code.INVALID_VALUE, f"time: {error}") from None
+        return answer({})
+
+    return routes
+
+
+def _last(project: str, kind: str, resource: str) -> str:
+    """The last part of the name of a resource. Raises `Problem`."""
+    parts = resource.split("/")
+    if len(parts) != 4 or parts[:3] != ["projects", project, kind]:
+        raise Problem(
+            Code.INVALID_VALUE, f"{kind} of the project: {resource[:200]!r} is not projects/{project}/{kind}/<name>"
+        )
+    return parts[3]
