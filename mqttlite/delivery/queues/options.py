@@ -25,6 +25,9 @@ SHORTEST_DEADLINE_S: Final = 0.05
 
 MAX_ATTEMPTS: Final = 100
 
+MIN_IDLE_S: Final = 60
+"""A consumer that was restarted finds its queue."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9._~-]+")
 
 Overflow = Literal["drop_newest", "drop_oldest", "dead_letter"]
@@ -73,6 +76,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How many messages it holds, those that consumers have among them."""
     max_bytes: int = 1_073_741_824
     """The same as bytes of memory, though of a long queue the store has the most part."""
+    idle_expiry_s: int = 0
+    """After so long without a consumer the queue is deleted, with its messages and dead letters. 0: never."""
     expiry_s: int = 7 * 86_400
     """How long a message is kept that nobody acknowledges. 0: as long as it says itself."""
     retain_acked: bool = False
@@ -121,6 +126,10 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ValueError(f"{name} is {getattr(self, name)}: 1 at least")
         if self.retain_acked and not self.expiry_s:
             raise ValueError("retain_acked needs expiry_s: acknowledged messages are kept for as long as others")
+        if self.idle_expiry_s and not MIN_IDLE_S <= self.idle_expiry_s <= 366 * 86_400:
+            raise ValueError(
+                f"idle_expiry_s is {self.idle_expiry_s}: it may be {MIN_IDLE_S} to {366 * 86_400}, or 0 for never"
+            )
         if not 0 <= self.expiry_s <= 366 * 86_400:
             raise ValueError(f"expiry_s is {self.expiry_s}: it may be 0 to {366 * 86_400}")
 

@@ -24,6 +24,7 @@ from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deliveries import Deliveries, Entry
 from mqttlite.delivery.queues.feed import Feed
 from mqttlite.delivery.queues.forwarding import Forwarding
+from mqttlite.delivery.queues.idle import IdleEnd
 from mqttlite.delivery.queues.limits import MAX_NACK_DELAY_S, MAX_PULLED
 from mqttlite.delivery.queues.options import (
     MAX_DEADLINE_S,
@@ -130,6 +131,7 @@ class _Kept:
         self.dead_letters = dead_letters
         self.push_stopped = ""
         """Why its messages are not pushed any more; empty while they are."""
+        self.idle: IdleEnd | None = None
 
 
 class Queues:
@@ -334,6 +336,8 @@ class Queues:
         self.snapshots.forget_queue(name)
         kept.queue.end()
         kept.dead_letters.end()
+        if kept.idle is not None:
+            kept.idle.stop()
         del self._kept[name]
         self.on_changed(name)
 
@@ -440,7 +444,7 @@ class Queues:
 
         Raises `NoSuchQueue`.
         """
-        kept = self._find(name)
+        kept = self._use(name)
         if lease_s is not None:
             lease_s = _lease(lease_s)
         entries = kept.queue.pull(consumer, min(most, MAX_PULLED), lease_s)
@@ -448,7 +452,7 @@ class Queues:
 
     def ack(self, name: str, ack_ids: Iterable[str]) -> list[bool]:
         """Acknowledge messages; for each whether it was not at its end. Raises `NoSuchQueue`."""
-        queue = self._find(name).queue
+        queue = self._use(name).queue
         done: list[bool] = []
         for ack_id in ack_ids:
             found = queue.find(ack_id)
@@ -461,7 +465,7 @@ class Queues:
 
         Raises `NoSuchQueue`.
         """
-        queue = self._find(name).queue
+        queue = self._use(name).queue
         if delay_s is not None:
             delay_s = min(max(0.0, delay_s), MAX_NACK_DELAY_S)
         done: list[bool] = []
@@ -473,7 +477,7 @@ class Queues:
 
     def extend(self, name: str, ack_ids: Iterable[str], seconds: float) -> list[bool]:
         """Have leases end so many seconds from now; for each whether it was there. Raises `NoSuchQueue`."""
-        queue = self._find(name).queue
+        queue = self._use(name).queue
         seconds = _lease(seconds)
         done: list[bool] = []
         for ack_id in ack_ids:
@@ -486,7 +490,7 @@ class Queues:
 
         Raises `NoSuchQueue`.
         """
-        return Feed(self._find(name).queue, self._core, consumer, self._clock, wake)
+        return Feed(self._use(name).queue, self._core, consumer, self._clock, wake)
 
     # ------------------------------------------------------------------ seek
 
@@ -546,6 +550,19 @@ class Queues:
 
     # ------------------------------------------------------------------ inside
 
+    def _use(self, name: str) -> _Kept:
+        """The same for a consumer."""
+        kept = self._find(name)
+        if kept.idle is not None:
+            kept.idle.use()
+        return kept
+
+    def _has_consumer(self, kept: _Kept) -> bool:
+        if kept.options.push is not None and not kept.push_stopped:
+            return True
+        of_queue = self._consumers.get(kept.options.name, {})
+        return any(each.session.outbox is not None for each in of_queue.values())
+
     def _find(self, name: str) -> _Kept:
         self._core.effects.now = self._clock()
         kept = self._kept.get(name)
@@ -569,6 +586,14 @@ class Queues:
     def _set_up(self, kept: _Kept) -> None:
         """Give a queue what is made of its options."""
         options = kept.options
+        if kept.idle is not None:
+            kept.idle.stop()
+            kept.idle = None
+        if options.idle_expiry_s:
+            kept.idle = IdleEnd(
+                *(self._core.effects, self._core.deadlines, options.idle_expiry_s),
+                *(lambda: self._has_consumer(kept), lambda: self.delete(options.name)),
+            )
         kept.dead_letters.forward_to = options.dead_letter_topic
         kept.queue.filter = None
         if options.filter:

@@ -36,6 +36,8 @@ MIN_ATTEMPTS: Final = 5
 
 MIN_RETENTION_S: Final = 600
 MAX_RETENTION_S: Final = 31 * 86_400
+MIN_TTL_S: Final = 86_400
+MAX_TTL_S: Final = 366 * 86_400
 MAX_BACKOFF_S: Final = 600
 """As with Google."""
 
@@ -100,6 +102,10 @@ class DeadLetterPolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     dead_letter_topic: str = ""
 
 
+class ExpirationPolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    ttl: str = ""
+
+
 class TopicBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A topic that is to be made. `Any`: a member that is refused, unless it is empty."""
 
@@ -143,7 +149,7 @@ class SubscriptionBody(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     enable_message_ordering: bool = False
     retry_policy: RetryPolicy | None = None
     dead_letter_policy: DeadLetterPolicy | None = None
-    expiration_policy: dict[str, Any] | None = None
+    expiration_policy: ExpirationPolicy | None = None
     filter: str = ""
     push_config: PushConfig | None = None
     bigquery_config: Any = None
@@ -294,7 +300,7 @@ def subscription_json(name: str, topic: str, options: QueueOptions) -> dict[str,
         "topic": topic,
         "ackDeadlineSeconds": math.ceil(options.ack_deadline_s),
         "messageRetentionDuration": _duration_text(options.expiry_s),
-        "expirationPolicy": {},
+        "expirationPolicy": {"ttl": _duration_text(options.idle_expiry_s)} if options.idle_expiry_s else {},
         "state": "ACTIVE",
     }
     if options.dead_letter:
@@ -401,10 +407,13 @@ def _dead_letters(body: SubscriptionBody) -> dict[str, Any]:
     return {"max_attempts": attempts, "dead_letter_topic": topic_of_resource(topic) if topic else ""}
 
 
-def _never_expires(body: SubscriptionBody) -> dict[str, Any]:
-    if body.expiration_policy:
-        raise Problem(Code.NOT_AVAILABLE, "expirationPolicy: subscriptions do not expire; leave it out, or empty")
-    return {}
+def _expiration(body: SubscriptionBody) -> dict[str, Any]:
+    policy = body.expiration_policy
+    text = "" if policy is None else policy.ttl
+    seconds = math.ceil(_seconds(text, "expirationPolicy.ttl")) if text else 0
+    if seconds and not MIN_TTL_S <= seconds <= MAX_TTL_S:
+        raise _invalid(f"expirationPolicy.ttl is {text}: it may be {MIN_TTL_S}s to {MAX_TTL_S}s, or absent for never")
+    return {"idle_expiry_s": seconds}
 
 
 def _filter(body: SubscriptionBody) -> dict[str, Any]:
@@ -420,7 +429,7 @@ _FIELDS: Final[dict[str, Callable[[SubscriptionBody], dict[str, Any]]]] = {
     "retainAckedMessages": _retain_acked,
     "retryPolicy": _retry,
     "deadLetterPolicy": _dead_letters,
-    "expirationPolicy": _never_expires,
+    "expirationPolicy": _expiration,
     "pushConfig": _push,
 }
 """What of a queue's options each member says that may be changed."""

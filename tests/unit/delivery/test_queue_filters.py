@@ -1,4 +1,4 @@
-"""Filters of queues, what a first subscriber says of a queue, and what else becomes a dead letter."""
+"""Filters of queues, what a first subscriber says of a queue, what else becomes a dead letter, and idle queues."""
 
 import pytest
 
@@ -316,8 +316,55 @@ def test_a_client_of_3_1_1_says_it_all_in_the_topic() -> None:
         ({"dead_letter_topic": "a/b"}, "takes messages of 'a/b' itself, by 'a/#'"),
         ({"dead_letter_topic": "b/#"}, "dead_letter_topic"),
         ({"dead_letter_topic": "$SYS/x"}, "begins with a reserved name"),
+        ({"idle_expiry_s": 59}, "idle_expiry_s is 59"),
     ],
 )
 def test_options_that_cannot_be_are_named(fields: dict[str, object], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         options(**fields)
+
+
+# idle queues
+
+
+def test_a_queue_that_nobody_uses_ends() -> None:
+    world = world_of(options(idle_expiry_s=3_600))
+    world.connect("p").publish("a/1", "x", qos=1)
+    world.advance(3_600)
+    assert world.queues.names == ["q"], "not before its time"
+    world.advance(361)
+    assert world.queues.names == []
+    assert QueueWorld((), world.store, world.now, filters=Filters()).queues.names == []
+    world.end()
+
+
+def test_each_use_begins_the_time_anew() -> None:
+    world = world_of(options(idle_expiry_s=3_600))
+    for _ in range(5):
+        world.advance(3_000)
+        world.queues.pull("q", 1)
+    assert world.queues.names == ["q"]
+    client = world.connect("c", clean_start=False, expiry=100_000, keep_alive=0)
+    client.subscribe("$queue/q", qos=1)
+    world.advance(20_000)
+    assert world.queues.names == ["q"], "it has a consumer"
+    client.disconnect()
+    for _ in range(36):
+        world.advance(100)
+    assert world.queues.names == ["q"], "the time begins when the last consumer leaves"
+    world.advance(800)
+    assert world.queues.names == []
+    world.end()
+
+
+def test_the_time_is_changed_and_taken_away() -> None:
+    world = world_of(options(idle_expiry_s=60))
+    world.queues.change(options(idle_expiry_s=3_600))
+    world.advance(300)
+    assert world.queues.names == ["q"]
+    world.queues.change(options())
+    world.advance(100_000)
+    assert world.queues.names == ["q"]
+    world.queues.delete("q")
+    world.advance(100_000)
+    world.end()

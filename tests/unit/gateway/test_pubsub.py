@@ -364,7 +364,8 @@ REFUSED_SUBSCRIPTIONS: list[tuple[Json, tuple[int, str], str]] = [
     ({"deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/orders"}}, INVALID, "messages of 'shop/orders'"),
     ({"filter": 'attributes.a == "b"'}, INVALID, "filter: position 15"),
     ({"filter": "attributes.a"}, INVALID, "filter: position"),
-    ({"expirationPolicy": {"ttl": "86400s"}}, UNIMPLEMENTED, "expirationPolicy"),
+    ({"expirationPolicy": {"ttl": "86399s"}}, INVALID, "expirationPolicy.ttl is 86399s"),
+    ({"expirationPolicy": {"ttl": "a day"}}, INVALID, "expirationPolicy.ttl is 'a day'"),
     ({"pushConfig": {"pushEndpoint": "http://example.com/"}}, INVALID, "allowed_hosts"),
     ({"pushConfig": {"pushEndpoint": "https://127.1/"}}, INVALID, "four decimal numbers"),
     ({"pushConfig": {"noWrapper": {}}}, INVALID, "pushEndpoint is missing"),
@@ -596,3 +597,11 @@ async def test_dead_letters_are_published_to_their_topic(gateway: GatewayUnderTe
     }
     change = {"subscription": {}, "updateMask": "deadLetterPolicy"}
     assert (await done(client.patch(MAIL, json=change)))["deadLetterPolicy"] == {"maxDeliveryAttempts": 100}
+
+
+async def test_a_subscription_that_nobody_uses_expires(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway, expirationPolicy={"ttl": "90210s"})
+    assert (await done(client.get(MAIL)))["expirationPolicy"] == {"ttl": "90210s"}
+    assert gateway.broker.queues.options("shop.mail").idle_expiry_s == 90_210
+    change = {"subscription": {"expirationPolicy": {}}, "updateMask": "expirationPolicy"}
+    assert (await done(client.patch(MAIL, json=change)))["expirationPolicy"] == {}
