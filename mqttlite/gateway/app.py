@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from fastapi import APIRouter, FastAPI
 from fastapi.dependencies import models
@@ -164,6 +164,7 @@ class GatewayApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})
         try:
+            _check_text(scope)
             if scope["type"] == "http":
                 self._check_origin(scope, scope["method"] in SAFE_METHODS)
             elif scope["type"] == "websocket":
@@ -173,6 +174,11 @@ class GatewayApp:
             await _send_problem(problem, scope, receive, send)
         except ClientGone:
             pass
+        except Exception:  # of a bare route; the framework answers its own
+            _log.exception("%s failed", scope["path"])
+            await _send_problem(
+                _failure(), scope, receive, send
+            )  # which fails in the middle of an answer: it is cut off
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -184,6 +190,12 @@ class GatewayApp:
                     return
             if method == WEBSOCKET:
                 raise Problem(Code.NOT_FOUND, "there is no WebSocket at this path")
+            others = {
+                route.method for route in self.bare if route.method != WEBSOCKET and route.match(path) is not None
+            }
+            if others and method != "OPTIONS":
+                allowed = {"Allow": ", ".join(sorted(others))}
+                raise Problem(Code.METHOD_NOT_ALLOWED, "this path has other methods", headers=allowed)
             if may_be_large(scope):  # nobody without credentials takes the room of others
                 await self.callers.find(HTTPConnection(scope))
             body = await self.bodies.read(scope, receive)
@@ -230,9 +242,26 @@ class GatewayApp:
         if not origin:
             return
         given = origin.decode("latin-1")
-        if given in self._allowed_origins or urlsplit(given).netloc.encode("latin-1") == host:
+        if given in self._allowed_origins or _host_of(given) == host:
             return
         raise Problem(Code.CROSS_ORIGIN, f"a page of {given[:100]} may not do this; allow it by http.allowed_origins")
+
+
+def _host_of(origin: str) -> bytes:
+    try:
+        return urlsplit(origin).netloc.encode("latin-1")
+    except ValueError:
+        return b""  # which no page has
+
+
+def _check_text(scope: Scope) -> None:
+    """A path or query that is no UTF-8 names nothing: what stands in its place would be another name."""
+    for part in (scope.get("raw_path") or b"", scope["query_string"]):
+        if b"%" in part:
+            try:
+                unquote_to_bytes(part).decode()
+            except UnicodeDecodeError:
+                raise Problem(Code.BAD_REQUEST, "the path and the query are UTF-8, percent-encoded") from None
 
 
 def _note_change(scope: Scope, status: int, hub: EventHub) -> None:
@@ -273,7 +302,11 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 async def _on_failure(request: Request, _error: Exception) -> Response:
     request.scope["state"]["answered_failure"] = True
-    return _answer_to(Problem(Code.INTERNAL_ERROR, "the broker failed to answer; its log says why"), request.scope)
+    return _answer_to(_failure(), request.scope)
+
+
+def _failure() -> Problem:
+    return Problem(Code.INTERNAL_ERROR, "the broker failed to answer; its log says why")
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""Reads the bodies of requests: whole, within the limit of one, and of all together.
+"""Reads the bodies of requests: whole, within the limit of one, and of all together; and their queries.
 
 Invariant: bodies that are not answered yet have `MAX_BODIES_BYTES` together at most, so that many large requests at
 once cost a bounded amount of memory.
@@ -6,6 +6,7 @@ once cost a bounded amount of memory.
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 from mqttlite.gateway.problems import Code, Problem
 
@@ -80,6 +81,18 @@ class Bodies:
         if self.held_bytes + (size if more is None else more) > self._max_bytes:
             headers = {**CLOSE, "Retry-After": "1"}
             raise Problem(Code.BUSY, "too many large requests at once; try again", headers=headers)
+
+
+MAX_FIELDS: Final = 200
+"""Of a query: as many filters as there may be, and what else there is."""
+
+
+def query_of(scope: Scope) -> dict[str, list[str]]:
+    """The fields of a query. Raises `Problem`."""
+    try:
+        return parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise Problem(Code.INVALID_VALUE, f"the query has more than {MAX_FIELDS} fields") from None
 
 
 def may_be_large(scope: Scope) -> bool:

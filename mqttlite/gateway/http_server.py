@@ -15,7 +15,7 @@ from email.utils import formatdate
 from typing import Any, Final, cast
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 
@@ -105,6 +105,11 @@ class HttpProtocol(HttpToolsProtocol):
         """Ends one that takes nothing."""
         self._in_head = True
         self._head_bytes = 0
+        self._hosts = 0
+        self._fault = "this is no HTTP request"
+        """What the parser would not say."""
+        self.answering: RequestResponseCycle | None = None
+        """The request whose answer is being made; those behind it wait."""
         self._is_whole = False
         """Whether what was read last ended with the end of a request."""
 
@@ -146,7 +151,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_head = True
         self._is_whole = False
-        self._head_bytes = 0
+        self._head_bytes = self._hosts = 0
         super().on_message_begin()
         self.scope["state"]["connection"] = self
 
@@ -156,15 +161,24 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._charge_head(len(name) + len(value))
+        if len(name) == 4 and name.lower() == b"host":
+            self._hosts += 1
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._is_whole = False
         self._head_bytes = 0
+        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() != "1.0"):
+            self._fault = "a request has one header Host"
+            raise ValueError(self._fault)
         super().on_headers_complete()
         if self.cycle is not None and not self.cycle.message_event.is_set():
             self.cycle.message_event = cast(Any, Waker())  # its task has not begun
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self.answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
         if self._arrival is not None:
@@ -176,13 +190,17 @@ class HttpProtocol(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         self._cancel_timers()
+        found = dict(self.headers)
+        if self.scope["method"] != "GET" or len(found.get(b"sec-websocket-key", b"")) != 24:
+            self._refuse(Problem(Code.BAD_REQUEST, "a WebSocket begins with GET and a Sec-WebSocket-Key of 16 bytes"))
+            return
         super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
         if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(_too_long())
         else:
-            self._refuse(Problem(Code.BAD_REQUEST, "this is no HTTP request"))
+            self._refuse(Problem(Code.BAD_REQUEST, self._fault))
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -200,7 +218,8 @@ class HttpProtocol(HttpToolsProtocol):
         whether writing is paused. Nothing is held any more of what the request was."""
         self._cancel_timers()
         self.connections.discard(self)
-        self.cycle.disconnected = True
+        assert self.answering is not None, "it answers"
+        self.answering.disconnected = True
         self.flow.resume_reading()
         self.transport.set_protocol(protocol)
         self._let_go()
@@ -236,7 +255,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _let_go(self) -> None:
         """Forget what knows this object: no garbage collector looks for circles that are old."""
         self.pipeline.clear()
-        self.parser = self.scope = self.headers = self.cycle = self.transport = cast(Any, None)
+        self.parser = self.scope = self.headers = self.cycle = self.answering = self.transport = cast(Any, None)
 
     def _refuse(self, problem: Problem) -> None:
         """Answer without the application, and close."""

@@ -7,14 +7,13 @@ says how many were refused, and why the first of them were.
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import HTTPConnection
 
 from mqttlite.gateway import cloud_events
 from mqttlite.gateway.bare import BareRoute
-from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
+from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send, query_of
 from mqttlite.gateway.caller import Caller, Callers
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
@@ -248,10 +247,9 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 def _query(scope: Scope) -> tuple[int, bool, int | None]:
     """QoS, retain and expiry of a query. Raises `Problem`."""
-    given = scope["query_string"]
-    if not given:
+    if not scope["query_string"]:
         return 0, False, None
-    query = dict(parse_qsl(given.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    query = {name: values[-1] for name, values in query_of(scope).items()}
     qos = _number(query.get("qos", "0"), "qos")
     check_qos(qos)
     retain = query.get("retain", "false").lower()
@@ -259,10 +257,6 @@ def _query(scope: Scope) -> tuple[int, bool, int | None]:
         raise Problem(Code.INVALID_VALUE, f"retain is {retain[:20]!r}: write true or false")
     expiry = query.get("expiry_s")
     return qos, retain in ("true", "1"), None if expiry is None else _number(expiry, "expiry_s")
-
-
-MAX_FIELDS: Final = 100
-"""Of a query."""
 
 
 def _number(text: str, name: str) -> int:

@@ -7,13 +7,12 @@ stream has begun lives in `event_stream`. Invariant: a stream begins when its fi
 
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs
 
 from starlette.requests import HTTPConnection
 
 from mqttlite.core.limits import MAX_CLIENT_ID_CHARACTERS
 from mqttlite.gateway.bare import BareRoute
-from mqttlite.gateway.bodies import Bodies, ClientGone, Receive, Scope, Send
+from mqttlite.gateway.bodies import Bodies, ClientGone, Receive, Scope, Send, query_of
 from mqttlite.gateway.caller import Callers
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.event_stream import EventStream, EventStreams
@@ -52,7 +51,7 @@ class SseRoutes:
         caller = await self._callers.find(HTTPConnection(scope))
         self._callers.charge(caller)
         topic = self._context.topics.find(topic_id)
-        client_id = _query(scope).get("client_id", [""])[0]
+        client_id = query_of(scope).get("client_id", [""])[0]
         if caller.username is None and not client_id:
             raise Problem(Code.INVALID_VALUE, "client_id is missing: without a user name it says whose subscription")
         core = self._context.core
@@ -77,7 +76,7 @@ class SseRoutes:
         on."""
         caller = await self._callers.find(HTTPConnection(scope), token_in_query=True)
         self._callers.charge(caller)
-        query = _query(scope)
+        query = query_of(scope)
         if topic_id is None:
             filters = filters_of(query.get("filter", []))
         else:
@@ -100,8 +99,9 @@ class SseRoutes:
             await session.subscribed(filters, qos, opening)
             if others:
                 session.unsubscribe(others)
-            if not (is_chunked := scope["http_version"] != "1.0"):
-                connection.cycle.chunked_encoding = False  # which uvicorn would use all the same
+            is_chunked = scope["http_version"] != "1.0"
+            if not is_chunked and connection.answering is not None:
+                connection.answering.chunked_encoding = False  # which uvicorn would use all the same
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             transport = connection.transport
             if transport is None or transport.is_closing():
@@ -125,24 +125,13 @@ def routes(context: GatewayContext, callers: Callers, _bodies: Bodies) -> Sequen
     )
 
 
-def _query(scope: Scope) -> dict[str, list[str]]:
-    try:
-        return parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
-    except ValueError:
-        raise Problem(Code.INVALID_VALUE, f"the query has more than {MAX_FIELDS} fields") from None
-
-
-MAX_FIELDS: Final = 200
-"""Of a query: as many filters as there may be, and what else there is."""
-
-
 def _options(query: dict[str, list[str]]) -> tuple[str, int, int]:
     """The client identifier, the session expiry and the QoS of a query. Raises `Problem`."""
     client_id = query.get("client_id", [""])[0]
     if len(client_id) > MAX_CLIENT_ID_CHARACTERS or "\0" in client_id or not client_id.isprintable():
         raise Problem(Code.INVALID_VALUE, "client_id is too long, or has characters that cannot be shown")
     expiry = query.get("session_expiry_s", ["0"])[0]
-    if not expiry.isdecimal() or int(expiry[:11]) > NEVER_EXPIRES:
+    if not expiry.isdecimal() or len(expiry) > 10 or int(expiry) > NEVER_EXPIRES:
         raise Problem(Code.INVALID_VALUE, f"session_expiry_s is {expiry[:20]!r}: it may be 0 to {NEVER_EXPIRES}")
     if int(expiry) and not client_id:
         raise Problem(Code.INVALID_VALUE, "client_id is missing: a session that outlives its stream has a name")

@@ -7,13 +7,12 @@ of one session of the core. Invariant: a wrong message gets an `error` and chang
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, Literal
-from urllib.parse import parse_qs
 
 import msgspec
 from starlette.requests import HTTPConnection
 
 from mqttlite.gateway.bare import WEBSOCKET, BareRoute
-from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
+from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send, query_of
 from mqttlite.gateway.caller import Caller, Callers
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.events import PRESENCE, Events, gap, kind_of
@@ -55,8 +54,7 @@ class SocketRoutes:
         """One connection, from its handshake to its end."""
         caller = await self._callers.find(HTTPConnection(scope), token_in_query=True)
         self._callers.charge(caller)
-        query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20)
-        topic_ids = query.get("topic_id", [])
+        topic_ids = query_of(scope).get("topic_id", [])
         for topic_id in topic_ids:
             self._context.topics.find(topic_id)
         if (await receive())["type"] != "websocket.connect":

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx
@@ -16,9 +16,15 @@ from mqttlite.security.api_keys import FILE_NAME, load, revoke
 from mqttlite.security.certificates import init
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
-from tests.support.gateway import running_gateway
+from tests.support.gateway import GatewayUnderTest, running_gateway
 
 Jump = Callable[[float], None]
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[GatewayUnderTest]:
+    async with running_gateway(tmp_path) as under_test:
+        yield under_test
 
 
 async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -56,6 +62,58 @@ async def test_a_head_has_a_limit(tmp_path: Path) -> None:
             answer = await exchange(port, start + above)
             assert answer.startswith(b"HTTP/1.1 431 ")
             assert b'"code":"headers_too_large"' in answer
+
+
+HOST = b"Host: localhost\r\n"
+UPGRADE = b"Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+KEY = b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+HOSTILE = [
+    ("two lengths", b"PUT /topics/a HTTP/1.1", b"Content-Length: 1\r\nContent-Length: 2\r\n", b"x", 400),
+    (
+        "length and chunks",
+        b"PUT /topics/a HTTP/1.1",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"0\r\n\r\n",
+        400,
+    ),
+    ("unknown encoding", b"PUT /topics/a HTTP/1.1", b"Transfer-Encoding: xchunked\r\n", b"0\r\n\r\n", 400),
+    ("negative length", b"PUT /topics/a HTTP/1.1", b"Content-Length: -1\r\n", b"", 400),
+    ("folded header", b"GET /topics/a HTTP/1.1", b"X: a\r\n b\r\n", b"", 400),
+    ("two hosts", b"GET /topics/a HTTP/1.1", b"Host: evil\r\n", b"", 400),
+    ("no such version", b"GET /topics/a HTTP/1.2", b"", b"", 400),
+    ("topic that is no UTF-8", b"PUT /topics/a/%ff HTTP/1.1", b"Content-Length: 1\r\n", b"x", 400),
+    ("topic with a surrogate", b"PUT /topics/a/%ed%a0%80 HTTP/1.1", b"Content-Length: 1\r\n", b"x", 400),
+    ("raw byte in a path", b"PUT /topics/a/\xff HTTP/1.1", b"Content-Length: 1\r\n", b"x", 400),
+    ("topic with U+0000", b"PUT /topics/a/%00 HTTP/1.1", b"Content-Length: 1\r\n", b"x", 400),
+    ("filter that is no UTF-8", b"GET /events?filter=%ff HTTP/1.1", b"", b"", 400),
+    ("long number", b"GET /events?filter=a&client_id=a&session_expiry_s=%b HTTP/1.1" % (b"0" * 20), b"", b"", 422),
+    ("many fields", b"PUT /topics/a?%b HTTP/1.1" % (b"a=1&" * 201), b"Content-Length: 1\r\n", b"x", 422),
+    ("many fields of a stream", b"GET /events?%b HTTP/1.1" % (b"a=1&" * 201), b"", b"", 422),
+    ("many fields of a WebSocket", b"GET /ws/subscribe?%b HTTP/1.1" % (b"a=1&" * 201), UPGRADE + KEY, b"", 422),
+    ("WebSocket without a key", b"GET /ws/subscribe HTTP/1.1", UPGRADE, b"", 400),
+    ("WebSocket by POST", b"POST /ws/subscribe HTTP/1.1", UPGRADE + KEY, b"", 400),
+    (
+        "origin that is no address",
+        b"PUT /topics/a HTTP/1.1",
+        b"Origin: http://[::1\r\nContent-Length: 1\r\n",
+        b"x",
+        403,
+    ),
+    ("another method", b"DELETE /events HTTP/1.1", b"", b"", 405),
+    ("path with two slashes", b"GET //topics/a HTTP/1.1", b"", b"", 404),
+    ("path that leads upwards", b"GET /static/%2e%2e/app.py HTTP/1.1", b"", b"", 404),
+]
+
+
+async def test_hostile_requests_get_a_problem(gateway: GatewayUnderTest) -> None:
+    port = gateway.gateway.port
+    for what, line, headers, body, status in HOSTILE:
+        closing = b"" if UPGRADE in headers else b"Connection: close\r\n"
+        answer = await exchange(port, b"%b\r\n%b%b%b\r\n%b" % (line, HOST, closing, headers, body))
+        assert answer.startswith(b"HTTP/1.1 %d " % status), what
+        assert answer.count(b"HTTP/1.1 ") == 1, what
+        assert b"application/problem+json" in answer, what
+    assert (await exchange(port, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
 
 
 async def test_what_is_no_http_gets_a_problem(tmp_path: Path) -> None:

@@ -317,6 +317,16 @@ async def test_what_a_client_sends_behind_its_request_is_for_nobody(gateway: Gat
     await gone(gateway, 0)
 
 
+async def test_a_request_behind_that_of_a_stream_does_not_end_it(gateway: GatewayUnderTest) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.gateway.port)
+    for path in ("/topics/none", "/events?filter=a", "/topics/none"):
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    await asyncio.wait_for(reader.readuntil(b"retry: 2000"), 5)
+    await gateway.broker.publish("a", b"7")
+    assert b'"payload":7' in await asyncio.wait_for(reader.readuntil(b"}\n\n"), 5)
+    writer.close()
+
+
 async def test_equal_messages_of_different_moments_have_their_own_times(gateway: GatewayUnderTest) -> None:
     async with stream(gateway, "/events?filter=a&qos=0") as events:
         times = []
