@@ -50,6 +50,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Listen. Raises `CannotListen`."""
+        await self.app.prepare()
         await self._server.start()
 
     async def stop_accepting(self) -> None:
