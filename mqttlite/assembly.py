@@ -265,6 +265,8 @@ class Assembly:
         self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, self.reports, self.admin)
         self._recent_events: Final = RecentEvents(lambda: self._wall.at(loop.time()))
         self.gateway: Final = self._gateway(not_ready, reload)
+        if self.gateway is not None:
+            self.reports.http = self.gateway.figures
         self._sys_topics: asyncio.Task[None] | None = None
         self._rules_watch: asyncio.Task[None] | None = None
         self.dataset: Dataset | None = None
@@ -584,8 +586,9 @@ class Assembly:
             from mqttlite.gateway.open_sessions import OpenSessions
             from mqttlite.gateway.topics import Topics
         except ImportError as error:
+            name = (error.name or "").partition(".")[0]
             raise ConfigError(
-                f"http: {error.name} is missing, which the gateway needs: pip install 'mqttlite[gateway]'"
+                f"http: {name} is missing, which the gateway needs: pip install 'mqttlite[gateway]'"
             ) from None
         try:
             api_keys = ApiKeys(api_key_file(config), clock=self._loop.time)

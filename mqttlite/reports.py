@@ -20,7 +20,7 @@ from mqttlite.telemetry.following import Following
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.log import lines_dropped
 from mqttlite.telemetry.queue_figures import QueueFigures
-from mqttlite.telemetry.report import Build, ListenerState, PresenceFigures, Report
+from mqttlite.telemetry.report import Build, HttpFigures, ListenerState, PresenceFigures, Report
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 
@@ -62,6 +62,8 @@ class Reports(EventListener):
         """Messages that were not what their schema says, by schema and what was done."""
         self.presence: Callable[[], PresenceFigures] | None = None
         """None where no topic policy asked for presence."""
+        self.http: Callable[[], HttpFigures] | None = None
+        """None without a gateway."""
         self.alarms: Final[dict[str, str]] = {}
         """Those that are active, and what was said of each."""
         self._snapshots: Final = snapshots
@@ -131,6 +133,7 @@ class Reports(EventListener):
             schema_violations=self.schema_violations(),
             queues=self.queues(),
             push_latency=self.push_latency,
+            http=None if self.http is None else self.http(),
             presence=None if self.presence is None else self.presence(),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )

@@ -43,6 +43,7 @@ from mqttlite.gateway.bare import WEBSOCKET, BareRoute, BareRouteFactory
 from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, may_be_large, replay
 from mqttlite.gateway.caller import Caller, Callers, peer_of
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.counters import HttpCounters, group_of
 from mqttlite.gateway.dashboard import router as dashboard
 from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.openapi import describe
@@ -93,6 +94,9 @@ _PROTECTION: Final = (
 """Of each answer of a router that says nothing else: an address with `?token=` in it is told to nobody, and no other
 site shows a page."""
 
+STATUS_OF_KIND: Final = {"http.response.start": 200, "websocket.accept": 101, "websocket.http.response.start": 403}
+"""What begins an answer, and its status where it has none of its own."""
+
 _FIRST: Final[Scope] = {"type": "http", "method": "GET", "path": "/-", "query_string": b"", "client": None}
 
 _log = logging.getLogger("mqttlite.gateway")
@@ -122,7 +126,7 @@ def build_app(
     api.add_exception_handler(RequestValidationError, _on_invalid)
     api.add_exception_handler(Exception, _on_failure)
     describe(api, [(route.method, route.path, route.description) for route in bare if route.method != WEBSOCKET])
-    return GatewayApp(api, bare, callers, bodies, context.options.allowed_origins, context.hub)
+    return GatewayApp(api, bare, callers, bodies, context)
 
 
 def forget_endpoints() -> None:
@@ -141,10 +145,11 @@ class GatewayApp:
         bare: Sequence[BareRoute],
         callers: Callers,
         bodies: Bodies,
-        allowed_origins: Sequence[str],
-        hub: EventHub,
+        context: GatewayContext,
     ) -> None:
-        self._hub: Final = hub
+        self._hub: Final = context.hub
+        self._counters: Final = context.counters
+        allowed_origins = context.options.allowed_origins
         self.api: Final = api
         self.bare: Final = tuple(bare)
         self.callers: Final = callers
@@ -177,6 +182,7 @@ class GatewayApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})
+        send = _counted(self._counters, scope, send)
         try:
             _check_text(scope)
             if scope["type"] == "http":
@@ -266,6 +272,22 @@ def _host_of(origin: str) -> bytes:
         return urlsplit(origin).netloc.encode("latin-1")
     except ValueError:
         return b""  # which no page has
+
+
+def _counted(counters: HttpCounters, scope: Scope, send: Send) -> Send:
+    """`send`, which counts what is sent."""
+
+    async def send_counted(message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.body":
+            counters.sent_bytes += len(message["body"])
+        elif kind == "websocket.send":
+            counters.sent_bytes += len(message["text"])
+        elif kind in STATUS_OF_KIND:
+            counters.requests[group_of(scope["path"]), message.get("status", STATUS_OF_KIND[kind])] += 1
+        await send(message)
+
+    return send_counted
 
 
 def _check_text(scope: Scope) -> None:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from mqttlite.admin import Admin
@@ -19,6 +19,7 @@ from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.event_hub import EventHub
 from mqttlite.explanations import Explanations
+from mqttlite.gateway.counters import HttpCounters
 from mqttlite.gateway.open_sessions import OpenSessions
 from mqttlite.gateway.topics import Topics
 from mqttlite.net.listeners import Listener
@@ -86,3 +87,4 @@ class GatewayContext:
     """Users, groups and roles that are changed while the broker runs; None where the configuration has none."""
     not_ready: Callable[[], str]
     """Why no clients may connect, in a sentence; empty while they may."""
+    counters: HttpCounters = field(default_factory=HttpCounters)

@@ -208,7 +208,12 @@ class EventStream(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_paused = True
-        self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self.transport.abort)
+        self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._on_unread)
+
+    def _on_unread(self) -> None:
+        self._unread = None
+        self._streams.context.counters.slow_readers_cut += 1
+        self.transport.abort()
 
     def resume_writing(self) -> None:
         self._is_paused = False
@@ -261,6 +266,7 @@ class EventStream(asyncio.Protocol):
             self.transport.close()
 
     def _write(self, text: bytes) -> None:
+        self._streams.context.counters.sent_bytes += len(text)
         self.transport.write(b"%x\r\n%s\r\n" % (len(text), text) if self._is_chunked else text)
 
     def _chunk(self) -> tuple[bytes, Sequence[Publish], bool]:

@@ -13,6 +13,7 @@ from mqttlite.gateway.app import GatewayApp, build_app, forget_endpoints
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.http_server import HttpServer
 from mqttlite.security.tls import TlsConfigError, TlsOptions, server_context
+from mqttlite.telemetry.report import HttpFigures
 
 _log = logging.getLogger("mqttlite.gateway")
 
@@ -30,7 +31,10 @@ class Gateway:
         self.app: Final[GatewayApp] = build_app(context)
         tls = context.options.tls
         self._tls: Final = None if tls is None else _TlsFiles(tls, context)
-        self._server: Final = HttpServer(self.app, context.options, None if self._tls is None else self._tls.current)
+        self._server: Final = HttpServer(
+            *(self.app, context.options, context.counters),
+            None if self._tls is None else self._tls.current,
+        )
 
     @property
     def port(self) -> int:
@@ -47,6 +51,18 @@ class Gateway:
     def server(self) -> HttpServer:
         """Its connections."""
         return self._server
+
+    def figures(self) -> HttpFigures:
+        """What it has done."""
+        counters = self._context.counters
+        return HttpFigures(
+            requests=dict(counters.requests),
+            connections=self._server.open,
+            turned_away=self._server.turned_away,
+            received_bytes=counters.received_bytes,
+            sent_bytes=counters.sent_bytes,
+            slow_readers_cut=counters.slow_readers_cut,
+        )
 
     async def start(self) -> None:
         """Listen. Raises `CannotListen`."""

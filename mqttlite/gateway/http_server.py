@@ -21,6 +21,7 @@ from uvicorn.server import ServerState
 
 from mqttlite.config.http import HttpOptions
 from mqttlite.gateway.bodies import App
+from mqttlite.gateway.counters import NO_REQUEST, HttpCounters
 from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem
 from mqttlite.gateway.waker import Waker
 from mqttlite.net.endpoints import TcpEndpoint
@@ -54,9 +55,10 @@ _protocol_log.setLevel(logging.ERROR)  # what strangers send wrong is no line in
 class _State(ServerState):
     """What the connections share. The date of answers is made when one is sent, at most once a second."""
 
-    def __init__(self, options: HttpOptions) -> None:
+    def __init__(self, options: HttpOptions, counters: HttpCounters) -> None:
         super().__init__()
         self.options: Final = options
+        self.counters: Final = counters
         self.turned_away: int = 0
         self._dated_at = -1.0
         self._headers: list[tuple[bytes, bytes]] = []
@@ -138,6 +140,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._is_whole = False
+        self.state.counters.received_bytes += len(data)
         super().data_received(data)
         if self._is_whole:
             return
@@ -205,7 +208,12 @@ class HttpProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._unread is None:
-            self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
+            self._unread = self.loop.call_later(UNREAD_S, self._on_unread)
+
+    def _on_unread(self) -> None:
+        self._unread = None
+        self.state.counters.slow_readers_cut += 1
+        self.transport.abort()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -262,6 +270,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         body = problem.body()
+        self.state.counters.requests[NO_REQUEST, problem.status_code] += 1
         headers = b"".join(b"%s: %s\r\n" % header for header in self.server_state.default_headers)
         self.transport.write(
             b"%s%scontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
@@ -291,11 +300,17 @@ class SocketProtocol(WSProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        assert isinstance(server_state, _State)
+        self.counters: Final = server_state.counters
         self.logger: logging.Logger = _protocol_log
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self.counters.received_bytes += len(data)
+        super().data_received(data)
 
 
 class _TlsGate(asyncio.Protocol):
@@ -311,11 +326,13 @@ class _TlsGate(asyncio.Protocol):
 class HttpServer:
     """One for each gateway. `context` is the present TLS context, asked for at each handshake."""
 
-    def __init__(self, app: App, options: HttpOptions, context: Callable[[], ssl.SSLContext] | None) -> None:
+    def __init__(
+        self, app: App, options: HttpOptions, counters: HttpCounters, context: Callable[[], ssl.SSLContext] | None
+    ) -> None:
         self._options: Final = options
         self._context: Final = context
         self._endpoint: Final = TcpEndpoint(options.host, options.port)
-        self._state: Final = _State(options)
+        self._state: Final = _State(options, counters)
         self._config: Final = Config(
             cast(Any, app),
             http=HttpProtocol,

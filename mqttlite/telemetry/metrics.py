@@ -77,6 +77,7 @@ def families(report: Report) -> Iterator[Metric]:
     yield from _held(report)
     yield from _queues(report)
     yield from _push(report)
+    yield from _http(report)
     yield from _timing(report)
     yield from _telemetry(report)
     yield from _process()
@@ -345,6 +346,30 @@ def _push(report: Report) -> Iterator[Metric]:
         "mqttlite_push_duration_seconds",
         "How long requests that pushed messages took, of all queues.",
         [({}, report.push_latency)],
+    )
+
+
+def _http(report: Report) -> Iterator[Metric]:
+    http = report.http
+    if http is None:
+        return
+    yield _gauge("mqttlite_http_connections", "Connections to the gateway.", _only(http.connections))
+    yield _counter(
+        "mqttlite_http_connections_turned_away",
+        "Connections closed at once, for as many as may be were open.",
+        _only(http.turned_away),
+    )
+    yield _counter(
+        "mqttlite_http_requests",
+        "Requests that were answered, by group of paths and status.",
+        [({"group": group, "status": str(status)}, count) for (group, status), count in sorted(http.requests.items())],
+    )
+    yield _counter("mqttlite_http_received_bytes", "Bytes from clients of the gateway.", _only(http.received_bytes))
+    yield _counter("mqttlite_http_sent_bytes", "Bytes of bodies, events and messages to them.", _only(http.sent_bytes))
+    yield _counter(
+        "mqttlite_http_slow_readers_cut",
+        "Connections that ended because the client took nothing for a minute.",
+        _only(http.slow_readers_cut),
     )
 
 

@@ -60,6 +60,20 @@ class PresenceFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HttpFigures:
+    """What the gateway has done."""
+
+    requests: Mapping[tuple[str, int], int]
+    """By group of paths and status."""
+    connections: int
+    """Open now."""
+    turned_away: int
+    received_bytes: int
+    sent_bytes: int
+    slow_readers_cut: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Names that end in `_s` are seconds, `_at` seconds since 1970. Counters are since the start."""
 
@@ -91,5 +105,7 @@ class Report:
     """Messages that were not what their schema says, by schema and what was done."""
     presence: PresenceFigures | None = None
     """None where no topic policy asked for presence."""
+    http: HttpFigures | None = None
+    """None without a gateway."""
     oldest_unacknowledged_s: float | None = None
     """None where no message is traced."""

@@ -475,3 +475,30 @@ async def test_a_stop_closes_sockets(tmp_path: Path) -> None:
         with pytest.raises(ConnectionClosed):
             await asyncio.wait_for(socket.recv(), 5)
         await stopping
+
+
+async def test_metrics_count_what_is_asked_and_sent(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "UNREAD_S", 0.05)
+    assert gateway.broker.monitor is None
+    reports = gateway.gateway._context.reports
+    client = gateway.client(Role.ADMIN)
+    await client.put("/topics/a", content=b"x")
+    await client.get("/api/v1/none")
+    url = f"ws://localhost:{gateway.gateway.port}/ws/subscribe"
+    async with stream(gateway, "/events?filter=a&qos=0") as frozen, connect_socket(url):
+        while True:
+            await gateway.broker.publish("a", b"x" * 100_000)
+            await asyncio.sleep(0.005)
+            report = await reports.latest(0)
+            assert report.http is not None
+            if report.http.slow_readers_cut:
+                break
+        assert frozen.status == 200
+    assert report.http.requests == {
+        ("publish", 200): 1,
+        ("api", 404): 1,
+        ("subscribe", 200): 1,
+        ("subscribe", 101): 1,
+    }
+    assert report.http.received_bytes > 100
+    assert report.http.sent_bytes > 100_000

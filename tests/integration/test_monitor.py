@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mqttlite import reports
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.config.http import HttpOptions
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import DELAYED_BYTES, ENTRY_BYTES, MESSAGE_BYTES, RETAINED_BYTES
@@ -500,7 +501,9 @@ async def test_a_port_that_is_open_to_the_network_is_warned_of(
 async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_path: Path) -> None:
     """What `promtool check metrics` looks for, and the reference has each name."""
     policies = (TopicPolicyOptions(prefix="rooms", presence=True),)
-    broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path)), topic_policies=policies))
+    broker = await rig.broker(
+        config(telemetry=TelemetryOptions(directory=str(tmp_path)), topic_policies=policies, http=HttpOptions(port=0))
+    )
     of(broker).reports.oldest_unacknowledged_s = lambda: 1.0
     of(broker).reports.latency = lambda: {"total": of(broker).reports._lag.histogram}
     await rig.device(broker.port, "device")
@@ -547,6 +550,7 @@ def test_no_client_chooses_a_label() -> None:
     assert labels == {
         *("version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol", "quota", "limit"),
         *("state", "kind", "stage", "table", "file", "action", "schema", "queue", "end", "cause", "result"),
+        *("group", "status"),
     }
 
 

@@ -12,6 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.config.http import HttpOptions
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.security.certificates import init
 from mqttlite.security.tls import TlsOptions
@@ -79,6 +80,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     config = Config(
         listeners=(ListenerOptions(port=0, tls=tls),),
         metrics=MetricsOptions(port=0),
+        http=HttpOptions(port=0),
         telemetry=TelemetryOptions(directory=str(folder / "telemetry")),
     )
 
