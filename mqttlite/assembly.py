@@ -5,6 +5,7 @@ thread, so that an assembly that could not be built needs no end.
 """
 
 import asyncio
+import heapq
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
@@ -100,7 +101,7 @@ from mqttlite.telemetry.presence import Presence
 from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
 from mqttlite.telemetry.publish_queue import PublishQueue
 from mqttlite.telemetry.push_figures import PushFigures
-from mqttlite.telemetry.queue_figures import MAX_REPORTED, QueueFigures
+from mqttlite.telemetry.queue_figures import MAX_PUBLISHED, MAX_REPORTED, Growth, QueueFigures
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.rows import SessionRows
 from mqttlite.telemetry.snapshot import Snapshots
@@ -260,6 +261,7 @@ class Assembly:
             not_ready=not_ready,
         )
         self.reports.schema_violations = self._topic_schemas.violations
+        self._queue_growth: Final = Growth()
         self.reports.queues = self._queue_figures
         self.reports.push_latency = self._push_latency
         self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, self.reports, self.admin)
@@ -293,7 +295,7 @@ class Assembly:
             sys_topics = SysTopics(
                 *(self.snapshots, self._publish_queue, self._config.sys.interval_s, self._loop.time()),
                 certificates=self.certificates.ends_at,
-                queues=self._queue_figures,
+                queues=lambda: self._queue_figures(MAX_PUBLISHED),
             )
             self._sys_topics = self._loop.create_task(sys_topics.run())
         self._rules_watch = self._loop.create_task(self.live_rules.watch())
@@ -380,15 +382,18 @@ class Assembly:
         registry = _registry_answerer(RegistryApi(self.schemas))
         return {"queues": queues, "snapshots": queues, "dead-letters": queues, "registry": registry}
 
-    def _queue_figures(self) -> list[QueueFigures]:
-        queues = self.queues
-        states = (queues.state(name) for name in sorted(queues.names)[:MAX_REPORTED])
+    def _queue_figures(self, most: int = MAX_REPORTED) -> list[QueueFigures]:
+        queues, now = self.queues, self._loop.time()
+        names = queues.names
+        self._queue_growth.keep(set(names))
+        states = (queues.state(name) for name in heapq.nsmallest(most, names))
         return [
             QueueFigures(
                 name=each.name,
                 depth=each.depth,
                 leased=each.leased,
                 scheduled=each.scheduled,
+                growth_per_s=self._queue_growth.note(each.name, each.depth, now),
                 oldest_age_s=each.oldest_age_s,
                 consumers=each.consumers,
                 dead_letters=each.dead_letters,
@@ -396,10 +401,12 @@ class Assembly:
                 refused=each.refused,
                 filtered=each.filtered,
                 attempts=each.attempts,
+                redeliveries=each.redeliveries,
                 ends=each.ends,
                 failures=each.failures,
                 dead_letters_total=each.dead_letters_total,
                 push=self._push_figures(each.name),
+                dead_letter_causes=each.dead_letter_causes,
             )
             for each in states
         ]

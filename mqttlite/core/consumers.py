@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mqttlite.core.changes import Change
+from mqttlite.core.message import Message
 from mqttlite.core.session import Session
+from mqttlite.core.sink import Sink
 from mqttlite.core.subscription import Subscription
 from mqttlite.topics.namespaces import ParsedTopic
 
@@ -30,6 +32,11 @@ class Consumers(Protocol):
 
     def remove(self, subscription: Subscription) -> None:
         """It does so no longer."""
+        ...
+
+    def keep_invalid(self, sinks: Sequence[Sink], message: Message, reason: str) -> bool:
+        """Have those of the sinks of a topic that are queues keep a message with a wrong payload as a dead letter;
+        whether one does."""
         ...
 
     def restore(self, change: Change) -> None:

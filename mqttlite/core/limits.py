@@ -368,9 +368,9 @@ MAX_RETAINED_EXPIRIES: Final = 100
 """Topic filters in `retained_expiry_s`: a retained message is compared with one after the other, up to a microsecond
 each."""
 
-MAX_OWN_RETAINED: Final = 11_000
+MAX_OWN_RETAINED: Final = 13_000
 """Retained messages of the broker's own, which do not count as anybody's: who subscribes to up to 10,000 topics, a
-hundred figures, and what those publish who may below `$SYS/analytics`."""
+hundred figures, up to two dozen of each of a hundred queues, and what those publish who may below `$SYS/analytics`."""
 
 TOPICS_COMPARED: Final = 500
 """Cached topics to compare with one changed wildcard filter, some hundred microseconds. Where it may match more, the

@@ -23,7 +23,14 @@ from mqttlite.core.schema_check import SchemaCheck, SchemaViolation
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.subscription import NO_SINKS
-from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
+from mqttlite.core.tally import (
+    NOT_AUTHORIZED_CODE,
+    POLICY_REFUSES,
+    QUOTA_EXCEEDED,
+    SUCCESS,
+    TOPIC_NAME_INVALID,
+    Tally,
+)
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import ParsedTopic
@@ -162,9 +169,10 @@ class Router:
         """Retain and distribute a message.
 
         The code of the tally is that of PUBACK, and final once the fan-out is done: 0, 0x10 where nobody subscribes,
-        0x83 or 0x99 where the policy of the topic refuses the message, 0x87 where the client may not publish, 0x97
-        where a queue or the room for retained messages is full. With `at_once` it is done when this returns, whatever
-        it costs. With `is_allowed` the authorizer and the schema were asked before.
+        0x83 or 0x99 where the policy of the topic refuses the message and no queue keeps it as a dead letter, 0x87
+        where the client may not publish, 0x97 where a queue or the room for retained messages is full. With `at_once`
+        it is done when this returns, whatever it costs. With `is_allowed` the authorizer and the schema were asked
+        before.
         """
         tally = Tally()
         allowed = route.is_open or is_allowed or self.may_publish(route, message.topic, source)
@@ -342,7 +350,14 @@ class Router:
             return False
         self.drops.add(SCHEMA_INVALID, 1, topic, message.trace, violation.reason)
         tally.code, tally.refusal = violation.code, violation.reason
+        if violation.to_dead_letters and self._keep_invalid(message.for_topic(topic), violation.reason):
+            tally.code, tally.reached, tally.queued = SUCCESS, 1, 1
         return True
+
+    def _keep_invalid(self, message: Message, reason: str) -> bool:
+        """Whether a queue keeps a message with a wrong payload as a dead letter."""
+        consumers = self._routes.consumers
+        return consumers is not None and consumers.keep_invalid(self._routes.find(message.topic).sinks, message, reason)
 
     def _violation(
         self, schema: SchemaCheck, source: Source, topic: bytes, payload: bytes, properties: Properties
@@ -361,6 +376,10 @@ class Router:
                 valid.append(piece[at : at + size])
             else:
                 self.drops.add(SCHEMA_INVALID, 1, topic, NOT_TRACED, violation.reason)
+                if violation.to_dead_letters:
+                    expires_at = raw.expires_at(self._effects.now)
+                    message = Message(topic, piece[at + head : at + size], 0, False, NONE, expires_at, raw)
+                    self._keep_invalid(message, violation.reason)
         return piece if len(valid) * size == len(piece) else b"".join(valid)
 
     def _may_delay(self, topic: bytes, source: Source) -> bool:

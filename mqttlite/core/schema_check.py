@@ -10,11 +10,13 @@ from mqttlite.wire.properties import Properties
 class SchemaViolation:
     """Why a message is dropped: the reason code for its publisher, and a sentence with the place in the payload."""
 
-    __slots__ = ("code", "reason")
+    __slots__ = ("code", "reason", "to_dead_letters")
 
-    def __init__(self, code: int, reason: str) -> None:
+    def __init__(self, code: int, reason: str, to_dead_letters: bool = False) -> None:
         self.code: Final = code
         self.reason: Final = reason
+        self.to_dead_letters: Final = to_dead_letters
+        """Whether the queues of the topic keep it as a dead letter; where none does, it is refused with the code."""
 
 
 class SchemaCheck(Protocol):

@@ -85,10 +85,6 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
                 raise ValueError(f"{name} is {value}: it may be {low} to {high}")
         if self.min_qos > self.max_qos:
             raise ValueError(f"min_qos is {self.min_qos}, above max_qos, which is {self.max_qos}")
-        if self.schema_violation == "dead_letter":
-            raise ValueError(
-                'schema_violation is "dead_letter": topics have no dead letters; write "reject" or "count"'
-            )
         if self.schema_violation != "reject" and not self.schema:
             raise ValueError(f"schema_violation is {self.schema_violation!r} without a schema")
 
@@ -114,7 +110,7 @@ def policy_problems(policies: Sequence[TopicPolicyOptions]) -> Iterator[tuple[in
             yield number, f"topic_policies[{first}] is for {shown(each.topic_filter())}, too: put them together"
 
 
-CheckOf = Callable[[str, Literal["reject", "count"]], SchemaCheck]
+CheckOf = Callable[[str, Literal["reject", "dead_letter", "count"]], SchemaCheck]
 """The check of a schema, and what becomes of messages that are something else."""
 
 
@@ -134,7 +130,7 @@ class Policy:
         self.receive_is_open: Final = options.access in ("PUBLIC", "SUBSCRIBE_ONLY")
         schema: SchemaCheck | None = None
         if check_of is not None and options.schema:
-            schema = check_of(options.schema, "count" if options.schema_violation == "count" else "reject")
+            schema = check_of(options.schema, options.schema_violation)
         self.core: Final = TopicPolicy(
             name=options.prefix or options.filter,
             topic_class=options.topic_class,

@@ -300,6 +300,12 @@ def _queues(report: Report) -> Iterator[Metric]:
     yield _gauge("mqttlite_queue_depth", "Messages in a queue that have not come to their end.", each("depth"))
     yield _gauge("mqttlite_queue_leased", "Those that consumers have.", each("leased"))
     yield _gauge("mqttlite_queue_scheduled", "Those that wait for their next attempt.", each("scheduled"))
+    yield _gauge("mqttlite_queue_lag", "Those that no consumer has: depth without leased.", each("lag"))
+    yield _gauge(
+        "mqttlite_queue_growth_per_second",
+        "Messages that came less those that came to their end, over about a minute.",
+        each("growth_per_s"),
+    )
     yield _gauge("mqttlite_queue_oldest_seconds", "How long ago the oldest was published.", each("oldest_age_s"))
     yield _gauge("mqttlite_queue_consumers", "Connected consumers.", each("consumers"))
     yield _gauge("mqttlite_queue_dead_letters", "Dead letters that are kept.", each("dead_letters"))
@@ -307,7 +313,16 @@ def _queues(report: Report) -> Iterator[Metric]:
     yield _counter("mqttlite_queue_refused", "Messages for which it had no room.", each("refused"))
     yield _counter("mqttlite_queue_filtered", "Messages that did not pass its filter.", each("filtered"))
     yield _counter("mqttlite_queue_attempts", "Deliveries to consumers.", each("attempts"))
-    yield _counter("mqttlite_dead_letters", "Messages that became dead letters.", each("dead_letters_total"))
+    yield _counter("mqttlite_queue_redeliveries", "Those that were not the first of a message.", each("redeliveries"))
+    yield _counter(
+        "mqttlite_dead_letters",
+        "Messages that became dead letters, by cause.",
+        [
+            ({"queue": queue.name, "cause": cause}, count)
+            for queue in queues
+            for cause, count in queue.dead_letter_causes.items()
+        ],
+    )
     yield _counter(
         "mqttlite_queue_ended",
         "Messages that came to their end, by end.",

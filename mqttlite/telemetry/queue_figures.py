@@ -1,6 +1,7 @@
 """What metrics and `$SYS` say of the queues of `$queue/<name>`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -11,7 +12,13 @@ MAX_REPORTED: Final = 1_000
 """Queues, the first by name, that metrics tell of: each is a dozen lines of a report."""
 
 MAX_PUBLISHED: Final = 100
-"""The same for `$SYS`, where the broker retains half a dozen messages for each, and a thousand in all."""
+"""The same for `$SYS`, where the broker retains ten messages for each, and one for each cause of its dead letters."""
+
+GROWTH_OVER_S: Final = 60.0
+"""What is growth now is mostly of so many seconds."""
+
+_SOON_S: Final = 1.0
+"""Two looks within this time are one: what comes in bursts would seem to grow and shrink."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +30,8 @@ class QueueFigures:
     """Messages that have not come to their end."""
     leased: int
     scheduled: int
+    growth_per_s: float
+    """By how many messages a second it grows, or (negative) shrinks."""
     oldest_age_s: float
     consumers: int
     dead_letters: int
@@ -30,11 +39,48 @@ class QueueFigures:
     refused: int
     filtered: int
     attempts: int
+    redeliveries: int
     ends: Mapping[str, int]
     failures: Mapping[str, int]
     dead_letters_total: int
+    dead_letter_causes: Mapping[str, int]
     push: PushFigures | None = None
     """None for a queue that is not pushed."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that no consumer has: they wait for their first attempt, or the next."""
+        return self.depth - self.leased
+
+
+class Growth:
+    """How fast queues grow: what comes in less what comes to its end, as a moving average over `GROWTH_OVER_S`.
+
+    It holds three numbers for each queue that it is told of and that still is.
+    """
+
+    def __init__(self) -> None:
+        self._known: Final[dict[str, tuple[float, int, float]]] = {}
+
+    def note(self, name: str, depth: int, now: float) -> float:
+        """A queue has so many messages now; by how many a second it grows."""
+        known = self._known.get(name)
+        if known is None:
+            self._known[name] = (now, depth, 0.0)
+            return 0.0
+        at, before, growth = known
+        elapsed_s = now - at
+        if elapsed_s < _SOON_S:
+            return growth
+        rate = (depth - before) / elapsed_s
+        growth = rate + math.exp(-elapsed_s / GROWTH_OVER_S) * (growth - rate)
+        self._known[name] = (now, depth, growth)
+        return growth
+
+    def keep(self, names: Collection[str]) -> None:
+        """There are no other queues."""
+        for name in [each for each in self._known if each not in names]:
+            del self._known[name]
 
 
 def sys_values(queues: Sequence[QueueFigures]) -> Iterator[tuple[str, str]]:
@@ -42,8 +88,13 @@ def sys_values(queues: Sequence[QueueFigures]) -> Iterator[tuple[str, str]]:
     for each in islice(queues, MAX_PUBLISHED):
         yield f"queues/{each.name}/depth", str(each.depth)
         yield f"queues/{each.name}/leased", str(each.leased)
+        yield f"queues/{each.name}/lag", str(each.lag)
+        yield f"queues/{each.name}/growth", f"{each.growth_per_s + 0.0:.2f}"
         yield f"queues/{each.name}/oldest_s", str(int(each.oldest_age_s))
         yield f"queues/{each.name}/consumers", str(each.consumers)
         yield f"queues/{each.name}/attempts", str(each.attempts)
+        yield f"queues/{each.name}/redeliveries", str(each.redeliveries)
         yield f"queues/{each.name}/dead_letters", str(each.dead_letters)
         yield from push_sys_values(each.name, each.push)
+        for cause, count in each.dead_letter_causes.items():
+            yield f"queues/{each.name}/dead_letters/{cause}", str(count)

@@ -155,24 +155,27 @@ async def test_sys_topics_and_metrics_tell_what_is_in_a_queue(rig: Rig) -> None:
         )
     )
     reader = await rig.device(broker.port, "r")
-    await reader.subscribe("$SYS/broker/queues/jobs/+")
+    await reader.subscribe("$SYS/broker/queues/jobs/#")
     consumer = await rig.device(broker.port, "c")
     await consumer.subscribe("$queue/jobs", 1)
     await broker.publish("work/a", b"x", qos=1)
     await refuse(consumer)
     await broker.publish("work/a", b"x", qos=1)
-    wanted = {"depth": "1", "leased": "1", "consumers": "1", "attempts": "2", "dead_letters": "1", "oldest_s": "0"}
+    wanted = {"depth": "1", "leased": "1", "lag": "0", "consumers": "1", "attempts": "2", "redeliveries": "0"}
+    wanted |= {"dead_letters": "1", "dead_letters/nacked": "1"}
     found: dict[str, str] = {}
-    while {**wanted, "oldest_s": ""} != {**found, "oldest_s": ""}:
+    while found.keys() != {*wanted, "oldest_s", "growth"} or not wanted.items() <= found.items():
         packet = await reader.expect(Publish)
-        found[packet.topic.decode().rpartition("/")[2]] = packet.payload.decode()
+        found[packet.topic.decode().removeprefix("$SYS/broker/queues/jobs/")] = packet.payload.decode()
     assert broker.monitor is not None
     url = f"http://{broker.monitor.addresses[0]}/metrics"
     lines = (await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())).splitlines()
     assert {
         'mqttlite_queue_depth{queue="jobs"} 1.0',
         'mqttlite_queue_attempts_total{queue="jobs"} 2.0',
-        'mqttlite_dead_letters_total{queue="jobs"} 1.0',
+        'mqttlite_dead_letters_total{cause="nacked",queue="jobs"} 1.0',
+        'mqttlite_queue_lag{queue="jobs"} 0.0',
+        'mqttlite_queue_redeliveries_total{queue="jobs"} 0.0',
         'mqttlite_queue_ended_total{end="dead_lettered",queue="jobs"} 1.0',
         'mqttlite_queue_failures_total{cause="nacked",queue="jobs"} 1.0',
     } <= set(lines)

@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.schemas.registry import Schema
 from mqttlite.delivery.schemas.service import FILE_NAME
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.server import Broker
-from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.packets import Ack, Publish, Will
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
+from tests.support.inside import core_of
 
 ORDER = Schema("JSON", '{"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}')
 REASON = '$.total: "x" is not of type "number" (type), by the schema orders:1'
@@ -100,3 +102,41 @@ async def test_a_delayed_message_and_a_will_are_checked(rig: Rig) -> None:
         dying = await rig.device(broker.port, "w", will=Will(b"orders/2", payload))
         dying.drop()
     assert await reader.message() == ("orders/2", b'{"total": 2}')
+
+
+async def test_what_is_wrong_is_a_dead_letter_of_the_queues_of_its_topic(rig: Rig) -> None:
+    """Whichever way it comes; where no queue takes the topic it is refused."""
+    policies = (TopicPolicyOptions(filter="#", schema="orders", schema_violation="dead_letter"),)
+    queues = (
+        QueueOptions(name="jobs", filters=("orders/#",)),
+        QueueOptions(name="rich", filters=("orders/#",), filter="payload.total > 1"),
+        QueueOptions(name="none", filters=("orders/#",), dead_letter=False),
+    )
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), topic_policies=policies, queues=queues))
+    wrong = b'{"total": "x"}'
+    device = await rig.device(broker.port, "d")
+    assert await device.published("orders/1", wrong) == 0x83  # no schema is registered: that is no fault of the payload
+    await broker.schemas.register("orders", ORDER)
+    reader = await rig.device(broker.port, "r")
+    for topic_filter in ("orders/#", "$dlq/#"):
+        await reader.subscribe(topic_filter, 1)
+    assert await device.published("elsewhere", wrong) == 0x99
+    device.publish("orders/0", wrong)
+    device.send(Publish(b"orders/1", wrong, 1, True, packet_id=7, properties=Properties(user_properties=[("k", "v")])))
+    answer = await device.expect(Ack)
+    assert (answer.reason_code, answer.properties.reason_string) == (0, REASON)
+    assert await device.published("orders/2", wrong, 2) == 0
+    assert await device.published("$delayed/60/orders/3", wrong) == 0
+    dying = await rig.device(broker.port, "w", will=Will(b"orders/4", wrong))
+    dying.drop()
+    found: list[tuple[str, str | None, str | None, str | None]] = []
+    while len(found) < 5:
+        packet = await reader.expect(Publish)
+        told = dict(packet.properties.user_properties)
+        assert (packet.topic, packet.payload) == (b"$dlq/jobs", wrong)
+        found.append((told["original-topic"], told.get("k"), told["dead-letter-cause"], told["dead-letter-detail"]))
+        reader.send(Ack(PUBACK, packet.packet_id))
+    assert sorted(found) == [
+        (f"orders/{number}", "v" if number == 1 else None, "schema_invalid", REASON) for number in range(5)
+    ]
+    assert [kept.message.payload for kept in core_of(broker).router.retained.search(b"#").take(1)] == []

@@ -289,28 +289,37 @@ class Contents:
             )
             tracer.on_attempt(attempt, one_in)
 
+    def reject(self, message: Message, cause: str, detail: str = "") -> None:
+        """A message that the queue does not take is a dead letter at once."""
+        self._effects.identify(message)
+        self._keep_dead(Entry(0, message), cause, detail)
+
     def give_up(self, entry: Entry, cause: str, detail: str = "") -> None:
         """A message that could not be delivered is a dead letter, or dropped."""
         if self.policy.dead_letter:
-            tracer = self._workplace.attempts
-            if tracer is not None:
-                letter = GivenUp(
-                    self.name,
-                    entry.message,
-                    cause,
-                    detail,
-                    entry.attempts,
-                    entry.consumer,
-                    entry.key,
-                    entry.first_at,
-                    entry.last_at,
-                    self._effects.now,
-                )
-                tracer.on_given_up(letter)
-            self.dead_letters.put(entry, cause)
+            self._keep_dead(entry, cause, detail)
             self.end(entry, DEAD_LETTERED, f"it is in $dlq/{self.name} after {entry.attempts} deliveries ({cause})")
         else:
             self.end(entry, PURGED, f"{entry.attempts} attempts ({cause})")
+
+    def _keep_dead(self, entry: Entry, cause: str, detail: str) -> None:
+        """A dead letter, which whoever wants to know is told of."""
+        tracer = self._workplace.attempts
+        if tracer is not None:
+            letter = GivenUp(
+                self.name,
+                entry.message,
+                cause,
+                detail,
+                entry.attempts,
+                entry.consumer,
+                entry.key,
+                entry.first_at,
+                entry.last_at,
+                self._effects.now,
+            )
+            tracer.on_given_up(letter)
+        self.dead_letters.put(entry, cause, detail)
 
     def expire(self, entry: Entry) -> None:
         """A message has expired, which may make it a dead letter."""

@@ -15,19 +15,20 @@ from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.delivery.filters import Fields
 from mqttlite.delivery.queues.deliveries import Entry
-from mqttlite.delivery.queues.limits import MAX_DEAD_LETTER_BYTES, MAX_DEAD_LETTERS
+from mqttlite.delivery.queues.limits import MAX_DEAD_LETTER_BYTES, MAX_DEAD_LETTERS, MAX_DETAIL
 from mqttlite.delivery.queues.marks import mark_of
 from mqttlite.delivery.queues.properties import MESSAGE_ID, PUBLISH_TIME, time_text
 from mqttlite.wire.properties import Properties
 
 QUEUE: Final = "dead-letter-queue"
 CAUSE: Final = "dead-letter-cause"
+DETAIL: Final = "dead-letter-detail"
 TOPIC: Final = "original-topic"
 ATTEMPTS: Final = "delivery-attempts"
 FIRST: Final = "first-delivery-time"
 LAST: Final = "last-delivery-time"
 
-_ADDED: Final = (QUEUE, CAUSE, TOPIC, ATTEMPTS, FIRST, LAST, MESSAGE_ID, PUBLISH_TIME)
+_ADDED: Final = (QUEUE, CAUSE, DETAIL, TOPIC, ATTEMPTS, FIRST, LAST, MESSAGE_ID, PUBLISH_TIME)
 """The user properties of a dead letter behind those of its message, in this order."""
 
 
@@ -88,6 +89,8 @@ class DeadLetters:
         self._is_saved = False
         self.total: int = 0
         """Dead letters that came since the broker started."""
+        self.causes: Final[dict[str, int]] = {}
+        """The same by their cause."""
         self.dropped: int = 0
         """Those that were dropped because there were too many."""
 
@@ -99,10 +102,12 @@ class DeadLetters:
         """Its name in the store."""
         return self._key
 
-    def put(self, entry: Entry, cause: str) -> None:
+    def put(self, entry: Entry, cause: str, detail: str = "") -> None:
         """As `DeadLetterBox`: a message was given up."""
         source = entry.message
         added = [(QUEUE, self._queue), (CAUSE, cause), (TOPIC, source.topic.decode()), (ATTEMPTS, str(entry.attempts))]
+        if detail:
+            added.append((DETAIL, detail[:MAX_DETAIL]))
         if entry.last_at:
             added += [(FIRST, self._time(entry.first_at)), (LAST, self._time(entry.last_at))]
         added += [(MESSAGE_ID, str(source.number)), (PUBLISH_TIME, time_text(source.number))]
@@ -112,6 +117,7 @@ class DeadLetters:
         self._make_room(message)
         self._latest += 1
         self.total += 1
+        self.causes[cause] = self.causes.get(cause, 0) + 1
         if not self._is_saved:
             self._is_saved = True
             self._effects.record(SaveQueue(self._key, b""))

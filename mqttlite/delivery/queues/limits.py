@@ -60,3 +60,10 @@ SNAPSHOT_S: Final = 7 * 86_400.0
 
 LEAST_SNAPSHOT_S: Final = 3_600.0
 """A snapshot that would be kept for less is refused, as there."""
+
+MAX_DETAIL: Final = 500
+"""Characters of what a dead letter says beside its cause."""
+
+MAX_INVALID: Final = 16
+"""Queues that keep one message with a wrong payload as a dead letter, the first that are bound to its topic: each costs
+about 50 µs."""

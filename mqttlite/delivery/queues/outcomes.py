@@ -21,6 +21,9 @@ OVERFLOW: Final = "overflow"
 FILTERED: Final = "filtered"
 """The cause of a dead letter that did not pass the queue's filter: no attempt, and so none of these."""
 
+SCHEMA_INVALID: Final = "schema_invalid"
+"""The same of one whose payload is not what the schema of its topic says."""
+
 CAUSES: Final = (NACKED, DEADLINE, DISCONNECTED, TOO_LARGE, OVERFLOW)
 """Why an attempt failed, or why there was none."""
 
@@ -29,7 +32,7 @@ CAUSES: Final = (NACKED, DEADLINE, DISCONNECTED, TOO_LARGE, OVERFLOW)
 class Counts:
     """Of one queue since the broker started."""
 
-    __slots__ = ("attempts", "causes", "ends", "filtered", "published", "refused", "returned")
+    __slots__ = ("attempts", "causes", "ends", "filtered", "published", "redeliveries", "refused", "returned")
 
     def __init__(self) -> None:
         self.published: int = 0
@@ -38,6 +41,8 @@ class Counts:
         self.filtered: int = 0
         """Messages that did not pass its filter."""
         self.attempts: int = 0
+        self.redeliveries: int = 0
+        """Those of the attempts that were not the first of their message."""
         self.returned: int = 0
         """Messages that had ended and that a seek had wait again."""
         self.causes: Final[dict[str, int]] = dict.fromkeys(CAUSES, 0)

@@ -37,6 +37,7 @@ from mqttlite.delivery.queues.outcomes import (
     NACKED,
     NEVER_ACKNOWLEDGED,
     PURGED,
+    SCHEMA_INVALID,
     TOO_LARGE,
 )
 from mqttlite.delivery.queues.properties import told
@@ -269,6 +270,13 @@ class Queue(Job):
         for at in places:
             self._accept(batch.delivery(at, 0).message, tally)
 
+    def keep_invalid(self, message: Message, reason: str) -> bool:
+        """Keep a message with a wrong payload as a dead letter; False: the queue has none, or does not want it."""
+        if not self.contents.policy.dead_letter or (self.filter is not None and not self.filter.matches(message)):
+            return False
+        self.contents.reject(message, SCHEMA_INVALID, reason)
+        return True
+
     def put_back(self, message: Message) -> bool:
         """Take a message that comes from the queue's dead letters; False: there is no room for it."""
         if not self.contents.make_room(BACKLOG_ENTRY_BYTES + message.memory_bytes):
@@ -380,6 +388,8 @@ class Queue(Job):
         deadline_s = self.contents.policy.ack_deadline_s
         self._deliveries.lease(entry, self._effects.now, seconds, consumer, seconds == deadline_s)
         self.counts.attempts += 1
+        if entry.attempts > 1:
+            self.counts.redeliveries += 1
         entry.due_is_stored = False
         self._effects.record(Sent(self._key, entry.sequence, mark_of(entry.sequence, entry.attempts)), outbox)
 

@@ -13,7 +13,6 @@ from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.tally import Tally
 from mqttlite.delivery.queues.contents import Contents
-from mqttlite.delivery.queues.deliveries import Entry
 from mqttlite.delivery.queues.outcomes import FILTERED
 from mqttlite.delivery.queues.workplace import ON_FILTER
 
@@ -36,11 +35,11 @@ class QueueFilter:
 
     def would_pass(self, message: Message, knows_payload: bool) -> bool | None:
         """Whether the queue would take a message; None where that depends on a payload that is not known."""
-        return self._ask(message) if knows_payload or not self._filter.reads_payload else None
+        return self.matches(message) if knows_payload or not self._filter.reads_payload else None
 
     def passes(self, message: Message, tally: Tally) -> bool:
         """Whether the queue takes a message, which the fan-out has counted as one that reached it."""
-        if self._ask(message):
+        if self.matches(message):
             return True
         tally.reached -= 1
         self._keep_out(message, tally)
@@ -50,9 +49,9 @@ class QueueFilter:
         """The places in a batch of the messages that the queue takes."""
         everywhere = list(range(batch.count))
         if self._filter.reads_payload:
-            places = [at for at in everywhere if self._ask(batch.delivery(at, 0).message)]
+            places = [at for at in everywhere if self.matches(batch.delivery(at, 0).message)]
         else:
-            places = everywhere if self._ask(batch.delivery(0, 0).message) else []
+            places = everywhere if self.matches(batch.delivery(0, 0).message) else []
         if len(places) < batch.count:
             tally.reached -= 1
             tally.reach(places, batch.count)
@@ -60,7 +59,8 @@ class QueueFilter:
                 self._keep_out(batch.delivery(at, 0).message, tally)
         return places
 
-    def _ask(self, message: Message) -> bool:
+    def matches(self, message: Message) -> bool:
+        """Whether a message is one for the queue; nothing is counted."""
         self._effects.work += 1
         if self._filter.reads_payload:
             self._effects.work += len(message.payload) // JSON_BYTES_PER_WORK_UNIT
@@ -72,5 +72,4 @@ class QueueFilter:
         tally.filtered += 1
         self._drops.add_filtered(1, message.trace, contents.shown, self._filter.expression)
         if ON_FILTER in contents.policy.dead_letter_on:
-            self._effects.identify(message)
-            contents.dead_letters.put(Entry(0, message), FILTERED)
+            contents.reject(message, FILTERED, self._filter.expression)

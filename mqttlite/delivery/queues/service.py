@@ -18,6 +18,7 @@ from mqttlite.core.changes import QUEUE_MARK, Change, Due, EndSession, Enqueue, 
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.session import Session
+from mqttlite.core.sink import Sink
 from mqttlite.core.subscription import Subscription
 from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.dead_letters import DeadLetters
@@ -25,7 +26,7 @@ from mqttlite.delivery.queues.deliveries import Deliveries, Entry
 from mqttlite.delivery.queues.feed import Feed
 from mqttlite.delivery.queues.forwarding import Forwarding
 from mqttlite.delivery.queues.idle import IdleEnd
-from mqttlite.delivery.queues.limits import MAX_NACK_DELAY_S, MAX_PULLED
+from mqttlite.delivery.queues.limits import MAX_INVALID, MAX_NACK_DELAY_S, MAX_PULLED
 from mqttlite.delivery.queues.options import (
     MAX_DEADLINE_S,
     SHORTEST_DEADLINE_S,
@@ -49,6 +50,10 @@ _DEAD_LETTERS: Final = f"{QUEUE_MARK}$dlq/"
 
 class QueueRecordError(ValueError):
     """What the store keeps of a queue cannot be used; the text says of which, and what to do."""
+
+
+_KEEP_WORK: Final = 50
+"""What it costs to keep a dead letter, in the unit of `Effects.work`."""
 
 
 class NoSuchQueue(LookupError):
@@ -101,9 +106,11 @@ class QueueState:
     filtered: int
     returned: int
     attempts: int
+    redeliveries: int
     ends: dict[str, int]
     failures: dict[str, int]
     dead_letters_total: int
+    dead_letter_causes: dict[str, int]
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -234,6 +241,17 @@ class Queues:
         if not of_queue:
             del self._consumers[name]
         self._leave(consumer)
+
+    def keep_invalid(self, sinks: Sequence[Sink], message: Message, reason: str) -> bool:
+        """As `Consumers`: `MAX_INVALID` queues do at most."""
+        kept = 0
+        for sink in sinks:
+            if isinstance(sink, Queue) and sink.keep_invalid(message, reason):
+                self._core.effects.work += _KEEP_WORK
+                kept += 1
+                if kept == MAX_INVALID:
+                    break
+        return kept > 0
 
     def restore(self, change: Change) -> None:
         """As `Consumers`: put it aside until all of a queue is here."""
@@ -416,9 +434,11 @@ class Queues:
             filtered=queue.counts.filtered,
             returned=queue.counts.returned,
             attempts=queue.counts.attempts,
+            redeliveries=queue.counts.redeliveries,
             ends=dict(queue.counts.ends),
             failures=dict(queue.counts.causes),
             dead_letters_total=dead_letters.total,
+            dead_letter_causes=dict(dead_letters.causes),
         )
 
     def bound_to(self, topic: bytes) -> list[str]:

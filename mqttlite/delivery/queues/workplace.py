@@ -46,7 +46,7 @@ class Policy(Protocol):
 class DeadLetterBox(Protocol):
     """Takes what could not be delivered."""
 
-    def put(self, entry: Entry, cause: str) -> None: ...
+    def put(self, entry: Entry, cause: str, detail: str = "") -> None: ...
 
 
 @final

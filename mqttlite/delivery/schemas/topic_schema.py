@@ -31,7 +31,13 @@ PAYLOAD_FORMAT_INVALID: Final = 0x99
 IMPLEMENTATION_SPECIFIC: Final = 0x83
 """Where the payload is wrong, and where the schema is."""
 
-OnViolation = Literal["reject", "count"]
+OnViolation = Literal["reject", "dead_letter", "count"]
+
+_DONE: Final[dict[OnViolation, str]] = {
+    "reject": "schema_invalid, dropped",
+    "dead_letter": "schema_invalid, kept from subscribers",
+    "count": "schema_invalid, let through",
+}
 
 _log = logging.getLogger("mqttlite.schemas")
 
@@ -103,14 +109,17 @@ class TopicSchema:
         except _Violated as violated:
             self.violations += 1
             self._note(source, topic, str(violated))
-            return SchemaViolation(violated.code, str(violated)) if self.on_violation == "reject" else None
+            if self.on_violation == "count":
+                return None
+            is_kept = self.on_violation == "dead_letter" and violated.code == PAYLOAD_FORMAT_INVALID
+            return SchemaViolation(violated.code, str(violated), is_kept)
         return None
 
     def look(self, payload: bytes, properties: Properties) -> SchemaViolation | None:
         try:
             self._check(self._current(), payload, properties)
         except _Violated as violated:
-            return SchemaViolation(violated.code if self.on_violation == "reject" else 0, str(violated))
+            return SchemaViolation(0 if self.on_violation == "count" else violated.code, str(violated))
         return None
 
     def _current(self) -> _Known:
@@ -190,7 +199,7 @@ class TopicSchema:
         more = self.violations - self._logged - 1
         _log.warning(
             "%s: a message of %s to %s: %s%s",
-            "schema_invalid, dropped" if self.on_violation == "reject" else "schema_invalid, let through",
+            _DONE[self.on_violation],
             f"client {source.client_id!r}" if source.client_id else "the program",
             printable(topic.decode("utf-8", "replace"), 200),
             reason,

@@ -4,12 +4,14 @@ import pytest
 
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.schema_check import SchemaViolation
-from mqttlite.core.source import Source
+from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
+from mqttlite.delivery.queues.limits import MAX_INVALID
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Publish, Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
+from tests.support.queues import QueueWorld, options
 from tests.support.recorder import Recorder
 from tests.support.rules import OpenRules
 
@@ -164,3 +166,40 @@ def test_a_tracer_is_told_what_is_wrong(world: World) -> None:
 
 def test_a_policy_with_a_schema_asks_something(even: Even) -> None:
     assert not TopicPolicy("t", schema=even).is_plain
+
+
+class KeptAsDeadLetters:
+    """A `SchemaCheck`: what is empty is wrong, and is to be kept."""
+
+    def violation(self, source: Source, topic: bytes, payload: bytes, properties: Properties) -> SchemaViolation | None:
+        return None if payload else SchemaViolation(0x99, "it is empty", to_dead_letters=True)
+
+    def look(self, payload: bytes, properties: Properties) -> SchemaViolation | None:
+        return self.violation(THE_PROGRAM, b"", payload, properties)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_wrong_is_kept_by_the_queues_of_the_topic_or_refused(qos: int) -> None:
+    world = QueueWorld([options("jobs", "t"), options("others", "u"), options("none", "t", dead_letter=False)])
+    policies = Policies(TopicPolicy("t", schema=KeptAsDeadLetters()))
+    world.broker.authorize(DefaultRules(authorizer=policies))
+    reader, publisher = reader_of(world), world.connect("p")
+    for payload in ("x", "", ""):
+        publisher.publish("t", payload, qos)
+    assert reader.payloads() == ["x"]
+    kept = list(world.queues.dead_letters("jobs").letters())
+    assert [letter.value("dead-letter-detail") for letter in kept] == ["it is empty"] * 2
+    assert world.queues.state("jobs").dead_letter_causes == {"schema_invalid": 2}
+    world.queues.delete("jobs")
+    publisher.received()
+    publisher.publish("t", "", qos)
+    assert acks(publisher) == ([(0x99, "it is empty")] if qos else [])
+    assert (kept[0].original().topic, kept[0].original().payload) == (b"t", b"")
+
+
+def test_of_many_queues_a_few_keep_what_is_wrong() -> None:
+    world = QueueWorld([options(f"q{number}", "t") for number in range(MAX_INVALID + 3)])
+    policies = Policies(TopicPolicy("t", schema=KeptAsDeadLetters()))
+    world.broker.authorize(DefaultRules(authorizer=policies))
+    world.connect("p").publish("t", "", 1)
+    assert sum(len(world.queues.dead_letters(name)) for name in world.queues.names) == MAX_INVALID
