@@ -12,6 +12,8 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.delivery.push.service import PushState
+from mqttlite.delivery.push.target import shown_url
 from mqttlite.delivery.queues.api import Refused
 from mqttlite.delivery.queues.service import QueueState
 from mqttlite.gateway.caller import Role, Viewer, check_role, require
@@ -59,6 +61,14 @@ class QueueDetails(BaseModel):
     snapshots: int
     returned: int
     options: dict[str, Any]
+    push: PushState | None = Field(default=None, description="How its messages are pushed, if they are")
+    push_secret: str | None = Field(default=None, description="Signs the requests, where it was made now: told once")
+
+
+class PushSecret(BaseModel):
+    """Signs the requests that push messages."""
+
+    secret: str
 
 
 class QueuedMessage(BaseModel):
@@ -163,10 +173,12 @@ def router(context: GatewayContext) -> APIRouter:
         """Of the messages that its filters match, from now on."""
         return _answer(await ask("POST", "queues", body=await request.body()), 201)
 
-    @routes.get("/queues/{name}", summary="Show a queue", dependencies=VIEWER, response_model=QueueDetails)
-    async def show(name: str) -> Response:
-        """What is in it, what became of its messages, and its options."""
-        return _answer(await ask("GET", "queues", name))
+    @routes.get("/queues/{name}", summary="Show a queue", response_model=QueueDetails)
+    async def show(caller: Viewer, name: str) -> Response:
+        """What is in it, what became of its messages, and its options. A query in the address of an endpoint, which may
+        be secret, is for admins."""
+        found = await ask("GET", "queues", name)
+        return _answer(found if caller.may(Role.ADMIN) else _without_query(found))
 
     @routes.put(
         "/queues/{name}",
@@ -205,7 +217,7 @@ def router(context: GatewayContext) -> APIRouter:
     )
     async def pause(name: str) -> Response:
         """It takes messages meanwhile."""
-        return _answer(await ask("POST", "queues", name, "pause"))
+        return _answer(_without_query(await ask("POST", "queues", name, "pause")))
 
     @routes.post(
         "/queues/{name}/resume",
@@ -214,8 +226,13 @@ def router(context: GatewayContext) -> APIRouter:
         response_model=QueueDetails,
     )
     async def resume(name: str) -> Response:
-        """From the first on."""
-        return _answer(await ask("POST", "queues", name, "resume"))
+        """From the first on; also one whose push was stopped, because its endpoint was gone."""
+        return _answer(_without_query(await ask("POST", "queues", name, "resume")))
+
+    @routes.post("/queues/{name}/push-secret", summary="Sign pushed messages with a new secret", dependencies=ADMIN)
+    async def rotate_secret(name: str) -> PushSecret:
+        """They are signed with the one before, too, until the next."""
+        return PushSecret(**await ask("POST", "queues", name, "push-secret"))
 
     @routes.get(
         "/dead-letters", summary="Count dead letters", dependencies=VIEWER, response_model=Listed[DeadLetterCount]
@@ -267,6 +284,14 @@ def problem_of(refused: Refused) -> Problem:
     """The same as a problem."""
     text = str(refused)
     return Problem(_CODES[refused.status], text[:1].lower() + text[1:].removesuffix("."))
+
+
+def _without_query(details: dict[str, Any]) -> dict[str, Any]:
+    """The details of a queue without the query in the address of its endpoint."""
+    for each in (details["options"]["push"], details.get("push")):
+        if each is not None:
+            each["url"] = shown_url(each["url"])
+    return details
 
 
 def _text(value: str | int | bool) -> str:

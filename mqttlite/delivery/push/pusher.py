@@ -91,6 +91,7 @@ class Pusher:
         self._is_gone = False
         self._logged_at = float("-inf")
         self._unlogged = 0
+        self._is_warned = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop: Final = asyncio.get_running_loop()
         self._task: Final = self._loop.create_task(self._run())
@@ -240,8 +241,8 @@ class Pusher:
         self.window.on_success(len(self._open))
         if self.latest_failure:
             self.latest_failure = ""
-            if self._logged_at > float("-inf"):
-                self._logged_at = float("-inf")
+            if self._is_warned:
+                self._is_warned = False
                 _log.info("queue %s: %s takes messages again", self._queue, self._origin)
 
     def _note_failure(self, result: Result, now: float) -> None:
@@ -249,8 +250,9 @@ class Pusher:
         self._unlogged += 1
         if now >= self._logged_at + LOG_S:
             _log.warning(
-                "queue %s: %s does not take messages: %s (%d requests failed)",
+                "queue %s: %s does not take messages: %s (failed requests: %d)",
                 *(self._queue, self._origin, result.detail, self._unlogged),
             )
             self._logged_at = now
             self._unlogged = 0
+            self._is_warned = True

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.event_hub import MEMORY_SHORT, OVERLOAD_STAGES, OVERLOADED, STORE_FAILING
+from mqttlite.event_hub import MEMORY_SHORT, OVERLOAD_STAGES, OVERLOADED, PUSH_STOPPED, STORE_FAILING
 from mqttlite.gateway.caller import Role, Viewer, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.live import Live
@@ -26,6 +26,7 @@ ALARMS: Final = {
     STORE_FAILING: "The store fails. What is to be kept waits, and its publishers with it.",
     MEMORY_SHORT: "Memory is short. Slow clients lose messages of QoS 0.",
     OVERLOADED: "The broker is overloaded.",
+    PUSH_STOPPED: "The messages of a queue are not pushed any more.",
 }
 
 _NO_RULE: Final = Rule("", "")
