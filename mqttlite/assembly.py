@@ -36,8 +36,8 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, LoadPage, Question
 from mqttlite.delivery.filters import Filters
-from mqttlite.delivery.push.guard import Guard
-from mqttlite.delivery.push.service import Push, check_push
+from mqttlite.delivery.push.guard import Guard, check_push
+from mqttlite.delivery.push.service import Push
 from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.delivery.queues.control import ACTIONS, QueueControl
 from mqttlite.delivery.queues.resources import subscription_name

@@ -14,8 +14,7 @@ from typing import Final
 
 from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.config.shape import Problem
-from mqttlite.delivery.push.guard import Guard, PushRefused
-from mqttlite.delivery.push.service import check_push
+from mqttlite.delivery.push.guard import Guard, PushRefused, check_push
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.acl_file import load as load_acl
 from mqttlite.security.api_keys import FILE_NAME as API_KEY_FILE_NAME

@@ -1,8 +1,13 @@
 """Google's own client for Pub/Sub, by its REST transport and unchanged, as administrator, publisher and puller."""
 
+import base64
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 
 import pytest
 from google.api_core import exceptions
@@ -16,10 +21,11 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.publisher.transports.rest import PublisherRestTransport
 from google.pubsub_v1.services.subscriber.transports.rest import SubscriberRestTransport
-from google.pubsub_v1.types import PubsubMessage, SeekResponse
+from google.pubsub_v1.types import PubsubMessage, PushConfig, SeekResponse
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
+from mqttlite.delivery.push.options import PushOptions
 from mqttlite.security.api_keys import FILE_NAME, add
 from mqttlite.server import Broker
 from tests.support.gateway import nobody_without_credentials
@@ -64,6 +70,7 @@ def broker(tmp_path: Path, keys: dict[str, str]) -> Iterator[Broker]:
         listeners=(ListenerOptions(port=0),),
         http=options,
         data_dir=str(tmp_path / "data"),
+        push=PushOptions(allowed_hosts=("127.0.0.1",)),
         **nobody_without_credentials(tmp_path),
     )
     with Broker(config) as running:
@@ -221,3 +228,38 @@ def test_errors(caller: Callable[[str], Google]) -> None:
         caller("user").publisher.create_topic(name=f"{PROJECT}/topics/mine")
     with pytest.raises(InvalidOperation, match="cannot be refreshed"):  # what it does about UNAUTHENTICATED
         caller("").publisher.get_topic(topic=TOPIC)
+
+
+def test_a_subscription_is_pushed_and_its_endpoint_is_changed(caller: Callable[[str], Google]) -> None:
+    google = caller("admin")
+    pushed: Queue[bytes] = Queue()
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert body["subscription"] == MAIL
+            pushed.put(base64.b64decode(body["message"]["data"]))
+            self.send_response(204)
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/in"
+    google.publisher.create_topic(name=TOPIC)
+    config = PushConfig(push_endpoint=url, attributes={"x-goog-version": "v1"})
+    made = google.subscriber.create_subscription(name=MAIL, topic=TOPIC, push_config=config)
+    assert made.push_config.push_endpoint == url
+    google.publish(TOPIC, b"two apples").result(30)
+    assert pushed.get(timeout=30) == b"two apples"
+    with pytest.raises(exceptions.BadRequest, match="not supported for this subscription type"):
+        google.subscriber.pull(subscription=MAIL, max_messages=1)
+    google.subscriber.modify_push_config(subscription=MAIL, push_config=PushConfig())
+    assert not google.subscriber.get_subscription(subscription=MAIL).push_config.push_endpoint
+    google.publish(TOPIC, b"three pears").result(30)
+    (received,) = google.subscriber.pull(subscription=MAIL, max_messages=1).received_messages
+    assert received.message.data == b"three pears"
+    mask = FieldMask(paths=["push_config"])
+    changed = {"name": MAIL, "push_config": {"push_endpoint": url, "no_wrapper": {}}}
+    assert "no_wrapper" in google.subscriber.update_subscription(subscription=changed, update_mask=mask).push_config
+    server.shutdown()
+    server.server_close()

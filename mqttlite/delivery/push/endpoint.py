@@ -6,6 +6,7 @@ no proxy of the environment is used, nothing of a response is kept but its statu
 
 import asyncio
 import io
+import os
 import socket
 import ssl
 from collections.abc import Mapping
@@ -132,7 +133,8 @@ def _words(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "its name has no address"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"no connection: {error.os_error.strerror or error.os_error}"[:120]
+        number = error.os_error.errno
+        return f"no connection: {os.strerror(number) if number else error.os_error}"[:120]
     if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
         return "the connection ended without a response"
     return f"no response of HTTP: {type(error).__name__}"

@@ -9,6 +9,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Any, Final
 
 from mqttlite.delivery.push.addresses import parse_address, why_denied
@@ -24,6 +25,8 @@ LOWEST_PORT: Final = 1_024
 """Ports below it are other services', but for those of HTTP."""
 
 HTTP_PORTS: Final = frozenset({80, 443})
+
+EXTRA_MISSING: Final = "aiohttp is missing, which push needs: pip install 'mqttlite[push]'"
 
 Resolve = Callable[[str, int], list[tuple[Any, ...]]]
 """As `getaddrinfo`: blocking."""
@@ -126,6 +129,13 @@ class Guard:
         if why:
             hint = "" if is_named else "; push.allowed_hosts and push.allowed_networks can allow private ones"
             raise _refused(target, why + hint)
+
+
+def check_push(guard: Guard, target: PushTarget) -> None:
+    """Raises `PushRefused` for a target that is not allowed, or cannot be served."""
+    guard.check(target)
+    if find_spec("aiohttp") is None:
+        raise PushRefused(EXTRA_MISSING)
 
 
 def _refused(target: Target, why: str) -> PushRefused:

@@ -143,13 +143,12 @@ class Pusher:
     async def _run(self) -> None:
         sender: Sender | None = None
         try:
+            sender = await self._connect()
             while not self._is_over:
                 await self._ready.wait()
                 self._ready.clear()
                 while entries := self._take():
                     await self._committed()
-                    if sender is None:
-                        sender = await self._connect()
                     for entry in entries:
                         self._begin_request(sender, entry)
         except Exception:

@@ -10,10 +10,9 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Final
 
-from mqttlite.delivery.push.guard import Guard, PushRefused
+from mqttlite.delivery.push.guard import Guard
 from mqttlite.delivery.push.pusher import Latency, Pusher, Sender
 from mqttlite.delivery.push.target import PushTarget, Target
 from mqttlite.delivery.queues.options import QueueOptions
@@ -21,8 +20,6 @@ from mqttlite.delivery.queues.service import NoSuchQueue, Queues
 
 CONSUMER: Final = "push"
 """The name of a pusher where others have a client identifier."""
-
-EXTRA_MISSING: Final = "aiohttp is missing, which push needs: pip install 'mqttlite[push]'"
 
 MAX_SHOWN: Final = 20
 """Queues that an alarm names."""
@@ -209,13 +206,6 @@ class Push:
             tls = await asyncio.shield(self._tls)
         made: Sender = endpoint.Endpoint(target, self._guard, tls)
         return made
-
-
-def check_push(guard: Guard, target: PushTarget) -> None:
-    """Raises `PushRefused` for a target that is not allowed, or cannot be served."""
-    guard.check(target)
-    if find_spec("aiohttp") is None:
-        raise PushRefused(EXTRA_MISSING)
 
 
 def _ignore(_name: str) -> None:
