@@ -38,6 +38,7 @@ _ACCESS: Final = {"read": READ, "write": WRITE, "readwrite": READ | WRITE, "deny
 _WORDS: Final = ("topic", "pattern", "user", "group")
 _BLANKS: Final = " \t\r\n\v\f"
 _GAP: Final = re.compile("[ \t]+")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class AclFileError(ValueError):
@@ -148,6 +149,7 @@ def _rule(number: int, word: str, rest: str) -> Rule:
         raise _Wrong(f"{word} without a topic; write {word} [read|write|readwrite|deny] <topic filter>")
     first, topic = _split(rest)
     if not topic:
+        _check_blanks(first)
         first, topic = "readwrite", first  # Mosquitto, too, takes `topic read` as a topic of that name
     access = _ACCESS.get(first)
     if access is None:
@@ -162,15 +164,29 @@ def _rule(number: int, word: str, rest: str) -> Rule:
         check_filter(topic_filter)
     except TopicFilterInvalid as error:
         raise _Wrong(f"{error}") from None
-    if 0 in topic_filter:
-        raise _Wrong("the topic has a NUL character")
+    _check_controls("topic", topic)
     return Rule(number, access, topic_filter)
 
 
 def _name(word: str, rest: str) -> str:
     if not rest:
         raise _Wrong(f"{word} without a name; write {word} <name>")
+    _check_controls(word, rest)
     return rest
+
+
+def _check_blanks(word: str) -> None:
+    """A blank that is none of ASCII, as editors and web pages make them, would make `deny` a part of a topic."""
+    found = re.search(r"\s", word)
+    if found is not None:
+        raise _Wrong(f"{word[:80]!r} has a blank U+{ord(found[0]):04X}: write an ordinary blank or a tab")
+
+
+def _check_controls(word: str, text: str) -> None:
+    """A control character is in no name; what ends lines for some editors would hide the next rule."""
+    found = _CONTROL.search(text)
+    if found is not None:
+        raise _Wrong(f"the {word} has a control character U+{ord(found[0]):04X}: {text[:80]!r}")
 
 
 def _unknown(word: str, line: str) -> str:

@@ -36,6 +36,7 @@ ITERATIONS: Final = 15_000
 
 SALT_BYTES: Final = 16
 
+_BLANKS: Final = " \t"
 _SECRET: Final = re.compile(rf"{SCRAM_SHA_256}\$(\d{{1,10}}):([^$:]+)\$([^$:]+):([^$:]+)")
 
 
@@ -126,7 +127,7 @@ def _users(path: Path, lines: Iterable[str]) -> Users:
         try:
             if name in entries:
                 raise TextError(f"user {name!r} has a line already")
-            entries[name] = entry = _parse(line[len(name) + 1 :])
+            entries[name] = entry = _parse(line.partition(":")[2].strip(_BLANKS))
             if isinstance(entry, Keys) and check_name(name) != name:
                 raise TextError(f"user name {name!r}: it is compared as {check_name(name)!r}, write it so")
             if not name:
@@ -210,8 +211,8 @@ def _parse(secret: str) -> Entry:
 
 
 def _name_of(line: str) -> str | None:
-    """Whose line it is; None for an empty one and for a comment."""
-    return None if not line.strip() or line.startswith("#") else line.partition(":")[0]
+    """Whose line it is; None for an empty one and for a comment. As in Mosquitto, blanks around a name do not count."""
+    return None if not line.strip() or line.startswith("#") else line.partition(":")[0].strip(_BLANKS)
 
 
 def _lines(path: Path) -> list[str]:

@@ -82,7 +82,11 @@ def test_sections_and_patterns() -> None:
         ("topic read a/#/b", "'#' in 'a/#/b' is not a whole last level"),
         ("topic read a+", "'+' in 'a+' is not a whole level"),
         ("topic read $share/g/a", "name the filter behind the share name"),
-        ("topic read a\0b", "NUL"),
+        ("topic read a\0b", "the topic has a control character U+0000"),
+        ("topic read a\rtopic deny b", "U+000D"),
+        ("user ann\u2028topic deny a", "the user has a control character U+2028"),
+        ("user ann\x0ctopic deny a", "U+000C"),
+        ("topic deny\u00a0a/b", "'deny\\xa0a/b' has a blank U+00A0: write an ordinary blank or a tab"),
     ],
 )
 def test_a_wrong_line_is_named_and_mended(line: str, said: str) -> None:

@@ -81,13 +81,21 @@ def test_postgresqls_own_secrets_are_read(tmp_path: Path) -> None:
     assert keys == keys_of("pencil", keys.salt, 4_096)
 
 
+def test_blanks_around_a_name_and_a_hash_do_not_count(path: Path) -> None:
+    name, _, secret = LINE.partition(":")
+    path.write_bytes(f"\ufeff# people\r\n \t{name} : {secret} \t\r\n".encode())
+    assert load(path).names() == {"ann"}
+    delete_user(path, "ann")
+    assert load(path).names() == set()
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
         ("ann", "this is not user:SCRAM-SHA-256"),
         ("ann:secret", "this is not user:SCRAM-SHA-256"),
         (LINE.replace("SHA-256", "SHA-1"), "this is not user:SCRAM-SHA-256"),
-        (LINE + " ", "base64"),
+        (LINE + "-", "base64"),
         (LINE.replace("$4096", "$4095"), "4095 iterations: they may be 4096 to 10000000"),
         (LINE.replace("$4096", "$10000001"), "iterations"),
         (f"ann:SCRAM-SHA-256$4096:{SALT}$QUJD:{'A' * 43}=", "32 bytes"),
