@@ -26,6 +26,12 @@ class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What the clients of one user may send together."""
     user_bytes_per_s: float = 0.0
     """The same in bytes."""
+    address_messages_per_s: float = 0.0
+    """What the clients of one address, or IPv6 network of 64 bits, may send together."""
+    address_bytes_per_s: float = 0.0
+    """The same in bytes."""
+    user_payload_bytes: dict[str, int] = {}
+    """The largest payload of a user, by its name, where that is less than `limits` and the listener say."""
     all_messages_per_s: float = 0.0
     """What all clients may send together: those of the listener, or of the broker."""
     all_bytes_per_s: float = 0.0
@@ -45,6 +51,9 @@ class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             rate = getattr(self, name)
             if rate != 0.0 and not LEAST_RATE <= rate < math.inf:
                 raise ValueError(f"{name} is {rate:g}: {LEAST_RATE:g} at least, and finite, or 0 for no limit")
+        for user, size in self.user_payload_bytes.items():
+            if not user or size < 1:
+                raise ValueError(f"user_payload_bytes has {size} for {user!r}: a name, and 1 at least")
         if not 0.001 <= self.burst_s < math.inf:
             raise ValueError(f"burst_s is {self.burst_s:g}: 0.001 at least, and finite")
 
@@ -53,6 +62,9 @@ class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def of_user(self) -> Rate:
         return Rate(self.user_messages_per_s, self.user_bytes_per_s, self.burst_s)
+
+    def of_address(self) -> Rate:
+        return Rate(self.address_messages_per_s, self.address_bytes_per_s, self.burst_s)
 
     def of_all(self) -> Rate:
         return Rate(self.all_messages_per_s, self.all_bytes_per_s, self.burst_s)
@@ -73,15 +85,21 @@ class BrokerQuotas:
         self._clients: Final = _table(options.of_client())
         self._users: Final = _table(options.of_user())
         self._to_clients: Final = _table(options.to_client())
+        self._addresses: Final = _table(options.of_address())
         self._all: Final = self._buckets(options.of_all())
 
     def of_listener(self, options: QuotaOptions | None) -> Quotas | None:
         """None where nothing limits the listener's clients."""
         if options is None:
-            if (self._all, self._clients, self._users, self._to_clients) == (None, None, None, None):
+            limited = (self._all, self._clients, self._users, self._to_clients, self._addresses)
+            if all(each is None for each in limited) and not self._options.user_payload_bytes:
                 return None
-            disconnects = self._options.on_rate == "disconnect"
-            return Quotas(self._clients, self._users, None, self._all, self._to_clients, disconnects)
+            return Quotas(
+                *(self._clients, self._users, None, self._all, self._to_clients),
+                disconnects=self._options.on_rate == "disconnect",
+                addresses=self._addresses,
+                payloads=self._options.user_payload_bytes,
+            )
         return Quotas(
             _table(options.of_client()),
             _table(options.of_user()),
@@ -89,6 +107,8 @@ class BrokerQuotas:
             self._all,
             _table(options.to_client()),
             options.on_rate == "disconnect",
+            _table(options.of_address()),
+            options.user_payload_bytes,
         )
 
     def _buckets(self, rate: Rate) -> Buckets | None:

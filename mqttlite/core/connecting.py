@@ -25,7 +25,7 @@ from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.throttling import Throttling
-from mqttlite.core.topic_limits import narrowed, topic_limits
+from mqttlite.core.topic_limits import narrowed, topic_limits, with_payload
 from mqttlite.topics.namespaces import mounted_name
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM
 from mqttlite.wire.errors import Banned, ClientIdentifierNotValid, ServerBusy
@@ -133,6 +133,8 @@ class Connecting:
             ban = self.ban_of(connection.number, client_id, connection.username)
             if ban:
                 raise Banned(ban)
+        if connection.peer.quotas is not None and connection.peer.quotas.payloads:
+            self._limit_payloads(connection, packet, connection.peer.quotas.payloads)
         permissions = self._routes.permissions
         known = self._sessions.get(client_id)
         if known is not None and permissions.is_anothers(known.username, connection.username):
@@ -245,6 +247,16 @@ class Connecting:
             connection.in_place_bytes = limits.max_payload_bytes
         if limits is not self._topic_limits:  # those of all are known to the routes
             self._routes.limit_topics(limits)
+
+    def _limit_payloads(self, connection: Connection, packet: Connect, payloads: dict[str, int]) -> None:
+        """The user is known now, and may have a limit of its own."""
+        most = payloads.get(connection.username or "")
+        if most is None:
+            return
+        limits = connection.topic_limits = with_payload(connection.topic_limits, most)
+        connection.in_place_bytes = min(connection.in_place_bytes, limits.max_payload_bytes)
+        if packet.will is not None:
+            limits.check_will(_mounted_will(connection, packet.will))
 
     def _attach(self, connection: Connection, session: Session, receive_maximum: int) -> None:
         client_id = connection.client_id

@@ -122,6 +122,7 @@ class Connection:
     __slots__ = (
         "_charged_bytes",
         "_memory",
+        "address",
         "aliases",
         "backpressure_count",
         "backpressure_s",
@@ -196,6 +197,8 @@ class Connection:
         """With an authentication method, and only then [MQTT-4.12.0-6]."""
         self.client_id: str = ""
         self.username: str | None = None
+        self.address: str = ""
+        """Whom its address stands for, where what it sends counts for that; set by the listener."""
         self.grants: Grants = NO_GRANTS
         """What the client's credentials say about it; those of its latest authentication."""
         self.expiry: Deadline | None = None

@@ -9,16 +9,19 @@ from mqttlite.core.rate_limits import Buckets, BucketTable
 
 CLIENT: Final = "client"
 USER: Final = "user"
+ADDRESS: Final = "address"
 LISTENER: Final = "listener"
 BROKER: Final = "broker"
-SCOPES: Final = (CLIENT, USER, LISTENER, BROKER)
+SCOPES: Final = (CLIENT, USER, ADDRESS, LISTENER, BROKER)
+
+_NO_PAYLOADS: Final[dict[str, int]] = {}
 
 
 @final
 class Quotas:
     """None: no limit. Listeners may share the tables, and share the buckets of the whole broker."""
 
-    __slots__ = ("broker", "clients", "disconnects", "held", "listener", "to_clients", "users")
+    __slots__ = ("addresses", "broker", "clients", "disconnects", "held", "listener", "payloads", "to_clients", "users")
 
     def __init__(
         self,
@@ -28,6 +31,8 @@ class Quotas:
         broker: Buckets | None = None,
         to_clients: BucketTable | None = None,
         disconnects: bool = False,
+        addresses: BucketTable | None = None,
+        payloads: dict[str, int] = _NO_PAYLOADS,
     ) -> None:
         self.clients: Final = clients
         self.users: Final = users
@@ -36,19 +41,26 @@ class Quotas:
         self.to_clients: Final = to_clients
         self.disconnects: Final = disconnects
         """Whether a client over its own rate is disconnected; over the others it is only held."""
+        self.addresses: Final = addresses
+        self.payloads: Final = payloads
+        """The largest payload of a user, in bytes, by its name."""
         self.held: Final[dict[str, int]] = {}
         """How often a link was held, by the scope of the quota that took longest; `disconnect` for the others."""
 
     def count_held(self, scope: str) -> None:
         self.held[scope] = self.held.get(scope, 0) + 1
 
-    def throttle(self, client_id: str, username: str | None, bytes_received: int, now: float) -> "Throttle | None":
-        """The buckets of one client; None where nothing limits what it sends."""
+    def throttle(
+        self, client_id: str, username: str | None, bytes_received: int, now: float, address: str = ""
+    ) -> "Throttle | None":
+        """The buckets of one client; None where nothing limits what it sends. `address` is empty for one of none."""
         buckets: list[tuple[str, Buckets]] = []
         if self.clients is not None:
             buckets.append((CLIENT, self.clients.of(client_id, now)))
         if self.users is not None and username is not None:
             buckets.append((USER, self.users.of(username, now)))
+        if self.addresses is not None and address:
+            buckets.append((ADDRESS, self.addresses.of(address, now)))
         if self.listener is not None:
             buckets.append((LISTENER, self.listener))
         if self.broker is not None:

@@ -33,7 +33,9 @@ class Throttling:
         """A client is accepted: from now on it is limited."""
         now = self._effects.now
         client_id = connection.client_id
-        connection.throttle = quotas.throttle(client_id, connection.username, connection.bytes_received, now)
+        connection.throttle = quotas.throttle(
+            client_id, connection.username, connection.bytes_received, now, connection.address
+        )
         if quotas.to_clients is not None:
             buckets = quotas.to_clients.of(client_id, now)
             connection.outbox.pace = Pace(connection.number, buckets, self._deadlines, owner)

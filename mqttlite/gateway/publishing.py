@@ -124,8 +124,12 @@ class Publishing:
 
     def begin(self, caller: Caller, draft: Draft) -> FanOut:
         """Hand a message to the core. Raises `Problem`."""
-        if len(draft.payload) > self._max_payload_bytes:
-            raise Problem(Code.TOO_LARGE, f"a payload of {len(draft.payload)} bytes: {self._max_payload_bytes} at most")
+        quotas = self._context.quotas
+        most = self._max_payload_bytes
+        if quotas is not None and caller.username is not None:
+            most = min(most, quotas.payloads.get(caller.username, most))
+        if len(draft.payload) > most:
+            raise Problem(Code.TOO_LARGE, f"a payload of {len(draft.payload)} bytes: {most} at most")
         try:
             return self._core.publish(
                 *(draft.topic, draft.payload, draft.qos, draft.retain, self._context.clock(), draft.properties),

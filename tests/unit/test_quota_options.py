@@ -14,6 +14,7 @@ from mqttlite.config.quotas import BrokerQuotas, QuotaOptions
         ("messages_per_s", -1, "quotas.messages_per_s is -1: 0.001 at least, and finite, or 0 for no limit"),
         ("bytes_per_s", float("inf"), "quotas.bytes_per_s is inf"),
         ("user_bytes_per_s", float("nan"), "quotas.user_bytes_per_s is nan"),
+        ("user_payload_bytes", {"ann": 0}, "user_payload_bytes has 0 for 'ann': a name, and 1 at least"),
         ("burst_s", 0, "quotas.burst_s is 0: 0.001 at least, and finite"),
         ("on_rate", "explode", "quotas.on_rate"),
     ],
@@ -61,3 +62,12 @@ def test_a_limit_on_connects_that_is_none_is_refused(option: str, value: object,
 def test_without_limits_on_connects_there_are_none() -> None:
     assert ConnectOptions().limits(0.0) is None
     assert ConnectOptions(all_per_s=1, user_per_s=1).limits(0.0) is not None
+
+
+def test_payloads_of_users_and_rates_of_addresses_are_quotas() -> None:
+    quotas = BrokerQuotas(QuotaOptions(user_payload_bytes={"meter": 7}), 0.0).of_listener(None)
+    assert quotas is not None
+    assert (quotas.payloads, quotas.addresses) == ({"meter": 7}, None)
+    quotas = BrokerQuotas(QuotaOptions(), 0.0).of_listener(QuotaOptions(address_bytes_per_s=5))
+    assert quotas is not None
+    assert (quotas.payloads, quotas.addresses is None) == ({}, False)

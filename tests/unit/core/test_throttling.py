@@ -2,12 +2,13 @@
 
 import pytest
 
+from mqttlite.core.limits import Limits
 from mqttlite.core.quotas import Quotas
 from mqttlite.core.rate_limits import Buckets, BucketTable, Rate
 from mqttlite.core.reasons import CloseReason
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Disconnect, Publish
+from mqttlite.wire.packets import Ack, Disconnect, Publish, Will
 from mqttlite.wire.reason_codes import ReasonCode
 from tests.support.core_driver import START, Client, World
 
@@ -113,6 +114,40 @@ def test_users_have_buckets_of_their_own_and_clients_without_a_name_have_none() 
     flood(nobody, 100)
     assert nobody.connection.throttle is None
     assert held(world) == []
+
+
+def test_addresses_have_buckets_of_their_own_and_connections_without_one_have_none() -> None:
+    world = World()
+    quotas = Quotas(addresses=BucketTable(TEN))
+    clients = []
+    for name, address in (("one", "192.0.2.1"), ("two", "192.0.2.1"), ("other", "192.0.2.2"), ("local", "")):
+        client = world.open(quotas=quotas)
+        client.connection.address = address
+        client.connect(name)
+        clients.append(client)
+        flood(client, 8)
+    assert held(world) == [clients[1].connection.number]
+    assert quotas.held == {"address": 1}
+
+
+@pytest.mark.parametrize(("username", "most"), [("meter", 3), ("ann", 9), (None, 9)])
+def test_a_user_may_have_smaller_payloads(username: str | None, most: int) -> None:
+    world = World(Limits(max_payload_bytes=9))
+    quotas = Quotas(payloads={"meter": 3, "ann": 100})
+    client = member(world, quotas, "c", username=username)
+    reader = world.connect("r")
+    reader.subscribe("t", qos=1)
+    for qos in (0, 1, 2):
+        client.publish("t", "x" * most, qos)
+        client.publish("t", "x" * (most + 1), qos)
+    codes = [each.reason_code for each in client.received() if isinstance(each, Ack)]
+    assert [code for code in codes if code] == [0x97, 0x97]
+    assert reader.payloads() == ["x" * most] * 3
+    assert world.broker.planner.publish("c", username, b"t", b"x" * (most + 1), 0, False).code == 0x97
+    will = Will(b"t", b"x" * (most + 1), 0)
+    mortal = world.open(quotas=quotas)
+    mortal.connect("mortal", username=username, will=will)
+    assert mortal.closed
 
 
 @pytest.mark.parametrize(
