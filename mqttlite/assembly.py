@@ -208,6 +208,7 @@ class Assembly:
             on_question=self._on_question,
             on_memory_short=self._on_memory_short,
         )
+        self.loop_driver.on_shed = self.hub.on_shed
         self.lag: Final = LoopLag(OverloadWatch(self.core, self.hub, self.loop_driver.wake, loop.time).on_lag)
         self._handshake_turns: Final = HandshakeTurns()
         self._frame_queue: Final = FrameQueue(self.core.effects, self.loop_driver.wake)

@@ -126,6 +126,10 @@ class Listener:
     def on_jailed(self, jailed: Jailed) -> None:
         """Somebody failed to log in too often and is refused for a while."""
 
+    def on_shed(self, link: Link, waiting_bytes: int) -> None:
+        """Memory is short, and the QoS 0 messages that waited for this client were dropped, for it held most. Told up
+        to once a second; the metrics count all."""
+
     def on_administered(self, by: str, action: str, target: str, done: bool) -> None:
         """Somebody changed something over HTTP or the admin socket, or was refused (not `done`): `by` is a user, a key
         or `admin socket`, `action` such as `DELETE`, and `target` the path."""
@@ -147,6 +151,7 @@ _EVENTS: Final = (
     "on_closed",
     "on_denied",
     "on_jailed",
+    "on_shed",
     "on_administered",
     "on_overload",
     "on_alarm",
@@ -202,6 +207,9 @@ class EventHub(Listener):
 
     def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
         self._tell("on_denied", client_id, username, action, topic, reason)
+
+    def on_shed(self, link: Link, waiting_bytes: int) -> None:
+        self._tell("on_shed", link, waiting_bytes)
 
     def on_jailed(self, jailed: Jailed) -> None:
         self._tell("on_jailed", jailed)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from mqttlite.cli.ask import EXIT_FAILED, Unreachable, ask_status, options, place
-from mqttlite.cli.top_words import count, duration, printable, size
+from mqttlite.cli.top_words import count, duration, overload_words, printable, size
 
 EVERY_S: Final = 2.0
 """As often as one can read it."""
@@ -108,6 +108,8 @@ def lines(status: Status) -> Iterator[str]:
         f"{f' for up to {duration(oldest)}' if oldest else ''}, {size(held['outbox_bytes'])} in outboxes"
     )
     yield f"memory     {size(held['memory_bytes'])} held for clients, of {size(held['memory_limit_bytes'])}"
+    overload = status["overload"]
+    yield f"overload   {overload_words(overload)}"
     lag = status["loop_lag_s"]
     shown = ", ".join(f"{name} {duration(lag[name])}" for name in ("p50", "p99", "max"))
     yield f"loop lag   {shown} in the last minute"

@@ -6,7 +6,7 @@ Invariant: a screen has no more lines than the terminal, and no line has more ch
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mqttlite.cli.top_words import count, duration, printable, short, size
+from mqttlite.cli.top_words import count, duration, overload_words, printable, short, size
 
 Status = dict[str, Any]
 
@@ -314,6 +314,8 @@ def _head(status: Status, clock: str, width: int) -> list[Line]:
             BAD if failing else NORMAL,
         ),
     ]
+    if status["overload"]["stage"]:
+        shown[-1] = _line(f"OVERLOAD {overload_words(status['overload'])}", BAD)
     if status["not_ready"]:
         shown[-1] = _line(f"NOT READY: {status['not_ready']}", BAD)
     return shown

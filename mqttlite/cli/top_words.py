@@ -1,5 +1,8 @@
 """How the commands write numbers, sizes, durations and the names that clients gave themselves."""
 
+from collections.abc import Mapping
+from typing import Final
+
 
 def printable(text: str, width: int) -> str:
     """What a client chose as its name, so that it cannot steer the terminal."""
@@ -39,3 +42,18 @@ def duration(seconds: float) -> str:
     hours, minutes = divmod(int(seconds) // 60, 60)
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h" if days else f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+_OVERLOAD: Final = (
+    "none",
+    "stage 1, clients that send most are read more slowly",
+    "stage 2, messages of low priority are dropped",
+    "stage 3, messages of QoS 0 are dropped",
+    "stage 4, new connections are refused",
+)
+
+
+def overload_words(overload: Mapping[str, float]) -> str:
+    """What is done about an overload now."""
+    slowed = f", {count(overload['slowed'])} clients slowed" if overload["slowed"] else ""
+    return f"{_OVERLOAD[int(overload['stage'])]} (load {100 * overload['load']:.0f} %{slowed})"

@@ -89,6 +89,7 @@ class Backlogs:
                 break
             shed.append((outbox.number, outbox.backlog_bytes))
             outbox.shed()
+            memory.sheds += 1
         return shed
 
 

@@ -66,7 +66,7 @@ class Holdable:
 class MemoryAccount:
     """`limit` is in bytes; 0: none."""
 
-    __slots__ = ("droppable", "enough_below", "half", "limit", "shared", "shed_above", "used")
+    __slots__ = ("droppable", "enough_below", "half", "limit", "shared", "shed_above", "sheds", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit or NO_LIMIT
@@ -81,6 +81,8 @@ class MemoryAccount:
         self.used: int = 0
         self.droppable: int = 0
         """How much of that are QoS 0 messages in outboxes."""
+        self.sheds: int = 0
+        """How often a client lost the QoS 0 messages that waited for it because memory was short."""
 
     def room_for(self, held: int) -> int:
         """How many more bytes a holder may take that holds so many already.

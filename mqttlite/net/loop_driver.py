@@ -58,6 +58,10 @@ _log = logging.getLogger("mqttlite.store")
 _net_log = logging.getLogger("mqttlite.net")
 
 
+SHED_TOLD_S: Final = 1.0
+"""As often as the biggest hoarder of memory is told: a short memory can last for many iterations."""
+
+
 @final
 class LoopDriver(LinkDriver):
     """One for each broker."""
@@ -80,13 +84,16 @@ class LoopDriver(LinkDriver):
         self.on_written: Callable[[int], None] | None = None
         """Called with the number of a connection when its link took an outbox that holds traced messages. Traced
         messages behind those that wait for a commit count as written with these."""
+        self.on_shed: Callable[[LinkPort, int], None] | None = None
+        """Called with the client that held most when memory was short and its QoS 0 messages were dropped, and how many
+        bytes waited for it: once in `SHED_TOLD_S` at most."""
         self.retry_commit_s = RETRY_COMMIT_S
         self.stall_bytes = STALL_BYTES
         self.stall_changes = STALL_CHANGES
         self.throttled: int = 0
         """How often a link was not read because its client was over a quota."""
-        self.shed: int = 0
-        """How often a client lost the QoS 0 messages that waited for it because memory was short."""
+        self._shed = 0
+        self._shed_told_at = -SHED_TOLD_S
         self._store: Final = store
         self._on_connected: Final = on_connected
         self._on_closed: Final = on_closed
@@ -212,20 +219,31 @@ class LoopDriver(LinkDriver):
             self._memory_short = True
             if not is_short:
                 self._on_memory_short(True, memory.detail())
-            for number, size in self.broker.shed(self._loop.time()):
+            shed = self.broker.shed(self._loop.time())
+            if shed:
+                self._tell_hoarder(*shed[0])
+            for number, size in shed:
                 self._tell_shed(number, size)
         elif memory.used < memory.enough_below:
             self._memory_short = False
             self._on_memory_short(False, memory.detail())
 
+    def _tell_hoarder(self, number: int, size: int) -> None:
+        """Tell who held most: memory may be short in each iteration for a while."""
+        now = self._loop.time()
+        link = self.links.get(number)
+        if self.on_shed is not None and link is not None and now - self._shed_told_at >= SHED_TOLD_S:
+            self._shed_told_at = now
+            self.on_shed(link, size)
+
     def _tell_shed(self, number: int, size: int) -> None:
         """Log the 1st, 2nd, 4th, 8th … time, and not a line for each."""
-        self.shed += 1
+        self._shed += 1
         link = self.links.get(number)
-        if link is not None and self.shed & (self.shed - 1) == 0:
+        if link is not None and self._shed & (self._shed - 1) == 0:
             _net_log.warning(
                 "%s client %r is the biggest hoarder of memory (%d bytes): its QoS 0 messages are dropped; so far: %d",
-                *(link.address, link.connection.client_id, size, self.shed),
+                *(link.address, link.connection.client_id, size, self._shed),
                 extra=about(link),
             )
 

@@ -113,6 +113,10 @@ class Events:
             numbers={"failures": jailed.failures},
         )
 
+    def shed(self, link: Link, waiting_bytes: int) -> None:
+        """Memory was short, and what waited for a client was dropped."""
+        self._write_event("hoarder_shed", link, self._clock(), numbers={"waiting_bytes": waiting_bytes})
+
     def overload(self, stage: OverloadStage) -> None:
         """A stage of overload begins or ends."""
         self._write_event(

@@ -262,6 +262,11 @@ def _held(report: Report) -> Iterator[Metric]:
     yield _gauge(
         "mqttlite_memory_short", "1 while more than seven eighths of that are used, else 0.", _only(report.memory_short)
     )
+    yield _counter(
+        "mqttlite_memory_shed",
+        "Times a client lost the QoS 0 messages that waited for it, for memory was short and it held most.",
+        _only(snapshot.sheds),
+    )
     yield _gauge(
         "mqttlite_overload_stage",
         "What is done about an overload, from 0 (nothing) to 4 (connections are refused).",

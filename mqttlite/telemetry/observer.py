@@ -228,6 +228,10 @@ class Observer(Listener, TraceListener):
         if self._events is not None:
             self._events.jailed(jailed)
 
+    def on_shed(self, link: Link, waiting_bytes: int) -> None:
+        if self._events is not None:
+            self._events.shed(link, waiting_bytes)
+
     def on_overload(self, stage: OverloadStage) -> None:
         if self._events is not None:
             self._events.overload(stage)

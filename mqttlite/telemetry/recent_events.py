@@ -70,6 +70,10 @@ class RecentEvents(Listener):
     def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
         self._note(client_id, f"may not {action} {topic.decode(errors='replace')}: {reason}", is_bad=True)
 
+    def on_shed(self, link: Link, waiting_bytes: int) -> None:
+        words = f"memory was short, and it held most: the QoS 0 messages that waited for it ({waiting_bytes} bytes)"
+        self._note(link.connection.client_id, f"{words} were dropped", is_bad=True)
+
     def on_jailed(self, jailed: Jailed) -> None:
         if jailed.client_id:
             words = f"logins from {jailed.network} are refused for {jailed.duration_s:g} s: {jailed.failures} failed"

@@ -95,6 +95,8 @@ class Snapshot:
     memory_bytes: int
     """What the memory account says is held for clients."""
     memory_limit_bytes: int
+    sheds: int
+    """How often a client lost the QoS 0 messages that waited for it because memory was short."""
     overload_stage: int
     overload_load: float
     slowed: int
@@ -213,6 +215,7 @@ class Collection:
             outbox_bytes=self._outbox_bytes,
             memory_bytes=core.effects.memory.used,
             memory_limit_bytes=core.limits.max_memory_bytes,
+            sheds=core.effects.memory.sheds,
             overload_stage=core.overload.stage,
             overload_load=core.overload.load,
             slowed=self._slowed,

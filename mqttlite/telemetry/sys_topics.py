@@ -130,6 +130,7 @@ def _counters(snapshot: Snapshot) -> dict[str, int]:
         "connects": totals.connects,
         "logins/jailed": sum(snapshot.jailed.values()),
         "logins/refused in jail": snapshot.refused_in_jail,
+        "memory/shed": snapshot.sheds,
         "overload/slowed": snapshot.slowed_ever,
         "quotas/held": snapshot.over_quota_ever,
         "overload/connects/refused": snapshot.connects_shed,

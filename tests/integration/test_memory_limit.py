@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import BUFFER_FULL
+from mqttlite.event_hub import Listener
+from mqttlite.net.link import Link
 from mqttlite.net.memory_limit import UNKNOWN, group_limits, physical_memory, process_limits, usable_memory
+from mqttlite.server import Broker
 from tests.integration.conftest import Rig
 from tests.support.device import until
 from tests.support.inside import core_of
@@ -25,11 +29,25 @@ async def test_a_limit_that_is_set_counts(rig: Rig) -> None:
     assert core_of(broker).effects.memory.limit == 5 * MIB
 
 
+class Shed(Listener):
+    """The clients that held most when memory was short."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def on_shed(self, link: Link, waiting_bytes: int) -> None:
+        self.told.append((link.connection.client_id, waiting_bytes))
+
+
 async def test_a_client_that_does_not_read_loses_qos_0_messages_and_the_log_says_why(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "mqttlite")
-    broker = await rig.broker(limits=Limits(max_memory_bytes=4 * MIB))
+    shed = Shed()
+    config = Config(listeners=(ListenerOptions(port=0),), limits=Limits(max_memory_bytes=4 * MIB))
+    broker = Broker(config)
+    broker.event_listeners.append(shed)
+    await rig.enter(broker)
     core = core_of(broker)
     frozen = await rig.device(broker.port, "frozen", small_buffers=True)
     await frozen.subscribe("flood")
@@ -51,6 +69,10 @@ async def test_a_client_that_does_not_read_loses_qos_0_messages_and_the_log_says
     assert core.sessions.get("away7").queued > 1  # type: ignore[union-attr]
     assert any("slow clients lose QoS 0 messages" in line for line in caplog.messages)
     assert any("client 'frozen' is the biggest hoarder of memory" in line for line in caplog.messages)
+    assert shed.told
+    assert {client_id for client_id, _ in shed.told} == {"frozen"}
+    assert all(waiting > 16_384 for _, waiting in shed.told)
+    assert core.effects.memory.sheds >= len(shed.told)
     for number in range(40):
         await rig.device(broker.port, f"away{number}")  # which ends its session
     publisher.publish("end", b"")

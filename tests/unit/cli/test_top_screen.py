@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mqttlite.cli.top_screen import ALL, BAD, CLIENT, MARKED, OVERVIEW, TABLE, Answers, Screen
-from mqttlite.cli.top_words import short
+from mqttlite.cli.top_words import overload_words, short
 
 EMPTY: dict[str, list[dict[str, Any]]] = {"bytes": [], "outbox": [], "queue": [], "drops": []}
 
@@ -37,6 +37,7 @@ def status(**top: list[dict[str, Any]]) -> dict[str, Any]:
         "interval_s": 2.0,
         "drops": {"queue_full": 123_456_789, "buffer_full": 12_345, "qos0_offline": 1_234_567, "expired": 1},
         "loop_lag_s": {"p50": 0.001, "p99": 0.0123, "max": 1.234},
+        "overload": {"stage": 0, "load": 0.25, "slowed": 0},
         "store": {"p99_s": 0.1, "failing": False, "commits": 1, "failures": 0},
         "top": {**EMPTY, **top},
     }  # fmt: skip
@@ -226,6 +227,21 @@ def test_trouble_is_red() -> None:
         red = [line.text for line in Screen().lines(answers, "") if line.pieces[0][1] == BAD]
         assert len(red) == 1
         assert said in red[0]
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        (0, "none (load 95 %)"),
+        (1, "stage 1, clients that send most are read more slowly (load 95 %, 7 clients slowed)"),
+        (4, "stage 4, new connections are refused (load 95 %, 7 clients slowed)"),
+    ],
+)
+def test_the_stage_of_an_overload_is_shown(stage: int, words: str) -> None:
+    overload = {"stage": stage, "load": 0.95, "slowed": 7 if stage else 0}
+    assert overload_words(overload) == words
+    lines = Screen(width=120, height=24).lines(Answers({**FOUR, "overload": overload}), "12:00:00")
+    assert [line.text for line in lines if line.text.startswith("OVERLOAD")] == [f"OVERLOAD {words}"] * (stage > 0)
 
 
 @pytest.mark.parametrize(
