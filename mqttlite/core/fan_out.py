@@ -210,7 +210,7 @@ class FanOut(Job):
             return
         if message is not None and not is_own(message.topic):
             self._drops.add(NO_SUBSCRIBERS, 1, message.topic, message.trace)
-        if batch is not None:
+        if batch is not None and not is_own(batch.topic):
             for trace in batch.traces:
                 self._drops.add(NO_SUBSCRIBERS, 1, batch.topic, trace)
             if len(batch.traces) < batch.count:

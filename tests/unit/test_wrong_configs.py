@@ -41,7 +41,7 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
     ("[[listeners]]\nwebsocket = { origin = [] }", [(2, "websocket.origin is unknown; did you mean origins?")]),
     (
         "[[listeners]]\ncafile = 'a'",
-        [(2, "is unknown here; did you mean ca_file of [listeners.tls] or [http.tls] or [http_auth]?")],
+        [(2, "is unknown here; did you mean ca_file of [listeners.tls] or [push] or [http.tls] or [http_auth]?")],
     ),
     ("[[listeners]]\nusername = 'a'", [(2, "username is unknown; listeners[0] may have name, host,")]),
     # ── types

@@ -6,6 +6,7 @@ from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.outlook import PlannedReceiver
 from mqttlite.core.source import Source
 from mqttlite.core.tally import Tally
 from mqttlite.core.topic_policy import TopicPolicy
@@ -236,6 +237,9 @@ def test_commands_may_be_longer(policy: str) -> None:
 
         def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
             taken.extend(batch.payload(number) for number in range(batch.count))
+
+        def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+            return []
 
     world.broker.bind(b"$CONTROL/x", Commands())
     client = world.connect("admin")
