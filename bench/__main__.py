@@ -29,6 +29,7 @@ from bench import (
     scale,
     storm,
     streams,
+    swap,
 )
 from bench.guard import command as guard
 
@@ -211,6 +212,10 @@ def _storm(options: argparse.Namespace) -> int:
     return storm.run(asked)
 
 
+def _swap(options: argparse.Namespace) -> int:
+    return swap.run(clients=options.clients, swaps=options.swaps, rate=options.rate, compiled=not options.pure)
+
+
 def _print(kept: results.Kept, reference: str) -> None:
     parts = [*map(report.heading, kept.machines)]
     if kept.results:
@@ -286,6 +291,12 @@ def _parser() -> argparse.ArgumentParser:
     storming.add_argument("--algorithm", choices=storm.ALGORITHMS, default=usual.algorithm)
     storming.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
     storming.set_defaults(run=_storm)
+    swapping = commands.add_parser("swap", help="every certificate is replaced under a thousand connections of TLS")
+    swapping.add_argument("--clients", type=_positive, default=1_000, help="(default 1000)")
+    swapping.add_argument("--swaps", type=_positive, default=5, help="(default 5)")
+    swapping.add_argument("--rate", type=float, default=2_000.0, help="of all clients (default 2000/s)")
+    swapping.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
+    swapping.set_defaults(run=_swap)
     return parser
 
 

@@ -7,6 +7,7 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,6 +27,7 @@ from mqttlite.cli.options import (
 )
 from mqttlite.cli.output_format import NotJson, Piece, compile_format
 from mqttlite.cli.property_options import GivenProperties
+from mqttlite.cli.sub_exec import DEFAULT_TIMEOUT_S, QUEUE, Work, work
 from mqttlite.client import Client, Filter, Message, matches
 from mqttlite.client.topics import check_filter
 from mqttlite.wire.reason_codes import describe
@@ -71,6 +73,7 @@ class Listening:
 @click.option("--where", metavar="EXPRESSION", help="Only messages that pass this filter: the broker asks it.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the topic before each message.")
 @click.option("-F", "--output", "output", metavar="FORMAT", help="Print each message like this: %t %p %q %r %j %x …")
+@click.option("--json", "as_json", is_flag=True, help="Print each message as JSON, like -F %j.")
 @click.option("-N", "no_eol", is_flag=True, help="Print no end of line behind a message.")
 @click.option("-C", "count", type=click.IntRange(1), help="Exit after so many messages.")
 @click.option("-W", "timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Exit after this time.")
@@ -79,6 +82,22 @@ class Listening:
 @click.option("--retained-only", is_flag=True, help="Print retained messages and exit at the first other.")
 @click.option("--remove-retained", is_flag=True, help="Remove retained messages from the broker once printed.")
 @click.option("--retain-as-published", is_flag=True, help="Keep the retain flag as the publisher set it.")
+@click.option(
+    "--ack",
+    type=click.Choice(["at-once", "after-exec"]),
+    default="at-once",
+    show_default=True,
+    help="When to acknowledge; after-exec: when COMMAND has ended with 0, for $queue/NAME.",
+)
+@click.option(
+    "--exec-timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    default=DEFAULT_TIMEOUT_S,
+    show_default=True,
+    help="How long COMMAND may run.",
+)
+@click.argument("words", nargs=-1, metavar="[FILTER [COMMAND [ARGUMENT]...]]")
 def command(
     topics: tuple[str, ...],
     filter_out: tuple[str, ...],
@@ -86,6 +105,7 @@ def command(
     where: str | None,
     verbose: bool,
     output: str | None,
+    as_json: bool,
     no_eol: bool,
     count: int | None,
     timeout: float | None,
@@ -94,6 +114,9 @@ def command(
     retained_only: bool,
     remove_retained: bool,
     retain_as_published: bool,
+    ack: str,
+    exec_timeout: float,
+    words: tuple[str, ...],
     **shared_values: Any,
 ) -> None:
     """Subscribe and print what arrives.
@@ -104,10 +127,24 @@ def command(
     Messages are printed as they are, one to a line; -v and -F print more. Formats are as in mosquitto_sub: %t topic, %p
     payload, %q QoS, %r retained, %l length, %m packet identifier, %x hexadecimal, %j and %J JSON, %I and %U time,
     %P user properties, @ with a letter as in strftime, \\n and \\t.
+
+    With --ack after-exec a COMMAND is run for each message of a queue, as in: sub '$queue/jobs' --ack after-exec
+    './work.sh'. It reads the payload from standard input, and finds MQTT_TOPIC, MQTT_MESSAGE_ID, MQTT_ATTEMPT,
+    MQTT_ORDERING_KEY and MQTT_PUBLISH_TIME in its environment. When it ends with 0 the message is acknowledged, else it
+    is refused, and comes again. One word is for the shell; write -- before a command with options. Then nothing is
+    printed but for -v, -F or --json, which adds attempt, exit_code and acknowledged.
     """
     shared = Shared(**shared_values)
     if shared.url_topic() is not None:
         topics = (*topics, str(shared.url_topic()))
+    if words and not topics:
+        topics, words = words[:1], words[1:]
+    if bool(words) != (ack == "after-exec"):
+        raise click.UsageError("A command and --ack after-exec go together.")
+    if as_json:
+        if output is not None:
+            raise click.UsageError("--json is a format: leave -F out.")
+        output = "%j"
     if not topics and not unsubscribe:
         raise click.UsageError("To what? Name a topic filter with -t.")
     if no_retained and retained_only:
@@ -122,6 +159,15 @@ def command(
         piece = _output(output, verbose, no_eol)
     except ValueError as error:
         raise WrongUsage(sentence(error)) from None
+    if words:
+        _check_exec(topics, shared)
+        if unsubscribe or exit_after_suback or retained_only or remove_retained or filter_out:
+            raise click.UsageError("-U, -E, -T, --retained-only and --remove-retained do not go with a queue.")
+        options = dict(given["subscribe"].user_properties) | ({} if where is None else {"filter": where})
+        printed = piece if verbose or output is not None else None
+        job = Work(topics[0], words, options, exec_timeout, count, printed, as_json)
+        window = {} if given["connect"].receive_maximum is not None else {"receive_maximum": 1}
+        run(shared, _execute(shared.client(given, **window), job, timeout, shared, given))
     what = Listening(
         topics,
         unsubscribe,
@@ -138,6 +184,13 @@ def command(
         retain_as_published,
     )
     run(shared, _listen(shared.client(given), what, shared, given))
+
+
+def _check_exec(topics: tuple[str, ...], shared: Shared) -> None:
+    if len(topics) != 1 or not topics[0].startswith(QUEUE):
+        raise click.UsageError("--ack after-exec is for one queue: $queue/NAME.")
+    if shared.version != "5.0":
+        raise click.UsageError(f"--ack after-exec needs MQTT 5.0, and this is {shared.version}.")
 
 
 def _filter(expression: str) -> Filter:
@@ -157,7 +210,30 @@ def _output(text: str | None, verbose: bool, no_eol: bool) -> Piece:
 
 
 async def _listen(client: Client, what: Listening, shared: Shared, given: GivenProperties) -> int:
-    """Subscribe, print, and leave politely, also when we are told to end."""
+    """Subscribe and print."""
+
+    async def listen() -> int:
+        code = await _subscribe(client, what, shared, given)
+        if code == EXIT_OK and not what.exit_after_suback:
+            await _print(client, what, shared)
+        return code
+
+    return await _until_told(client, listen, what.timeout_s, shared, given)
+
+
+async def _execute(client: Client, what: Work, timeout_s: float | None, shared: Shared, given: GivenProperties) -> int:
+    """Run a command for each message."""
+    return await _until_told(client, lambda: work(client, what, shared), timeout_s, shared, given)
+
+
+async def _until_told(
+    client: Client,
+    listen: Callable[[], Awaitable[int]],
+    timeout_s: float | None,
+    shared: Shared,
+    given: GivenProperties,
+) -> int:
+    """Do it, and leave politely, also when we are told to end."""
     task = asyncio.current_task()
     assert task is not None, "the command runs as a task"
     terminated = asyncio.Event()
@@ -169,10 +245,8 @@ async def _listen(client: Client, what: Listening, shared: Shared, given: GivenP
     with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; a thread that is not the main one
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
     try:
-        async with asyncio.timeout(what.timeout_s), client:
-            code = await _subscribe(client, what, shared, given)
-            if code == EXIT_OK and not what.exit_after_suback:
-                await _print(client, what, shared)
+        async with asyncio.timeout(timeout_s), client:
+            code = await listen()
             await client.disconnect(properties=given["disconnect"])
             return code
     except TimeoutError:

@@ -14,6 +14,7 @@ from mqttlite.core.limits import (
     CREDIT_CALM_S,
     CREDIT_GROWS,
     CREDIT_SHRINKS,
+    INTERVAL_WORK,
     LEAST_CREDIT,
     MAX_DEBT,
     MOST_CREDIT,
@@ -32,6 +33,7 @@ class Credits:
         "_held_at",
         "_highest",
         "_interval",
+        "_least",
         "_light",
         "_light_at",
         "_older",
@@ -53,6 +55,8 @@ class Credits:
         self._highest = 0.0
         """The most that one of them cost in this interval."""
         self._interval = 0
+        self._least = LEAST_CREDIT
+        """What a client may cost at least: less than `LEAST_CREDIT` where so many send that even that is too much."""
         self._held_at = -CREDIT_CALM_S
         self._heavy_at = -CREDIT_CALM_S
         """When one of them cost much."""
@@ -74,9 +78,9 @@ class Credits:
         if account.interval != self._interval:
             account.interval, account.spent = self._interval, 0.0
             self._light += 1
-        was_light = account.spent <= LEAST_CREDIT
+        was_light = account.spent <= self._least
         account.spent += work
-        if was_light and account.spent > LEAST_CREDIT:
+        if was_light and account.spent > self._least:
             self._light -= 1
         self._highest = max(self._highest, account.spent)
         earned = (now - account.left_at) / OVERLOAD_INTERVAL_S * self.credit
@@ -94,11 +98,12 @@ class Credits:
         now = self._effects.now
         if self._light:
             self._light_at = now
-        if self._highest > LEAST_CREDIT:
+        if self._highest > self._least:
             self._heavy_at = now
         is_mixed = self.is_mixed
+        self._least = min(LEAST_CREDIT, INTERVAL_WORK / max(1, len(self._recent) + len(self._older)))
         if is_late and is_mixed:
-            self.credit = max(LEAST_CREDIT, CREDIT_SHRINKS * min(self.credit, self._highest))
+            self.credit = max(self._least, CREDIT_SHRINKS * min(self.credit, self._highest))
         elif is_early or not is_mixed:
             self.credit = min(MOST_CREDIT, CREDIT_GROWS * self.credit)
         self._effects.shorten(is_mixed)

@@ -285,10 +285,13 @@ SHORT_SHARE: Final = ITERATION_WORK // 64
 """The same as `LEAST_SHARE` while the loop is late for clients that send much, and others send, too: the less an
 iteration does, the sooner come those who have little to do. It costs some of the throughput."""
 
+INTERVAL_WORK: Final = 1_000_000.0 * OVERLOAD_INTERVAL_S
+"""All that there is to spend in an interval, about. Where many clients send, none is promised more than its share."""
+
 LEAST_CREDIT: Final = 250.0
 MOST_CREDIT: Final = 10_000_000.0
 """What each client may cost in an interval, at least and at most: some 40 messages of QoS 1, so that a client that
-sends some hundred a second is never slowed, and more than an interval has room for."""
+sends some hundred a second is never slowed while fewer than 400 do, and more than an interval has room for."""
 
 CREDIT_SHRINKS: Final = 0.7
 CREDIT_GROWS: Final = 1.2
@@ -301,8 +304,14 @@ CREDIT_CALM_S: Final = 1.0
 """How long no client was slowed before the overload is over, for it would only begin anew; and how long a client counts
 as one of those that send little, which others slow down."""
 
+LIGHTEST_BYTES: Final = 256
 LIGHT_BYTES: Final = 4_096
-"""What a client may have sent that is handled before what others sent, while the broker is overloaded."""
+"""What a client may have sent that is handled before what others sent, while the broker is overloaded: first those with
+a message or two, for there may be hundreds of the others."""
+
+OVERLOADED_BYTES: Final = 16_384
+"""What of a client may wait for its turn, while the broker is overloaded, before its link is not read any more. To read
+a thousand links whose bytes only wait would take most of each iteration."""
 
 MAX_OPEN_QUESTIONS: Final = 65_536
 """Questions that wait for an answer, one for each connection that authenticates: when the authenticator hangs, more

@@ -10,9 +10,9 @@ from typing import Final, final
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import CONNECTED
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import ITERATION_WORK, LIGHT_BYTES
+from mqttlite.core.limits import ITERATION_WORK, LIGHT_BYTES, LIGHTEST_BYTES, OVERLOADED_BYTES
 from mqttlite.core.reasons import HoldReason
-from mqttlite.net.link import LinkPort, about
+from mqttlite.net.link import MAX_DEFERRED_BYTES, LinkPort, about
 
 _log = logging.getLogger("mqttlite.net")
 
@@ -21,7 +21,17 @@ _log = logging.getLogger("mqttlite.net")
 class DeferredLinks:
     """`links` is the loop driver's table, by the number of the connection."""
 
-    __slots__ = ("_broker", "_clock", "_connected", "_connected_are_first", "_connecting", "_light", "_links")
+    __slots__ = (
+        "_broker",
+        "_clock",
+        "_connected",
+        "_connected_are_first",
+        "_connecting",
+        "_is_overloaded",
+        "_light",
+        "_lightest",
+        "_links",
+    )
 
     def __init__(self, broker: Broker, links: dict[int, LinkPort], clock: Callable[[], float]) -> None:
         self._broker: Final = broker
@@ -32,25 +42,44 @@ class DeferredLinks:
         """Those of clients that are not accepted yet: thousands that connect at once do not stand before the others in
         one queue with them."""
         self._light: dict[int, LinkPort] = {}
-        """Those, while the broker is overloaded, whose clients are connected and sent little: the first of all."""
+        """Those, while the broker is overloaded, whose clients are connected and sent little: before the others."""
+        self._lightest: dict[int, LinkPort] = {}
+        """Those whose clients sent least: the first of all."""
         self._connected_are_first = True
+        self._is_overloaded = False
 
     def __len__(self) -> int:
-        return len(self._light) + len(self._connected) + len(self._connecting)
+        return len(self._lightest) + len(self._light) + len(self._connected) + len(self._connecting)
 
     def add(self, effects: Effects) -> None:
         """Take over the deferred links of the effects."""
+        if self._is_overloaded != bool(effects.work_at_start):
+            self._note_overload(not self._is_overloaded)
         for number in effects.deferred:
             link = self._links.get(number)
             if link is not None:
-                link.rest()
-                if link.connection.state != CONNECTED:
-                    self._connecting[number] = link
-                elif effects.work_at_start and link.connection.framer.kept_bytes <= LIGHT_BYTES:
-                    self._light[number] = link
-                else:
-                    self._connected[number] = link
+                link.rest(OVERLOADED_BYTES if self._is_overloaded else MAX_DEFERRED_BYTES)
+                self._place(number, link)
         effects.deferred.clear()
+
+    def _place(self, number: int, link: LinkPort) -> None:
+        kept_bytes = link.connection.framer.kept_bytes
+        if link.connection.state != CONNECTED:
+            self._connecting[number] = link
+        elif self._is_overloaded and kept_bytes <= LIGHTEST_BYTES:
+            self._lightest[number] = link
+        elif self._is_overloaded and kept_bytes <= LIGHT_BYTES:
+            self._light[number] = link
+        else:
+            self._connected[number] = link
+
+    def _note_overload(self, is_overloaded: bool) -> None:
+        """From now on those that sent little come first, or no longer; also of those that wait already."""
+        self._is_overloaded = is_overloaded
+        waiting = {**self._lightest, **self._light, **self._connected}
+        self._lightest, self._light, self._connected = {}, {}, {}
+        for number, link in waiting.items():
+            self._place(number, link)
 
     def go_on(self) -> None:
         """Go on with clients while the budget lasts: those that are connected and those that are not in turn.
@@ -58,11 +87,14 @@ class DeferredLinks:
         One of them may use up the budget, so these are also the first in turn. What the loop read before them leaves
         them their least share, and they leave all of the next budget to what the loop reads then.
         """
+        lightest, self._lightest = self._lightest, {}
         light, self._light = self._light, {}
         connected, self._connected = self._connected, {}
         connecting, self._connecting = self._connecting, {}
         effects = self._broker.effects
         effects.work = min(effects.work, effects.share_from)
+        while lightest and effects.work < ITERATION_WORK:
+            self._go_on_with(lightest.pop(next(iter(lightest))))
         while light and effects.work < ITERATION_WORK:
             self._go_on_with(light.pop(next(iter(light))))
         waiting, others = (connected, connecting) if self._connected_are_first else (connecting, connected)
@@ -71,6 +103,7 @@ class DeferredLinks:
             if waiting:
                 self._go_on_with(waiting.pop(next(iter(waiting))))
             waiting, others = others, waiting
+        self._lightest = {**lightest, **self._lightest}
         self._light = {**light, **self._light}
         self._connected = {**connected, **self._connected}  # a link that waits already is the first next time
         self._connecting = {**connecting, **self._connecting}

@@ -122,9 +122,9 @@ class LinkPort(ABC):
     def _resume_reading(self) -> None:
         """Read again; harmless when it is gone."""
 
-    def rest(self) -> None:
-        """Stop reading if much of what arrived is not handled yet."""
-        if self.connection.framer.kept_bytes > MAX_DEFERRED_BYTES:
+    def rest(self, most: int = MAX_DEFERRED_BYTES) -> None:
+        """Stop reading if more than that of what arrived is not handled yet."""
+        if self.connection.framer.kept_bytes > most:
             self.hold(HoldReason.DEFERRED)
 
     def go_on(self) -> None:

@@ -97,6 +97,8 @@ def check(words: list[str]) -> None:
             check_click(main, [*target, *words[2 if words[1:2] == ["--native"] else 1 :]])
         elif target is not None:
             check_click(target, words[1:])
+    elif name.startswith("python") and words[1].endswith(".py"):
+        assert (ROOT / words[1]).is_file(), f"there is no {words[1]}"
     elif name.startswith("python") and words[1] == "-m":
         if words[2] in MODULES:
             check_argparse(MODULES[words[2]](), words[3:])

@@ -4,7 +4,15 @@ from itertools import pairwise
 
 import pytest
 
-from mqttlite.core.limits import ITERATION_WORK, LEAST_CREDIT, MOST_CREDIT, OVERLOAD_INTERVAL_S, Limits, OverloadLimits
+from mqttlite.core.limits import (
+    INTERVAL_WORK,
+    ITERATION_WORK,
+    LEAST_CREDIT,
+    MOST_CREDIT,
+    OVERLOAD_INTERVAL_S,
+    Limits,
+    OverloadLimits,
+)
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.overload import BEGINS_AT, ENDS_BELOW, load_of_memory
 from mqttlite.core.reasons import CloseReason
@@ -210,6 +218,19 @@ def test_iterations_are_short_while_some_send_much_and_others_little() -> None:
     assert effects.work_at_start == effects.share_from > ITERATION_WORK * 0.9
     weigh(world, 0.0, 40)
     assert effects.work_at_start == 0
+
+
+def test_where_very_many_send_none_is_promised_more_than_its_share() -> None:
+    world, heavy, _light = mixed()
+    many = [world.connect(f"c{number}") for number in range(1_000)]
+    credits = world.broker.overload.credits
+    for _ in range(30):
+        flood(heavy)
+        for client in many:
+            client.publish("t", "x")
+        weigh(world, LIMITS.target_lag_s * 2)
+    assert credits.credit == pytest.approx(INTERVAL_WORK / 1_001)
+    assert heavy.connection.number in held(world)
 
 
 def test_who_acknowledges_much_is_not_slowed() -> None:
