@@ -54,12 +54,13 @@ def run(*, clients: int, swaps: int, rate: float, compiled: bool) -> int:
         finally:
             broker.stop()
     figures = json.loads(told)
-    print(
-        f"{swaps} swaps under {clients} connections, {figures.get('received', 0)} messages: "
-        f"{figures.get('disconnects')} connections and {figures.get('lost')} messages lost; p99 {figures.get('p99_us', 0) / 1e3:.2f} ms, "
-        f"max {figures.get('max_us', 0) / 1e3:.2f} ms; new certificate seen after {[round(each, 2) for each in seen]} s"
-    )
-    return 1 if figures.get("error") or figures["disconnects"] or figures["lost"] or max(seen) >= SEEN_WITHIN_S else 0
+    if "error" in figures:
+        raise brokers.BrokerError(f"the load generator: {figures['error']}")
+    lost = f"{figures['disconnects']} connections and {figures['lost']} messages lost"
+    latency = f"p99 {figures['p99_us'] / 1e3:.2f} ms, max {figures['max_us'] / 1e3:.2f} ms"
+    print(f"{swaps} swaps under {clients} connections, {figures['received']} messages: {lost}; {latency}")
+    print(f"new connections saw the new certificate after {', '.join(f'{each:.2f}' for each in seen)} s")
+    return 1 if figures["disconnects"] or figures["lost"] or max(seen) >= SEEN_WITHIN_S else 0
 
 
 def _swap(certs: Path, newer: Path, port: int) -> float:
