@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Protocol, final
 
-from mqttlite.client.errors import ClientClosed, MqttError
+from mqttlite.client.errors import AnswerTimeout, ClientClosed, MqttError
 from mqttlite.client.inflight import Outgoing
 from mqttlite.client.message import PublishOutcome
 from mqttlite.client.queue_handlers import EXTEND_BY_S, MAX_EXTENSION_S, STOP_TIMEOUT_S, Handler, Handlers
@@ -35,6 +35,8 @@ _log: Final = logging.getLogger("mqttlite.client")
 class Subscriber(Protocol):
     """What a queue needs of a `Client`."""
 
+    @property
+    def connack_properties(self) -> Properties: ...
     async def subscribe(self, topic: str, qos: int = 0, *, properties: Properties | None = None) -> tuple[int, ...]: ...
 
 
@@ -56,7 +58,8 @@ class Queue:
         self._in_hand: Final[dict[QueueMessage, None]] = {}
         """Those that the program has and did not settle; each counts for the broker's window, which bounds them."""
         self._arrived: Final = asyncio.Event()
-        self._opening: Final = asyncio.Lock()
+        self._opening: asyncio.Future[None] | None = None
+        """The subscription; None: it was not tried, or failed."""
         self._identifier = 0
         self._ended: Final = asyncio.Event()
         self._error: MqttError | None = None
@@ -125,11 +128,10 @@ class Queue:
         if self._ended.is_set():
             return
         self._end(None)
-        if self._identifier and self._error is None:
-            try:
-                self._session.unsubscribe((self.topic_filter.encode(),), NONE).add_done_callback(self._on_left)
-            except MqttError as error:  # all packet identifiers are in use
-                _log.warning("%s was not unsubscribed: %s", self.topic_filter, error)
+        if self._opening is not None and not self._opening.done():
+            self._opening.cancel()
+        if self._identifier:
+            self._leave()
         waiting = list(self._waiting)
         self._waiting.clear()
         self.give_back(waiting)
@@ -192,17 +194,35 @@ class Queue:
     # ------------------------------------------------------------------ inside
 
     async def _open(self) -> None:
-        async with self._opening:
-            if self._identifier or self._ended.is_set():
-                return
-            identifier = self._session.read_with(self)
-            properties = Properties(subscription_identifiers=[identifier], user_properties=self._options)
-            try:
-                await self._client.subscribe(self.topic_filter, 1, properties=properties)
-            except BaseException:
-                self._session.read_no_more(identifier)
-                raise
-            self._identifier = identifier
+        """Subscribe, unless that is done. Who is cancelled here leaves it to who comes next."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._subscribe())
+        try:
+            await asyncio.shield(self._opening)
+        except BaseException:
+            if self._opening.done():
+                self._opening = None  # it failed, and may be tried again
+            raise
+
+    async def _subscribe(self) -> None:
+        if self._ended.is_set():
+            return
+        if self._client.connack_properties.subscription_identifier_available == 0:
+            raise MqttError("The server has no subscription identifiers, by which messages of a queue are told.")
+        if not self._identifier:
+            self._identifier = self._session.read_with(self)  # for good: what comes late is none of the program's
+        properties = Properties(subscription_identifiers=[self._identifier], user_properties=self._options)
+        try:
+            await self._client.subscribe(self.topic_filter, 1, properties=properties)
+        except AnswerTimeout:
+            self._leave()  # it may have been granted
+            raise
+
+    def _leave(self) -> None:
+        try:
+            self._session.unsubscribe((self.topic_filter.encode(),), NONE).add_done_callback(_seen)
+        except MqttError as error:  # all packet identifiers are in use
+            _log.warning("%s was not unsubscribed: %s", self.topic_filter, error)
 
     def _end(self, error: MqttError | None) -> None:
         if not self._ended.is_set():
@@ -210,10 +230,11 @@ class Queue:
             self._ended.set()
             self._arrived.set()
 
-    def _on_left(self, answer: asyncio.Future[Answer]) -> None:
-        if not answer.cancelled():
-            answer.exception()  # a client that ends unsubscribes from nothing
-        self._session.read_no_more(self._identifier)
+
+def _seen(answer: asyncio.Future[Answer]) -> None:
+    """A client that ends unsubscribes from nothing, and that is no error."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 @final

@@ -18,6 +18,9 @@ NACK: Final = "$nack"
 EXTEND: Final = "$extend"
 """Where consumers publish what PUBACK cannot say: `$queue/<name>/$nack`."""
 
+_LOOP_S: Final = 30.0
+"""How long another thread waits for the event loop: one that has ended answers nothing."""
+
 T = TypeVar("T")
 
 
@@ -140,7 +143,7 @@ class QueueMessage(Message):
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(_later(act), self._loop).result()
+            return asyncio.run_coroutine_threadsafe(_later(act), self._loop).result(_LOOP_S)
         return act()
 
     def _told(self, name: str) -> str:

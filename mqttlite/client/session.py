@@ -126,10 +126,6 @@ class Session:
         self._readers[identifier] = reader
         return identifier
 
-    def read_no_more(self, identifier: int) -> None:
-        """Messages with that identifier, if more come, are acknowledged and put into the inbox."""
-        self._readers.pop(identifier, None)
-
     def subscribe(self, requests: tuple[SubscriptionRequest, ...], properties: Properties) -> asyncio.Future[Answer]:
         """Ask for subscriptions; those that are granted are remembered."""
         return self._ask(Subscribe(self._ids.take(), requests, properties))

@@ -242,6 +242,26 @@ async def test_a_queue_that_is_not_there_is_said_so_and_may_be_asked_again(broke
         assert (await anext(queue)).payload == b"x"
 
 
+async def test_who_is_cancelled_while_it_subscribes_loses_nothing(broker: Broker) -> None:
+    async with client(broker) as us:
+        await publish(us, "x", topic="slow/a")
+        queue = us.queue("slow")
+        for _ in range(3):
+            waiting = asyncio.ensure_future(anext(queue))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        await until(lambda: len(queue) == 1)
+        assert not len(us.messages)
+        message = await anext(queue)
+        assert message.attempt == 1
+        queue.stop()
+        queue.stop()
+        message.ack()
+        await until(lambda: ends(broker, "slow") == {"acknowledged": 1})
+
+
 async def test_iteration_ends_with_the_client(broker: Broker) -> None:
     async with client(broker) as us:
         queue = us.queue("q")

@@ -42,6 +42,7 @@ class QueueFilter:
         if self.matches(message):
             return True
         tally.reached -= 1
+        self._effects.pending_bytes -= message.size()
         self._keep_out(message, tally)
         return False
 
@@ -55,6 +56,7 @@ class QueueFilter:
         if len(places) < batch.count:
             tally.reached -= 1
             tally.reach(places, batch.count)
+            self._effects.pending_bytes -= batch.message_bytes() * (batch.count - len(places))
             for at in sorted(set(everywhere).difference(places)):
                 self._keep_out(batch.delivery(at, 0).message, tally)
         return places
