@@ -22,6 +22,7 @@ COMPILED_ADAPTERS = (
     "mqttlite/delivery/queues/deliveries.py",
     "mqttlite/delivery/queues/marks.py",
     "mqttlite/delivery/queues/outcomes.py",
+    "mqttlite/delivery/queues/pace.py",
     "mqttlite/delivery/queues/properties.py",
     "mqttlite/delivery/queues/queue.py",
     "mqttlite/delivery/queues/workplace.py",

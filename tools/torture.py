@@ -20,6 +20,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.torture_queues import QueueTorture
+
 WINDOW = 50
 """Messages that a publisher has under way."""
 
@@ -313,10 +315,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Kill a broker again and again, and look for lost messages.")
     parser.add_argument("--kills", type=int, default=200, help="how often the broker is killed (200)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments at which it is (1)")
+    parser.add_argument("--queue", type=int, default=0, metavar="N", help="torture a queue with N messages instead")
+    parser.add_argument("--keys", type=int, default=10_000, help="ordering keys of these messages (10,000)")
     parser.add_argument("serve", nargs="*", help="the broker's command; by default mqttlite serve of this environment")
     options = parser.parse_args()
     serve = options.serve or [sys.executable, "-m", "mqttlite", "serve"]
     directory = Path(tempfile.mkdtemp(prefix="mqttlite-torture-"))
+    if options.queue:
+        queues = QueueTorture(serve, directory, options.seed, options.queue, options.keys)
+        seen = asyncio.run(queues.run(options.kills))
+        print(seen)
+        if not seen.is_good:
+            sys.exit(f"the data directory is kept: {directory}")
+        shutil.rmtree(directory)
+        return
     result = asyncio.run(Torture(serve, directory, options.seed).run(options.kills))
     print(
         f"{result.kills} kills, {result.acknowledged} messages acknowledged: {result.lost} lost, "

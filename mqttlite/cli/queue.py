@@ -69,6 +69,7 @@ def list_queues(as_json: bool, client: Asker) -> None:
 @click.option("--max-messages", type=int, metavar="N", help="Messages that the queue holds.")
 @click.option("--max-bytes", type=int, metavar="N", help="Bytes that the queue holds.")
 @click.option("--expiry", type=int, metavar="SECONDS", help="How long a message is kept; 0: for ever.")
+@click.option("--max-rate", type=float, metavar="N", help="Messages that the queue delivers in a second at most.")
 @click.option("--retain-acked", is_flag=True, help="Keep acknowledged messages as long as others, to seek back to.")
 @click.option(
     "--on-overflow",

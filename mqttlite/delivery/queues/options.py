@@ -28,6 +28,9 @@ MAX_ATTEMPTS: Final = 100
 MIN_IDLE_S: Final = 60
 """A consumer that was restarted finds its queue."""
 
+MIN_RATE: Final = 0.001
+MAX_RATE: Final = 1_000_000.0
+
 _NAME: Final = re.compile(r"[A-Za-z0-9._~-]+")
 
 Overflow = Literal["drop_newest", "drop_oldest", "dead_letter"]
@@ -80,6 +83,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """After so long without a consumer the queue is deleted, with its messages and dead letters. 0: never."""
     expiry_s: int = 7 * 86_400
     """How long a message is kept that nobody acknowledges. 0: as long as it says itself."""
+    max_rate: float = 0.0
+    """How many messages it delivers in a second at most, to all consumers together. 0: no limit."""
     retain_acked: bool = False
     """Whether acknowledged messages are kept as long as others, so that a seek to a time can bring them back. They take
     what the queue's limits leave, the latest of all."""
@@ -124,6 +129,10 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in ("max_messages", "max_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: 1 at least")
+        if not (self.max_rate == 0 or MIN_RATE <= self.max_rate <= MAX_RATE):
+            raise ValueError(
+                f"max_rate is {self.max_rate:g}: it may be {MIN_RATE:g} to {MAX_RATE:,.0f} messages a second, or 0"
+            )
         if self.retain_acked and not self.expiry_s:
             raise ValueError("retain_acked needs expiry_s: acknowledged messages are kept for as long as others")
         if self.idle_expiry_s and not MIN_IDLE_S <= self.idle_expiry_s <= 366 * 86_400:

@@ -40,6 +40,7 @@ from mqttlite.delivery.queues.outcomes import (
     SCHEMA_INVALID,
     TOO_LARGE,
 )
+from mqttlite.delivery.queues.pace import Pace
 from mqttlite.delivery.queues.properties import told
 from mqttlite.delivery.queues.queue_filter import QueueFilter
 from mqttlite.delivery.queues.seeking import Position, Seeking
@@ -149,6 +150,7 @@ class Queue(Job):
         "_jobs",
         "_key",
         "_may_receive",
+        "_pace",
         "_pages",
         "_pages_of_store",
         "_retry_max_s",
@@ -197,6 +199,7 @@ class Queue(Job):
         self._is_job = False
         self.filter: QueueFilter | None = None
         """Which messages it takes; None: all."""
+        self._pace: Pace | None = Pace(policy.max_rate, self._effects.now) if policy.max_rate else None
         self.is_over: bool = False
         self.paused: bool = False
         self.on_ready: Callable[[], None] | None = None
@@ -279,7 +282,10 @@ class Queue(Job):
 
     def put_back(self, message: Message) -> bool:
         """Take a message that comes from the queue's dead letters; False: there is no room for it."""
-        if not self.contents.make_room(BACKLOG_ENTRY_BYTES + message.memory_bytes):
+        size = BACKLOG_ENTRY_BYTES + message.memory_bytes
+        if self.contents.retention.count:
+            self.seeking.make_way(size)
+        if not self.contents.make_room(size):
             return False
         self.contents.put(message)
         self.wake()
@@ -334,7 +340,7 @@ class Queue(Job):
             if not has_budget(effects):
                 self.wake()
                 break
-            entry = self.contents.next_entry()
+            entry = self._next_entry()
             if entry is None:
                 break
             effects.work += _WORK
@@ -353,6 +359,18 @@ class Queue(Job):
         self._arm()
         if self.on_ready is not None:
             self.on_ready()
+
+    def _next_entry(self) -> Entry | None:
+        """The next message to deliver; None where there is none here now, or it would be too fast."""
+        pace = self._pace
+        if pace is None:
+            return self.contents.next_entry()
+        if not self.contents.depth or not pace.is_open(self._effects.now):
+            return None
+        entry = self.contents.next_entry()
+        if entry is not None:
+            pace.spend()
+        return entry
 
     def _next_consumer(self) -> Consumer | None:
         ring = self._ring
@@ -405,7 +423,7 @@ class Queue(Job):
         seconds = self.contents.policy.ack_deadline_s if lease_s is None else lease_s
         found: list[Entry] = []
         while len(found) < most and not self.paused:
-            entry = self.contents.next_entry()
+            entry = self._next_entry()
             if entry is None:
                 break
             self._lease(entry, consumer, seconds, None)
@@ -488,6 +506,8 @@ class Queue(Job):
     def on_time(self) -> None:
         """Something is due."""
         self._timer = None
+        if self._pace is not None:
+            self._pace.is_waited_for = False
         self._end_leases()
         self._deliver_some()
 
@@ -515,6 +535,10 @@ class Queue(Job):
         front = self.contents.front_expires_at()
         if front and (at is None or front < at):
             at = front
+        pace = self._pace
+        if pace is not None and pace.is_waited_for:
+            paced = pace.next_at()
+            at = paced if at is None else min(at, paced)
         if at is None:
             return
         timer = self._timer
@@ -529,9 +553,11 @@ class Queue(Job):
 
     def change(self, policy: Policy, retry_min_s: float, retry_max_s: float) -> None:
         """Other options hold from now on."""
-        self.contents.policy = policy
+        before, self.contents.policy = self.contents.policy, policy
         self._retry_min_s = retry_min_s
         self._retry_max_s = retry_max_s
+        if policy.max_rate != before.max_rate:
+            self._pace = Pace(policy.max_rate, self._effects.now) if policy.max_rate else None
         self.seeking.refresh()
         self.wake()
 

@@ -1,0 +1,509 @@
+"""Kills a broker with a queue again and again, while consumers refuse messages, forget them and seek, and checks each.
+
+`tools/torture --queue MESSAGES` runs it. Publishers send messages of many ordering keys; consumers acknowledge most,
+refuse some, and keep some beyond the deadline. The queue is killed (SIGKILL), sought to times, backward and forward,
+and to snapshots. In the end each acknowledged message was acknowledged by a consumer, is a dead letter, or was passed
+over by a seek; within a key none overtook another; no attempt was above the limit; nothing is left.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+import signal
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+WINDOW = 200
+"""Messages that a publisher has under way, and that a consumer takes."""
+
+DEADLINE_S = 1.0
+MAX_ATTEMPTS = 6
+START_S = 60.0
+SLACK_S = 0.5
+"""What was sent before a seek was answered may be read so much later, from another socket."""
+
+CONFIG = f"""
+[[queues]]
+name = "jobs"
+filters = ["work/#"]
+ordering = true
+retain_acked = true
+ack_deadline_s = {DEADLINE_S}
+allow_short_deadlines = true
+max_attempts = {MAX_ATTEMPTS}
+max_messages = 100_000_000
+max_bytes = 1_000_000_000_000
+retry = {{ min_s = 0.05, max_s = 0.2 }}
+[limits]
+max_inflight = 1_000
+max_queued_messages = 10_000_000
+max_queued_bytes = 10_000_000_000
+[[listeners]]
+port = 0
+[listeners.capabilities]
+tell_delivery = true
+"""
+
+BROKEN = (OSError, asyncio.IncompleteReadError, AssertionError)
+
+
+def _packet(first: int, body: bytes) -> bytes:
+    length, size = b"", len(body)
+    while True:
+        size, rest = divmod(size, 128)
+        length += bytes([rest | 128 if size else rest])
+        if not size:
+            return bytes([first]) + length + body
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">H", len(text)) + text.encode()
+
+
+class Link:
+    """A connection of MQTT 5.0. A session of `expiry_s` 0 ends with it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, port: int, client_id: str, expiry_s: int = 0) -> "AsyncIterator[Link]":
+        link = cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 20))
+        try:
+            properties = b"\x11" + struct.pack(">I", expiry_s) + b"\x21" + struct.pack(">H", WINDOW)
+            start = b"\0" if expiry_s else b"\2"
+            body = _text("MQTT") + b"\5" + start + b"\0\0" + bytes([len(properties)]) + properties + _text(client_id)
+            link.writer.write(_packet(0x10, body))
+            first, body = await link.read()
+            assert (first, body[1]) == (0x20, 0), f"CONNECT of {client_id} was refused: {body!r}"
+            yield link
+        finally:
+            link.writer.close()
+            with contextlib.suppress(OSError):
+                await link.writer.wait_closed()
+
+    async def read(self) -> tuple[int, bytes]:
+        """The first byte and the body of the next packet."""
+        first = (await self._reader.readexactly(1))[0]
+        length = shift = 0
+        while True:
+            digit = (await self._reader.readexactly(1))[0]
+            length |= (digit & 127) << shift
+            shift += 7
+            if digit < 128:
+                return first, await self._reader.readexactly(length)
+
+    async def subscribe(self, topic_filter: str) -> None:
+        self.writer.write(_packet(0x82, b"\0\1\0" + _text(topic_filter) + b"\1"))
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        digit = data[at]
+        at += 1
+        value |= (digit & 127) << shift
+        shift += 7
+        if digit < 128:
+            return value, at
+
+
+def _delivered(body: bytes) -> tuple[bytes, bytes, dict[str, str]]:
+    """The packet identifier, payload and user properties of a PUBLISH of a queue or its dead letters."""
+    at = 2 + int.from_bytes(body[:2], "big")
+    packet_id = body[at : at + 2]
+    size, at = _varint(body, at + 2)
+    return packet_id, body[at + size :], _user_properties(body, at, at + size)
+
+
+def _user_properties(body: bytes, at: int, end: int) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    while at < end:
+        kind = body[at]
+        at += 1
+        if kind != 0x26:
+            at += {0x01: 1, 0x02: 4}[kind] if kind in (0x01, 0x02) else _varint(body, at)[1] - at
+            continue
+        key_end = at + 2 + int.from_bytes(body[at : at + 2], "big")
+        value_end = key_end + 2 + int.from_bytes(body[key_end : key_end + 2], "big")
+        pairs[body[at + 2 : key_end].decode()] = body[key_end + 2 : value_end].decode()
+        at = value_end
+    return pairs
+
+
+@dataclass
+class Result:
+    """What was seen. All of the first part are to be 0."""
+
+    lost: int = 0
+    stuck: int = 0
+    two_ends: int = 0
+    """Messages that were delivered after they had become dead letters."""
+    inversions: int = 0
+    too_many_attempts: int = 0
+    early: int = 0
+    """Attempts before the deadline of the one before was over."""
+    older_than_seek: int = 0
+
+    published: int = 0
+    deliveries: int = 0
+    acknowledged: int = 0
+    dead_letters: int = 0
+    passed_over: int = 0
+    kills: int = 0
+    seeks: int = 0
+    snapshots: int = 0
+    slowest_start_s: float = 0.0
+    slowest_seek_s: float = 0.0
+    lateness_s: list[float] = field(default_factory=list)
+    """How long after their deadline forgotten messages came again, while the broker ran."""
+
+    @property
+    def is_good(self) -> bool:
+        bad = self.lost + self.stuck + self.two_ends + self.inversions + self.too_many_attempts + self.early
+        return not bad and not self.older_than_seek and self.published > 0
+
+    def __str__(self) -> str:
+        late = sorted(self.lateness_s) or [0.0]
+        return (
+            f"{self.published} messages, {self.deliveries} deliveries, {self.kills} kills, {self.seeks} seeks to "
+            f"times, {self.snapshots} to snapshots: {self.lost} lost, {self.stuck} stuck, {self.two_ends} with two "
+            f"ends, {self.inversions} inversions, {self.too_many_attempts} with too many attempts, {self.early} early, "
+            f"{self.older_than_seek} older than a seek; {self.acknowledged} acknowledged, {self.dead_letters} dead "
+            f"letters, {self.passed_over} passed over; slowest start {self.slowest_start_s:.1f} s, slowest seek "
+            f"{self.slowest_seek_s:.2f} s; redelivery after a deadline: median +{late[len(late) // 2] * 1e3:.0f} ms, "
+            f"p99 +{late[len(late) * 99 // 100] * 1e3:.0f} ms of {len(self.lateness_s)}"
+        )
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is known of a message, by its message-id."""
+
+    number: int
+    key: int
+    acknowledged: bool = False
+    dead: float = 0.0
+    attempt: int = 0
+    era: int = -1
+    forgotten_at: float = 0.0
+
+
+class QueueTorture:
+    """`serve` is the command of the broker, without its port and data directory."""
+
+    def __init__(self, serve: list[str], directory: Path, seed: int, messages: int, keys: int) -> None:
+        self._serve = serve
+        self._directory = directory
+        self._config = directory / "torture.toml"
+        self._config.write_text(CONFIG)
+        self._random = random.Random(seed)
+        self._messages = messages
+        self._keys = keys
+        self._port = 0
+        self._over = False
+        self._calm = False
+        """Whether consumers acknowledge everything at once."""
+        self.result = Result()
+        self._confirmed: dict[int, int] = {}
+        """By number, the message-id in the PUBACK of a message."""
+        self._seen: dict[int, Seen] = {}
+        self._latest_of_key: dict[int, tuple[int, int]] = {}
+        """By key: the era, and the message-id that was delivered last in it."""
+        self._era = 0
+        """Counts kills and seeks: each may bring messages back."""
+        self._sought_to = 0
+        self._sought_at = 0.0
+        self._is_seeking = False
+        self._passed: int = 0
+        """Messages below this message-id may have been passed over by a seek."""
+        self._next = 0
+
+    async def run(self, kills: int) -> Result:
+        """Kill the broker so often while all is published, let everything arrive, and compare."""
+        process = await self._start()
+        tasks = [asyncio.create_task(self._publisher(f"p{at}")) for at in range(2)]
+        publishers = len(tasks)
+        tasks += [asyncio.create_task(self._consumer(f"c{at}")) for at in range(4)]
+        tasks.append(asyncio.create_task(self._dead_letters()))
+        seeker = asyncio.create_task(self._seeker())
+        try:
+            for at in range(kills):
+                while len(self._confirmed) < self._messages * (at + 1) / (kills + 1):
+                    self._raise(tasks)
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(self._random.random())
+                process.send_signal(signal.SIGKILL)
+                await process.wait()
+                self._era += 1
+                self.result.kills += 1
+                for each in self._seen.values():
+                    each.forgotten_at = 0.0
+                process = await self._start()
+            while not all(each.done() for each in tasks[:publishers]):
+                self._raise(tasks)
+                await asyncio.sleep(0.05)
+            seeker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await seeker
+            self._calm = True
+            await self._drain(tasks)
+        finally:
+            self._over = True
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+            for task in [*tasks, seeker]:
+                task.cancel()
+            await asyncio.gather(*tasks, seeker, return_exceptions=True)
+        self._compare()
+        return self.result
+
+    @staticmethod
+    def _raise(tasks: list["asyncio.Task[None]"]) -> None:
+        for task in tasks:
+            if task.done() and task.exception() is not None:
+                task.result()
+
+    async def _drain(self, tasks: list["asyncio.Task[None]"]) -> None:
+        """Wait until nothing is in the queue, or nothing happens for half a minute."""
+        changed, before = time.monotonic(), -1
+        while time.monotonic() - changed < 30:
+            self._raise(tasks)
+            await asyncio.sleep(0.3)
+            state = await self._ask("GET", "/queues/jobs")
+            self.result.stuck = int(state["depth"])
+            if not self.result.stuck:
+                await asyncio.sleep(1.0)  # dead letters come after
+                return
+            if self.result.deliveries != before:
+                before, changed = self.result.deliveries, time.monotonic()
+
+    # ------------------------------------------------------------------ clients
+
+    async def _publisher(self, name: str) -> None:
+        under_way: dict[int, int] = {}
+        ids: deque[int] = deque(range(1, 2 * WINDOW))
+        while self._next < self._messages or under_way:
+            with contextlib.suppress(*BROKEN):
+                async with Link.open(self._port, name) as link:
+                    for packet_id, number in under_way.items():  # a new session: as new messages
+                        link.writer.write(self._publish(number, packet_id))
+                    while self._next < self._messages or under_way:
+                        while len(under_way) < WINDOW and self._next < self._messages:
+                            packet_id = ids.popleft()
+                            under_way[packet_id] = self._next
+                            link.writer.write(self._publish(self._next, packet_id))
+                            self._next += 1
+                        first, body = await link.read()
+                        if first == 0x40:
+                            (packet_id,) = struct.unpack(">H", body[:2])
+                            size, at = _varint(body, 3)
+                            told = _user_properties(body, at, at + size)
+                            self._confirmed[under_way.pop(packet_id)] = int(told["message-id"])
+                            ids.append(packet_id)
+            await asyncio.sleep(0.05)
+
+    def _publish(self, number: int, packet_id: int) -> bytes:
+        pair = b"\x26" + _text("ordering-key") + _text(f"k{number % self._keys}")
+        body = _text(f"work/{number % 7}") + struct.pack(">H", packet_id) + bytes([len(pair)]) + pair + b"%d" % number
+        return _packet(0x32, body)
+
+    async def _consumer(self, name: str) -> None:
+        rng = random.Random(self._random.random())
+        while not self._over:
+            with contextlib.suppress(*BROKEN):
+                async with Link.open(self._port, name) as link:
+                    await link.subscribe("$queue/jobs")
+                    await self._consume(link, rng)
+            await asyncio.sleep(0.05)
+
+    async def _consume(self, link: Link, rng: random.Random) -> None:
+        forgotten: list[Seen] = []
+        try:
+            await self._take(link, rng, forgotten)
+        finally:
+            for seen in forgotten:  # the end of a connection gives its messages back at once
+                seen.forgotten_at = 0.0
+
+    async def _take(self, link: Link, rng: random.Random, forgotten: list[Seen]) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._over:
+            first, body = await link.read()
+            if first >> 4 != 3:
+                continue
+            packet_id, payload, told = _delivered(body)
+            seen = self._note(int(told["message-id"]), int(payload), int(told["delivery-attempt"]))
+            what = 1.0 if self._calm else rng.random()
+            if seen.number % 997 == 0 and not self._calm:
+                what = 0.0  # refused each time: it becomes a dead letter
+            if what < 0.05:
+                link.writer.write(_packet(0x40, packet_id + b"\x80\0"))
+            elif what < 0.07:
+                seen.forgotten_at = time.monotonic()
+                forgotten.append(seen)
+                loop.call_later(DEADLINE_S * 1.5, self._late, link, packet_id)
+            elif what < 0.0705:
+                return  # disconnects
+            else:
+                seen.acknowledged = True
+                link.writer.write(_packet(0x40, packet_id))
+
+    @staticmethod
+    def _late(link: Link, packet_id: bytes) -> None:
+        """Give the place in the window back, refusing what is refused already."""
+        if not link.writer.is_closing():
+            link.writer.write(_packet(0x40, packet_id + b"\x80\0"))
+
+    def _note(self, message_id: int, number: int, attempt: int) -> Seen:
+        result, now = self.result, time.monotonic()
+        result.deliveries += 1
+        seen = self._seen.get(message_id)
+        if seen is None:
+            seen = self._seen[message_id] = Seen(number, number % self._keys)
+        result.two_ends += 0 < seen.dead < now - SLACK_S
+        result.too_many_attempts += attempt > MAX_ATTEMPTS
+        if seen.era == self._era and attempt <= seen.attempt and not self._is_seeking:
+            result.too_many_attempts += 1  # each attempt has a number of its own
+        if seen.forgotten_at and attempt == seen.attempt + 1 and seen.era == self._era:
+            late = now - seen.forgotten_at - DEADLINE_S
+            result.lateness_s.append(late)
+            result.early += late < -0.05  # it was read a bit after it was sent
+        seen.forgotten_at = 0.0
+        if message_id < self._sought_to and self._sought_at and now - self._sought_at > SLACK_S:
+            result.older_than_seek += 1
+        era, latest = self._latest_of_key.get(seen.key, (-1, 0))
+        if self._is_seeking or now - self._sought_at < SLACK_S:
+            self._latest_of_key[seen.key] = (-1, 0)
+        else:
+            result.inversions += era == self._era and message_id < latest
+            self._latest_of_key[seen.key] = (self._era, message_id)
+        seen.attempt, seen.era = attempt, self._era
+        return seen
+
+    async def _dead_letters(self) -> None:
+        """A session that stays, so that it gets each."""
+        while not self._over:
+            with contextlib.suppress(*BROKEN):
+                async with Link.open(self._port, "dead-letters", expiry_s=86_400) as link:
+                    await link.subscribe("$dlq/jobs")
+                    while not self._over:
+                        first, body = await link.read()
+                        if first >> 4 == 3:
+                            packet_id, payload, told = _delivered(body)
+                            self._note_dead(int(told["message-id"]), int(payload))
+                            link.writer.write(_packet(0x40, packet_id))
+            await asyncio.sleep(0.05)
+
+    def _note_dead(self, message_id: int, number: int) -> None:
+        seen = self._seen.get(message_id)
+        if seen is None:
+            seen = self._seen[message_id] = Seen(number, number % self._keys)
+        seen.dead = seen.dead or time.monotonic()
+
+    # ------------------------------------------------------------------ seeks
+
+    async def _seeker(self) -> None:
+        snapshot = ""
+        for count in range(1_000_000):
+            await asyncio.sleep(self._random.uniform(1.0, 4.0))
+            with contextlib.suppress(*BROKEN, ValueError, KeyError):
+                what = self._random.random()
+                if what < 0.3:
+                    snapshot = f"s{count}"
+                    await self._ask("POST", f"/queues/jobs/snapshots/{snapshot}")
+                    if count > 3:
+                        await self._ask("DELETE", f"/snapshots/s{count - 3}")
+                elif what < 0.5 and snapshot:
+                    await self._seek({"snapshot": snapshot}, 0)
+                elif self._seen:
+                    # mostly back by a second or two of what was seen; sometimes on
+                    latest = max(list(self._seen)[-1_000:])
+                    wanted = latest - int(self._random.uniform(-0.2, 1.5) * 1e6)
+                    seconds, micros = divmod(wanted, 1_000_000)
+                    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micros:06d}Z"
+                    await self._seek({"time": text}, wanted)
+
+    async def _seek(self, to: dict[str, str], message_id: int) -> None:
+        self._is_seeking = True
+        self._sought_to = 0
+        self._era += 1
+        self._passed = max(self._passed, message_id)
+        begun, sent_at = time.monotonic(), time.time()
+        try:
+            await self._ask("POST", "/queues/jobs/seek", to)
+        finally:
+            self._era += 1
+            self._is_seeking = False
+            self._sought_at = time.monotonic()
+        self.result.slowest_seek_s = max(self.result.slowest_seek_s, self._sought_at - begun)
+        if message_id:
+            self.result.seeks += 1
+            self._sought_to = min(message_id, int(sent_at * 1e6))  # what comes later may be older than a time to come
+        else:
+            self.result.snapshots += 1
+
+    async def _ask(self, method: str, path: str, body: object = None) -> dict[str, object]:
+        """The admin socket."""
+        reader, writer = await asyncio.open_unix_connection(self._directory / "admin.sock")
+        try:
+            sent = b"" if body is None else json.dumps(body).encode()
+            head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(sent)}\r\nConnection: close\r\n\r\n"
+            writer.write(head.encode() + sent)
+            answer = await reader.read(-1)
+        finally:
+            writer.close()
+        head_bytes, _, found = answer.partition(b"\r\n\r\n")
+        if b" 200 " not in head_bytes.split(b"\r\n")[0] + b" ":
+            raise ValueError(found)
+        decoded: dict[str, object] = json.loads(found)
+        return decoded
+
+    # ------------------------------------------------------------------ the broker
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        begun = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *(*self._serve, "--data-dir", str(self._directory), "--log-format", "text"),
+            *("--config", str(self._config)),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stderr is not None
+        said = b""
+        async with asyncio.timeout(START_S):
+            async for line in process.stderr:
+                said += line
+                if b"listening for MQTT" in line:
+                    self.result.slowest_start_s = max(self.result.slowest_start_s, time.monotonic() - begun)
+                    self._port = int(line.split(b" on ")[1].split()[0].rpartition(b":")[2])
+                    asyncio.get_running_loop().create_task(self._read_log(process.stderr))
+                    return process
+        raise AssertionError(f"the broker did not start:\n{said.decode()}")
+
+    async def _read_log(self, log: asyncio.StreamReader) -> None:
+        async for line in log:
+            if b"ERROR" in line or b"Traceback" in line:
+                print(line.decode(errors="replace").rstrip(), file=sys.stderr)
+
+    # ------------------------------------------------------------------ the end
+
+    def _compare(self) -> None:
+        result = self.result
+        result.published = len(self._confirmed)
+        for message_id in self._confirmed.values():
+            seen = self._seen.get(message_id)
+            if seen is not None and (seen.acknowledged or seen.dead):
+                continue
+            if message_id < self._passed:
+                result.passed_over += 1
+            else:
+                result.lost += 1
+        result.acknowledged = sum(each.acknowledged for each in self._seen.values())
+        result.dead_letters = sum(each.dead > 0 for each in self._seen.values())
