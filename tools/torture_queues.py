@@ -72,6 +72,10 @@ class Link:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self.writer = writer
+        self.era = -1
+        """What it delivers now was sent in this era, as far as is known."""
+        self.fences = 0
+        """PINGRESPs that are to come: what comes before them may be of an era before."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -149,6 +153,8 @@ class Result:
     """Messages that were delivered after they had become dead letters."""
     inversions: int = 0
     too_many_attempts: int = 0
+    repeated: int = 0
+    """Attempts whose number was not higher than that of the one before."""
     early: int = 0
     """Attempts before the deadline of the one before was over."""
     older_than_seek: int = 0
@@ -168,7 +174,15 @@ class Result:
 
     @property
     def is_good(self) -> bool:
-        bad = self.lost + self.stuck + self.two_ends + self.inversions + self.too_many_attempts + self.early
+        bad = (
+            self.lost
+            + self.stuck
+            + self.two_ends
+            + self.inversions
+            + self.too_many_attempts
+            + self.repeated
+            + self.early
+        )
         return not bad and not self.older_than_seek and self.published > 0
 
     def __str__(self) -> str:
@@ -176,11 +190,12 @@ class Result:
         return (
             f"{self.published} messages, {self.deliveries} deliveries, {self.kills} kills, {self.seeks} seeks to "
             f"times, {self.snapshots} to snapshots: {self.lost} lost, {self.stuck} stuck, {self.two_ends} with two "
-            f"ends, {self.inversions} inversions, {self.too_many_attempts} with too many attempts, {self.early} early, "
-            f"{self.older_than_seek} older than a seek; {self.acknowledged} acknowledged, {self.dead_letters} dead "
-            f"letters, {self.passed_over} passed over; slowest start {self.slowest_start_s:.1f} s, slowest seek "
-            f"{self.slowest_seek_s:.2f} s; redelivery after a deadline: median +{late[len(late) // 2] * 1e3:.0f} ms, "
-            f"p99 +{late[len(late) * 99 // 100] * 1e3:.0f} ms of {len(self.lateness_s)}"
+            f"ends, {self.inversions} inversions, {self.too_many_attempts} with too many attempts, {self.repeated} "
+            f"repeated, {self.early} early, {self.older_than_seek} older than a seek; {self.acknowledged} "
+            f"acknowledged, {self.dead_letters} dead letters, {self.passed_over} passed over; slowest start "
+            f"{self.slowest_start_s:.1f} s, slowest seek {self.slowest_seek_s:.2f} s; redelivery after a deadline: "
+            f"median {late[len(late) // 2] * 1e3:+.0f} ms, p99 {late[len(late) * 99 // 100] * 1e3:+.0f} ms of "
+            f"{len(self.lateness_s)}"
         )
 
 
@@ -221,11 +236,13 @@ class QueueTorture:
         self._era = 0
         """Counts kills and seeks: each may bring messages back."""
         self._sought_to = 0
-        self._sought_at = 0.0
+        self._links: list[Link] = []
         self._is_seeking = False
         self._passed: int = 0
         """Messages below this message-id may have been passed over by a seek."""
         self._next = 0
+        self._latest = 0
+        """The highest message-id that was delivered."""
 
     async def run(self, kills: int) -> Result:
         """Kill the broker so often while all is published, let everything arrive, and compare."""
@@ -241,12 +258,11 @@ class QueueTorture:
                     self._raise(tasks)
                     await asyncio.sleep(0.05)
                 await asyncio.sleep(self._random.random())
+                self._era += 1
+                self._sought_to = 0
                 process.send_signal(signal.SIGKILL)
                 await process.wait()
-                self._era += 1
                 self.result.kills += 1
-                for each in self._seen.values():
-                    each.forgotten_at = 0.0
                 process = await self._start()
             while not all(each.done() for each in tasks[:publishers]):
                 self._raise(tasks)
@@ -322,7 +338,12 @@ class QueueTorture:
             with contextlib.suppress(*BROKEN):
                 async with Link.open(self._port, name) as link:
                     await link.subscribe("$queue/jobs")
-                    await self._consume(link, rng)
+                    link.era = -1 if self._is_seeking else self._era
+                    self._links.append(link)
+                    try:
+                        await self._consume(link, rng)
+                    finally:
+                        self._links.remove(link)
             await asyncio.sleep(0.05)
 
     async def _consume(self, link: Link, rng: random.Random) -> None:
@@ -337,10 +358,14 @@ class QueueTorture:
         loop = asyncio.get_running_loop()
         while not self._over:
             first, body = await link.read()
+            if first == 0xD0:
+                link.fences -= 1
+                if not link.fences and not self._is_seeking:
+                    link.era = self._era
             if first >> 4 != 3:
                 continue
             packet_id, payload, told = _delivered(body)
-            seen = self._note(int(told["message-id"]), int(payload), int(told["delivery-attempt"]))
+            seen = self._note(link, int(told["message-id"]), int(payload), int(told["delivery-attempt"]))
             what = 1.0 if self._calm else rng.random()
             if seen.number % 997 == 0 and not self._calm:
                 what = 0.0  # refused each time: it becomes a dead letter
@@ -362,29 +387,28 @@ class QueueTorture:
         if not link.writer.is_closing():
             link.writer.write(_packet(0x40, packet_id + b"\x80\0"))
 
-    def _note(self, message_id: int, number: int, attempt: int) -> Seen:
+    def _note(self, link: Link, message_id: int, number: int, attempt: int) -> Seen:
         result, now = self.result, time.monotonic()
         result.deliveries += 1
+        self._latest = max(self._latest, message_id)
         seen = self._seen.get(message_id)
         if seen is None:
             seen = self._seen[message_id] = Seen(number, number % self._keys)
         result.two_ends += 0 < seen.dead < now - SLACK_S
         result.too_many_attempts += attempt > MAX_ATTEMPTS
-        if seen.era == self._era and attempt <= seen.attempt and not self._is_seeking:
-            result.too_many_attempts += 1  # each attempt has a number of its own
-        if seen.forgotten_at and attempt == seen.attempt + 1 and seen.era == self._era:
-            late = now - seen.forgotten_at - DEADLINE_S
-            result.lateness_s.append(late)
-            result.early += late < -0.05  # it was read a bit after it was sent
+        if link.era != self._era:
+            return seen  # it may have been sent before a kill or a seek
+        if seen.era == self._era:
+            result.repeated += attempt <= seen.attempt
+            if seen.forgotten_at and attempt == seen.attempt + 1:
+                late = now - seen.forgotten_at - DEADLINE_S
+                result.lateness_s.append(late)
+                result.early += late < -0.05  # it was read a bit after it was sent
         seen.forgotten_at = 0.0
-        if message_id < self._sought_to and self._sought_at and now - self._sought_at > SLACK_S:
-            result.older_than_seek += 1
+        result.older_than_seek += message_id < self._sought_to
         era, latest = self._latest_of_key.get(seen.key, (-1, 0))
-        if self._is_seeking or now - self._sought_at < SLACK_S:
-            self._latest_of_key[seen.key] = (-1, 0)
-        else:
-            result.inversions += era == self._era and message_id < latest
-            self._latest_of_key[seen.key] = (self._era, message_id)
+        result.inversions += era == self._era and message_id < latest
+        self._latest_of_key[seen.key] = self._era, message_id
         seen.attempt, seen.era = attempt, self._era
         return seen
 
@@ -425,7 +449,7 @@ class QueueTorture:
                     await self._seek({"snapshot": snapshot}, 0)
                 elif self._seen:
                     # mostly back by a second or two of what was seen; sometimes on
-                    latest = max(list(self._seen)[-1_000:])
+                    latest = self._latest
                     wanted = latest - int(self._random.uniform(-0.2, 1.5) * 1e6)
                     seconds, micros = divmod(wanted, 1_000_000)
                     text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micros:06d}Z"
@@ -442,8 +466,10 @@ class QueueTorture:
         finally:
             self._era += 1
             self._is_seeking = False
-            self._sought_at = time.monotonic()
-        self.result.slowest_seek_s = max(self.result.slowest_seek_s, self._sought_at - begun)
+            for link in self._links:
+                link.fences += 1
+                link.writer.write(b"\xc0\0")
+        self.result.slowest_seek_s = max(self.result.slowest_seek_s, time.monotonic() - begun)
         if message_id:
             self.result.seeks += 1
             self._sought_to = min(message_id, int(sent_at * 1e6))  # what comes later may be older than a time to come

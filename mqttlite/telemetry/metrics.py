@@ -317,6 +317,9 @@ def _queues(report: Report) -> Iterator[Metric]:
     yield _counter("mqttlite_queue_published", "Messages that the queue took.", each("published"))
     yield _counter("mqttlite_queue_refused", "Messages for which it had no room.", each("refused"))
     yield _counter("mqttlite_queue_filtered", "Messages that did not pass its filter.", each("filtered"))
+    yield _gauge("mqttlite_queue_retained", "Messages that ended and are kept for a seek.", each("retained"))
+    yield _gauge("mqttlite_queue_snapshots", "Snapshots that are kept.", each("snapshots"))
+    yield _counter("mqttlite_queue_returned", "Ended messages that a seek had wait again.", each("returned"))
     yield _counter("mqttlite_queue_attempts", "Deliveries to consumers.", each("attempts"))
     yield _counter("mqttlite_queue_redeliveries", "Those that were not the first of a message.", each("redeliveries"))
     yield _counter(

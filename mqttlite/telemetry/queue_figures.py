@@ -38,6 +38,10 @@ class QueueFigures:
     published: int
     refused: int
     filtered: int
+    retained: int
+    snapshots: int
+    returned: int
+    """Messages that had ended and that a seek had wait again."""
     attempts: int
     redeliveries: int
     ends: Mapping[str, int]

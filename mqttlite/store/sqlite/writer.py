@@ -56,8 +56,11 @@ from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 SWEEP_ROWS: Final = 200
 """Rows of ended sessions that one pass deletes: some milliseconds, however much such a session had."""
 
-SETTLED_ROWS: Final = 1_000
+SETTLED_ROWS: Final = 200
 """Rows of one session that one commit deletes: a queue may pass over millions of messages at once."""
+
+SETTLED_SWEEP_ROWS: Final = 20
+"""The same for one pass: each has up to a megabyte, and whoever reads a message waits for a pass."""
 
 _SESSIONS: Final = Inserter("sessions", NUMBER + NUMBER + BLOB)
 _SUBSCRIPTIONS: Final = Inserter("subscriptions", NUMBER + BLOB + BLOB)
@@ -136,7 +139,7 @@ class Writer:
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         for mirror in list(self._unswept.values())[:1]:
-            settled = self._settled_rows(mirror, SWEEP_ROWS)
+            settled = self._settled_rows(mirror, SETTLED_SWEEP_ROWS)
             delete_pairs(connection, [(mirror.number, row.first) for row in settled])
             self._delete_chunks({row.chunk for row in settled})
         found = connection.execute("SELECT session FROM ended LIMIT 1").fetchone()

@@ -121,17 +121,18 @@ async def test_messages_that_are_retained_wait_again(disk: Disk) -> None:
 async def test_what_nobody_needs_is_deleted_in_parts(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     await store.commit([SaveQueue(QUEUE, b"def"), Retain(QUEUE, 0)])
-    for at in range(1_300):
+    for at in range(500):
         await store.commit(enqueue(at, at))
-    await store.commit([Rewind(QUEUE, 1_300)])
-    assert rows_in(tmp_path) == 1_300
+    await store.commit([Rewind(QUEUE, 500)])
+    assert rows_in(tmp_path) == 500
     await store.commit([Retain(QUEUE, -1)])
     store.close()
     assert 0 < rows_in(tmp_path) <= 300
     store = SqliteStore(tmp_path)
-    await store.commit([*enqueue(1_300, 1_300), Sent(QUEUE, 1_300, 1)])
+    await store.commit([*enqueue(500, 500), Sent(QUEUE, 500, 1)])
+    await store.commit([*enqueue(501, 501), Sent(QUEUE, 501, 1)])
     store.close()
-    assert rows_in(tmp_path) == 1
+    assert rows_in(tmp_path) == 2
 
 
 def rows_in(path: Path) -> int:
