@@ -24,7 +24,9 @@ from mqttlite.gateway.bodies import App
 from mqttlite.gateway.counters import NO_REQUEST, HttpCounters
 from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem
 from mqttlite.gateway.waker import Waker
+from mqttlite.net.acceptor import Acceptor
 from mqttlite.net.endpoints import TcpEndpoint
+from mqttlite.net.handshake_turns import HandshakeTurns, readable
 
 MAX_HEAD_BYTES: Final = 16_384
 """Of a request's line and headers: twice what other servers allow, for tokens may have 8 KB."""
@@ -313,16 +315,6 @@ class SocketProtocol(WSProtocol):
         super().data_received(data)
 
 
-class _TlsGate(asyncio.Protocol):
-    """Makes the TLS handshake of one accepted connection."""
-
-    def __init__(self, server: "HttpServer") -> None:
-        self._server: Final = server
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._server.begin_handshake(cast(asyncio.Transport, transport), self)
-
-
 class HttpServer:
     """One for each gateway. `context` is the present TLS context, asked for at each handshake."""
 
@@ -350,6 +342,8 @@ class HttpServer:
             ws_ping_timeout=PING_S,
         )
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
+        self._turns: Final = HandshakeTurns()
+        self._acceptor: Final = Acceptor(self._turns, self._begin_handshake)
         self._stopping = False
 
     @property
@@ -375,11 +369,15 @@ class HttpServer:
     async def start(self) -> None:
         """Listen. Raises `CannotListen`."""
         self._config.load()
-        await self._endpoint.listen("http", self._accept)
+        if self._context is None:
+            await self._endpoint.listen("http", self._speak)
+        else:
+            self._acceptor.start("http", await self._endpoint.bind("http"))
 
     async def stop_accepting(self) -> None:
         """No new connections; idle ones end, and the others after their answer."""
         self._stopping = True
+        self._acceptor.close()
         self._endpoint.close()
         handshakes = list(self._handshakes)
         for task in handshakes:
@@ -406,34 +404,28 @@ class HttpServer:
         if tasks:
             await asyncio.wait(tasks)
 
-    def begin_handshake(self, transport: asyncio.Transport, gate: asyncio.Protocol) -> None:
+    def _begin_handshake(self, accepted: socket.socket, _peername: object) -> None:
         """Speak TLS with a new connection, unless there are too many handshakes."""
         if self._stopping or len(self._handshakes) >= MAX_HANDSHAKES:
-            transport.abort()
+            accepted.close()
             return
-        transport.pause_reading()
-        task = asyncio.get_running_loop().create_task(self._handshake(transport, gate))
+        task = asyncio.get_running_loop().create_task(self._handshake(accepted))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    async def _handshake(self, transport: asyncio.Transport, gate: asyncio.Protocol) -> None:
+    async def _handshake(self, accepted: socket.socket) -> None:
+        """The socket has no transport before its handshake: uvloop would read, and lose, the client's first bytes."""
         assert self._context is not None, "only with TLS"
+        timeout_s = self._options.request_timeout_s
         try:
-            secure = await asyncio.get_running_loop().start_tls(
-                *(transport, gate, self._context()),
-                server_side=True,
-                ssl_handshake_timeout=self._options.request_timeout_s,
+            async with asyncio.timeout(timeout_s):
+                await readable(accepted)
+            await self._turns.turn()
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._speak, accepted, ssl=self._context(), ssl_handshake_timeout=timeout_s
             )
-        except (OSError, asyncio.CancelledError):  # ssl.SSLError is one
-            transport.abort()
-            return
-        if secure is not None:
-            protocol = self._speak()
-            secure.set_protocol(protocol)
-            protocol.connection_made(secure)
-
-    def _accept(self) -> asyncio.BaseProtocol:
-        return self._speak() if self._context is None else _TlsGate(self)
+        except (OSError, asyncio.CancelledError):  # ssl.SSLError and TimeoutError are such errors
+            accepted.close()
 
     def _speak(self) -> HttpProtocol:
         return HttpProtocol(self._config, self._state, {})

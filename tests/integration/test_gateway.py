@@ -1,6 +1,7 @@
 """The gateway over sockets: slow, silent and greedy clients; TLS; a stop; a key that is revoked."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -198,6 +199,24 @@ async def test_it_speaks_tls_with_the_files_as_they_are_now(tmp_path: Path, jump
             context = use(second)
             jump(1.0)
             assert await status(context) == 200
+
+
+async def test_no_first_bytes_of_a_handshake_are_lost(tmp_path: Path) -> None:
+    init(tmp_path / "certs")
+    tls = TlsOptions(str(tmp_path / "certs" / "server.crt"), str(tmp_path / "certs" / "server.key"))
+    context = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.crt"))
+
+    def visit(port: int) -> str | None:
+        with (
+            socket.create_connection(("127.0.0.1", port), 5) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as secured,
+        ):
+            return secured.version()
+
+    async with running_gateway(tmp_path / "data", http={"tls": tls}) as gateway:
+        port = gateway.gateway.port
+        visits = [asyncio.to_thread(visit, port) for _ in range(12)]  # their bytes are there when they are accepted
+        assert set(await asyncio.gather(*visits)) == {"TLSv1.3"}
 
 
 async def test_a_stop_ends_idle_connections_and_silent_ones(tmp_path: Path) -> None:
