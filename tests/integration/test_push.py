@@ -238,6 +238,25 @@ async def test_another_target_holds_at_once_and_none_gives_the_messages_to_consu
         await until(lambda: len(receiver.of("/three")) == 1)
 
 
+async def test_what_becomes_of_a_queue_holds_for_requests_that_are_open(caplog: pytest.LogCaptureFixture) -> None:
+    async with Receiver() as receiver:
+        names = ("purged", "paused", "deleted")
+        made = [queue(name, receiver.url(f"/hang/{name}"), ack_deadline_s=30.0) for name in names]
+        async with Broker(config(*made)) as broker:
+            await broker.publish("a/b", b"x", qos=1)
+            await until(lambda: len(receiver.requests) == 3)
+            assert broker.queues.purge("purged") == 1
+            broker.queues.pause("paused", True)
+            broker.queues.delete("deleted")
+            await broker.publish("a/b", b"y", qos=1)
+            receiver.released.set()
+            await until(lambda: ends(broker, "purged") == {"purged": 1, "acknowledged": 1})
+            await until(lambda: ends(broker, "paused") == {"acknowledged": 1})
+            assert (broker.queues.state("paused").depth, len(receiver.of("/hang/paused"))) == (1, 1)
+            assert len(receiver.of("/hang/deleted")) == 1
+            assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 async def test_a_secret_is_made_kept_and_rotated() -> None:
     async with Receiver() as receiver, Broker(config()) as broker:
         made = PushTarget(url=receiver.url())

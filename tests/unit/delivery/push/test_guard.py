@@ -4,8 +4,12 @@ to be. What the operator allows by name or network may be private, and nothing m
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from yarl import URL
 
 from mqttlite.delivery.push.guard import AddressDenied, Guard, PushRefused
 from mqttlite.delivery.push.options import PushOptions
@@ -156,6 +160,26 @@ def test_the_answer_says_what_is_wrong_with_a_url(url: str, sentence: str) -> No
 def test_a_request_goes_to_what_the_url_says(url: str, sent: str) -> None:
     assert PushTarget(url=url).target.url == sent
     check(url)
+
+
+PARTS = "https:// http:// h.example 127.0.0.1 [::1] 2a00::1 @ : 443 / \\ ? # % . x 0x7f １ 。"
+MADE_OF_PARTS = st.lists(st.sampled_from(PARTS.split(" ")), max_size=8).map("".join)
+
+
+@given(st.text(max_size=30) | MADE_OF_PARTS)
+@example("https://h.example:443/a%2Fb?c=d")
+@example("https://[2a00::1]:8443/")
+def test_a_url_that_is_taken_has_one_meaning(text: str) -> None:
+    """Python, and the library that sends the requests, find the same host and port in what is sent."""
+    try:
+        target = PushTarget(url=text).target
+    except ValueError:
+        return
+    parts, url = urlsplit(target.url), URL(target.url, encoded=True)
+    assert (parts.hostname, url.host) == (target.host, target.host)
+    assert (parts.port or {"http": 80, "https": 443}[parts.scheme], url.port) == (target.port, target.port)
+    assert (parts.username, url.user, parts.fragment, url.fragment) == (None, None, "", "")
+    assert url.raw_path_qs == target.path.removesuffix("?")
 
 
 @pytest.mark.parametrize(
