@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mqttlite.core.changes import (
     Change,
+    Due,
     EndSession,
     Enqueue,
     RemoveReceived,
@@ -19,6 +20,7 @@ from mqttlite.core.changes import (
     RemoveRetained,
     RemoveSubscription,
     RemoveWill,
+    SaveQueue,
     SaveReceived,
     SaveReleased,
     SaveRetained,
@@ -219,8 +221,13 @@ def contents_of(changes: Iterable[Change]) -> Contents:
                 "released": set(),
             }
             continue
+        if isinstance(change, SaveQueue):
+            contents[client_id] = {"saved": change.data, "sent": [], "waits": [], "due": {}}
+            continue
         session = contents[client_id]
-        if isinstance(change, Enqueue):
+        if isinstance(change, Due):
+            session["due"][change.sequence] = round(change.due_at)
+        elif isinstance(change, Enqueue):
             entry = change.sequence, change.packet_id, described(change.delivery)
             session["sent" if change.packet_id else "waits"].append(entry)
         elif isinstance(change, SaveSubscription):

@@ -16,10 +16,12 @@ from click.testing import CliRunner, Result
 from mqttlite import Broker, Client
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.store.sqlite import backup, beside, files
 from mqttlite.store.sqlite.backup import Contents, back_up, restore
 from mqttlite.store.sqlite.files import StoreError
 from mqttlite.store.sqlite.schema import SCHEMA_VERSION
+from tests.support.inside import assembly_of
 
 
 @asynccontextmanager
@@ -346,3 +348,31 @@ def test_files_are_limited_in_number_and_size(directory: Path, tmp_path: Path, m
     with pytest.raises(StoreError, match=r"has 1 files \*\.json"):
         back_up(directory, tmp_path / "b.db")
     assert not list(tmp_path.glob("b.db*"))
+
+
+async def test_queues_and_their_dead_letters_are_in_a_backup(tmp_path: Path) -> None:
+    """With the attempts that were made, and without what was acknowledged."""
+    options = QueueOptions(name="jobs", filters=("work/#",), max_attempts=2)
+    config = Config(data_dir=str(tmp_path / "one"), listeners=(ListenerOptions(port=0),), queues=(options,))
+    async with Broker(config) as broker:
+        queues = assembly_of(broker).queues
+        for number in range(4):
+            await broker.publish("work/a", str(number), qos=1)
+        first, second = queues.pull("jobs", 2)
+        queues.ack("jobs", [first.ack_id])
+        queues.nack("jobs", [second.ack_id], 0.0)
+        (again, third) = queues.pull("jobs", 2)
+        queues.nack("jobs", [again.ack_id])
+        queues.nack("jobs", [third.ack_id], 0.0)
+        await assembly_of(broker).commit()
+        assert (await asyncio.to_thread(back_up, tmp_path / "one", tmp_path / "copy")).sessions == 0
+    await asyncio.to_thread(restore, tmp_path / "copy", tmp_path / "two")
+    async with serving(tmp_path / "two") as broker:
+        queues = assembly_of(broker).queues
+        assert queues.options("jobs") == options
+        assert [letter.message.payload for letter in queues.dead_letters("jobs").letters()] == [b"1"]
+        pulled = queues.pull("jobs", 9)
+        while len(pulled) < 2:  # what waits is read from the disk
+            await assembly_of(broker).commit()
+            pulled += queues.pull("jobs", 9)
+        assert [(each.message.payload, each.attempt) for each in pulled] == [(b"2", 2), (b"3", 1)]

@@ -4,6 +4,7 @@ These are the only private attributes of `mqttlite.server.Broker` that those tes
 no other public name. Clients and retained messages are in `broker.admin`, connections of a listener in `listener.open`.
 """
 
+from mqttlite.assembly import Assembly
 from mqttlite.core.broker import Broker as Core
 from mqttlite.delivery.push.service import Push
 from mqttlite.net.loop_driver import LoopDriver
@@ -29,3 +30,8 @@ def questions_of(broker: Broker) -> AuthQuestions:
 def push_of(broker: Broker) -> Push:
     """What pushes the messages of queues."""
     return broker._assembly.push
+
+
+def assembly_of(broker: Broker) -> Assembly:
+    """The objects of a broker that was started."""
+    return broker._assembly

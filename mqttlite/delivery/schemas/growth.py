@@ -5,6 +5,7 @@ twice, at those in it four times, and so on: a few hundred bytes take minutes an
 is not less than what is looked at, as if nothing were cut short.
 """
 
+import re
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -15,6 +16,17 @@ MAX_IN_PLACE: Final = 10_000
 
 MAX_LOOKS: Final = 65_536
 """Of a payload whose schema multiplies: some 30 ms."""
+
+MAX_MATCHES: Final = 500_000
+"""Of a payload: its keys and texts, and its bytes by the hundred, times what the patterns weigh that are tried on each;
+about 50 ms."""
+
+BYTES_PER_MATCH: Final = 100
+
+BACKTRACKING_WEIGHT: Final = 100
+"""What a pattern weighs that is not matched in one pass: with look-around or a back-reference."""
+
+_BACKTRACKS: Final = re.compile(r"\(\?[=!<>]|\\[1-9k]")
 
 _UNKNOWN: Final = 4
 """The growth that is assumed of a schema with a reference by another way than a JSON Pointer."""
@@ -35,18 +47,22 @@ Inside: TypeAlias = dict[str, list[Any]]
 
 class Growth:
     """`in_place` is how many schemas apply to one value at most, and `factor` how many times more with each level of it
-    that is inside itself; 1: no more. Raises `RecursionError` for a schema whose references lead too deeply."""
+    that is inside itself; 1: no more. `patterns` is what the regular expressions weigh that are tried on one key or
+    text at most. Raises `RecursionError` for a schema whose references lead too deeply."""
 
     def __init__(self, tree: Any) -> None:
         self._tree: Final = tree
         self._is_known = True
         self._counts: Final[dict[int, int]] = {}
         self._insides: Final[dict[int, Inside]] = {}
+        self._weights: Final[dict[int, int]] = {}
         self.factor: int = 1
+        self.patterns: int = 0
         nodes = self._applied()
         self.in_place: Final = max(self._count(node) for node in nodes.values())
         if self.in_place > MAX_IN_PLACE:
             return
+        self.patterns = max(self._weight(node) for node in nodes.values())
         recursive = _in_cycles(
             {number: {id(each) for each in chain(*self._inside(node).values())} for number, node in nodes.items()}
         )
@@ -112,6 +128,21 @@ class Growth:
             self._counts[id(node)] = known
         return known
 
+    def _weight(self, node: Any) -> int:
+        """What the regular expressions weigh that a schema, and those at its place, try on a value or its keys."""
+        known = self._weights.get(id(node))
+        if known is None:
+            self._weights[id(node)] = 0
+            known = sum(self._weight(each) for each in self._here(node))
+            if isinstance(node, dict):
+                patterns = [node.get("pattern")]
+                if isinstance(node.get("patternProperties"), dict):
+                    patterns += node["patternProperties"]
+                known += sum(_pattern_weight(each) for each in patterns if isinstance(each, str))
+                known += self._weight(node.get("propertyNames"))
+            self._weights[id(node)] = known
+        return known
+
     def _inside(self, node: Any) -> Inside:
         """What a schema, and those at its place, apply to the values inside."""
         known = self._insides.get(id(node))
@@ -147,6 +178,26 @@ class Growth:
             target = self._target(node["$ref"])
             return node if target is None else target
         return node
+
+
+def _pattern_weight(pattern: str) -> int:
+    return BACKTRACKING_WEIGHT if _BACKTRACKS.search(pattern) else 1
+
+
+def texts(value: Any) -> int:
+    """How many keys and texts a payload has."""
+    total = 0
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            total += 1
+        elif isinstance(each, dict):
+            total += len(each)
+            waiting.extend(each.values())
+        elif isinstance(each, list):
+            waiting.extend(each)
+    return total
 
 
 def looks(value: Any, factor: int) -> int:

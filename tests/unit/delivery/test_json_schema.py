@@ -1,7 +1,7 @@
 """JSON Schema: what is wrong with a payload, and which schema may follow which."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -231,6 +231,32 @@ EVOLUTION: list[tuple[str, Any, Any, bool, bool]] = [
     ("inside", of(properties={"a": of(required=["b"])}), of(properties={"a": of()}), True, False),
     ("everything", TEXT, True, True, False),
 ]
+
+
+KEYS: Final = {f"k{number}": "x" for number in range(12_000)}
+NAMES: Final = {f"^a{number}x$": {} for number in range(1_500)}
+LOOKS_AHEAD: Final = {"pattern": "^(?:(?=a)a+)+b$"}
+
+
+@pytest.mark.parametrize(
+    ("tree", "value", "is_too_much"),
+    [
+        ({"patternProperties": NAMES}, KEYS, True),
+        ({"patternProperties": NAMES}, dict(list(KEYS.items())[:100]), False),
+        ({"patternProperties": {"^k": {}}}, KEYS, False),
+        ({"propertyNames": {"allOf": [{"pattern": f"^k|{number}"} for number in range(100)]}}, KEYS, True),
+        ({"items": {"allOf": [{"pattern": f"^x|{number}"} for number in range(2_000)]}}, ["x"] * 1_000, True),
+        ({"items": {"not": LOOKS_AHEAD}}, ["a" * 9] * 18_000, True),
+        ({"items": {"not": LOOKS_AHEAD}}, ["a" * 5] * 4_000, False),
+        ({"items": {"$ref": "#/definitions/t"}, "definitions": {"t": {"not": LOOKS_AHEAD}}}, ["a"] * 20_000, True),
+        ({"not": LOOKS_AHEAD}, "a" * 250_000, False),
+        ({"items": {"type": "integer"}}, list(range(50_000)), False),
+    ],
+    ids=["names", "few keys", "one name", "keys", "all of", "look-around", "few", "reference", "a text", "no pattern"],
+)
+def test_patterns_times_keys_and_texts_are_limited(tree: dict[str, Any], value: Any, is_too_much: bool) -> None:
+    fault = schema(tree).fault(json.dumps(value).encode())
+    assert ("too many keys and texts" in fault) == is_too_much, fault
 
 
 @pytest.mark.parametrize(
