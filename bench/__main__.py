@@ -14,6 +14,7 @@ if not __package__:  # run as a folder, `python path/to/bench`, which works from
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import (
+    attacks,
     brokers,
     build,
     cases,
@@ -212,6 +213,10 @@ def _storm(options: argparse.Namespace) -> int:
     return storm.run(asked)
 
 
+def _attacks(options: argparse.Namespace) -> int:
+    return attacks.run(seconds=options.seconds, compiled=not options.pure)
+
+
 def _swap(options: argparse.Namespace) -> int:
     return swap.run(clients=options.clients, swaps=options.swaps, rate=options.rate, compiled=not options.pure)
 
@@ -291,6 +296,12 @@ def _parser() -> argparse.ArgumentParser:
     storming.add_argument("--algorithm", choices=storm.ALGORITHMS, default=usual.algorithm)
     storming.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
     storming.set_defaults(run=_storm)
+    attacking = commands.add_parser(
+        "attacks", help="what polite clients notice of slow, silent, guessing and other ones"
+    )
+    attacking.add_argument("--seconds", type=float, default=6.0, help="for each attack (default 6)")
+    attacking.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
+    attacking.set_defaults(run=_attacks)
     swapping = commands.add_parser("swap", help="every certificate is replaced under a thousand connections of TLS")
     swapping.add_argument("--clients", type=_positive, default=1_000, help="(default 1000)")
     swapping.add_argument("--swaps", type=_positive, default=5, help="(default 5)")

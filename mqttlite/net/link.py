@@ -38,6 +38,10 @@ small outboxes it is a quarter of `max_outbox_bytes`, because the client has bot
 LINGER_S: Final = 5.0
 """How long a closed link may take to send its last bytes to a client that does not read them, and to see it leave."""
 
+DISCARD_S: Final = 0.02
+"""How long a closed link is not read after each chunk that it discards: a client that goes on sending at full speed
+would keep the loop busy until `LINGER_S` is over."""
+
 
 class LinkDriver(ABC):
     """What a link needs of the `LoopDriver` that writes its outbox."""
@@ -236,6 +240,9 @@ class Link(LinkPort):
         self._loop_driver.wake()
 
     def data_received(self, data: bytes) -> None:
+        if self._linger is not None and data:
+            self._discard()
+            return
         loop_driver = self._loop_driver
         effects = self._broker.effects
         changes = len(effects.changes)
@@ -319,6 +326,12 @@ class Link(LinkPort):
                 transport.abort()
         else:  # TLS closes with an exchange of its own
             transport.close()
+
+    def _discard(self) -> None:
+        """Nobody wants what came behind the end; read on later."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._loop.call_later(DISCARD_S, self._resume_reading)
 
     @property
     def awaits_connect(self) -> bool:

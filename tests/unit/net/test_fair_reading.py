@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.connection import CLOSED, Connection, Peer
 from mqttlite.core.limits import CONNECT_WORK, ITERATION_WORK, LEAST_SHARE, OVERLOADED_BYTES, PACKET_WORK, Limits
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import Link
@@ -26,11 +26,14 @@ class Transport:
     def write(self, data: bytes) -> None:
         pass
 
+    def __init__(self) -> None:
+        self.is_read = True
+
     def pause_reading(self) -> None:
-        pass
+        self.is_read = False
 
     def resume_reading(self) -> None:
-        pass
+        self.is_read = True
 
     def is_closing(self) -> bool:
         return False
@@ -43,6 +46,15 @@ class Transport:
 
     def get_extra_info(self, _name: str) -> None:
         return None
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
 
 
 class Bench:
@@ -62,7 +74,8 @@ class Bench:
     def link(self, client_id: str = "") -> Link:
         """The link of a client; with an identifier, of one that is connected."""
         link = Link("test", "tcp", self.broker, self.driver, self._open, lambda _: None)
-        transport: Any = Transport()
+        self.transport = Transport()
+        transport: Any = self.transport
         link.connection_made(transport)
         if client_id:
             link.data_received(encode(Connect(client_id), V5))
@@ -228,4 +241,21 @@ async def test_in_an_overload_a_link_whose_bytes_wait_is_not_read_until_they_are
     while second.connection.deferred:
         await asyncio.sleep(0)
     assert not second.connection.hold_reasons
+    await bench.driver.stop()
+
+
+async def test_what_comes_behind_the_end_is_discarded_with_pauses() -> None:
+    bench = Bench()
+    link = bench.link("rude")
+    transport = bench.transport
+    await asyncio.sleep(0)
+    link.data_received(b"\xf0\xff\xff\xff\x7f")  # longer than any packet may be
+    while link.connection.state != CLOSED or bench.driver.links:
+        await asyncio.sleep(0)
+    assert transport.is_read, "it must see the client leave"
+    link.data_received(bytes(65_536))
+    assert not transport.is_read
+    while not transport.is_read:
+        await asyncio.sleep(0.001)
+    link.connection_lost(None)
     await bench.driver.stop()
