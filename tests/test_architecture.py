@@ -5,6 +5,7 @@ What the modules do is tested elsewhere. The rules are read from the sources, so
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -226,3 +227,38 @@ def test_public_names_exist() -> None:
 def test_modules_open_by_saying_what_lives_in_them() -> None:
     trees = {module: tree_of(path) for module, path in MODULES.items()}
     assert [module for module, tree in trees.items() if tree.body and ast.get_docstring(tree) is None] == []
+
+
+def test_no_class_that_is_not_compiled_inherits_from_one_that_is() -> None:
+    """mypyc allows it only for protocols and exceptions, and says so when the first object is made."""
+    setup = (ROOT / "setup.py").read_text()
+    compiled = {ROOT / name for name in re.findall(r'"(mqttlite/[\w/]+\.py)"', setup)}
+    compiled |= {path for layer in ("wire", "topics", "core") for path in (ROOT / "mqttlite" / layer).glob("*.py")}
+    native: set[str] = set()
+    for path in compiled:
+        assert path.exists(), f"setup.py names {path}"
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not _is_open(node):
+                native.add(f"{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}.{node.name}")
+    wrong = []
+    for path in (ROOT / "mqttlite").rglob("*.py"):
+        if path in compiled:
+            continue
+        tree = ast.parse(path.read_text())
+        imported = {
+            alias.asname or alias.name: f"{node.module}.{alias.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases = {imported.get(ast.unparse(base), "") for base in node.bases}
+                wrong += [f"{path.relative_to(ROOT)}: {node.name}({base})" for base in bases & native]
+    assert wrong == []
+
+
+def _is_open(node: ast.ClassDef) -> bool:
+    """Whether interpreted classes may inherit from it."""
+    bases = {ast.unparse(base).split("[")[0] for base in node.bases}
+    return bool(bases & {"Protocol", "Exception", "ValueError", "Enum", "IntEnum", "NamedTuple"})
