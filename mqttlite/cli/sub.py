@@ -28,7 +28,7 @@ from mqttlite.cli.options import (
 from mqttlite.cli.output_format import NotJson, Piece, compile_format
 from mqttlite.cli.property_options import GivenProperties
 from mqttlite.cli.sub_exec import DEFAULT_TIMEOUT_S, QUEUE, Work, work
-from mqttlite.client import Client, Filter, Message, matches
+from mqttlite.client import Client, Filter, Message, SubscribeRefused, matches
 from mqttlite.client.topics import check_filter
 from mqttlite.wire.reason_codes import describe
 
@@ -264,17 +264,21 @@ async def _subscribe(client: Client, what: Listening, shared: Shared, given: Giv
         await client.unsubscribe(what.unsubscribe, properties=given["unsubscribe"])
     if not what.topics:
         return EXIT_OK
-    codes = await client.subscribe(
-        [(topic_filter, shared.qos) for topic_filter in what.topics],
-        retain_as_published=what.retain_as_published,
-        retain_handling=2 if what.no_retained and shared.version == "5.0" else 0,
-        where=what.where,
-        properties=given["subscribe"],
-        allow_refusal=True,
-    )
+    why = ""
+    try:
+        codes = await client.subscribe(
+            [(topic_filter, shared.qos) for topic_filter in what.topics],
+            retain_as_published=what.retain_as_published,
+            retain_handling=2 if what.no_retained and shared.version == "5.0" else 0,
+            where=what.where,
+            properties=given["subscribe"],
+        )
+    except SubscribeRefused as error:
+        codes = error.reason_codes
+        why = f", {error.reason_string.rstrip('.')}" if error.reason_string else ""
     refused = [(topic, code) for topic, code in zip(what.topics, codes, strict=True) if code >= 0x80]
     for topic, code in refused:
-        shared.complain(f"Error: The subscription to {topic!r} was refused: {describe(code)}.")
+        shared.complain(f"Error: The subscription to {topic!r} was refused: {describe(code)}{why}.")
     return EXIT_FAILED if len(refused) == len(codes) else EXIT_OK
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from mqttlite.client import Client, IdempotentHandler, MqttError, Properties, QueueMessage, SubscribeRefused
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
 from mqttlite.server import Broker
 
 PATIENCE_S = 10.0
+CREATE = DeliveryOptions(create_by_subscribing=True)
 
 AT_ONCE = RetryOptions(min_s=0, max_s=0)
 
@@ -26,7 +27,7 @@ QUEUES = (queue_of("q"), queue_of("slow", ack_deadline_s=60.0), queue_of("once",
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
-    async with Broker(Config(listeners=(ListenerOptions(port=0),), queues=QUEUES)) as running:
+    async with Broker(Config(listeners=(ListenerOptions(port=0),), queues=QUEUES, delivery=CREATE)) as running:
         yield running
 
 
@@ -260,6 +261,17 @@ async def test_who_is_cancelled_while_it_subscribes_loses_nothing(broker: Broker
         queue.stop()
         message.ack()
         await until(lambda: ends(broker, "slow") == {"acknowledged": 1})
+
+
+async def test_the_first_consumer_may_make_the_queue(broker: Broker) -> None:
+    said = {"max-attempts": "3", "filter": "payload > 1"}
+    async with client(broker) as us, us.queue("mine", "new/#", options=said) as queue:
+        await publish(us, "1", "2", topic="new/a")
+        message = await anext(queue)
+        assert message.payload == b"2"
+        message.ack()
+        options = broker.queues.options("mine")
+        assert (options.filters, options.max_attempts, options.filter) == (("new/#",), 3, "payload > 1")
 
 
 async def test_iteration_ends_with_the_client(broker: Broker) -> None:

@@ -124,3 +124,12 @@ async def test_when_it_is_ended_its_command_ends_and_the_message_goes_back(broke
 def test_what_does_not_go_together_is_said(words: tuple[str, ...], text: str) -> None:
     result = CliRunner().invoke(main, ["sub", *words])
     assert (result.exit_code, text in result.stderr) == (2, True), result.stderr
+
+
+async def test_the_broker_s_reason_is_printed(broker: Broker) -> None:
+    code, _output, errors = await ran(broker, "-t", "$queue/none", "-q", "1")
+    assert (code, errors) == (
+        1,
+        "Error: The subscription to '$queue/none' was refused: topic filter invalid (0x8F), "
+        "$queue/…: there is no queue 'none'.\n",
+    )

@@ -161,6 +161,39 @@ def test_deadlines(caller: Callable[[str], Google], broker: Broker) -> None:
     assert broker.queues.state("shop.mail").depth == 0
 
 
+def test_filters_dead_letter_topics_and_expiration(caller: Callable[[str], Google]) -> None:
+    google = caller("admin")
+    subscriber = google.subscriber
+    dead = f"{PROJECT}/topics/dead"
+    for topic in (TOPIC, dead):
+        google.publisher.create_topic(name=topic)
+    subscriber.create_subscription(name=f"{PROJECT}/subscriptions/letters", topic=dead)
+    request = {
+        "name": MAIL,
+        "topic": TOPIC,
+        "filter": 'attributes.country = "US" AND NOT hasPrefix(attributes.kind, "test")',
+        "dead_letter_policy": {"dead_letter_topic": dead, "max_delivery_attempts": 5},
+        "expiration_policy": {"ttl": Duration(seconds=90_210)},
+    }
+    made = subscriber.create_subscription(request=request)
+    assert (made.filter, made.dead_letter_policy.dead_letter_topic) == (request["filter"], dead)
+    assert made.expiration_policy.ttl.total_seconds() == 90_210
+    assert subscriber.get_subscription(subscription=MAIL) == made
+    with pytest.raises(exceptions.BadRequest, match="cannot be changed"):
+        subscriber.update_subscription(
+            subscription={"name": MAIL, "filter": "attributes:x"}, update_mask=FieldMask(paths=["filter"])
+        )
+    for kind, country in (("order", "US"), ("order", "FR"), ("test-order", "US")):
+        google.publish(TOPIC, kind.encode(), kind=kind, country=country).result(timeout=30)
+    for attempt in range(1, 6):
+        [received] = subscriber.pull(subscription=MAIL, max_messages=10).received_messages
+        assert (received.message.data, received.delivery_attempt) == (b"order", attempt)
+        subscriber.modify_ack_deadline(subscription=MAIL, ack_ids=[received.ack_id], ack_deadline_seconds=0)
+    [letter] = subscriber.pull(subscription=f"{PROJECT}/subscriptions/letters", max_messages=10).received_messages
+    assert letter.message.attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
+    assert letter.message.attributes["CloudPubSubDeadLetterSourceSubscription"] == "mail"
+
+
 def test_seek_and_snapshots(caller: Callable[[str], Google]) -> None:
     google = caller("admin")
     subscriber, snapshot = google.subscriber, f"{PROJECT}/snapshots/mine"
