@@ -306,7 +306,6 @@ async def posted(guard: Guard, url: str, tls: Any = None) -> Any:
         return await endpoint.post(b"{}", {}, 5.0)
     finally:
         await endpoint.close()
-        guard.close()
 
 
 async def test_a_name_that_is_a_private_address_is_not_connected() -> None:

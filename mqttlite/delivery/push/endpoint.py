@@ -24,8 +24,9 @@ MAX_BODY_BYTES: Final = 65_536
 BODY_S: Final = 1.0
 """How much of a response's body is read, and for how long: then the connection is closed, and not used again."""
 
-KEEP_ALIVE_S: Final = 15.0
-"""How long an idle connection stays open: servers keep theirs for a minute or so."""
+KEEP_ALIVE_S: Final = 4.0
+"""How long an idle connection is used again. Servers close theirs after five seconds or more: a request that meets the
+close would have failed."""
 
 ADDRESSES_S: Final = 10
 """How long the addresses of a name count: a connect after that asks for them again."""

@@ -6,11 +6,12 @@ no socket of an endpoint is opened to an address that is not allowed.
 """
 
 import asyncio
+import contextlib
 import socket
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from mqttlite.delivery.push.addresses import parse_address, why_denied
 from mqttlite.delivery.push.options import PushOptions
@@ -28,11 +29,13 @@ HTTP_PORTS: Final = frozenset({80, 443})
 
 EXTRA_MISSING: Final = "aiohttp is missing, which push needs: pip install 'mqttlite[push]'"
 
+T = TypeVar("T")
+
 Resolve = Callable[[str, int], list[tuple[Any, ...]]]
 """As `getaddrinfo`: blocking."""
 
-_MAX_RESOLVING: Final = 32
-"""Threads that ask for addresses: a name whose servers do not answer takes one for some seconds."""
+MAX_RESOLVING: Final = 32
+"""Names that are looked up at a time: one whose servers do not answer takes a thread for some seconds."""
 
 
 class PushRefused(ValueError):
@@ -50,7 +53,7 @@ class Guard:
         self._hosts: Final = frozenset(options.allowed_hosts)
         self._networks: Final = options.networks
         self._resolve: Final = _getaddrinfo if resolve is None else resolve
-        self._threads: Final = ThreadPoolExecutor(_MAX_RESOLVING, "mqttlite-push-names")
+        self._free: Final = asyncio.Semaphore(MAX_RESOLVING)
 
     def check(self, push: PushTarget) -> None:
         """Raises `PushRefused` for a URL that is not allowed as it is written."""
@@ -96,8 +99,8 @@ class Guard:
 
         A name with one address that is denied is denied: it is not for its owner to try which of them gets through.
         """
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._threads, self._resolve, target.host, port)
+        await self._free.acquire()
+        found = await _in_thread(lambda: self._resolve(target.host, port), self._free.release)
         known: list[dict[str, Any]] = []
         for of_family, _, protocol, _, where in found:
             text = str(where[0])
@@ -118,10 +121,6 @@ class Guard:
         if not known:
             raise OSError(f"{target.host} has no address")
         return known
-
-    def close(self) -> None:
-        """Ask for no more addresses."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _check_literal(self, target: Target, *, is_named: bool) -> None:
         assert target.address is not None
@@ -144,3 +143,33 @@ def _refused(target: Target, why: str) -> PushRefused:
 
 def _getaddrinfo(host: str, port: int) -> list[tuple[Any, ...]]:
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+async def _in_thread(call: Callable[[], T], on_end: Callable[[], None]) -> T:
+    """The result of a blocking call, on a thread that does not hold up the end of the program as those of a pool do.
+
+    `on_end` is called when the thread ends, also where nobody waits for the result any more.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def tell(value: T | None, error: Exception | None) -> None:
+        on_end()
+        if result.done():
+            return
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(cast(T, value))
+
+    def run() -> None:
+        value, failure = None, None
+        try:
+            value = call()
+        except Exception as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tell, value, failure)
+
+    threading.Thread(target=run, name="mqttlite-push-names", daemon=True).start()
+    return await result

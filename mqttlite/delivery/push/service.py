@@ -98,7 +98,6 @@ class Push:
         await asyncio.gather(*(each.abort() for each in list(self._retired)))
         if self._ends:
             await asyncio.wait(list(self._ends))
-        self._guard.close()
 
     def state(self, name: str) -> PushState | None:
         """How the push of a queue stands; None for one without. Raises `NoSuchQueue`."""

@@ -1,7 +1,9 @@
 """No request goes to an address that is none of an endpoint: not by how a URL is written, nor by what a name turns out
 to be. What the operator allows by name or network may be private, and nothing more."""
 
+import asyncio
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from yarl import URL
 
-from mqttlite.delivery.push.guard import AddressDenied, Guard, PushRefused
+from mqttlite.delivery.push.guard import MAX_RESOLVING, AddressDenied, Guard, PushRefused
 from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.push.target import PushTarget
 
@@ -75,7 +77,6 @@ async def test_a_name_is_denied_if_one_of_its_addresses_is() -> None:
     guard = Guard(PushOptions(), lambda host, port: [info("8.8.8.8", port), info("10.0.0.1", port)])
     with pytest.raises(AddressDenied, match=r"hooks\.example: 10\.0\.0\.1 is a private or reserved address"):
         await guard.addresses(NAME.target, 443, socket.AF_UNSPEC)
-    guard.close()
 
 
 async def test_the_addresses_of_a_name_are_given_as_they_were_checked() -> None:
@@ -87,7 +88,6 @@ async def test_the_addresses_of_a_name_are_given_as_they_were_checked() -> None:
     ]
     with pytest.raises(OSError, match="has no address"):
         await Guard(PushOptions(), lambda host, port: []).addresses(NAME.target, 443, socket.AF_UNSPEC)
-    guard.close()
 
 
 ALLOWED = PushOptions(
@@ -218,3 +218,26 @@ def test_options_that_allow_everything_or_nothing_are_refused(options: dict[str,
 def test_a_target_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"push\."):
         PushTarget(**{"url": "https://hooks.example", **fields})
+
+
+async def test_no_more_names_are_looked_up_at_a_time_than_there_is_room_for() -> None:
+    released, looking, most = threading.Event(), 0, 0
+
+    def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
+        nonlocal looking, most
+        looking += 1
+        most = max(most, looking)
+        released.wait(10)
+        looking -= 1
+        return [info("8.8.8.8", port)]
+
+    guard = Guard(PushOptions(), resolve)
+    asked = [asyncio.create_task(guard.addresses(NAME.target, 443, socket.AF_UNSPEC)) for _ in range(40)]
+    await asyncio.sleep(0.1)
+    for task in asked[:10]:
+        task.cancel()  # their threads go on, and have their room
+    await asyncio.sleep(0.05)
+    released.set()
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(each, list) for each in found) == 30
+    assert most == MAX_RESOLVING
