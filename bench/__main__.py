@@ -1,6 +1,7 @@
 """The command line: `python -m bench GROUP` measures a group of cases, `compare` prints kept results again."""
 
 import argparse
+import asyncio
 import shlex
 import signal
 import sys
@@ -25,6 +26,7 @@ from bench import (
     native,
     page,
     profile,
+    pushing,
     report,
     results,
     scale,
@@ -48,7 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.run
     try:
         return command(options)
-    except (brokers.BrokerError, build.BuildError, results.ResultsError, streams.StreamsError) as error:
+    except (
+        brokers.BrokerError,
+        build.BuildError,
+        results.ResultsError,
+        streams.StreamsError,
+        pushing.PushingError,
+    ) as error:
         _say(f"bench: {error}")
         return 2
     except KeyboardInterrupt:
@@ -194,6 +202,14 @@ def _streams(options: argparse.Namespace) -> int:
     return 0
 
 
+def _push(options: argparse.Namespace) -> int:
+    """Print how fast a queue is pushed."""
+    source = native.tree() if options.compiled else native.ROOT
+    plan = pushing.Plan(messages=options.messages, rate=options.rate, seconds=options.seconds)
+    print(pushing.told(plan, asyncio.run(pushing.measure(source, plan))))
+    return 0
+
+
 def _profile(options: argparse.Namespace) -> int:
     """Print where the time goes, case by case."""
     compiled = native.tree()
@@ -270,6 +286,13 @@ def _parser() -> argparse.ArgumentParser:
     streaming.add_argument("--frozen", type=_positive, default=100, help="readers that never read (default 100)")
     streaming.add_argument("--rounds", type=_positive, default=10, help="times that all come and go (default 10)")
     streaming.set_defaults(run=_streams)
+    usual_push = pushing.Plan()
+    pushed = commands.add_parser("push", help="a queue that is pushed over HTTP, beside one whose endpoint sleeps")
+    pushed.add_argument("--compiled", action="store_true", help="measure the compiled build")
+    pushed.add_argument("--messages", type=_positive, default=usual_push.messages, help="(default 20000)")
+    pushed.add_argument("--rate", type=_positive, default=usual_push.rate, help="messages a second (default 200)")
+    pushed.add_argument("--seconds", type=float, default=usual_push.seconds, help="(default 20)")
+    pushed.set_defaults(run=_push)
     profiling = commands.add_parser("profile", help="where the compiled broker's time goes, by perf")
     profiling.add_argument("--cases", type=cases.names, default=(), help="parts of case names; four by default")
     profiling.add_argument("--svg", type=Path, metavar="FOLDER", help="write flame graphs there")
