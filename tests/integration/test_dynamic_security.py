@@ -138,12 +138,14 @@ async def test_its_rules_stay_in_force_when_the_files_are_read_again(rig: Rig, f
         await broker.reload(broker.config)
 
 
-async def test_who_may_not_receive_a_topic_gets_nothing_of_it(rig: Rig, file: Path) -> None:
+@pytest.mark.parametrize("denied", [{"allow": False}, {"access": "deny"}])
+async def test_who_may_not_receive_a_topic_gets_nothing_of_it(rig: Rig, file: Path, denied: dict[str, object]) -> None:
     broker = await broker_of(rig, file)
     admin = await admin_of(rig, broker)
     role = {"command": "createRole", "rolename": "r", "acls": [ALL | {"acltype": "publishClientReceive"}]}
     await do(admin, create("ann"), role, {"command": "addClientRole", "username": "ann", "rolename": "r"})
-    await do(admin, {"command": "setDefaultACLAccess", "acls": [{"acltype": "publishClientReceive", "allow": False}]})
+    default = {"acltype": "publishClientReceive", **denied}
+    await do(admin, {"command": "setDefaultACLAccess", "acls": [default]})
     await do(admin, create("bob"))
     ann, bob = await login(rig, broker, "ann"), await login(rig, broker, "bob")
     for device in (ann, bob):

@@ -401,6 +401,9 @@ def test_mosquitto_ctrl_administers_our_broker(file: Path) -> None:
         assert "up/# (priority: 5)" in ctrl("getRole", "sensor")
         assert ctrl("listClients").split() == ["admin", "dev"]
         assert ctrl("getRole", "nix") == "getRole: Error: Role not found\n"
+        for access in ("allow", "deny"):
+            ctrl("setDefaultACLAccess", "publishClientReceive", access)
+            assert f"publishClientReceive : {access}\n" in ctrl("getDefaultACLAccess")
         asyncio.run(use(port))
         ctrl("deleteClient", "dev")
         with pytest.raises(MqttError):

@@ -448,10 +448,12 @@ def _set_default(command: Command) -> None:
     if not isinstance(items, list):
         raise CommandError("Missing/invalid actions array")
     for item in items:
-        if isinstance(item, dict) and isinstance(item.get("allow"), bool):
+        if isinstance(item, dict):
+            # mosquitto_ctrl 2.0.11 says "access": "deny" here, which the plugin of that version accepts and ignores.
+            is_allowed = {"allow": True, "deny": False}.get(str(item.get("access")), item.get("allow"))
             kind = DEFAULT_TYPE_OF.get(str(item.get("acltype", "")).lower())
-            if kind is not None:
-                command.state.default_access[kind] = item["allow"]
+            if kind is not None and isinstance(is_allowed, bool):
+                command.state.default_access[kind] = is_allowed
 
 
 def _get_default(command: Command) -> Json:
