@@ -1,5 +1,5 @@
-"""Puts new content into the place of a file at once: whoever reads it finds the old content or the new, and so does
-whoever reads it after a power cut."""
+"""Puts new content into the place of a file at once: a reader finds the old content or the new, also after a power
+cut."""
 
 import os
 from contextlib import suppress

@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
 
 
 def build() -> str:
-    """The version and whether the ground floor runs compiled, as --version and the start-up banner say it."""
+    """The version and whether the core runs compiled, as --version and the start-up banner say it."""
     kind = "compiled" if is_compiled() else "pure Python"
     return f"mqttlite {version()} ({kind}, {platform.python_implementation()} {platform.python_version()})"
 

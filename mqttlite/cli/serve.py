@@ -85,7 +85,7 @@ def command(
     """Run the broker: with no flags at all, MQTT 3.1.1 and 5.0 on 127.0.0.1:1883."""
     flags = Flags(**given)
     if tls_keylog is not None and not insecure_debug:
-        _fail(2, "--tls-keylog lets whoever reads the file read all traffic; add --insecure-debug if that is meant")
+        _fail(2, "with the file of --tls-keylog all traffic can be read; add --insecure-debug if that is meant")
     if check:
         sys.exit(check_config(config_path, flags))
     _begin_log(log_level, log_format)

@@ -321,7 +321,7 @@ def _is_wanted(message: Message, what: Listening) -> bool:
 
 
 def _write(gathered: list[bytes]) -> None:
-    """Print what was gathered and flush it: whoever reads a pipe sees a message when it comes."""
+    """Print what was gathered and flush it: the reader of a pipe sees a message when it comes."""
     if gathered:
         sys.stdout.buffer.write(b"".join(gathered))
         gathered.clear()

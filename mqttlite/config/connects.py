@@ -13,7 +13,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Of one listener. 0: no limit."""
 
     all_per_s: float = 0.0
-    """Connections a second, whoever opens them."""
+    """Connections a second, from all addresses together."""
     address_per_s: float = 0.0
     """Connections a second from each address, or IPv6 network of 64 bits."""
     user_per_s: float = 0.0

@@ -73,8 +73,8 @@ class Authorizer(Protocol):
 
 @final
 class DefaultRules:
-    """Below `$SYS` and `$dlq` only the broker publishes, to `$queue/<name>/…` whoever may subscribe to `$queue/<name>`,
-    and `authorizer` decides the rest; without it everything is allowed.
+    """Below `$SYS` and `$dlq` only the broker publishes, to `$queue/<name>/…` clients that may subscribe to
+    `$queue/<name>`, and `authorizer` decides the rest; without it everything is allowed.
 
     The presence of a topic gets who may receive both that message and those of the topic.
 

@@ -1,6 +1,6 @@
 """What one receiver would get of a message: the answers that `core.plan` gathers from sessions and sinks.
 
-Invariant: whoever answers changes nothing.
+Invariant: an answer changes nothing.
 """
 
 from typing import Final, final

@@ -407,7 +407,7 @@ class _LongPacket(Job):
 
 
 def asked_filter(topic_filter: bytes, parts: ParsedTopic) -> bytes:
-    """What the rules are asked about: whoever may consume from a queue may do so whatever it is bound to."""
+    """What the rules are asked about: the right to consume from a queue does not depend on its topics."""
     return b"$queue/" + parts.name if parts.namespace == QUEUE else topic_filter
 
 

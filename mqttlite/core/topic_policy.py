@@ -1,4 +1,4 @@
-"""What holds for the messages of a topic, whoever publishes them: a `TopicPolicy`, kept by the route of the topic."""
+"""What holds for the messages of a topic, from any publisher: a `TopicPolicy`, kept by the route of the topic."""
 
 from typing import Final, final
 

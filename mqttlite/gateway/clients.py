@@ -151,7 +151,7 @@ def router(context: GatewayContext) -> APIRouter:
 
     @routes.delete("/bans/{ban_id}", summary="Lift a ban", dependencies=OPERATOR)
     async def lift_ban(ban_id: int) -> Done:
-        """Whoever it was may come again."""
+        """The client, user or address may come again."""
         if admin.bans.lift(ban_id) is None:
             raise Problem(Code.NOT_FOUND, f"there is no ban {ban_id}, or it has ended")
         return Done(success=True)

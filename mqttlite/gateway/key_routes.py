@@ -121,7 +121,7 @@ def router(context: GatewayContext) -> APIRouter:
 
     @routes.delete("/{key_id}", summary="Revoke an API key", dependencies=ADMIN)
     async def revoke_key(key_id: str) -> Done:
-        """Whoever uses it is refused within a second; streams that are open end."""
+        """Callers with this key are refused within a second, and their open streams end."""
         await changes.revoke(key_id)
         return Done(success=True)
 

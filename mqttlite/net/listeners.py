@@ -106,7 +106,7 @@ class Listener:
             connect_limits=connect_limits,
             mount_point=mount_point,
         )
-        """Whoever shows no certificate."""
+        """The peer of clients that show no certificate."""
         self._identity_of: Final = identity_of
         self._certificate_id_of: Final = certificate_id_of
         self._revoked = revoked

@@ -34,7 +34,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """From whom a header is required, and believed; nobody else may connect to the listener."""
 
     trusted: tuple[str, ...] = ()
-    """Addresses and networks of the proxies, such as `10.0.0.5` or `10.0.0.0/8`. Whoever may open a Unix socket is."""
+    """Addresses and networks of the proxies, such as `10.0.0.5` or `10.0.0.0/8`. Every program that may open a Unix
+    socket is one."""
 
     def __post_init__(self) -> None:
         for network in self.trusted:

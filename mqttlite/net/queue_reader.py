@@ -42,7 +42,7 @@ class QueueReader:
             await asyncio.wait(self._tasks)
 
     async def page(self, client_id: str, first: int, count: int) -> list[Delivery | None]:
-        """The same for whoever wants to look. Raises what the store raises."""
+        """The same for a look. Raises what the store raises."""
         await self._loop_driver.settled()
         return await self._store.page(client_id, first, count)
 

@@ -139,7 +139,7 @@ class ApiKeys:
         """Raises `ApiKeyFileError`."""
         self.path: Final = path
         self.changing: Final = asyncio.Lock()
-        """Held by whoever changes the file in this process: a change reads it and writes it whole."""
+        """Held during a change of the file in this process: a change reads it and writes it whole."""
         self._clock: Final = clock
         self._wall: Final = wall
         self._seen = _version_of(path)

@@ -1,7 +1,7 @@
 """What an authority has issued: lists, renews and revokes its certificates.
 
 `issued` in its directory has a copy of each, and `crl.pem` says which are revoked: nothing else is kept.
-Invariant: keys stay as they are, and whoever reads a file meanwhile sees the former one or the new one, whole.
+Invariant: keys stay as they are, and a reader of a file sees the former one or the new one, whole.
 """
 
 from collections.abc import Iterable, Iterator

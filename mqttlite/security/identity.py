@@ -36,7 +36,7 @@ def identity_of(peercert: Mapping[str, object] | None, source: IdentitySource = 
 
 
 class CertificateAuthenticator:
-    """An `Authenticator` that lets in whoever has a verified certificate with a name. That name is the user."""
+    """An `Authenticator` that lets in clients with a verified certificate that has a name. That name is the user."""
 
     async def authenticate(self, credentials: Credentials) -> Verdict | None:
         """The verdict on a client with a certificate; None for one without."""

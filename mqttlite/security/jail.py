@@ -52,7 +52,7 @@ class JailOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_jail_s: float = 3_600.0
     """The longest time; after as long without a failure the next time is the first again."""
     delay_s: float = 1.0
-    """How long who is in jail waits for its refusal: whoever tries again at once would keep the broker busy."""
+    """How long a client in jail waits for its refusal: one that tries again at once would keep the broker busy."""
     exempt: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
     """Addresses and networks that are never jailed, such as a proxy that does not speak the PROXY protocol."""
 

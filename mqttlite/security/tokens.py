@@ -56,7 +56,7 @@ class _Header(msgspec.Struct):
 
 
 class TokenAuthenticator:
-    """An `Authenticator` that knows whoever sends something that looks like a token.
+    """An `Authenticator` that knows clients that send something that looks like a token.
 
     When the key file has changed, the next client with a token has it read again. A broken file is logged, and the
     former keys stay in force. `clock` is the time that tokens speak of, `loop_time` that of the broker, in seconds.

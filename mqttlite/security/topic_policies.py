@@ -1,4 +1,4 @@
-"""What an operator says about topics, whoever uses them: `[[topic_policies]]`, and which of them holds for a topic.
+"""What an operator says about topics, for all clients: `[[topic_policies]]`, and which of them holds for a topic.
 
 Whether a client may read or write is decided in `rules`, which asks here, too. Invariant: one policy at most holds for
 a topic, and which one does not depend on the client.

@@ -62,7 +62,7 @@ def restore(path: Path, directory: Path) -> Contents:
                     f"{present} exists already, and is not overwritten: restore into another folder, or move "
                     f"{files.DATABASE} and {files.DATABASE}-wal to another folder first"
                 )
-        files.remove(directory / (files.DATABASE + ".new"))  # only whoever has the lock makes one
+        files.remove(directory / (files.DATABASE + ".new"))  # only a process that has the lock makes one
         with _opened(path) as connection:
             beside.check(connection, directory)
 

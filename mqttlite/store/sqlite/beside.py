@@ -1,7 +1,7 @@
 """The files beside the database of a data directory, in a backup: what was made over HTTP and by commands.
 
-They are the `*.json` files of the directory, each whole at any time, for whoever writes one replaces it. A backup has
-them in a table of its own. Invariant: a file that exists is not overwritten.
+They are the `*.json` files of the directory, each whole at any time, for it is replaced and never written over. A
+backup has them in a table of its own. Invariant: a file that exists is not overwritten.
 """
 
 import re

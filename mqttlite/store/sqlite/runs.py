@@ -19,7 +19,7 @@ from mqttlite.store.sqlite.records import encode_message, seed_of
 from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 CHUNK_BYTES: Final = 1_048_576
-"""A chunk that is longer is followed by another: whoever reads a message reads its chunk from there on."""
+"""A chunk that is longer is followed by another: to read a message, its chunk is read from there on."""
 
 _ROW: Final = struct.Struct("<9q")
 
