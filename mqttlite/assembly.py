@@ -271,7 +271,7 @@ class Assembly:
         if self.gateway is not None:
             self.reports.http = self.gateway.figures
         self._sys_topics: asyncio.Task[None] | None = None
-        self._rules_watch: asyncio.Task[None] | None = None
+        self._watches: list[asyncio.Task[None]] = []
         self.dataset: Dataset | None = None
         self._pseudonyms = Pseudonyms()
         self.observer: Observer | None = None
@@ -299,7 +299,8 @@ class Assembly:
                 queues=lambda: self._queue_figures(MAX_PUBLISHED),
             )
             self._sys_topics = self._loop.create_task(sys_topics.run())
-        self._rules_watch = self._loop.create_task(self.live_rules.watch())
+        self._watches.append(self._loop.create_task(self.live_rules.watch()))
+        self._watches += [self._loop.create_task(each.watch(self._kick)) for each in self.passwords]
         if self._dynamic_security is not None:
             port = ControlPort(self._respond, self._on_dynamic_security, self._kick)
             self.core.bind(CONTROL_TOPIC, self._dynamic_security.control(port))
@@ -340,7 +341,7 @@ class Assembly:
         rules."""
         if self._topic_presence is not None:
             self._topic_presence.stop()
-        tasks = [task for task in (self._sys_topics, self._rules_watch) if task is not None]
+        tasks = [task for task in (self._sys_topics, *self._watches) if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -64,6 +64,9 @@ T = TypeVar("T")
 Version = tuple[int, int, int]
 
 _NO_FILE: Final = (0, 0, 0)
+
+POLL_S: Final = 0.4
+"""How often the file's version is looked at: clients of a user who is missing twice are gone within a second."""
 
 
 class PasswordAuthenticator:
@@ -131,6 +134,18 @@ class PasswordAuthenticator:
         async with self._reading:
             self._complaint = ""  # a fault is logged again
             await self._read_again(_version_of(self.path))
+
+    async def watch(self, on_removed: Callable[[frozenset[str | None]], Awaitable[None]]) -> None:
+        """Look at the file all the time, and tell which users it has no longer, until the task is cancelled."""
+        removed_users = RemovedUsers(self._users)
+        while True:
+            await asyncio.sleep(POLL_S)
+            if await asyncio.to_thread(_version_of, self.path) != self._seen:
+                await self.users()
+            removed = await asyncio.to_thread(removed_users.look, self._users)
+            if removed:
+                _log.info("%s has %d users less: their clients are disconnected", self.path, len(removed))
+                await on_removed(removed)
 
     async def _read_again(self, seen: Version) -> None:
         try:
@@ -212,6 +227,22 @@ def _text_of(message: bytes | None) -> str:
     if max(len(text), len(unicodedata.ucd_3_2_0.normalize("NFKC", text))) > MAX_MESSAGE_CHARACTERS:
         raise TextError(f"a message of more than {MAX_MESSAGE_CHARACTERS} characters")
     return text
+
+
+class RemovedUsers:
+    """Which users a file has no longer, at two looks one after the other: an editor that writes a file in place makes
+    it empty for a moment."""
+
+    def __init__(self, users: Users) -> None:
+        self._known = users
+        self._missing: frozenset[str] = frozenset()
+
+    def look(self, users: Users) -> frozenset[str | None]:
+        """The users that were missing at the last look, and are missing still."""
+        removed = frozenset(name for name in self._missing if name not in users)
+        self._missing = frozenset() if users is self._known else frozenset(self._known.names() - users.names())
+        self._known = users
+        return frozenset(removed)
 
 
 def _version_of(path: Path) -> Version:

@@ -17,9 +17,10 @@ from mqttlite.core.limits import Limits
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.keys import Keys, derive, keys_of
 from mqttlite.security.password_file import delete_user, set_user
+from mqttlite.security.passwords import POLL_S
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.packets import Ack, Auth, Connack
+from mqttlite.wire.packets import Ack, Auth, Connack, Disconnect
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import until
@@ -50,6 +51,21 @@ def auth(code: int, data: bytes | None = None, method: str = METHOD) -> Auth:
 
 
 # ── user name and password ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_user_who_is_removed_is_disconnected_and_the_others_stay(rig: Rig, users: Path) -> None:
+    set_user(users, "bob", SECRET, create=False)
+    broker = await guarded(rig, users)
+    ann = await rig.device(broker.port, "ann", username="ann", password=b"secret")
+    bob = await rig.device(broker.port, "bob", username="bob", password=b"secret")
+    set_user(users, "bob", OTHER, create=False)
+    await asyncio.sleep(3 * POLL_S)
+    await bob.ping()  # another password does not end the connection
+    delete_user(users, "bob")
+    goodbye = await bob.expect(Disconnect)
+    assert goodbye.reason_code == 0x98
+    await asyncio.sleep(3 * POLL_S)
+    await ann.ping()
 
 
 @pytest.mark.parametrize("version", [V311, V5])

@@ -27,7 +27,7 @@ from mqttlite.security.password_file import (
     new_salt,
     set_user,
 )
-from mqttlite.security.passwords import HASHES_AT_ONCE, PasswordAuthenticator
+from mqttlite.security.passwords import HASHES_AT_ONCE, PasswordAuthenticator, RemovedUsers
 
 ANN = keys_of("secret", b"0123456789abcdef", 4_096)
 BOB = keys_of("hunter2", b"fedcba987654", 5_000)
@@ -670,3 +670,14 @@ async def test_where_only_methods_are_asked_a_password_is_not_enough() -> None:
     assert (await AuthChain(None, Counting()).verdict(plain, credentials("ann", b"secret"))).reason_code == 0x86
     assert AuthChain().is_open
     assert AuthChain().methods == frozenset()
+
+
+def test_a_file_that_is_empty_for_a_moment_removes_nobody(path: Path) -> None:
+    both = load(path)
+    write(path, "")
+    nobody = load(path)
+    write(path, LINE)
+    ann = load(path)
+    removed = RemovedUsers(both)
+    assert [removed.look(each) for each in (both, nobody, both, both, ann)] == [frozenset()] * 5
+    assert [removed.look(each) for each in (ann, ann, nobody, nobody)] == [{"bob"}, frozenset(), frozenset(), {"ann"}]
