@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.event_hub import STORE_FAILING, Listener
 from mqttlite.server import Broker
-from mqttlite.wire.constants import V311
-from mqttlite.wire.packets import Ack
+from mqttlite.wire.constants import PUBACK, V311
+from mqttlite.wire.packets import Ack, Publish
 from tests.faults.disk import EIO, FULL, Disk, Fault
 from tests.integration.conftest import Rig
 from tests.support.device import Device
@@ -170,3 +171,38 @@ async def test_publishers_that_push_against_a_hanging_disk_are_held(rig: Rig, di
     disk.heal()
     await broker.stop()
     assert acknowledged <= await kept(rig, disk)
+
+
+@pytest.mark.parametrize("fault", [EIO, FULL], ids=["EIO", "ENOSPC"])
+async def test_a_queue_on_a_disk_that_is_full_goes_on_when_there_is_room_again(
+    rig: Rig, disk: Disk, fault: Fault
+) -> None:
+    """Meanwhile its publishers wait, and consumers get nothing of which the attempt is not on disk."""
+    options = QueueOptions(name="jobs", filters=("work",))
+    config = Config(listeners=(ListenerOptions(port=0),), data_dir=str(disk.folder), queues=(options,))
+    broker, alarms = Broker(config), Alarms()
+    broker.event_listeners.append(alarms)
+    await rig.enter(broker)
+    publisher, consumer, other = [await rig.device(broker.port, name, V311) for name in ("p", "consumer", "other")]
+    await consumer.subscribe("$queue/jobs", 1)
+    assert await publisher.published("work", b"before") == 0
+    first = await consumer.expect(Publish)
+    disk.fail(fault, 1, 1_000_000)
+    try:
+        consumer.send(Ack(PUBACK, first.packet_id))
+        packet_id = publisher.publish("work", b"meanwhile", 1)
+        async with asyncio.timeout(WITHIN_S):
+            await alarms.began.wait()
+        await other.ping()
+        assert (publisher.waiting(), consumer.waiting()) == ([], [])
+    finally:
+        disk.heal()
+    assert (await publisher.expect(Ack)).packet_id == packet_id
+    second = await consumer.expect(Publish)
+    assert (second.payload, second.dup) == (b"meanwhile", False)
+    await broker.stop()
+    broker = await rig.enter(Broker(config))
+    consumer = await rig.device(broker.port, "consumer")
+    await consumer.subscribe("$queue/jobs", 1)
+    again = await consumer.expect(Publish)
+    assert (again.payload, dict(again.properties.user_properties)["delivery-attempt"]) == (b"meanwhile", "2")
