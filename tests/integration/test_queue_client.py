@@ -22,7 +22,12 @@ def queue_of(name: str, **fields: object) -> QueueOptions:
     return QueueOptions(name=name, **(given | fields))  # type: ignore[arg-type]
 
 
-QUEUES = (queue_of("q"), queue_of("slow", ack_deadline_s=60.0), queue_of("once", max_attempts=1))
+QUEUES = (
+    queue_of("q"),
+    queue_of("slow", ack_deadline_s=60.0),
+    queue_of("once", max_attempts=1),
+    queue_of("second", ack_deadline_s=1.0),
+)
 
 
 @pytest.fixture
@@ -67,9 +72,9 @@ async def test_a_message_says_what_the_broker_knows_of_it(broker: Broker) -> Non
 
 async def test_a_refused_message_comes_again_after_its_delay(broker: Broker) -> None:
     async with client(broker) as us:
-        await publish(us, "x")
+        await publish(us, "x", topic="slow/a")
         at = time.monotonic()
-        async for message in us.queue("q"):
+        async for message in us.queue("slow"):
             if message.attempt == 1:
                 first = message.message_id
                 message.nack(delay=0.2)
@@ -78,7 +83,7 @@ async def test_a_refused_message_comes_again_after_its_delay(broker: Broker) -> 
             assert time.monotonic() - at >= 0.2
             message.ack()
             break
-        await until(lambda: ends(broker) == {"acknowledged": 1})
+        await until(lambda: ends(broker, "slow") == {"acknowledged": 1})
 
 
 async def test_what_is_acknowledged_out_of_order_is_acknowledged_at_once(broker: Broker) -> None:
@@ -98,15 +103,15 @@ async def test_what_is_acknowledged_out_of_order_is_acknowledged_at_once(broker:
 
 
 async def test_extend_puts_the_deadline_off(broker: Broker) -> None:
-    async with client(broker) as us, us.queue("q") as queue:
-        await publish(us, "x")
+    async with client(broker) as us, us.queue("second") as queue:
+        await publish(us, "x", topic="second/a")
         message = await anext(queue)
         message.extend(5)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.3)
         assert not len(queue)
         message.ack()
-        await until(lambda: ends(broker) == {"acknowledged": 1})
-        assert broker.queues.state("q").attempts == 1
+        await until(lambda: ends(broker, "second") == {"acknowledged": 1})
+        assert broker.queues.state("second").attempts == 1
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
@@ -123,26 +128,29 @@ async def test_handlers_run_some_at_a_time_longer_than_the_deadline(broker: Brok
         nonlocal running
         running -= 1
 
+    def takes_s(message: QueueMessage) -> float:
+        return 1.3 if message.payload == b"1" else 0.1
+
     async def handle(message: QueueMessage) -> None:
         begin(message)
-        await asyncio.sleep(0.45)
+        await asyncio.sleep(takes_s(message))
         end()
 
     def block(message: QueueMessage) -> None:
         begin(message)
-        time.sleep(0.45)
+        time.sleep(takes_s(message))
         end()
 
     async with client(broker) as us:
-        queue = us.queue("q")
-        work = asyncio.create_task(queue.run(handle if kind == "coroutine" else block, concurrency=3, extend_by=0.3))
-        await publish(us, *"123456")
-        await until(lambda: ends(broker) == {"acknowledged": 6})
+        queue = us.queue("second")
+        work = asyncio.create_task(queue.run(handle if kind == "coroutine" else block, concurrency=3, extend_by=1.0))
+        await publish(us, *"123456", topic="second/a")
+        await until(lambda: ends(broker, "second") == {"acknowledged": 6})
         queue.stop()
         await work
     assert most == 3
     assert sorted(seen) == [b"1", b"2", b"3", b"4", b"5", b"6"], "none came twice"
-    assert broker.queues.state("q").attempts == 6
+    assert broker.queues.state("second").attempts == 6
 
 
 async def test_a_handler_that_raises_refuses_its_message(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

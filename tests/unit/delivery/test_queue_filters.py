@@ -3,8 +3,10 @@
 import pytest
 
 from mqttlite.core.limits import Limits
+from mqttlite.core.message import Message
 from mqttlite.core.outlook import FILTERED
 from mqttlite.delivery.filters import Filters
+from mqttlite.delivery.queues.forwarding import Forwarding
 from mqttlite.delivery.queues.limits import MAX_FORWARDED
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
 from mqttlite.wire.constants import V311
@@ -185,16 +187,21 @@ def test_queues_that_take_each_others_dead_letters_end() -> None:
     world.end()
 
 
-def test_dead_letters_on_their_way_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqttlite.delivery.queues.forwarding.MAX_FORWARDED", 2)
-    assert MAX_FORWARDED == 10_000
-    world = world_of(options(filter=US, dead_letter_on=("filter",), dead_letter_topic="dead"))
-    watcher = world.connect("w", auto_ack=True)
-    watcher.subscribe("dead", qos=1)
-    world.connect("p").send(*[Publish(b"a/1", b"x", 1, packet_id=each) for each in range(1, 5)])
+def test_dead_letters_on_their_way_are_limited() -> None:
+    world = world_of()
+    broker = world.broker
+    published: list[Message] = []
+    forwarding = Forwarding(broker.effects, broker.jobs, broker.router.drops, published.append)
+    letters = [Message(b"dead", b"%d" % number, 1, False) for number in range(MAX_FORWARDED + 1)]
+    for each in letters:
+        forwarding.add(each)
+    assert published == [], "not in the midst of what is being done"
+    assert broker.router.drops.by_reason["queue_full"] == 1
     world.settle()
-    assert len(publishes(watcher.received())) == 2
-    assert world.queues.state("q").dead_letters == 4, "the queue keeps them"
+    assert published == letters[:MAX_FORWARDED]
+    forwarding.add(letters[-1])
+    world.settle()
+    assert published == letters, "there is room again"
     world.end()
 
 
