@@ -253,7 +253,7 @@ def _without_secrets(value: Any, name: str = "") -> Any:
         if name == "headers":
             return dict.fromkeys(value, HIDDEN)
         return {key: _without_secrets(each, key) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_without_secrets(each, name) for each in value]
     if isinstance(value, str) and value:
         if _SECRET.search(name):
