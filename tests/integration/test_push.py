@@ -70,7 +70,7 @@ async def test_a_payload_alone_is_pushed_where_the_target_says_so_and_a_large_on
     async with Receiver() as receiver:
         bare = queue("bare", receiver.url("/bare"), target={"wrapper": False})
         async with Broker(config(bare, queue("wrapped", receiver.url("/wrapped")))) as broker:
-            payload = bytes(range(250)) * 4_000
+            payload = bytes(range(250)) * 4_194  # just within the limit of a packet
             await broker.publish("a/b", payload, qos=1, properties=Properties(content_type="image/png"))
             await until(lambda: all(ends(broker, name) == {"acknowledged": 1} for name in ("bare", "wrapped")))
             (request,) = receiver.of("/bare")

@@ -26,6 +26,9 @@ MARGIN_S: Final = 5.0
 MAX_TAKEN: Final = 100
 """Messages that are taken at a time: others have their turn meanwhile."""
 
+LARGE_BYTES: Final = 1_048_576
+"""The request of a payload from this size on is made on a thread: it takes more than some milliseconds."""
+
 LOG_S: Final = 60.0
 """How often a queue may log that its endpoint fails."""
 
@@ -198,7 +201,11 @@ class Pusher:
         began_in = self.window.round
         began_at = self._clock()
         try:
-            result = await sender.post(*self._request(entry, attempt), within_s)
+            if len(entry.message.payload) < LARGE_BYTES:
+                request = self._request(entry, attempt)
+            else:
+                request = await asyncio.to_thread(self._request, entry, attempt)
+            result = await sender.post(*request, within_s)
         except BaseException:
             self._feed.fail(entry, attempt, "the request was cut off", DISCONNECTED, 0.0)
             raise
