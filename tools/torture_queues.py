@@ -22,6 +22,9 @@ from pathlib import Path
 WINDOW = 200
 """Messages that a publisher has under way, and that a consumer takes."""
 
+PING_S = 0.05
+"""How often consumers look how far behind they are."""
+
 DEADLINE_S = 1.0
 MAX_ATTEMPTS = 6
 START_S = 60.0
@@ -74,8 +77,12 @@ class Link:
         self.writer = writer
         self.era = -1
         """What it delivers now was sent in this era, as far as is known."""
-        self.fences = 0
-        """PINGRESPs that are to come: what comes before them may be of an era before."""
+        self.broker = 0
+        """Which broker it is connected to, by the number of kills before."""
+        self.pings: deque[float] = deque()
+        """When those were sent that are not answered."""
+        self.fresh: list[Seen] = []
+        """Messages that were forgotten since the latest PINGRESP."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -104,6 +111,11 @@ class Link:
             shift += 7
             if digit < 128:
                 return first, await self._reader.readexactly(length)
+
+    def ping(self) -> None:
+        """PINGRESP comes behind what is on its way."""
+        self.pings.append(time.monotonic())
+        self.writer.write(b"\xc0\0")
 
     async def subscribe(self, topic_filter: str) -> None:
         self.writer.write(_packet(0x82, b"\0\1\0" + _text(topic_filter) + b"\1"))
@@ -210,6 +222,8 @@ class Seen:
     attempt: int = 0
     era: int = -1
     forgotten_at: float = 0.0
+    lag_s: float = 0.0
+    """How long it may have been on its way when it was forgotten."""
 
 
 class QueueTorture:
@@ -233,9 +247,11 @@ class QueueTorture:
         self._seen: dict[int, Seen] = {}
         self._latest_of_key: dict[int, tuple[int, int]] = {}
         """By key: the era, and the message-id that was delivered last in it."""
+        self._broker = 0
         self._era = 0
         """Counts kills and seeks: each may bring messages back."""
         self._sought_to = 0
+        self._has_sought = False
         self._links: list[Link] = []
         self._is_seeking = False
         self._passed: int = 0
@@ -259,6 +275,7 @@ class QueueTorture:
                     await asyncio.sleep(0.05)
                 await asyncio.sleep(self._random.random())
                 self._era += 1
+                self._broker += 1
                 self._sought_to = 0
                 process.send_signal(signal.SIGKILL)
                 await process.wait()
@@ -267,9 +284,8 @@ class QueueTorture:
             while not all(each.done() for each in tasks[:publishers]):
                 self._raise(tasks)
                 await asyncio.sleep(0.05)
-            seeker.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await seeker
+            self._has_sought = True
+            await seeker
             self._calm = True
             await self._drain(tasks)
         finally:
@@ -336,9 +352,11 @@ class QueueTorture:
         rng = random.Random(self._random.random())
         while not self._over:
             with contextlib.suppress(*BROKEN):
+                broker = self._broker
                 async with Link.open(self._port, name) as link:
                     await link.subscribe("$queue/jobs")
-                    link.era = -1 if self._is_seeking else self._era
+                    link.broker = broker
+                    link.era = -1 if self._is_seeking or broker != self._broker else self._era
                     self._links.append(link)
                     try:
                         await self._consume(link, rng)
@@ -357,10 +375,15 @@ class QueueTorture:
     async def _take(self, link: Link, rng: random.Random, forgotten: list[Seen]) -> None:
         loop = asyncio.get_running_loop()
         while not self._over:
+            if not link.pings or time.monotonic() - link.pings[-1] > PING_S:
+                link.ping()
             first, body = await link.read()
             if first == 0xD0:
-                link.fences -= 1
-                if not link.fences and not self._is_seeking:
+                lag_s = time.monotonic() - link.pings.popleft() + PING_S
+                for seen in link.fresh:
+                    seen.lag_s = lag_s
+                link.fresh.clear()
+                if not link.pings and not self._is_seeking and link.broker == self._broker:
                     link.era = self._era
             if first >> 4 != 3:
                 continue
@@ -373,7 +396,9 @@ class QueueTorture:
                 link.writer.write(_packet(0x40, packet_id + b"\x80\0"))
             elif what < 0.07:
                 seen.forgotten_at = time.monotonic()
+                seen.lag_s = float("inf")
                 forgotten.append(seen)
+                link.fresh.append(seen)
                 loop.call_later(DEADLINE_S * 1.5, self._late, link, packet_id)
             elif what < 0.0705:
                 return  # disconnects
@@ -403,7 +428,7 @@ class QueueTorture:
             if seen.forgotten_at and attempt == seen.attempt + 1:
                 late = now - seen.forgotten_at - DEADLINE_S
                 result.lateness_s.append(late)
-                result.early += late < -0.05  # it was read a bit after it was sent
+                result.early += late < -seen.lag_s
         seen.forgotten_at = 0.0
         result.older_than_seek += message_id < self._sought_to
         era, latest = self._latest_of_key.get(seen.key, (-1, 0))
@@ -436,8 +461,10 @@ class QueueTorture:
 
     async def _seeker(self) -> None:
         snapshot = ""
-        for count in range(1_000_000):
-            await asyncio.sleep(self._random.uniform(1.0, 4.0))
+        count = 0
+        while not self._has_sought:
+            count += 1
+            await asyncio.sleep(self._random.uniform(0.3, 2.0))
             with contextlib.suppress(*BROKEN, ValueError, KeyError):
                 what = self._random.random()
                 if what < 0.3:
@@ -467,8 +494,7 @@ class QueueTorture:
             self._era += 1
             self._is_seeking = False
             for link in self._links:
-                link.fences += 1
-                link.writer.write(b"\xc0\0")
+                link.ping()
         self.result.slowest_seek_s = max(self.result.slowest_seek_s, time.monotonic() - begun)
         if message_id:
             self.result.seeks += 1

@@ -191,8 +191,8 @@ class Contents:
         retention = self.retention
         if message.number > retention.latest:
             retention.latest = message.number
-        else:
-            retention.on_late(sequence, self.oldest)
+        elif retention.on_late(sequence):
+            retention.forget(self.oldest)
         effects.charge_change(message)
         if message.trace and effects.tracer is not None:
             effects.tracer.on_queued(message.trace, self.shown, _NO_CONSUMER, self.depth, self.policy.max_messages)

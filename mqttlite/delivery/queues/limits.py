@@ -49,7 +49,7 @@ RETENTION_STEPS: Final = 100
 WAY_PARTS: Final = 64
 """Retained messages give way to others by this part of what the queue holds at a time."""
 
-RELEASED_PER_STEP: Final = 2_000
+RELEASED_PER_STEP: Final = 500
 """Messages that were passed over or purged, and are let go of in one step: about a millisecond."""
 
 MAX_SNAPSHOTS: Final = 1_000

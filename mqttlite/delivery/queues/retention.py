@@ -81,13 +81,14 @@ class Retention:
 
     # ------------------------------------------------------------------ what comes and goes
 
-    def on_late(self, sequence: int, low: int) -> None:
-        """A message came that is older than another before it; those before `low` have ended and are not kept."""
+    def on_late(self, sequence: int) -> bool:
+        """A message came that is older than another before it; whether to `forget` others now."""
+        is_first = sequence >> _BLOCK_SHIFT not in self._blocks
         self.late.add(sequence, sequence + 1)
         if len(self.late) > MAX_LATE:  # less is known of those between, which is safe
             self.late.add(self.late.first_of(0), self.late.first_of(MAX_LATE // 2))
         self._save_blocks(sequence, sequence + 1)
-        self._drop_blocks(low)
+        return is_first
 
     def mark(self, sequence: int, number: int, retention_us: int) -> bool:
         """Remember how old messages before this one are, if it was not just done."""
@@ -171,7 +172,7 @@ class Retention:
             while self.marks and len(self.marks) > 1 and self.marks[1][0] <= floor:
                 del self.marks[0]
         self._effects.record(Retain(self._queue_key, floor))
-        self._drop_blocks(head if floor < 0 else min(floor, head))
+        self.forget(head if floor < 0 else min(floor, head))
 
     def recount(self, head: int, outstanding: int) -> None:
         """How many messages are retained: all from the floor to the head, but for those under way and gone."""
@@ -195,8 +196,8 @@ class Retention:
             self._blocks.add(block)
             self._effects.record(SaveQueue(f"{BLOCK_MARK}{self._name}/{block}", msgspec.json.encode(saved)))
 
-    def _drop_blocks(self, low: int) -> None:
-        """Forget what is said of sequences before that one."""
+    def forget(self, low: int) -> None:
+        """Sequences before that one have ended and are not kept."""
         self.late.cut(low)
         if self._blocks and min(self._blocks) < low >> _BLOCK_SHIFT:
             for block in [block for block in self._blocks if block < low >> _BLOCK_SHIFT]:

@@ -1,4 +1,4 @@
-"""Finds where in a queue the messages of a time begin: a binary search for their numbers, which are times.
+"""Finds where in a queue the messages of a time begin: a search for their numbers, which are times.
 
 What is not in memory is read from the store, a few at a time. Messages that came late are not looked at, so the
 numbers rise. Invariant: of the messages that are looked at, those before `low` are older, and those from `high` on are
@@ -22,7 +22,20 @@ PROBED: Final = 20
 class TimeSearch:
     """A `PageReader`. `found` is told a sequence: all that waits before it is older than `number`."""
 
-    __slots__ = ("_contents", "_found", "_high", "_lost", "_low", "_middle", "_number", "_pages", "_probe")
+    __slots__ = (
+        "_contents",
+        "_found",
+        "_high",
+        "_high_number",
+        "_is_halved",
+        "_lost",
+        "_low",
+        "_low_number",
+        "_middle",
+        "_number",
+        "_pages",
+        "_probe",
+    )
 
     def __init__(self, contents: Contents, pages: QueuePages, number: int, found: Callable[[int], None]) -> None:
         self._contents: Final = contents
@@ -31,6 +44,10 @@ class TimeSearch:
         self._found: Final = found
         self._low = contents.oldest
         self._high = contents.backlog.end
+        self._low_number = -1
+        self._high_number = contents.retention.latest + 1
+        """Numbers of messages before `low`, if one was looked at, and at `high` or behind it."""
+        self._is_halved = True
         self._middle = 0
         self._probe = 0
         self._lost: Final = Ranges()
@@ -44,7 +61,7 @@ class TimeSearch:
             self._low = max(self._low, self._contents.oldest)  # what ended meanwhile is maybe not there any more
             if self._low >= self._high:
                 break
-            self._middle = (self._low + self._high) // 2
+            self._middle = self._guess()
             self._probe = self._to_look_at(self._middle)
             if self._probe >= self._high:
                 self._high = self._middle
@@ -55,6 +72,15 @@ class TimeSearch:
                 return
             self._compare(number)
         self._found(self._low)
+
+    def _guess(self) -> int:
+        """Where to look next: in turn half-way, and where it would be if as many messages came in each second."""
+        self._is_halved = not self._is_halved
+        low, high = self._low, self._high
+        if self._is_halved or self._low_number < 0 or self._high_number <= self._low_number:
+            return (low + high) // 2
+        part = (self._number - self._low_number) / (self._high_number - self._low_number)
+        return min(max(low, low + int((high - low) * part)), high - 1)
 
     def _to_look_at(self, sequence: int) -> int:
         """The next one whose number says something."""
@@ -80,8 +106,10 @@ class TimeSearch:
     def _compare(self, number: int) -> None:
         if number >= self._number:
             self._high = self._middle  # those up to the one that was looked at say nothing
+            self._high_number = number
         else:
             self._low = self._probe + 1
+            self._low_number = number
 
     def next_page(self) -> LoadPage:
         """As `PageReader`."""

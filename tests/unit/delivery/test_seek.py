@@ -1,5 +1,7 @@
 """A queue goes back to what it retained, or on over what waits; snapshots; and what gives way to what."""
 
+import random
+
 import pytest
 
 from mqttlite.delivery.queues.limits import RELEASED_PER_STEP
@@ -126,6 +128,32 @@ def test_dead_letters_do_not_come_back_but_by_a_replay(world: QueueWorld) -> Non
     assert take(again) == ["c", "d"]
     seek(again, numbers[1])
     assert sorted(take(again.restart())) == ["b", "c", "d"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_seek_finds_its_place_among_messages_that_came_late(seed: int) -> None:
+    rng = random.Random(seed)
+    world = QueueWorld([options(retain_acked=True, max_attempts=1)], MemoryStore(pages=True))
+    numbers: dict[str, int] = {}
+    for at in range(60):
+        numbers[str(at)] = publish(world, str(at))[0]
+        for pulled in world.queues.pull("q", rng.choice([0, 0, 2])):
+            if rng.random() < 0.5:
+                world.queues.nack("q", [pulled.ack_id], 0)
+            else:
+                world.queues.ack("q", [pulled.ack_id])
+        letters = list(world.queues.dead_letters("q").letters())
+        if letters and rng.random() < 0.5:
+            assert world.queues.replay("q", rng.choice(letters).number)
+        world.settle()
+    if seed % 2:
+        world = world.restart()
+    dead = {letter.message.payload.decode() for letter in world.queues.dead_letters("q").letters()}
+    for _ in range(12):
+        number = rng.choice(list(numbers.values())) + rng.choice([0, 1])
+        seek(world, number)
+        wanted = sorted(each for each in numbers if numbers[each] >= number and each not in dead)
+        assert sorted(set(take(world))) == wanted
 
 
 @pytest.mark.parametrize("pages", [False, True])
