@@ -6,13 +6,15 @@ queue needs the room of what it keeps. Invariant: what a snapshot says is in the
 
 import logging
 from collections.abc import Callable
-from typing import Final, final
+from functools import partial
+from typing import Final
 
 import msgspec
 
 from mqttlite.core.changes import QUEUE_MARK, EndSession, SaveQueue
-from mqttlite.core.deadlines import Deadline, Deadlines
+from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.effects import Effects
+from mqttlite.delivery.queues.expiry import Expiry
 from mqttlite.delivery.queues.limits import LEAST_SNAPSHOT_S, MAX_SNAPSHOTS, SNAPSHOT_S
 from mqttlite.delivery.queues.options import check_queue_name
 from mqttlite.delivery.queues.queue import Queue
@@ -63,7 +65,7 @@ class Snapshots:
         self._wall_ahead_s: Final = wall_ahead_us / 1e6
         self._find: Final = find
         self._by_name: Final[dict[str, Snapshot]] = {}
-        self._expiries: Final[dict[str, _Expiry]] = {}
+        self._expiries: Final[dict[str, Expiry]] = {}
 
     @property
     def _now(self) -> float:
@@ -153,21 +155,8 @@ class Snapshots:
 
     def _keep(self, snapshot: Snapshot) -> None:
         self._by_name[snapshot.name] = snapshot
-        expiry = self._expiries[snapshot.name] = _Expiry(self, snapshot.name)
+        expiry = self._expiries[snapshot.name] = Expiry(partial(self.delete, snapshot.name))
         self._deadlines.arm(expiry, snapshot.expires_at - self._wall_ahead_s)
 
     def _save(self, snapshot: Snapshot) -> None:
         self._effects.record(SaveQueue(f"{SNAPSHOT_MARK}{snapshot.name}", msgspec.json.encode(snapshot)))
-
-
-@final
-class _Expiry(Deadline):
-    __slots__ = ("_name", "_snapshots")
-
-    def __init__(self, snapshots: Snapshots, name: str) -> None:
-        super().__init__()
-        self._snapshots: Final = snapshots
-        self._name: Final = name
-
-    def on_due(self) -> None:
-        self._snapshots.delete(self._name)

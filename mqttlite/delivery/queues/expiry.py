@@ -1,0 +1,20 @@
+"""The end of something that is kept until a time, for modules that are not compiled: `Deadline` is."""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.deadlines import Deadline
+
+
+@final
+class Expiry(Deadline):
+    """Calls `on_expiry` when its time has come."""
+
+    __slots__ = ("_on_expiry",)
+
+    def __init__(self, on_expiry: Callable[[], object]) -> None:
+        super().__init__()
+        self._on_expiry: Final = on_expiry
+
+    def on_due(self) -> None:
+        self._on_expiry()
