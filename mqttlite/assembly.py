@@ -28,8 +28,8 @@ from mqttlite.config.checks import (
     open_listeners,
     push_problems,
 )
+from mqttlite.config.login_methods import LoginMethod
 from mqttlite.config.logins import logins
-from mqttlite.config.options import LoginMethod
 from mqttlite.config.quotas import BrokerQuotas
 from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.core.broker import Broker as Core
@@ -632,7 +632,7 @@ class Assembly:
                 schemas=self.schemas,
                 queues=self.queues,
                 queues_api=self._queues_api,
-                sessions=OpenSessions(api_keys),
+                sessions=OpenSessions(),
                 topics=Topics(
                     *(self.topics, self._topic_file),
                     None if self._has_own_rules else self.live_rules,

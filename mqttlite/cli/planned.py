@@ -7,8 +7,9 @@ import click
 
 from mqttlite.cli.configured import made_topics, rules_of
 from mqttlite.config import ConfigError, load_config
+from mqttlite.config.login_methods import LoginMethod
 from mqttlite.config.logins import logins
-from mqttlite.config.options import ListenerOptions, LoginMethod
+from mqttlite.config.options import ListenerOptions
 from mqttlite.core.broker import Broker
 from mqttlite.explanations import Explanations
 from mqttlite.security.acl_file import AclFileError

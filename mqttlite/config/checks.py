@@ -68,8 +68,12 @@ def push_problems(config: Config) -> Iterator[Problem]:
 
 def _login_methods(config: Config) -> Iterator[Problem]:
     """Listeners whose clients log in by a method that is not set up."""
-    for number, listener in enumerate(config.listeners):
-        path = f"listeners[{number}].authentication"
+    listeners = {f"listeners[{number}]": listener for number, listener in enumerate(config.listeners)}
+    gateway = config.http_listener()
+    if gateway is not None:
+        listeners["http"] = gateway
+    for place, listener in listeners.items():
+        path = f"{place}.authentication"
         password_file, allow_anonymous = config.passwords_of(listener)
         has_authority = listener.tls is not None and listener.tls.client_certificate_mode != "none"
         missing: dict[str, tuple[bool, str]] = {
@@ -77,7 +81,7 @@ def _login_methods(config: Config) -> Iterator[Problem]:
             "jwt": (config.jwt is None, "add a section [jwt]"),
             "dynamic_security": (config.dynamic_security is None, "add a section [dynamic_security]"),
             "http": (config.http_auth is None, "add a section [http_auth]"),
-            "certificate": (not has_authority, "give the listener a section tls with a ca_file"),
+            "certificate": (not has_authority, "give it a section tls with a ca_file"),
         }
         for method in listener.authentication or ():
             is_missing, remedy = missing[method]
@@ -89,7 +93,7 @@ def _login_methods(config: Config) -> Iterator[Problem]:
             yield Problem(path, " is empty: nobody could log in; allow_anonymous = true lets everybody in")
         if listener.identity_from != "cn" and not has_authority:
             yield Problem(
-                f"listeners[{number}].identity_from",
+                f"{place}.identity_from",
                 f' is "{listener.identity_from}": it needs a section tls with a ca_file, for there are no certificates',
             )
 

@@ -10,6 +10,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from mqttlite.config.login_methods import LoginMethod
+from mqttlite.security.identity import IdentitySource
 from mqttlite.security.tls import TlsOptions
 
 RoleName = Literal["user", "viewer", "operator", "admin"]
@@ -37,6 +39,11 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether requests without credentials are answered, where it is not as for MQTT."""
     anonymous_role: RoleName | None = None
     """The role of such requests. Absent: `viewer` where only this machine reaches the gateway, else `user`."""
+    authentication: tuple[LoginMethod, ...] | None = None
+    """How callers may log in, beside API keys, as `authentication` of a listener. Absent: by all methods that are
+    configured; `"certificate"` has to be named."""
+    identity_from: IdentitySource = "cn"
+    """Which name in a client's certificate is its user."""
     roles: dict[Literal["viewer", "operator", "admin"], tuple[str, ...]] = {}
     """The users of each role; everybody else who logs in is a `user`."""
     topic_creation: RoleName = "user"

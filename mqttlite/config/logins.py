@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from mqttlite.config.options import Config, ListenerOptions, LoginMethod
+from mqttlite.config.login_methods import LoginMethod
+from mqttlite.config.options import Config, ListenerOptions
 
 _ASKED = {"jwt": "a token", "http": "what the server of http_auth says", "certificate": "a client certificate"}
 

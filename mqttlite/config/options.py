@@ -13,6 +13,7 @@ import msgspec
 
 from mqttlite.config.connects import ConnectOptions
 from mqttlite.config.http import HttpOptions
+from mqttlite.config.login_methods import LoginMethod
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits, OverloadLimits
@@ -56,8 +57,6 @@ MAX_HALF_OPEN: Final = 10_000
 """The default bound on half-open connections: each costs about 50 KB in a TLS handshake, and a processor completes no
 more handshakes than this within `handshake_timeout_s`."""
 
-
-LoginMethod = Literal["password", "jwt", "dynamic_security", "http", "certificate"]
 
 BESIDE_PATH: Final = "beside path: a listener has a Unix socket or a host and a port; make them two listeners"
 
@@ -318,6 +317,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             port=http.port,
             tls=http.tls,
             allow_anonymous=http.allow_anonymous,
+            authentication=http.authentication,
+            identity_from=http.identity_from,
         )
 
     def lets_anybody_in(self, listener: ListenerOptions) -> bool:

@@ -19,6 +19,7 @@ from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.gateway.bodies import Scope
 from mqttlite.gateway.browser_sessions import BrowserSessions
+from mqttlite.gateway.client_certificates import STATE, ClientCertificate, certificate_of
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.security.addresses import network_of
@@ -37,6 +38,9 @@ MAX_REMEMBERED: Final = 10_000
 
 MAX_CREDENTIALS_BYTES: Final = 12_288
 """Of credentials: more than the longest token, and less than all headers may have."""
+
+_Key = tuple[bytes, str, str]
+"""Credentials, from where they come, and the user that the certificate of their connection names."""
 
 _LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 
@@ -62,9 +66,11 @@ class Caller:
     role: Role
     grants: Grants = field(default=NO_GRANTS, compare=False)
     how: str = "anonymous"
-    """`anonymous`, `login` (a password or token of MQTT), or `key <id>`."""
+    """`anonymous`, `login` (a password or token of MQTT), `certificate`, or `key <id>`."""
     peer: str = ""
     """`address:port`."""
+    certificate: ClientCertificate | None = field(default=None, compare=False, repr=False)
+    """That of its connection, if it is one."""
     source: Source = field(default=THE_PROGRAM, compare=False, repr=False)
     """What publishes for it: the rules know it by its user."""
 
@@ -92,7 +98,7 @@ class Callers:
         options = context.options
         self.sessions: Final = BrowserSessions(context.clock, is_secure=options.tls is not None)
         """Of browsers that logged in by the form of the dashboard."""
-        self._remembered: Final[dict[tuple[bytes, str], tuple[Caller, float]]] = {}
+        self._remembered: Final[dict[_Key, tuple[Caller, float]]] = {}
         self._anonymous_role: Final = Role[
             (options.anonymous_role or ("viewer" if context.is_local else "user")).upper()
         ]
@@ -105,8 +111,10 @@ class Callers:
             if name == b"authorization":
                 given = value
                 break
+        if not given or STATE in scope["state"]:
+            return None
         client = scope["client"]
-        found = self._remembered.get((given, client[0] if client else "unix")) if given else None
+        found = self._remembered.get((given, client[0] if client else "unix", ""))
         return found[0] if found is not None and found[1] > self._context.clock() else None
 
     async def find(self, request: HTTPConnection, *, token_in_query: bool = False) -> Caller:
@@ -115,36 +123,69 @@ class Callers:
         `token_in_query` is for EventSource and WebSocket of browsers, which send no headers: `?token=`.
         """
         scope = request.scope
+        certificate = certificate_of(request)
+        if certificate is not None and certificate.is_revoked:
+            raise _refused("the client's certificate is revoked")
         given = request.headers.get("authorization", "")
         if not given and token_in_query and request.query_params.get("token"):
             given = f"Bearer {request.query_params['token']}"
         if given:
-            return await self.log_in(given, scope)
+            return await self.log_in(given, scope, certificate)
         given = self.sessions.authorization_of(request)
         if not given:
+            if certificate is not None:
+                return await self._by_certificate(certificate, peer_of(scope))
             return self._anonymous(request, peer_of(scope))
         try:
-            return await self.log_in(given, scope)
+            return await self.log_in(given, scope, certificate)
         except Problem as problem:
             if problem.code is Code.NOT_AUTHENTICATED:  # revoked, changed or expired
                 self.sessions.end(request)
             raise
 
-    async def log_in(self, given: str, scope: Scope) -> Caller:
+    async def log_in(self, given: str, scope: Scope, certificate: ClientCertificate | None = None) -> Caller:
         """The caller with these credentials, in the form of the header `Authorization`. Raises `Problem`."""
         client = scope.get("client")
         if len(given) > MAX_CREDENTIALS_BYTES:
             raise _refused(f"credentials of {len(given)} bytes: {MAX_CREDENTIALS_BYTES} at most")
         now = self._context.clock()
-        key = (given.encode("latin-1", "replace"), client[0] if client else "unix")
+        identity = "" if certificate is None else certificate.identity
+        key = (given.encode("latin-1", "replace"), client[0] if client else "unix", identity)
         found = self._remembered.get(key)
         if found is not None and found[1] > now:
-            return found[0]
-        caller = await self._check(given, peer_of(scope))
+            return _with(found[0], certificate)
+        caller = await self._check(given, peer_of(scope), identity or None)
         self._remember(key, caller)
-        return caller
+        return _with(caller, certificate)
 
-    def _remember(self, key: tuple[bytes, str], caller: Caller) -> None:
+    async def _by_certificate(self, certificate: ClientCertificate, peer: str) -> Caller:
+        """A caller that shows a certificate and nothing else. Raises `Problem`."""
+        context = self._context
+        identity = certificate.identity
+        key = (b"", network_of(peer), identity)
+        found = self._remembered.get(key)
+        if found is not None and found[1] > context.clock():
+            return _with(found[0], certificate)
+        lets_in = "certificate" in (context.options.authentication or ())
+        if not lets_in and context.must_log_in:
+            raise _refused(
+                "credentials are missing: send a header Authorization, with Bearer or Basic; a certificate alone is "
+                'enough where http.authentication has "certificate"'
+            )
+        role = Role[context.options.role_of(identity).upper()]
+        grants = NO_GRANTS
+        if lets_in:
+            verdict = await context.login(_credentials(None, None, peer, identity))
+            if verdict.reason_code != ReasonCode.SUCCESS:
+                raise _problem_of(verdict.reason_code)
+            grants = verdict.grants
+        else:
+            role = max(role, self._anonymous_role)
+        caller = self._with_source(Caller(identity, role, grants, "certificate", peer))
+        self._remember(key, caller)
+        return _with(caller, certificate)
+
+    def _remember(self, key: _Key, caller: Caller) -> None:
         now = self._context.clock()
         self._remembered.pop(key, None)
         if len(self._remembered) >= MAX_REMEMBERED:
@@ -181,7 +222,7 @@ class Callers:
         if context.is_local and name.lower() not in _LOCAL_HOSTS and not name.startswith("127."):
             # A page of another site, whose name was made to lead here (DNS rebinding).
             raise Problem(Code.WRONG_HOST, "without credentials the gateway answers only as localhost")
-        key = (b"", network_of(peer))
+        key = (b"", network_of(peer), "")
         found = self._remembered.get(key)
         if found is not None and found[1] > context.clock():
             return found[0]
@@ -189,7 +230,7 @@ class Callers:
         self._remember(key, caller)
         return caller
 
-    async def _check(self, given: str, peer: str) -> Caller:
+    async def _check(self, given: str, peer: str, identity: str | None) -> Caller:
         scheme, _, value = given.partition(" ")
         value = value.strip()
         if scheme.lower() == "bearer":
@@ -200,10 +241,10 @@ class Callers:
             username, password = _basic(value)
         else:
             raise _refused("the header Authorization begins with Bearer or Basic")
-        verdict = await self._context.login(_credentials(username, password, peer))
+        verdict = await self._context.login(_credentials(username, password, peer, identity))
         if verdict.reason_code != ReasonCode.SUCCESS:
             raise _problem_of(verdict.reason_code)
-        user = verdict.username or username
+        user = identity or verdict.username or username  # as over MQTT
         role = Role[self._context.options.role_of(user).upper()]
         return self._with_source(Caller(user, role, verdict.grants, "login", peer))
 
@@ -275,8 +316,12 @@ def peer_of(scope: Any) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _credentials(username: str | None, password: bytes | None, peer: str) -> Credentials:
-    return Credentials("", username, password, None, peer, LISTENER)
+def _credentials(username: str | None, password: bytes | None, peer: str, identity: str | None = None) -> Credentials:
+    return Credentials("", username, password, identity, peer, LISTENER)
+
+
+def _with(caller: Caller, certificate: ClientCertificate | None) -> Caller:
+    return caller if certificate is None else replace(caller, certificate=certificate)
 
 
 def _basic(value: str) -> tuple[str, bytes]:

@@ -6,13 +6,16 @@ Invariant: it lives in the broker's event loop and ends with it; what it began, 
 import logging
 import os
 import ssl
-from typing import Final
+from typing import Any, Final
 
 from mqttlite.config import ConfigError
 from mqttlite.gateway.app import GatewayApp, build_app, forget_endpoints
+from mqttlite.gateway.client_certificates import STATE, ClientCertificate
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.http_server import HttpServer
-from mqttlite.security.tls import TlsConfigError, TlsOptions, server_context
+from mqttlite.security.identity import identity_of
+from mqttlite.security.revocation import CertificateId, certificate_id
+from mqttlite.security.tls import TlsConfigError, TlsOptions, revoked_certificates, server_context
 from mqttlite.telemetry.report import HttpFigures
 
 _log = logging.getLogger("mqttlite.gateway")
@@ -34,12 +37,21 @@ class Gateway:
         self._server: Final = HttpServer(
             *(self.app, context.options, context.counters),
             None if self._tls is None else self._tls.current,
+            self._state_of,
         )
 
     @property
     def port(self) -> int:
         """The real port, once it listens."""
         return self._server.port
+
+    def _state_of(self, tls: ssl.SSLObject) -> dict[str, Any]:
+        """What the requests of a connection know of its client's certificate."""
+        identity = identity_of(tls.getpeercert(), self._context.options.identity_from)
+        der = tls.getpeercert(binary_form=True)
+        if identity is None or der is None or self._tls is None:
+            return {}
+        return {STATE: ClientCertificate(identity, certificate_id(der), self._tls.revoked)}
 
     @property
     def urls(self) -> list[str]:
@@ -96,12 +108,27 @@ class _TlsFiles:
         self._seen = self._version()
         self._looked_at = self._clock()
         try:
-            self._context = server_context(options, protocol="http/1.1")
+            self._load()
         except TlsConfigError as error:
             raise ConfigError(f"http.tls.{error.option}: {error}") from None
 
     def current(self) -> ssl.SSLContext:
         """The context to use now."""
+        self._notice_change()
+        return self._context
+
+    def revoked(self) -> frozenset[CertificateId]:
+        """The client certificates that are revoked now."""
+        self._notice_change()
+        return self._revoked
+
+    def _load(self) -> None:
+        """Raises `TlsConfigError`."""
+        revoked = revoked_certificates(self._options)
+        self._context = server_context(self._options, protocol="http/1.1")
+        self._revoked = revoked
+
+    def _notice_change(self) -> None:
         now = self._clock()
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
@@ -109,11 +136,10 @@ class _TlsFiles:
             if seen != self._seen:
                 self._seen = seen
                 try:
-                    self._context = server_context(self._options, protocol="http/1.1")
+                    self._load()
                     _log.info("http: the TLS files were read again")
                 except TlsConfigError as error:
                     _log.error("http: the former certificates stay in use: %s", error)
-        return self._context
 
     def _version(self) -> Version:
         return tuple(_version_of(path) for path in self._options.files)

@@ -57,8 +57,11 @@ _protocol_log.setLevel(logging.ERROR)  # what strangers send wrong is no line in
 class _State(ServerState):
     """What the connections share. The date of answers is made when one is sent, at most once a second."""
 
-    def __init__(self, options: HttpOptions, counters: HttpCounters) -> None:
+    def __init__(
+        self, options: HttpOptions, counters: HttpCounters, state_of: Callable[[ssl.SSLObject], dict[str, Any]]
+    ) -> None:
         super().__init__()
+        self.state_of: Final = state_of
         self.options: Final = options
         self.counters: Final = counters
         self.turned_away: int = 0
@@ -119,6 +122,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.app_state = self.state.state_of(tls)
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         if len(self.connections) > self.state.options.max_connections:
             self.state.turned_away += 1
@@ -316,15 +322,21 @@ class SocketProtocol(WSProtocol):
 
 
 class HttpServer:
-    """One for each gateway. `context` is the present TLS context, asked for at each handshake."""
+    """One for each gateway. `context` is the present TLS context, asked for at each handshake, and `state_of` what the
+    requests of a connection with TLS have in their state."""
 
     def __init__(
-        self, app: App, options: HttpOptions, counters: HttpCounters, context: Callable[[], ssl.SSLContext] | None
+        self,
+        app: App,
+        options: HttpOptions,
+        counters: HttpCounters,
+        context: Callable[[], ssl.SSLContext] | None,
+        state_of: Callable[[ssl.SSLObject], dict[str, Any]],
     ) -> None:
         self._options: Final = options
         self._context: Final = context
         self._endpoint: Final = TcpEndpoint(options.host, options.port)
-        self._state: Final = _State(options, counters)
+        self._state: Final = _State(options, counters, state_of)
         self._config: Final = Config(
             cast(Any, app),
             http=HttpProtocol,

@@ -1,4 +1,4 @@
-"""The subscribers over HTTP that are connected: found by topic, and ended when their API key is revoked.
+"""The subscribers over HTTP that are connected: found by topic, and ended when their credentials are revoked.
 
 Invariant: while nobody subscribes over HTTP, nothing here runs.
 """
@@ -7,10 +7,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from mqttlite.security.api_keys import ApiKeys
-
 SWEEP_S: Final = 0.5
-"""How often the keys of open sessions are looked at, while there are any: one that is revoked ends them."""
+"""How often the credentials of open sessions are looked at, while there are any: what is revoked ends them."""
 
 
 class Subscriber(Protocol):
@@ -22,8 +20,8 @@ class Subscriber(Protocol):
         ...
 
     @property
-    def api_key_id(self) -> str:
-        """The id of the API key that it shows; empty for other credentials."""
+    def is_revoked(self) -> bool:
+        """Whether its API key, or the certificate of its client, is revoked."""
         ...
 
     @property
@@ -31,7 +29,7 @@ class Subscriber(Protocol):
     @property
     def topic_ids(self) -> Mapping[str, bytes]: ...
     def end_revoked(self) -> None:
-        """End it: its key is revoked."""
+        """End it: its key or certificate is revoked."""
         ...
 
     def end_topic(self, topic_id: str) -> None:
@@ -42,8 +40,7 @@ class Subscriber(Protocol):
 class OpenSessions:
     """One for each gateway."""
 
-    def __init__(self, keys: ApiKeys) -> None:
-        self._keys: Final = keys
+    def __init__(self) -> None:
         self._open: Final[dict[Subscriber, None]] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -74,14 +71,14 @@ class OpenSessions:
         return len(found)
 
     def stop(self) -> None:
-        """Look at no keys any more."""
+        """Look at no credentials any more."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
 
     def _on_sweep(self) -> None:
         self._sweep = None
-        for each in [each for each in self._open if each.api_key_id and not self._keys.holds(each.api_key_id)]:
+        for each in [each for each in self._open if each.is_revoked]:
             each.end_revoked()
         if self._open:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._on_sweep)

@@ -76,9 +76,12 @@ class HttpSession:
         return self.caller.key
 
     @property
-    def api_key_id(self) -> str:
-        """The id of the API key that its caller shows; empty for other credentials."""
-        return self.caller.how.removeprefix("key ") if self.caller.how.startswith("key ") else ""
+    def is_revoked(self) -> bool:
+        """Whether its caller's API key, or the certificate of its connection, is revoked."""
+        caller = self.caller
+        if caller.certificate is not None and caller.certificate.is_revoked:
+            return True
+        return caller.how.startswith("key ") and not self._context.api_keys.holds(caller.how.removeprefix("key "))
 
     @property
     def is_over(self) -> bool:
@@ -155,9 +158,10 @@ class HttpSession:
         return 0 if found is None else found.message().number
 
     def end_revoked(self) -> None:
-        """Its API key was revoked."""
+        """Its credentials were revoked."""
+        what = "API key" if self.caller.how.startswith("key ") else "certificate"
         core = self._context.core
-        core.end_unauthorized(self.link.connection, "the API key was revoked", self._context.clock())
+        core.end_unauthorized(self.link.connection, f"the {what} was revoked", self._context.clock())
         self._context.loop_driver.wake()
 
     def end_topic(self, topic_id: str) -> None:
