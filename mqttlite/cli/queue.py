@@ -29,7 +29,7 @@ def push_options(function: F) -> F:
             help="Push Google's JSON with the message in it, or the payload alone.  [default: the former]",
         ),
         click.option("--push-max-requests", type=int, metavar="N", help="Requests that may be open.  [default: 100]"),
-        click.option("--push-secret", metavar="SECRET", help="Signs the requests: whsec_…  [default: a new one]"),
+        click.option("--push-secret", metavar="SECRET", help="Signs the requests: whsec_BASE64  [default: a new one]"),
         click.option("--push-url", metavar="URL", help="Push each message to this endpoint."),
     ):
         function = option(function)
