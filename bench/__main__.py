@@ -26,6 +26,7 @@ from bench import (
     native,
     page,
     profile,
+    publishing,
     pushing,
     report,
     results,
@@ -210,6 +211,13 @@ def _push(options: argparse.Namespace) -> int:
     return 0
 
 
+def _publishing(options: argparse.Namespace) -> int:
+    """Print how many messages come over HTTP."""
+    source = native.tree() if options.compiled else native.ROOT
+    publishing.measure(source, rounds=options.rounds, seconds=3.0, say=print)
+    return 0
+
+
 def _profile(options: argparse.Namespace) -> int:
     """Print where the time goes, case by case."""
     compiled = native.tree()
@@ -293,6 +301,10 @@ def _parser() -> argparse.ArgumentParser:
     pushed.add_argument("--rate", type=_positive, default=usual_push.rate, help="messages a second (default 200)")
     pushed.add_argument("--seconds", type=float, default=usual_push.seconds, help="(default 20)")
     pushed.set_defaults(run=_push)
+    publishes = commands.add_parser("publishing", help="messages a second that are published over HTTP")
+    publishes.add_argument("--compiled", action="store_true", help="measure the compiled build")
+    publishes.add_argument("--rounds", type=_positive, default=5, help="how often each is measured (default 5)")
+    publishes.set_defaults(run=_publishing)
     profiling = commands.add_parser("profile", help="where the compiled broker's time goes, by perf")
     profiling.add_argument("--cases", type=cases.names, default=(), help="parts of case names; four by default")
     profiling.add_argument("--svg", type=Path, metavar="FOLDER", help="write flame graphs there")

@@ -169,9 +169,11 @@ class Crowd:
 class Broker:
     """One that runs for the measurement."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", port: int) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", port: int, mqtt_port: int) -> None:
         self._process: Final = process
         self.port: Final = port
+        """Of its gateway."""
+        self.mqtt_port: Final = mqtt_port
         self._publisher: socket.socket | None = None
 
     def rss(self) -> int:
@@ -188,6 +190,11 @@ class Broker:
         """Disconnect who publishes."""
         if self._publisher is not None:
             self._publisher.close()
+
+    def cpu_s(self) -> float:
+        """What it has used of processors."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def publish(self, topic: bytes, number: int, size: int = 0) -> None:
         """A message over HTTP; its answer is read later."""
@@ -366,9 +373,9 @@ def broker(source: Path) -> Iterator[Broker]:
     """One with a gateway for this machine alone, without a limit on requests."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         config = Path(name, "config.toml")
-        port = _free_port()
+        port, mqtt_port = _free_port(), _free_port()
         config.write_text(
-            f'data_dir = "{name}/data"\n[[listeners]]\nport = 0\n[http]\nport = {port}\nrequests_per_s = 0\n'
+            f'data_dir = "{name}/data"\n[[listeners]]\nport = {mqtt_port}\n[http]\nport = {port}\nrequests_per_s = 0\n'
             'allow_anonymous = true\nanonymous_role = "user"\n'
         )
         process = subprocess.Popen(
@@ -378,7 +385,7 @@ def broker(source: Path) -> Iterator[Broker]:
             stderr=subprocess.PIPE,
         )
         try:
-            running = Broker(process, _await(process, port))
+            running = Broker(process, _await(process, port), mqtt_port)
             try:
                 yield running
             finally:
