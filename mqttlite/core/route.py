@@ -30,6 +30,9 @@ _IDENTIFIER_BYTES: Final = 40
 _BEFORE_AN_ALIAS: Final = 2
 """Messages of a topic until it is known whether it has an alias: seen once, seen again and introduced."""
 
+NO_ROLE: Final = -1
+"""Roles are whole numbers from 0 on."""
+
 NO_RECEIVERS: Final[list["Receiver"]] = []
 _NO_VERDICTS: Final[dict[int, bool]] = {}
 """Never added to, as `NO_OUTBOXES`."""
@@ -164,6 +167,7 @@ class Route:
     """What `Routes` knows of a topic."""
 
     __slots__ = (
+        "allowed_role",
         "asks_room",
         "delayed",
         "direct3",
@@ -201,6 +205,8 @@ class Route:
         """None: its messages are neither counted nor traced."""
         self.is_open: Final = is_open
         """Whether every client may publish here."""
+        self.allowed_role: int = NO_ROLE
+        """The role that was last allowed to publish here, whatever the topic's length: most messages are of it."""
         self.refusal: Final = refusal
         """Why the broker does not serve the topic, as a sentence: nobody may publish here. Empty where it does."""
         self.delayed: Final = delayed

@@ -89,7 +89,11 @@ class Router:
         """
         messages = (end - start) // size
         effects = self._effects
-        allowed = route.is_open or self.may_publish(route, topic, source)
+        allowed = (
+            route.is_open
+            or (source.role == route.allowed_role and source.rules == self._routes.permissions.rules)
+            or self.may_publish(route, topic, source)
+        )
         observed = route.observed
         if observed is not None:
             traces = self._tracing.begin(observed, route, topic, 0, messages, size - head, source, allowed)
@@ -268,6 +272,8 @@ class Router:
             authorizer = permissions.authorizer
             verdict = (route.is_limited and authorizer.is_open(topic)) or authorizer.may_publish(role, topic)
             route.allow(role, verdict)
+        if verdict and not route.is_limited:
+            route.allowed_role = role
         return verdict
 
     def _deny(self, route: Route, source: Source, topic: bytes, messages: int, trace: int = NOT_TRACED) -> None:
