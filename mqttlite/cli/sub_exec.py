@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -88,12 +89,15 @@ class _Worker:
     async def _execute(self, message: QueueMessage) -> int:
         """The exit code of the command: 128 and more for one that a signal ended, as shells have it."""
         words = self._what.words if len(self._what.words) > 1 else ("/bin/sh", "-c", self._what.words[0])
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.PIPE, env=os.environ | _environment(message), start_new_session=True
-        )
+        with tempfile.TemporaryFile() as payload:  # and no pipe: a command need not read what it gets
+            payload.write(message.payload)
+            payload.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                *words, stdin=payload, env=os.environ | _environment(message), start_new_session=True
+            )
         try:
             async with asyncio.timeout(self._what.timeout_s):
-                await process.communicate(message.payload)
+                await process.wait()
         except TimeoutError:
             self._shared.complain(f"Warning: A command took longer than {self._what.timeout_s:g} s, and was ended.")
         finally:

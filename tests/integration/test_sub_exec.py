@@ -65,6 +65,15 @@ async def test_a_command_that_ends_with_0_acknowledges(broker: Broker) -> None:
     await until(broker, {"acknowledged": 1, "dead_lettered": 1})
 
 
+async def test_a_command_need_not_read_its_message(broker: Broker) -> None:
+    for _ in range(20):
+        await broker.publish("work/a", b"x" * 100_000, qos=1)
+    words = ("$queue/jobs", "--ack", "after-exec", "-C", "20", "true")
+    assert await ran(broker, *words) == (0, "", "")
+    await until(broker, {"acknowledged": 20})
+    assert broker.queues.state("jobs").attempts == 20
+
+
 async def test_a_command_that_takes_too_long_is_killed_with_its_children(broker: Broker, tmp_path: Path) -> None:
     await broker.publish("work/a", b"x", qos=1)
     mark = tmp_path / "mark"
