@@ -81,8 +81,8 @@ class Link:
         """Which broker it is connected to, by the number of kills before."""
         self.pings: deque[float] = deque()
         """When those were sent that are not answered."""
-        self.fresh: list[Seen] = []
-        """Messages that were forgotten since the latest PINGRESP."""
+        self.sent_after = 0.0
+        """When the latest ping was sent that is answered: what comes behind its answer was sent later."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -212,6 +212,16 @@ class Result:
 
 
 @dataclass(slots=True)
+class Latest:
+    """The highest message-id that was delivered of a key in an era."""
+
+    era: int
+    message_id: int
+    link: Link
+    read_at: float
+
+
+@dataclass(slots=True)
 class Seen:
     """What is known of a message, by its message-id."""
 
@@ -222,8 +232,8 @@ class Seen:
     attempt: int = 0
     era: int = -1
     forgotten_at: float = 0.0
-    lag_s: float = 0.0
-    """How long it may have been on its way when it was forgotten."""
+    sent_after: float = 0.0
+    """When it was sent at the earliest, of a forgotten one."""
 
 
 class QueueTorture:
@@ -245,8 +255,7 @@ class QueueTorture:
         self._confirmed: dict[int, int] = {}
         """By number, the message-id in the PUBACK of a message."""
         self._seen: dict[int, Seen] = {}
-        self._latest_of_key: dict[int, tuple[int, int]] = {}
-        """By key: the era, and the message-id that was delivered last in it."""
+        self._latest_of_key: dict[int, Latest] = {}
         self._broker = 0
         self._era = 0
         """Counts kills and seeks: each may bring messages back."""
@@ -379,10 +388,7 @@ class QueueTorture:
                 link.ping()
             first, body = await link.read()
             if first == 0xD0:
-                lag_s = time.monotonic() - link.pings.popleft() + PING_S
-                for seen in link.fresh:
-                    seen.lag_s = lag_s
-                link.fresh.clear()
+                link.sent_after = link.pings.popleft()
                 if not link.pings and not self._is_seeking and link.broker == self._broker:
                     link.era = self._era
             if first >> 4 != 3:
@@ -396,9 +402,8 @@ class QueueTorture:
                 link.writer.write(_packet(0x40, packet_id + b"\x80\0"))
             elif what < 0.07:
                 seen.forgotten_at = time.monotonic()
-                seen.lag_s = float("inf")
+                seen.sent_after = link.sent_after
                 forgotten.append(seen)
-                link.fresh.append(seen)
                 loop.call_later(DEADLINE_S * 1.5, self._late, link, packet_id)
             elif what < 0.0705:
                 return  # disconnects
@@ -428,12 +433,15 @@ class QueueTorture:
             if seen.forgotten_at and attempt == seen.attempt + 1:
                 late = now - seen.forgotten_at - DEADLINE_S
                 result.lateness_s.append(late)
-                result.early += late < -seen.lag_s
+                result.early += now < seen.sent_after + DEADLINE_S
         seen.forgotten_at = 0.0
         result.older_than_seek += message_id < self._sought_to
-        era, latest = self._latest_of_key.get(seen.key, (-1, 0))
-        result.inversions += era == self._era and message_id < latest
-        self._latest_of_key[seen.key] = self._era, message_id
+        before = self._latest_of_key.get(seen.key)
+        if before is not None and before.era == self._era and message_id < before.message_id:
+            # What is read later from another connection may have been sent earlier.
+            result.inversions += before.link is link or link.sent_after > before.read_at
+        else:
+            self._latest_of_key[seen.key] = Latest(self._era, message_id, link, now)
         seen.attempt, seen.era = attempt, self._era
         return seen
 
@@ -494,7 +502,8 @@ class QueueTorture:
             self._era += 1
             self._is_seeking = False
             for link in self._links:
-                link.ping()
+                if not link.writer.is_closing():
+                    link.ping()
         self.result.slowest_seek_s = max(self.result.slowest_seek_s, time.monotonic() - begun)
         if message_id:
             self.result.seeks += 1
