@@ -124,6 +124,7 @@ class WebSocket(asyncio.Protocol):
 
     def _lose(self) -> None:
         self._deaf = True
+        self._frames = None  # link and socket hold each other, and old garbage is collected late: keep little of it
         if self.link.made:
             self._user.connection_lost(self._failure or self._error)
         else:

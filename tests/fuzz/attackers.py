@@ -69,6 +69,7 @@ max_outbox_bytes = 65_536
 max_sessions = 2_000
 max_retained_messages = 500
 max_delayed_messages = 500
+max_route_cache_bytes = 1_048_576
 max_session_expiry_s = 2
 connect_timeout_s = 1
 
