@@ -253,7 +253,9 @@ def test_errors(caller: Callable[[str], Google]) -> None:
         google.subscriber.seek(request={"subscription": MAIL})
     with pytest.raises(exceptions.NotFound, match="there is no snapshot"):
         google.subscriber.seek(request={"subscription": MAIL, "snapshot": f"{PROJECT}/snapshots/mine"})
-    with pytest.raises(exceptions.MethodNotImplemented, match="pushConfig"):
+    with pytest.raises(exceptions.MethodNotImplemented, match="labels"):
+        google.subscriber.create_subscription(request={"name": f"{MAIL}-2", "topic": TOPIC, "labels": {"team": "shop"}})
+    with pytest.raises(exceptions.BadRequest, match="pushConfig"):
         google.subscriber.create_subscription(
             name=f"{MAIL}-2", topic=TOPIC, push_config={"push_endpoint": "http://localhost/"}
         )
