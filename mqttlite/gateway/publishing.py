@@ -13,8 +13,10 @@ from typing import Final, Literal
 import msgspec
 
 from mqttlite.core.fan_out import FanOut
+from mqttlite.core.message import Message
+from mqttlite.core.priority import is_low
 from mqttlite.core.rate_limits import Buckets
-from mqttlite.core.reasons import NO_SUBSCRIBERS
+from mqttlite.core.reasons import NO_SUBSCRIBERS, OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0
 from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
@@ -111,6 +113,8 @@ class Publishing:
         """Publish a message and wait until every receiver has it. Raises `Problem`."""
         self.charge(caller, 1, len(draft.payload))
         effects = self._core.effects
+        if effects.sheds_low_priority and (shed := self._shed(caller, draft)) is not None:
+            return shed
         changes = len(effects.changes)
         fan_out = self.begin(caller, draft)
         if not fan_out.done:
@@ -137,6 +141,26 @@ class Publishing:
             )
         except TopicNameInvalid as error:
             raise Problem(Code.INVALID_TOPIC, str(error)) from None
+
+    def _shed(self, caller: Caller, draft: Draft) -> Outcome | None:
+        """What becomes of a message that the overload drops, as it drops those of MQTT; None: it goes on."""
+        core = self._core
+        policy = (
+            None
+            if self._context.live_rules.rules is None
+            else self._context.live_rules.rules.policies.find(draft.topic)
+        )
+        if is_low(draft.properties) or (policy is not None and policy.options.priority == "low"):
+            reason = OVERLOAD_LOW_PRIORITY
+        elif core.effects.sheds_qos0 and not draft.qos and not draft.topic.startswith(b"$"):
+            reason = OVERLOAD_QOS0
+        else:
+            return None
+        if not core.permissions.may_publish(caller.source, draft.topic):
+            return None  # which is said to the caller
+        core.router.drops.add(reason, 1, draft.topic)
+        message = Message(draft.topic, b"", draft.qos, False, NONE)
+        return Outcome(core.effects.identify(message), 0, 0, {reason: 1}, 1)
 
     async def finished(self, fan_out: FanOut) -> None:
         """Wait until a fan-out that was interrupted is done."""

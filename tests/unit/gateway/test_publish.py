@@ -16,6 +16,7 @@ from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.limits import Limits
 from mqttlite.gateway import publish_routes
 from mqttlite.gateway.caller import Role
+from mqttlite.security.topic_policies import TopicPolicyOptions
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 
 
@@ -279,3 +280,15 @@ async def test_one_request_has_so_many_messages(
     monkeypatch.setattr(publish_routes, "MAX_BULK_MESSAGES", 3)
     answer = await gateway.client().post("/api/v1/publish/bulk", json=[{"topic": "a"}] * count)
     assert answer.status_code == status
+
+
+async def test_an_overload_drops_what_it_drops_of_mqtt(tmp_path: Path) -> None:
+    policies = (TopicPolicyOptions(prefix="low", priority="low"), TopicPolicyOptions(prefix="p", access="PRIVATE"))
+    async with running_gateway(tmp_path, topic_policies=policies) as gateway:
+        gateway.broker.subscribe("#")
+        core, client = gateway.broker._core, gateway.client(Role.ADMIN)
+        core.effects.sheds_low_priority = core.effects.sheds_qos0 = True
+        for path, reason in (("a?qos=0", "overload_qos0"), ("low?qos=1", "overload_low_priority"), ("a?qos=1", None)):
+            answer = (await client.put(f"/topics/{path}", content=b"1")).json()
+            assert (answer["dropped"], answer["reason"]) == (reason is not None, reason), path
+        assert (await client.put("/topics/p?qos=0", content=b"1")).status_code == 403
