@@ -174,6 +174,11 @@ class PublishRoutes:
         for index, message in enumerate(messages):
             try:
                 draft = draft_of(self._name_of(message, names), message)
+                if effects.sheds_low_priority and (shed := publishing.shed(caller, draft)) is not None:
+                    published += 1
+                    dropped += 1
+                    reasons.update({reason: reasons.get(reason, 0) + 1 for reason in shed.dropped_for})
+                    continue
                 fan_out = publishing.begin(caller, draft)
                 if not fan_out.done:
                     await publishing.finished(fan_out)

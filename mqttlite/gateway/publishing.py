@@ -113,7 +113,7 @@ class Publishing:
         """Publish a message and wait until every receiver has it. Raises `Problem`."""
         self.charge(caller, 1, len(draft.payload))
         effects = self._core.effects
-        if effects.sheds_low_priority and (shed := self._shed(caller, draft)) is not None:
+        if effects.sheds_low_priority and (shed := self.shed(caller, draft)) is not None:
             return shed
         changes = len(effects.changes)
         fan_out = self.begin(caller, draft)
@@ -142,7 +142,7 @@ class Publishing:
         except TopicNameInvalid as error:
             raise Problem(Code.INVALID_TOPIC, str(error)) from None
 
-    def _shed(self, caller: Caller, draft: Draft) -> Outcome | None:
+    def shed(self, caller: Caller, draft: Draft) -> Outcome | None:
         """What becomes of a message that the overload drops, as it drops those of MQTT; None: it goes on."""
         core = self._core
         policy = (

@@ -292,3 +292,7 @@ async def test_an_overload_drops_what_it_drops_of_mqtt(tmp_path: Path) -> None:
             answer = (await client.put(f"/topics/{path}", content=b"1")).json()
             assert (answer["dropped"], answer["reason"]) == (reason is not None, reason), path
         assert (await client.put("/topics/p?qos=0", content=b"1")).status_code == 403
+        messages = [{"topic": "a"}, {"topic": "a", "qos": 1}, {"topic": "low", "qos": 1}, {"topic": "p"}]
+        answer = (await client.post("/api/v1/publish/bulk", json=messages)).json()
+        assert (answer["published"], answer["dropped"], answer["refused"]) == (3, 2, 1)
+        assert answer["reasons"] == {"overload_qos0": 1, "overload_low_priority": 1}
