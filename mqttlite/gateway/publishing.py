@@ -134,6 +134,7 @@ class Publishing:
             most = min(most, quotas.payloads.get(caller.username, most))
         if len(draft.payload) > most:
             raise Problem(Code.TOO_LARGE, f"a payload of {len(draft.payload)} bytes: {most} at most")
+        self._check_room(caller, draft)
         try:
             return self._core.publish(
                 *(draft.topic, draft.payload, draft.qos, draft.retain, self._context.clock(), draft.properties),
@@ -161,6 +162,25 @@ class Publishing:
         core.router.drops.add(reason, 1, draft.topic)
         message = Message(draft.topic, b"", draft.qos, False, NONE)
         return Outcome(core.effects.identify(message), 0, 0, {reason: 1}, 1)
+
+    def _check_room(self, caller: Caller, draft: Draft) -> None:
+        """With the policy `reject` nobody gets a message for which some receiver has no room, as over MQTT.
+
+        Raises `Problem`.
+        """
+        rules = self._context.live_rules.rules
+        if rules is None or not rules.policies.policies:
+            return
+        policy = rules.policies.find(draft.topic)
+        if policy is None or policy.options.on_overflow != "reject":
+            return
+        self._core.effects.now = self._context.clock()
+        source = caller.source
+        plan = self._core.planner.publish(
+            *(source.client_id, caller.username, draft.topic, draft.payload, draft.qos, draft.retain), caller.grants
+        )
+        if plan.code == QUOTA_EXCEEDED:
+            raise Problem(Code.QUOTA_EXCEEDED, plan.reason)
 
     async def finished(self, fan_out: FanOut) -> None:
         """Wait until a fan-out that was interrupted is done."""

@@ -11,7 +11,7 @@ import pytest
 from cloudevents.v1.conversion import to_binary, to_structured
 from cloudevents.v1.http import CloudEvent, from_http
 
-from mqttlite.client import Message
+from mqttlite.client import Client, Message
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.limits import Limits
 from mqttlite.gateway import publish_routes
@@ -280,6 +280,23 @@ async def test_one_request_has_so_many_messages(
     monkeypatch.setattr(publish_routes, "MAX_BULK_MESSAGES", 3)
     answer = await gateway.client().post("/api/v1/publish/bulk", json=[{"topic": "a"}] * count)
     assert answer.status_code == status
+
+
+async def test_where_the_policy_rejects_nobody_gets_what_somebody_has_no_room_for(tmp_path: Path) -> None:
+    policies = (TopicPolicyOptions(prefix="jobs", on_overflow="reject"),)
+    async with running_gateway(tmp_path, topic_policies=policies, limits=Limits(max_queued_messages=1)) as gateway:
+        port, client = gateway.broker.port, gateway.client(Role.ADMIN)
+        async with Client("127.0.0.1", port, client_id="away", session_expiry_interval=60) as away:
+            await away.subscribe("jobs/#", qos=1)
+        subscriber = Subscriber(gateway, "jobs/#")
+        assert (await client.put("/topics/jobs/1?qos=1", content=b"1")).json()["queued_for"] == 1
+        answer = await client.put("/topics/jobs/1?qos=1", content=b"2")
+        assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
+        assert "no room" in answer.json()["detail"]
+        assert (await subscriber.next()).payload == b"1"
+        found = gateway.broker.admin.client("away")
+        assert found is not None
+        assert found.drops == {}
 
 
 async def test_an_overload_drops_what_it_drops_of_mqtt(tmp_path: Path) -> None:
