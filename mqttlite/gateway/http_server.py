@@ -124,7 +124,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
-            self.app_state = self.state.state_of(tls)
+            self.app_state: dict[str, Any] = self.state.state_of(tls)
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         if len(self.connections) > self.state.options.max_connections:
             self.state.turned_away += 1
@@ -271,7 +271,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _let_go(self) -> None:
         """Forget what knows this object: no garbage collector looks for circles that are old."""
         self.pipeline.clear()
-        self.parser = self.scope = self.headers = self.cycle = self.answering = self.transport = cast(Any, None)
+        for name in ("parser", "scope", "headers", "cycle", "answering", "transport"):
+            setattr(self, name, None)
 
     def _refuse(self, problem: Problem) -> None:
         """Answer without the application, and close."""
