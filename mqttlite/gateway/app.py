@@ -347,6 +347,8 @@ def _failure() -> Problem:
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    # These hold FastAPI's frames, and the frames the error: garbage that is collected late.
+    error.__traceback__ = error.__cause__ = error.__context__ = None
     found = [
         {"at": ".".join(str(part) for part in each["loc"]), "message": str(each["msg"])} for each in error.errors()
     ][:MAX_ERRORS]

@@ -102,6 +102,7 @@ def _parse(head: bytes) -> h11.Request:
     try:
         request = parser.next_event()
     except h11.RemoteProtocolError as error:
+        error.__traceback__ = None  # it holds h11's frames, and they it: garbage that is collected late
         raise Refused(400, f"This is not HTTP: {error}.") from None
     assert isinstance(request, h11.Request), "the head is whole"
     return request

@@ -10,6 +10,7 @@ counts as work of the loop iteration, and what that has no room for waits in the
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -124,7 +125,7 @@ class WebSocket(asyncio.Protocol):
 
     def _lose(self) -> None:
         self._deaf = True
-        self._frames = None  # link and socket hold each other, and old garbage is collected late: keep little of it
+        self._frames = None
         if self.link.made:
             self._user.connection_lost(self._failure or self._error)
         else:
@@ -361,7 +362,9 @@ class FrameTransport(asyncio.Transport):
 
     def __init__(self, web: WebSocket, socket: asyncio.Transport) -> None:
         super().__init__()
-        self._web: Final = web
+        # Weak, for the WebSocket has the link, and that this transport: a circle would be garbage, and old garbage is
+        # collected late. The socket keeps the WebSocket as long as it is used.
+        self._web: Final[WebSocket] = weakref.proxy(web)
         self._socket: Final = socket
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -377,7 +380,7 @@ class FrameTransport(asyncio.Transport):
         self._web.finish()
 
     def is_closing(self) -> bool:
-        return self._web.is_closing()
+        return self._socket.is_closing() or self._web.is_closing()
 
     def abort(self) -> None:
         self._socket.abort()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.net.link import LINGER_S
 from mqttlite.net.upgrade import HEAD_BYTES
 from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.net.websocket import WebSocket
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.telemetry.options import Options as TelemetryOptions
@@ -480,3 +482,20 @@ async def test_a_device_over_tcp_at_the_websocket_port_learns_of_it(rig: Rig, br
     data = await device._reader.read()
     assert b"speaks MQTT over WebSocket" in data
     await device.close()
+
+
+@pytest.mark.parametrize("head", [request(), b"GET / HTTP/1.1\r\n\r\n"])
+async def test_one_that_has_ended_is_freed_without_the_garbage_collector(broker: Broker, head: bytes) -> None:
+    """`mqttlite serve` has old garbage collected so rarely that it would be a leak."""
+    gc.collect()
+    gc.disable()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        writer.write(head)
+        await reader.readline()
+        assert [each for each in gc.get_objects() if type(each) is WebSocket]
+        writer.close()
+        await until(lambda: broker.listeners[0].open == 0)
+        await until(lambda: not [each for each in gc.get_objects() if type(each) is WebSocket])
+    finally:
+        gc.enable()
