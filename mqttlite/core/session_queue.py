@@ -89,11 +89,6 @@ class SessionQueue:
         self._leave_store()
         self.first += 1
 
-    def skip_stored(self) -> None:
-        """All messages that are not here but stored are given up; none is here."""
-        self.first += self.stored
-        self.stored = self.stored_bytes = 0
-
     def jump(self, first: int, size_bytes: int) -> deque[Delivery]:
         """What waits begins with that sequence, earlier or later than before: all of it is stored, and would take so
         many bytes here. Gives what was here: the caller lets it go, with `ENTRY_BYTES` each."""

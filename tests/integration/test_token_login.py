@@ -260,7 +260,7 @@ async def test_keys_that_cannot_be_used_keep_the_broker_from_starting(tmp_path: 
         ({"authentication": ("password",)}, 'has "password": set password_file'),
         ({"authentication": ("jwt",)}, r'has "jwt": add a section \[jwt\]'),
         ({"authentication": ("http",)}, r'has "http": add a section \[http_auth\]'),
-        ({"authentication": ("certificate",)}, 'has "certificate": give the listener a section tls with a ca_file'),
+        ({"authentication": ("certificate",)}, 'has "certificate": give it a section tls with a ca_file'),
         ({"authentication": ()}, "is empty: nobody could log in"),
         ({"authentication": ("password", "password"), "password_file": "u"}, "has a method twice"),
         ({"identity_from": "san_uri"}, 'identity_from is "san_uri": it needs a section tls'),
