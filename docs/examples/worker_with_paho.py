@@ -12,11 +12,12 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 JOBS = 10
 done: list[str] = []
-finished = threading.Event()
+connected, finished = threading.Event(), threading.Event()
 
 
 def on_connect(client: paho.Client, _data: object, _flags: object, _reason: object, _properties: object) -> None:
     client.subscribe("$queue/jobs", qos=1)
+    connected.set()
 
 
 def on_message(client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
@@ -32,6 +33,7 @@ def main(port: int) -> None:
     worker.on_message = on_message
     worker.connect("localhost", port)
     worker.loop_start()
+    assert connected.wait(30), "no connection"
     for number in range(JOBS):
         worker.publish("work/print", f"page {number}", qos=1)
     assert finished.wait(30), "the jobs were not done"

@@ -210,8 +210,15 @@ async def test_mosquitto_says_nothing_that_we_do_not(rig: Rig, tmp_path: Path) -
     broker = await broker_with(rig, interval_s=0.1)
     ours = await names_said(broker.port, "watcher")
     assert theirs - ours == set()
-    more = ("connections/socket/count", "memory/limit", "memory/used", "messages/inflight")
-    more += ("messages/delayed", "alarms/store", "alarms/memory", "logins/jailed", "logins/refused in jail")
+    more = ("connections/socket/count", "memory/limit", "memory/used", "memory/shed", "messages/inflight")
+    more += (
+        "messages/delayed",
+        "alarms/store",
+        "alarms/memory",
+        "alarms/push",
+        "logins/jailed",
+        "logins/refused in jail",
+    )
     more += ("overload/stage", "overload/load", "overload/clients/slowed", "overload/slowed", "alarms/overload")
     more += ("overload/connects/refused", "quotas/clients/held", "quotas/held")
     assert ours - theirs - SAID_LATER == {f"$SYS/broker/{name}" for name in more}
