@@ -164,23 +164,24 @@ class Publishing:
         return Outcome(core.effects.identify(message), 0, 0, {reason: 1}, 1)
 
     def _check_room(self, caller: Caller, draft: Draft) -> None:
-        """With the policy `reject` nobody gets a message for which some receiver has no room, as over MQTT.
+        """With the policies `reject` and `block` nobody gets a message for which some receiver has no room.
 
+        A request does not wait for room as an MQTT client does: who sent it is told, and sends it again.
         Raises `Problem`.
         """
         rules = self._context.live_rules.rules
         if rules is None or not rules.policies.policies:
             return
         policy = rules.policies.find(draft.topic)
-        if policy is None or policy.options.on_overflow != "reject":
+        if policy is None or policy.options.on_overflow not in ("reject", "block"):
             return
         self._core.effects.now = self._context.clock()
         source = caller.source
         plan = self._core.planner.publish(
             *(source.client_id, caller.username, draft.topic, draft.payload, draft.qos, draft.retain), caller.grants
         )
-        if plan.code == QUOTA_EXCEEDED:
-            raise Problem(Code.QUOTA_EXCEEDED, plan.reason)
+        if plan.code == QUOTA_EXCEEDED or plan.block_reason:
+            raise Problem(Code.QUOTA_EXCEEDED, plan.block_reason or plan.reason)
 
     async def finished(self, fan_out: FanOut) -> None:
         """Wait until a fan-out that was interrupted is done."""

@@ -3,7 +3,7 @@
 import base64
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 import httpx
@@ -282,8 +282,11 @@ async def test_one_request_has_so_many_messages(
     assert answer.status_code == status
 
 
-async def test_where_the_policy_rejects_nobody_gets_what_somebody_has_no_room_for(tmp_path: Path) -> None:
-    policies = (TopicPolicyOptions(prefix="jobs", on_overflow="reject"),)
+@pytest.mark.parametrize("on_overflow", ["reject", "block"])
+async def test_where_the_policy_asks_nobody_gets_what_somebody_has_no_room_for(
+    tmp_path: Path, on_overflow: Literal["reject", "block"]
+) -> None:
+    policies = (TopicPolicyOptions(prefix="jobs", on_overflow=on_overflow),)
     async with running_gateway(tmp_path, topic_policies=policies, limits=Limits(max_queued_messages=1)) as gateway:
         port, client = gateway.broker.port, gateway.client(Role.ADMIN)
         async with Client("127.0.0.1", port, client_id="away", session_expiry_interval=60) as away:
