@@ -8,16 +8,16 @@ import sys
 import threading
 
 import paho.mqtt.client as paho
+from paho.mqtt import publish
 from paho.mqtt.enums import CallbackAPIVersion
 
 JOBS = 10
 done: list[str] = []
-connected, finished = threading.Event(), threading.Event()
+finished = threading.Event()
 
 
 def on_connect(client: paho.Client, _data: object, _flags: object, _reason: object, _properties: object) -> None:
     client.subscribe("$queue/jobs", qos=1)
-    connected.set()
 
 
 def on_message(client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
@@ -33,9 +33,8 @@ def main(port: int) -> None:
     worker.on_message = on_message
     worker.connect("localhost", port)
     worker.loop_start()
-    assert connected.wait(30), "no connection"
-    for number in range(JOBS):
-        worker.publish("work/print", f"page {number}", qos=1)
+    jobs: list[tuple[str, str, int, bool]] = [("work/print", f"page {number}", 1, False) for number in range(JOBS)]
+    publish.multiple(jobs, hostname="localhost", port=port)  # another client, as it would be in earnest
     assert finished.wait(30), "the jobs were not done"
     worker.disconnect()
     worker.loop_stop()
