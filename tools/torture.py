@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.torture_packets import packet, read_packet, text
 from tools.torture_queues import QueueTorture
 
 WINDOW = 50
@@ -29,22 +30,9 @@ START_S = 30.0
 """How long a broker may take to start after it was killed."""
 
 
-def _packet(first: int, body: bytes) -> bytes:
-    length, size = b"", len(body)
-    while True:
-        size, rest = divmod(size, 128)
-        length += bytes([rest | 128 if size else rest])
-        if not size:
-            return bytes([first]) + length + body
-
-
-def _text(text: str) -> bytes:
-    return struct.pack(">H", len(text)) + text.encode()
-
-
 def _publish(topic: str, payload: bytes, qos: int, packet_id: int, dup: bool = False, retain: bool = False) -> bytes:
     number = struct.pack(">H", packet_id) if qos else b""
-    return _packet(0x30 | dup << 3 | qos << 1 | retain, _text(topic) + number + payload)
+    return packet(0x30 | dup << 3 | qos << 1 | retain, text(topic) + number + payload)
 
 
 class Link:
@@ -60,7 +48,7 @@ class Link:
         """Connect, and close the connection in the end, also one that the broker cut."""
         link = cls(*await asyncio.open_connection("127.0.0.1", port))
         try:
-            link.writer.write(_packet(0x10, _text("MQTT") + b"\4\0\0\0" + _text(client_id)))
+            link.writer.write(packet(0x10, text("MQTT") + b"\4\0\0\0" + text(client_id)))
             first, body = await link.read()
             assert (first, body[1]) == (0x20, 0), f"CONNECT of {client_id} was refused: {body!r}"
             yield link
@@ -71,14 +59,7 @@ class Link:
 
     async def read(self) -> tuple[int, bytes]:
         """The first byte and the body of the next packet."""
-        first = (await self._reader.readexactly(1))[0]
-        length = shift = 0
-        while True:
-            digit = (await self._reader.readexactly(1))[0]
-            length |= (digit & 127) << shift
-            shift += 7
-            if digit < 128:
-                return first, await self._reader.readexactly(length)
+        return await read_packet(self._reader)
 
 
 @dataclass
@@ -101,7 +82,7 @@ class Publisher:
 
     async def _talk(self, link: Link, is_over: Callable[[], bool]) -> None:
         for packet_id, (number, is_received) in self.under_way.items():
-            again = _packet(0x62, struct.pack(">H", packet_id))
+            again = packet(0x62, struct.pack(">H", packet_id))
             link.writer.write(again if is_received else self._frame(number, packet_id, True))
         while self.under_way or not is_over():
             while len(self.under_way) < WINDOW and not is_over():
@@ -116,7 +97,7 @@ class Publisher:
                 self.acknowledged.add(number)
             if first == 0x50:
                 self.under_way[packet_id] = number, True
-                link.writer.write(_packet(0x62, body[:2]))
+                link.writer.write(packet(0x62, body[:2]))
             else:
                 del self.under_way[packet_id]
 
@@ -141,7 +122,7 @@ class Subscriber:
             await self._talk(link, is_over)
 
     async def _talk(self, link: Link, is_over: Callable[[], bool]) -> None:
-        link.writer.write(_packet(0x82, b"\0\1" + _text("passing/#") + bytes([self.qos])))
+        link.writer.write(packet(0x82, b"\0\1" + text("passing/#") + bytes([self.qos])))
         is_subscribed = False
         while not is_subscribed or not is_over():
             try:
@@ -162,10 +143,10 @@ class Subscriber:
                 self.got.setdefault(topic.partition("/")[2], []).append(int(body[at + 2 :]))
             if qos == 2:
                 self.received.add(number)
-            writer.write(_packet(0x40 if qos == 1 else 0x50, packet_id))
+            writer.write(packet(0x40 if qos == 1 else 0x50, packet_id))
         elif first == 0x62:
             self.received.discard(int.from_bytes(body[:2], "big"))
-            writer.write(_packet(0x70, body[:2]))
+            writer.write(packet(0x70, body[:2]))
 
 
 @dataclass
@@ -269,7 +250,7 @@ class Torture:
         retained = self.publishers[-1]
         found = -1
         async with Link.open(port, "reader") as link:
-            link.writer.write(_packet(0x82, b"\0\1" + _text("kept/#") + b"\0"))
+            link.writer.write(packet(0x82, b"\0\1" + text("kept/#") + b"\0"))
             with contextlib.suppress(TimeoutError):
                 while True:
                     first, body = await asyncio.wait_for(link.read(), 1.0)

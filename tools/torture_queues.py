@@ -19,6 +19,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.torture_packets import packet, read_packet, text
+
 WINDOW = 200
 """Messages that a publisher has under way, and that a consumer takes."""
 
@@ -56,19 +58,6 @@ tell_delivery = true
 BROKEN = (OSError, asyncio.IncompleteReadError, AssertionError)
 
 
-def _packet(first: int, body: bytes) -> bytes:
-    length, size = b"", len(body)
-    while True:
-        size, rest = divmod(size, 128)
-        length += bytes([rest | 128 if size else rest])
-        if not size:
-            return bytes([first]) + length + body
-
-
-def _text(text: str) -> bytes:
-    return struct.pack(">H", len(text)) + text.encode()
-
-
 class Link:
     """A connection of MQTT 5.0. A session of `expiry_s` 0 ends with it."""
 
@@ -91,8 +80,8 @@ class Link:
         try:
             properties = b"\x11" + struct.pack(">I", expiry_s) + b"\x21" + struct.pack(">H", WINDOW)
             start = b"\0" if expiry_s else b"\2"
-            body = _text("MQTT") + b"\5" + start + b"\0\0" + bytes([len(properties)]) + properties + _text(client_id)
-            link.writer.write(_packet(0x10, body))
+            body = text("MQTT") + b"\5" + start + b"\0\0" + bytes([len(properties)]) + properties + text(client_id)
+            link.writer.write(packet(0x10, body))
             first, body = await link.read()
             assert (first, body[1]) == (0x20, 0), f"CONNECT of {client_id} was refused: {body!r}"
             yield link
@@ -103,14 +92,7 @@ class Link:
 
     async def read(self) -> tuple[int, bytes]:
         """The first byte and the body of the next packet."""
-        first = (await self._reader.readexactly(1))[0]
-        length = shift = 0
-        while True:
-            digit = (await self._reader.readexactly(1))[0]
-            length |= (digit & 127) << shift
-            shift += 7
-            if digit < 128:
-                return first, await self._reader.readexactly(length)
+        return await read_packet(self._reader)
 
     def ping(self) -> None:
         """PINGRESP comes behind what is on its way."""
@@ -118,7 +100,7 @@ class Link:
         self.writer.write(b"\xc0\0")
 
     async def subscribe(self, topic_filter: str) -> None:
-        self.writer.write(_packet(0x82, b"\0\1\0" + _text(topic_filter) + b"\1"))
+        self.writer.write(packet(0x82, b"\0\1\0" + text(topic_filter) + b"\1"))
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -353,9 +335,9 @@ class QueueTorture:
             await asyncio.sleep(0.05)
 
     def _publish(self, number: int, packet_id: int) -> bytes:
-        pair = b"\x26" + _text("ordering-key") + _text(f"k{number % self._keys}")
-        body = _text(f"work/{number % 7}") + struct.pack(">H", packet_id) + bytes([len(pair)]) + pair + b"%d" % number
-        return _packet(0x32, body)
+        pair = b"\x26" + text("ordering-key") + text(f"k{number % self._keys}")
+        body = text(f"work/{number % 7}") + struct.pack(">H", packet_id) + bytes([len(pair)]) + pair + b"%d" % number
+        return packet(0x32, body)
 
     async def _consumer(self, name: str) -> None:
         rng = random.Random(self._random.random())
@@ -399,7 +381,7 @@ class QueueTorture:
             if seen.number % 997 == 0 and not self._calm:
                 what = 0.0  # refused each time: it becomes a dead letter
             if what < 0.05:
-                link.writer.write(_packet(0x40, packet_id + b"\x80\0"))
+                link.writer.write(packet(0x40, packet_id + b"\x80\0"))
             elif what < 0.07:
                 seen.forgotten_at = time.monotonic()
                 seen.sent_after = link.sent_after
@@ -409,13 +391,13 @@ class QueueTorture:
                 return  # disconnects
             else:
                 seen.acknowledged = True
-                link.writer.write(_packet(0x40, packet_id))
+                link.writer.write(packet(0x40, packet_id))
 
     @staticmethod
     def _late(link: Link, packet_id: bytes) -> None:
         """Give the place in the window back, refusing what is refused already."""
         if not link.writer.is_closing():
-            link.writer.write(_packet(0x40, packet_id + b"\x80\0"))
+            link.writer.write(packet(0x40, packet_id + b"\x80\0"))
 
     def _note(self, link: Link, message_id: int, number: int, attempt: int) -> Seen:
         result, now = self.result, time.monotonic()
@@ -456,7 +438,7 @@ class QueueTorture:
                         if first >> 4 == 3:
                             packet_id, payload, told = _delivered(body)
                             self._note_dead(int(told["message-id"]), int(payload))
-                            link.writer.write(_packet(0x40, packet_id))
+                            link.writer.write(packet(0x40, packet_id))
             await asyncio.sleep(0.05)
 
     def _note_dead(self, message_id: int, number: int) -> None:

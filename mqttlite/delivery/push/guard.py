@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar, cast
 
-from mqttlite.delivery.push.addresses import parse_address, why_denied
+from mqttlite.delivery.push.addresses import METADATA, parse_address, why_denied
 from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.push.target import PushTarget, Target
 
@@ -126,7 +126,11 @@ class Guard:
         assert target.address is not None
         why = why_denied(target.address, self._networks, is_named)
         if why:
-            hint = "" if is_named else "; push.allowed_hosts and push.allowed_networks can allow private ones"
+            hint = (
+                ""
+                if is_named or target.address in METADATA
+                else "; push.allowed_hosts and push.allowed_networks can allow private ones"
+            )
             raise _refused(target, why + hint)
 
 

@@ -303,7 +303,7 @@ class Contents:
             self.end(entry, PURGED, f"{entry.attempts} attempts ({cause})")
 
     def _keep_dead(self, entry: Entry, cause: str, detail: str) -> None:
-        """A dead letter, which whoever wants to know is told of."""
+        """A dead letter; the listeners of the queue are told of it."""
         tracer = self._workplace.attempts
         if tracer is not None:
             letter = GivenUp(

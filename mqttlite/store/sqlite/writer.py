@@ -60,7 +60,7 @@ SETTLED_ROWS: Final = 200
 """Rows of one session that one commit deletes: a queue may pass over millions of messages at once."""
 
 SETTLED_SWEEP_ROWS: Final = 20
-"""The same for one pass: each has up to a megabyte, and whoever reads a message waits for a pass."""
+"""The same for one pass: each has up to a megabyte, and a consumer that reads a message waits for a pass."""
 
 _SESSIONS: Final = Inserter("sessions", NUMBER + NUMBER + BLOB)
 _SUBSCRIPTIONS: Final = Inserter("subscriptions", NUMBER + BLOB + BLOB)
