@@ -18,11 +18,13 @@ from setuptools.command.build_ext import build_ext
 HERE = Path(__file__).resolve().parent
 COMPILED_ADAPTERS = (
     "mqttlite/delivery/queues/backlog_pages.py",
+    "mqttlite/delivery/queues/consumers.py",
     "mqttlite/delivery/queues/contents.py",
     "mqttlite/delivery/queues/deliveries.py",
     "mqttlite/delivery/queues/expiry.py",
     "mqttlite/delivery/queues/forwarding.py",
     "mqttlite/delivery/queues/idle.py",
+    "mqttlite/delivery/queues/leases.py",
     "mqttlite/delivery/queues/marks.py",
     "mqttlite/delivery/queues/outcomes.py",
     "mqttlite/delivery/queues/pace.py",

@@ -40,8 +40,9 @@ from mqttlite.delivery.push.guard import Guard, check_push
 from mqttlite.delivery.push.service import Push
 from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.delivery.queues.control import ACTIONS, QueueControl
+from mqttlite.delivery.queues.errors import QueueRecordError
 from mqttlite.delivery.queues.resources import subscription_name
-from mqttlite.delivery.queues.service import QueueRecordError, Queues
+from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.schemas.api import CONTENT_TYPE as REGISTRY_JSON
 from mqttlite.delivery.schemas.api import RegistryApi
 from mqttlite.delivery.schemas.parsing import EXTRA_MISSING, is_installed

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from mqttlite.delivery.push.service import PushState
 from mqttlite.delivery.push.target import shown_url
 from mqttlite.delivery.queues.api import Refused
-from mqttlite.delivery.queues.service import QueueState
+from mqttlite.delivery.queues.managed import QueueState
 from mqttlite.gateway.caller import Role, Viewer, check_role, require
 from mqttlite.gateway.clients import OPERATOR, VIEWER
 from mqttlite.gateway.context import GatewayContext

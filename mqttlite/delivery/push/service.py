@@ -15,8 +15,9 @@ from typing import Final
 from mqttlite.delivery.push.guard import Guard
 from mqttlite.delivery.push.pusher import Latency, Pusher, Sender
 from mqttlite.delivery.push.target import PushTarget, Target
+from mqttlite.delivery.queues.errors import NoSuchQueue
 from mqttlite.delivery.queues.options import QueueOptions
-from mqttlite.delivery.queues.service import NoSuchQueue, Queues
+from mqttlite.delivery.queues.service import Queues
 
 CONSUMER: Final = "push"
 """The name of a pusher where others have a client identifier."""

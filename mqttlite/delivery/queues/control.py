@@ -12,8 +12,9 @@ from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.source import Source
 from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, SENT, Tally
+from mqttlite.delivery.queues.errors import NoSuchQueue
 from mqttlite.delivery.queues.limits import MAX_ACK_IDS
-from mqttlite.delivery.queues.service import NoSuchQueue, Queues
+from mqttlite.delivery.queues.service import Queues
 from mqttlite.topics.namespaces import parse_name
 
 ACK: Final = "$ack"

@@ -49,7 +49,7 @@ class Feed:
     def acknowledge(self, entry: Entry) -> None:
         """A message is done, whichever attempt it was."""
         self._core.effects.now = self._clock()
-        self._queue.acknowledge(entry)
+        self._queue.leases.acknowledge(entry)
         self._go_on()
 
     def fail(self, entry: Entry, attempt: int, detail: str, cause: str = NACKED, delay_s: float | None = None) -> bool:
@@ -57,8 +57,8 @@ class Feed:
         delivery log. False: the attempt was over already."""
         self._core.effects.now = self._clock()
         if self.left_s(entry, attempt):
-            self._queue.on_refused(entry, detail)
-        failed = self._queue.fail(entry, attempt, cause, delay_s, detail)
+            self._queue.leases.on_refused(entry, detail)
+        failed = self._queue.leases.fail(entry, attempt, cause, delay_s, detail)
         self._go_on()
         return failed
 

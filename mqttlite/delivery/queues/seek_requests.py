@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from mqttlite.delivery.queues.service import NoSuchQueue, Queues
+from mqttlite.delivery.queues.errors import NoSuchQueue
+from mqttlite.delivery.queues.service import Queues
 
 SEEK_TIMEOUT_S: Final = 30.0
 """How long a request waits. A search reads some dozens of messages: this is a store that does not answer."""

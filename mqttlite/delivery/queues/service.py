@@ -4,7 +4,6 @@ Everything runs on the event loop and awaits nothing: a caller lets the loop dri
 commit before it tells anybody. Invariant: a queue is in the store before its first message.
 """
 
-import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,21 +11,21 @@ from typing import Any, Final
 import msgspec
 
 from mqttlite.core.attempts import AttemptTracer
-from mqttlite.core.authorizer import RECEIVE
 from mqttlite.core.broker import Broker
-from mqttlite.core.changes import QUEUE_MARK, Change, Due, EndSession, Enqueue, Retain, SaveQueue, Stored
+from mqttlite.core.changes import Change, EndSession, SaveQueue
 from mqttlite.core.message import Message
-from mqttlite.core.message_filter import FilterCompiler, StoredFilter
+from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.session import Session
 from mqttlite.core.sink import Sink
 from mqttlite.core.subscription import Subscription
 from mqttlite.delivery.push.target import PushTarget, new_secret
+from mqttlite.delivery.queues.builder import QueueBuilder
 from mqttlite.delivery.queues.dead_letters import DeadLetters
-from mqttlite.delivery.queues.deliveries import Deliveries, Entry
+from mqttlite.delivery.queues.deliveries import Entry
+from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, SeekUnderWay, TooManyQueues
 from mqttlite.delivery.queues.feed import Feed
-from mqttlite.delivery.queues.forwarding import Forwarding
-from mqttlite.delivery.queues.idle import IdleEnd
 from mqttlite.delivery.queues.limits import MAX_INVALID, MAX_NACK_DELAY_S, MAX_PULLED
+from mqttlite.delivery.queues.managed import ManagedQueue, QueueState
 from mqttlite.delivery.queues.options import (
     MAX_DEADLINE_S,
     SHORTEST_DEADLINE_S,
@@ -34,42 +33,17 @@ from mqttlite.delivery.queues.options import (
     QueueOptions,
 )
 from mqttlite.delivery.queues.outcomes import NACKED
-from mqttlite.delivery.queues.queue import Consumer, Queue
-from mqttlite.delivery.queues.queue_filter import QueueFilter
+from mqttlite.delivery.queues.queue import Queue
+from mqttlite.delivery.queues.records import QueueRecord, QueueRecords
 from mqttlite.delivery.queues.requested import difference, made_of, requested
-from mqttlite.delivery.queues.retention import BLOCK_MARK, SEEK_MARK
 from mqttlite.delivery.queues.seeking import Position
-from mqttlite.delivery.queues.snapshots import SNAPSHOT_MARK, SnapshotRefused, Snapshots
-from mqttlite.delivery.queues.workplace import Workplace
+from mqttlite.delivery.queues.snapshots import SnapshotRefused, Snapshots
+from mqttlite.delivery.queues.subscribers import Subscribers, queue_of
 from mqttlite.topics.names import matches
-from mqttlite.topics.namespaces import ParsedTopic, mounted_filter, parse_filter
-
-_QUEUE: Final = f"{QUEUE_MARK}$queue/"
-_DEAD_LETTERS: Final = f"{QUEUE_MARK}$dlq/"
-
-
-class QueueRecordError(ValueError):
-    """What the store keeps of a queue cannot be used; the text says of which, and what to do."""
-
+from mqttlite.topics.namespaces import ParsedTopic, mounted_filter
 
 _KEEP_WORK: Final = 50
 """What it costs to keep a dead letter, in the unit of `Effects.work`."""
-
-
-class NoSuchQueue(LookupError):
-    """There is no queue of that name."""
-
-
-class QueueExists(ValueError):
-    """There is a queue of that name."""
-
-
-class SeekUnderWay(ValueError):
-    """A queue is sought to one time after the other."""
-
-
-class TooManyQueues(ValueError):
-    """`delivery.max_queues` is reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,64 +55,6 @@ class Pulled:
     attempt: int
     deadline_s: float
     ordering_key: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueState:
-    """What can be seen of a queue now; the counts are since the broker started."""
-
-    name: str
-    filters: tuple[str, ...]
-    paused: bool
-    origin: str
-    depth: int
-    waiting: int
-    leased: int
-    scheduled: int
-    size_bytes: int
-    oldest_age_s: float
-    consumers: int
-    dead_letters: int
-    retained: int
-    snapshots: int
-    published: int
-    refused: int
-    filtered: int
-    returned: int
-    attempts: int
-    redeliveries: int
-    ends: dict[str, int]
-    failures: dict[str, int]
-    dead_letters_total: int
-    dead_letter_causes: dict[str, int]
-
-
-class _Saved(msgspec.Struct, frozen=True):
-    """The definition of a queue in the store."""
-
-    options: QueueOptions
-    origin: str
-    paused: bool = False
-    mount_point: str = ""
-    push_stopped: str = ""
-
-
-class _Kept:
-    """A queue with what belongs to it."""
-
-    def __init__(
-        self, options: QueueOptions, origin: str, mount_point: str, queue: Queue, dead_letters: DeadLetters
-    ) -> None:
-        self.options = options
-        self.origin = origin
-        """Who made it: `config`, `admin` or `subscriber`."""
-        self.mount_point = mount_point
-        """Below which the topics in its filter are: that of the subscriber who made it."""
-        self.queue = queue
-        self.dead_letters = dead_letters
-        self.push_stopped = ""
-        """Why its messages are not pushed any more; empty while they are."""
-        self.idle: IdleEnd | None = None
 
 
 class Queues:
@@ -154,24 +70,23 @@ class Queues:
         wall_ahead_us: int,
         filters: FilterCompiler,
     ) -> None:
-        self._filters: Final = filters
         self._core: Final = core
         self._clock: Final = clock
         self._configured: Final = tuple(options)
         self._delivery: Final = delivery
-        self._wall_ahead_us: Final = wall_ahead_us
-        self._forwarding: Final = Forwarding(core.effects, core.jobs, core.router.drops, core.publish_own)
-        self._workplace: Final = Workplace(
-            *(core.effects, core.jobs, core.deadlines, core.page_reads, core.has_pages, wall_ahead_us)
-        )
-        self._kept: Final[dict[str, _Kept]] = {}
-        self._consumers: Final[dict[str, dict[tuple[str, bytes], Consumer]]] = {}
-        """By queue, also of queues that there are not: by client and filter."""
-        self._restored: dict[str, list[Change]] = {}
+        self._kept: Final[dict[str, ManagedQueue]] = {}
+        self._subscribers: Final = Subscribers(core.permissions)
+        self._records = QueueRecords()
         self._sought: Final[set[str]] = set()
         """Queues that are searched for a time now."""
         self.snapshots: Final = Snapshots(
             core.effects, core.deadlines, wall_ahead_us, lambda name: self._find(name).queue
+        )
+        self._builder: Final = QueueBuilder(
+            *(core, filters, wall_ahead_us),
+            on_lost_snapshot=self.snapshots.on_lost,
+            has_consumer=self._has_consumer,
+            end=self.delete,
         )
         self.check_push: Callable[[PushTarget], None] = lambda target: None
         """Raises `ValueError` for a target that is not allowed."""
@@ -212,35 +127,13 @@ class Queues:
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """As `Consumers`."""
-        name = parse_filter(subscription.topic_filter).name.decode()
-        of_queue = self._consumers.setdefault(name, {})
-        key = (subscription.client_id, subscription.topic_filter)
-        known = of_queue.get(key)
+        name = queue_of(subscription)
         kept = self._kept.get(name)
-        if known is not None and known.session is session:
-            known.subscription = subscription
-            if kept is not None and known.queue is None:
-                kept.queue.join(known)
-            return
-        if known is not None:
-            self._leave(known)
-        consumer = of_queue[key] = Consumer(session, subscription, self._core.permissions, f"$queue/{name}".encode())
-        session.pull_with(consumer)
-        if kept is not None:
-            kept.queue.join(consumer)
+        self._subscribers.add(session, subscription, name, None if kept is None else kept.queue)
 
     def remove(self, subscription: Subscription) -> None:
         """As `Consumers`."""
-        name = parse_filter(subscription.topic_filter).name.decode()
-        of_queue = self._consumers.get(name, {})
-        key = (subscription.client_id, subscription.topic_filter)
-        consumer = of_queue.get(key)
-        if consumer is None or consumer.subscription is not subscription:
-            return  # a new session of the client has subscribed meanwhile
-        del of_queue[key]
-        if not of_queue:
-            del self._consumers[name]
-        self._leave(consumer)
+        self._subscribers.remove(subscription)
 
     def keep_invalid(self, sinks: Sequence[Sink], message: Message, reason: str) -> bool:
         """As `Consumers`: `MAX_INVALID` queues do at most."""
@@ -255,54 +148,52 @@ class Queues:
 
     def restore(self, change: Change) -> None:
         """As `Consumers`: put it aside until all of a queue is here."""
-        assert isinstance(change, SaveQueue | Enqueue | Stored | Due | Retain)
-        self._restored.setdefault(change.client_id, []).append(change)
+        self._records.add(change)
 
     def restored(self) -> None:
         """As `Consumers`: make the queues that the store kept, and those of the configuration."""
-        restored, self._restored = self._restored, {}
+        records, self._records = self._records, QueueRecords()
         configured = {each.name: each for each in self._configured}
-        sought: dict[str, list[SaveQueue]] = {}
-        for changes in restored.values():
-            saved = changes[0]
-            assert isinstance(saved, SaveQueue), "a queue comes before what belongs to it"
-            if saved.client_id.startswith((SEEK_MARK, BLOCK_MARK)):
-                sought.setdefault(saved.client_id.split("/")[1], []).append(saved)
-        for key, changes in restored.items():
-            if key.startswith(_QUEUE):
-                self._restore_queue(changes, sought.pop(key.removeprefix(_QUEUE), []), configured)
-        for key, changes in restored.items():
-            if key.startswith(SNAPSHOT_MARK):
-                self._restore_snapshot(changes[0])
-        for orphans in sought.values():  # their queue was lost
-            for saved in orphans:
+        for record in records.queues():
+            self._restore(record, configured.get(record.definition.options.name))
+        for saved in records.snapshots():
+            try:
+                self.snapshots.restore(saved.data)
+            except NoSuchQueue:  # its queue was lost
                 self._core.effects.record(EndSession(saved.client_id))
-        for each in self._kept.values():
-            each.queue.seeking.refresh()
-        for key, changes in restored.items():
-            kept = self._kept.get(key.removeprefix(_DEAD_LETTERS)) if key.startswith(_DEAD_LETTERS) else None
-            if kept is not None:
-                kept.dead_letters.restore_saved()
-                for change in changes:
-                    if isinstance(change, Enqueue):
-                        kept.dead_letters.restore(change.sequence, change.delivery.message)
+        for key in records.orphans():
+            self._core.effects.record(EndSession(key))
+        for name, kept in self._kept.items():
+            kept.queue.seeking.refresh()
+            records.fill_dead_letters(name, kept.dead_letters)
         for options in configured.values():
             if options.name not in self._kept:
                 self.create(options, "config")
 
+    def _restore(self, record: QueueRecord, configured: QueueOptions | None) -> None:
+        saved = record.definition
+        options = saved.options if configured is None else configured
+        kept = self._builder.make(options, saved.origin if configured is None else "config", saved.mount_point)
+        kept.queue.paused = saved.paused
+        kept.push_stopped = saved.push_stopped if options.push == saved.options.push else ""
+        record.fill(kept.queue, self._core.effects.numbers.latest)
+        if configured is not None:
+            self._save(kept)
+        self._open(kept)
+        kept.queue.wake()
+
     def on_new_rules(self) -> None:
         """Other rules are in force: consumers that may consume now, and could not before, are asked for room again."""
-        for name, of_queue in self._consumers.items():
+        for name in self._subscribers.queues:
             kept = self._kept.get(name)
             if kept is not None:
-                for consumer in of_queue.values():
-                    kept.queue.join(consumer)
+                self._subscribers.join(name, kept.queue)
 
     # ------------------------------------------------------------------ make and change
 
     def watch(self, attempts: AttemptTracer | None) -> None:
         """Tell somebody what becomes of each delivery, or nobody."""
-        self._workplace.attempts = attempts
+        self._builder.workplace.attempts = attempts
 
     @property
     def names(self) -> list[str]:
@@ -319,7 +210,7 @@ class Queues:
             raise QueueExists(f"there is a queue {options.name} already")
         if len(self._kept) >= self._delivery.max_queues:
             raise TooManyQueues(f"there are {len(self._kept)} queues, which is the limit (delivery.max_queues)")
-        kept = self._make(self._with_checked_push(options, None), origin, mount_point.decode())
+        kept = self._builder.make(self._with_checked_push(options, None), origin, mount_point.decode())
         self._save(kept)
         kept.queue.seeking.refresh()
         self._open(kept)
@@ -340,7 +231,7 @@ class Queues:
             self._core.bind(each.encode(), kept.queue)
         kept.options = options
         kept.queue.change(options, options.retry.min_s, options.retry.max_s)
-        self._set_up(kept)
+        self._builder.set_up(kept)
         self._save(kept)
         self.on_changed(options.name)
 
@@ -349,8 +240,7 @@ class Queues:
         kept = self._find(name)
         for each in kept.options.filters:
             self._core.unbind(each.encode(), kept.queue)
-        for consumer in self._consumers.get(name, {}).values():
-            kept.queue.leave(consumer)
+        self._subscribers.leave(name, kept.queue)
         self.snapshots.forget_queue(name)
         kept.queue.end()
         kept.dead_letters.end()
@@ -396,7 +286,7 @@ class Queues:
     def purge(self, name: str) -> int:
         """Drop all messages of a queue; how many. Raises `NoSuchQueue`."""
         kept = self._find(name)
-        return kept.queue.purge(_definition(kept))
+        return kept.queue.purge(kept.definition())
 
     # ------------------------------------------------------------------ look
 
@@ -407,39 +297,8 @@ class Queues:
     def state(self, name: str) -> QueueState:
         """Raises `NoSuchQueue`."""
         kept = self._find(name)
-        queue, dead_letters = kept.queue, kept.dead_letters
-        contents = queue.contents
-        consumers = [
-            each
-            for each in self._consumers.get(name, {}).values()
-            if each.session.outbox is not None and each.queue is not None
-        ]
-        return QueueState(
-            name=name,
-            filters=kept.options.filters,
-            paused=queue.paused,
-            origin=kept.origin,
-            depth=contents.depth,
-            waiting=contents.depth - queue.leased - queue.scheduled,
-            leased=queue.leased,
-            scheduled=queue.scheduled,
-            size_bytes=contents.size_bytes,
-            oldest_age_s=contents.oldest_age_s(self._core.effects.now),
-            consumers=len(consumers),
-            dead_letters=len(dead_letters),
-            retained=contents.retention.count,
-            snapshots=len(queue.seeking.holds),
-            published=queue.counts.published,
-            refused=queue.counts.refused,
-            filtered=queue.counts.filtered,
-            returned=queue.counts.returned,
-            attempts=queue.counts.attempts,
-            redeliveries=queue.counts.redeliveries,
-            ends=dict(queue.counts.ends),
-            failures=dict(queue.counts.causes),
-            dead_letters_total=dead_letters.total,
-            dead_letter_causes=dict(dead_letters.causes),
-        )
+        consumers = [each for each in self._subscribers.online(name) if each.ring is not None]
+        return kept.state(len(consumers), self._core.effects.now)
 
     def bound_to(self, topic: bytes) -> list[str]:
         """The queues that take the messages of a topic, by name."""
@@ -475,8 +334,8 @@ class Queues:
         queue = self._use(name).queue
         done: list[bool] = []
         for ack_id in ack_ids:
-            found = queue.find(ack_id)
-            done.append(found is not None and queue.acknowledge(found[0]))
+            found = queue.leases.find(ack_id)
+            done.append(found is not None and queue.leases.acknowledge(found[0]))
         queue.wake()
         return done
 
@@ -490,8 +349,8 @@ class Queues:
             delay_s = min(max(0.0, delay_s), MAX_NACK_DELAY_S)
         done: list[bool] = []
         for ack_id in ack_ids:
-            found = queue.find(ack_id)
-            done.append(found is not None and queue.fail(found[0], found[1], NACKED, delay_s))
+            found = queue.leases.find(ack_id)
+            done.append(found is not None and queue.leases.fail(found[0], found[1], NACKED, delay_s))
         queue.wake()
         return done
 
@@ -501,8 +360,8 @@ class Queues:
         seconds = _lease(seconds)
         done: list[bool] = []
         for ack_id in ack_ids:
-            found = queue.find(ack_id)
-            done.append(found is not None and queue.extend(found[0], found[1], seconds))
+            found = queue.leases.find(ack_id)
+            done.append(found is not None and queue.leases.extend(found[0], found[1], seconds))
         return done
 
     def feed(self, name: str, consumer: str, wake: Callable[[], None]) -> Feed:
@@ -570,58 +429,22 @@ class Queues:
 
     # ------------------------------------------------------------------ inside
 
-    def _use(self, name: str) -> _Kept:
+    def _use(self, name: str) -> ManagedQueue:
         """The same for a consumer."""
         kept = self._find(name)
         if kept.idle is not None:
             kept.idle.use()
         return kept
 
-    def _has_consumer(self, kept: _Kept) -> bool:
-        if kept.options.push is not None and not kept.push_stopped:
-            return True
-        of_queue = self._consumers.get(kept.options.name, {})
-        return any(each.session.outbox is not None for each in of_queue.values())
+    def _has_consumer(self, kept: ManagedQueue) -> bool:
+        return kept.is_pushed or bool(self._subscribers.online(kept.options.name))
 
-    def _find(self, name: str) -> _Kept:
+    def _find(self, name: str) -> ManagedQueue:
         self._core.effects.now = self._clock()
         kept = self._kept.get(name)
         if kept is None:
             raise NoSuchQueue(f"there is no queue {name[:128]!r}")
         return kept
-
-    def _make(self, options: QueueOptions, origin: str, mount_point: str) -> _Kept:
-        publish: Callable[[Message], object] = self._core.publish_own
-        dead_letters = DeadLetters(options.name, self._core.effects, publish, self._forwarding.add, self._wall_ahead_us)
-        retry = options.retry
-        queue = Queue(
-            *(options.name, options, retry.min_s, retry.max_s),
-            *(self._workplace, Deliveries(random.random), dead_letters, self.snapshots.on_lost),
-            self._may_receive if origin == "subscriber" else None,
-        )
-        kept = _Kept(options, origin, mount_point, queue, dead_letters)
-        self._set_up(kept)
-        return kept
-
-    def _set_up(self, kept: _Kept) -> None:
-        """Give a queue what is made of its options."""
-        options = kept.options
-        if kept.idle is not None:
-            kept.idle.stop()
-            kept.idle = None
-        if options.idle_expiry_s:
-            kept.idle = IdleEnd(
-                *(self._core.effects, self._core.deadlines, options.idle_expiry_s),
-                *(lambda: self._has_consumer(kept), lambda: self.delete(options.name)),
-            )
-        kept.dead_letters.forward_to = options.dead_letter_topic
-        kept.queue.filter = None
-        if options.filter:
-            compiled = self._filters.compile(options.filter, kept.mount_point.encode())
-            # One that an earlier version of the broker took, and this one does not, lets every message pass.
-            message_filter = StoredFilter(options.filter) if isinstance(compiled, str) else compiled
-            core = self._core
-            kept.queue.filter = QueueFilter(message_filter, kept.queue.contents, core.router.drops, core.effects)
 
     def _with_checked_push(self, options: QueueOptions, before: PushTarget | None) -> QueueOptions:
         """The options with the secret of the push target, if they have one. Raises `ValueError`."""
@@ -634,84 +457,20 @@ class Queues:
         self.check_push(target)
         return msgspec.structs.replace(options, push=target)
 
-    def _may_receive(self, session: Session, topic: bytes) -> bool:
-        """Whether a client may get a message of a queue that no operator made; if not, it is counted and told."""
-        permissions = self._core.permissions
-        if permissions.may_receive(session, topic):
-            return True
-        permissions.deny(session, RECEIVE, topic)
-        return False
-
-    def _open(self, kept: _Kept) -> None:
+    def _open(self, kept: ManagedQueue) -> None:
         """Let messages come in and go out."""
         name = kept.options.name
         self._kept[name] = kept
         for each in kept.options.filters:
             self._core.bind(each.encode(), kept.queue)
-        for consumer in list(self._consumers.get(name, {}).values()):
-            kept.queue.join(consumer)
+        self._subscribers.join(name, kept.queue)
 
-    def _save(self, kept: _Kept) -> None:
-        self._core.effects.record(SaveQueue(kept.queue.contents.key, _definition(kept)))
+    def _save(self, kept: ManagedQueue) -> None:
+        self._core.effects.record(SaveQueue(kept.queue.contents.key, kept.definition()))
 
-    def _leave(self, consumer: Consumer) -> None:
-        consumer.session.pull_no_more(consumer)
-        if consumer.queue is not None:
-            consumer.queue.leave(consumer)
-
-    def _restore_snapshot(self, change: Change) -> None:
-        assert isinstance(change, SaveQueue)
-        try:
-            self.snapshots.restore(change.data)
-        except NoSuchQueue:  # its queue was lost
-            self._core.effects.record(EndSession(change.client_id))
-
-    def _restore_queue(
-        self, changes: list[Change], sought: list[SaveQueue], configured: dict[str, QueueOptions]
-    ) -> None:
-        first = changes[0]
-        assert isinstance(first, SaveQueue), "a queue comes before what belongs to it"
-        saved = _decoded(first)
-        options = configured.get(saved.options.name, saved.options)
-        is_configured = saved.options.name in configured
-        kept = self._make(options, "config" if is_configured else saved.origin, saved.mount_point)
-        kept.queue.paused = saved.paused
-        kept.push_stopped = saved.push_stopped if options.push == saved.options.push else ""
-        due = {change.sequence: change.due_at for change in changes if isinstance(change, Due)}
-        sent = [change for change in changes if isinstance(change, Enqueue) and change.packet_id]
-        for change in sorted(sent, key=lambda change: change.sequence):
-            message = change.delivery.message
-            at = due.get(change.sequence, 0.0)
-            kept.queue.restore_sent(change.sequence, message, change.packet_id, at)
-        for each in changes:
-            if isinstance(each, Stored):
-                kept.queue.contents.backlog.restore_stored(each.first, each.count, each.size_bytes)
-            elif isinstance(each, Enqueue) and not each.packet_id:
-                kept.queue.contents.restore_waiting(each.sequence, each.delivery)
-        self._restore_retention(kept.queue, sought, changes)
-        if options is not saved.options:
-            self._save(kept)
-        self._open(kept)
-        kept.queue.wake()
-
-    def _restore_retention(self, queue: Queue, sought: list[SaveQueue], changes: list[Change]) -> None:
-        retention, backlog = queue.contents.retention, queue.contents.backlog
-        for each in sought:
-            _, _, block = each.client_id.removeprefix(BLOCK_MARK).partition("/")
-            if each.client_id.startswith(BLOCK_MARK):
-                retention.restore_block(int(block), each.data)
-            else:
-                retention.restore(each.data)
-        for change in changes:
-            if isinstance(change, Retain):
-                retention.restore_floor(change.first, change.size_bytes)
-        retention.latest = self._core.effects.numbers.latest
-        retention.look_ahead(backlog.first, backlog.end)
-        queue.seeking.recount()
-
-    def _pulled(self, kept: _Kept, entry: Entry) -> Pulled:
+    def _pulled(self, kept: ManagedQueue, entry: Entry) -> Pulled:
         return Pulled(
-            ack_id=kept.queue.ack_id_of(entry),
+            ack_id=kept.queue.leases.ack_id_of(entry),
             message=entry.message,
             attempt=entry.attempts,
             deadline_s=entry.due_at - self._core.effects.now,
@@ -719,22 +478,5 @@ class Queues:
         )
 
 
-def _definition(kept: _Kept) -> bytes:
-    saved = _Saved(kept.options, kept.origin, kept.queue.paused, kept.mount_point, kept.push_stopped)
-    return msgspec.json.encode(saved)
-
-
 def _lease(seconds: float) -> float:
     return min(max(SHORTEST_DEADLINE_S, seconds), MAX_DEADLINE_S)
-
-
-def _decoded(change: SaveQueue) -> _Saved:
-    """Raises `QueueRecordError`: to begin without the queue would lose its messages."""
-    try:
-        return msgspec.json.decode(change.data, type=_Saved)
-    except msgspec.DecodeError as error:
-        raise QueueRecordError(
-            f"the options of {change.client_id.removeprefix(QUEUE_MARK)} cannot be used: {error}. Run the version of "
-            "mqttlite that wrote them and delete the queue or change its options there, or restore a backup into "
-            "another folder; nothing was changed"
-        ) from None

@@ -12,8 +12,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.delivery.queues.errors import NoSuchQueue, SeekUnderWay
 from mqttlite.delivery.queues.seek_requests import SeekTimedOut, parse_time, seek_snapshot, seek_time, time_text_of
-from mqttlite.delivery.queues.service import NoSuchQueue, SeekUnderWay
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem

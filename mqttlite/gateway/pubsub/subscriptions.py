@@ -14,9 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.delivery.push.guard import PushRefused
+from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, TooManyQueues
 from mqttlite.delivery.queues.options import MAX_DEADLINE_S, QueueOptions
 from mqttlite.delivery.queues.resources import subscription_resource
-from mqttlite.delivery.queues.service import NoSuchQueue, Pulled, QueueExists, TooManyQueues
+from mqttlite.delivery.queues.service import Pulled
 from mqttlite.gateway.caller import Caller, Callers, User
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem

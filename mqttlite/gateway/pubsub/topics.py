@@ -15,8 +15,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.delivery.queues.errors import NoSuchQueue
 from mqttlite.delivery.queues.resources import subscription_resource
-from mqttlite.delivery.queues.service import NoSuchQueue, Queues
+from mqttlite.delivery.queues.service import Queues
 from mqttlite.gateway.caller import Admin, Caller, Role, User, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem

@@ -7,9 +7,9 @@ from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.changes import QUEUE_MARK, SaveQueue
 from mqttlite.core.message import Delivery
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
+from mqttlite.delivery.queues.errors import QueueRecordError
 from mqttlite.delivery.queues.limits import MAX_OUTSTANDING
 from mqttlite.delivery.queues.options import DeliveryOptions, RetryOptions
-from mqttlite.delivery.queues.service import QueueRecordError
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V311
 from mqttlite.wire.packets import Ack, Publish, Unsuback, Unsubscribe

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from mqttlite.delivery.queues.errors import SeekUnderWay
 from mqttlite.delivery.queues.limits import RELEASED_PER_STEP
 from mqttlite.delivery.queues.ranges import Ranges
-from mqttlite.delivery.queues.service import SeekUnderWay
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, SnapshotExists, SnapshotRefused
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK

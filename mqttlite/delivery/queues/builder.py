@@ -1,0 +1,91 @@
+"""Makes queues of their options.
+
+Invariant: what a queue is made of is the same whether it is new, changed or comes from the store.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from mqttlite.core.authorizer import RECEIVE
+from mqttlite.core.broker import Broker
+from mqttlite.core.message import Message
+from mqttlite.core.message_filter import FilterCompiler, StoredFilter
+from mqttlite.core.session import Session
+from mqttlite.delivery.queues.dead_letters import DeadLetters
+from mqttlite.delivery.queues.deliveries import Deliveries
+from mqttlite.delivery.queues.forwarding import Forwarding
+from mqttlite.delivery.queues.idle import IdleEnd
+from mqttlite.delivery.queues.managed import ManagedQueue
+from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.delivery.queues.queue import Queue
+from mqttlite.delivery.queues.queue_filter import QueueFilter
+from mqttlite.delivery.queues.workplace import Workplace
+
+
+class QueueBuilder:
+    """`on_lost_snapshot` hears of snapshots whose queue does not keep what they need. `has_consumer` says whether a
+    queue has one now, and `end` deletes a queue that nobody uses."""
+
+    def __init__(
+        self,
+        core: Broker,
+        filters: FilterCompiler,
+        wall_ahead_us: int,
+        *,
+        on_lost_snapshot: Callable[[str], None],
+        has_consumer: Callable[[ManagedQueue], bool],
+        end: Callable[[str], None],
+    ) -> None:
+        self._core: Final = core
+        self._filters: Final = filters
+        self._wall_ahead_us: Final = wall_ahead_us
+        self._on_lost_snapshot: Final = on_lost_snapshot
+        self._has_consumer: Final = has_consumer
+        self._end: Final = end
+        self._forwarding: Final = Forwarding(core.effects, core.jobs, core.router.drops, core.publish_own)
+        self.workplace: Final = Workplace(
+            *(core.effects, core.jobs, core.deadlines, core.page_reads, core.has_pages, wall_ahead_us)
+        )
+
+    def make(self, options: QueueOptions, origin: str, mount_point: str) -> ManagedQueue:
+        """A queue that nothing is bound to yet."""
+        publish: Callable[[Message], object] = self._core.publish_own
+        dead_letters = DeadLetters(options.name, self._core.effects, publish, self._forwarding.add, self._wall_ahead_us)
+        retry = options.retry
+        queue = Queue(
+            *(options.name, options, retry.min_s, retry.max_s),
+            *(self.workplace, Deliveries(random.random), dead_letters, self._on_lost_snapshot),
+            self._may_receive if origin == "subscriber" else None,
+        )
+        kept = ManagedQueue(options, origin, mount_point, queue, dead_letters)
+        self.set_up(kept)
+        return kept
+
+    def set_up(self, kept: ManagedQueue) -> None:
+        """Give a queue what is made of its options."""
+        options = kept.options
+        if kept.idle is not None:
+            kept.idle.stop()
+            kept.idle = None
+        if options.idle_expiry_s:
+            kept.idle = IdleEnd(
+                *(self._core.effects, self._core.deadlines, options.idle_expiry_s),
+                *(lambda: self._has_consumer(kept), lambda: self._end(options.name)),
+            )
+        kept.dead_letters.forward_to = options.dead_letter_topic
+        kept.queue.filter = None
+        if options.filter:
+            compiled = self._filters.compile(options.filter, kept.mount_point.encode())
+            # One that an earlier version of the broker took, and this one does not, lets every message pass.
+            message_filter = StoredFilter(options.filter) if isinstance(compiled, str) else compiled
+            core = self._core
+            kept.queue.filter = QueueFilter(message_filter, kept.queue.contents, core.router.drops, core.effects)
+
+    def _may_receive(self, session: Session, topic: bytes) -> bool:
+        """Whether a client may get a message of a queue that no operator made; if not, it is counted and told."""
+        permissions = self._core.permissions
+        if permissions.may_receive(session, topic):
+            return True
+        permissions.deny(session, RECEIVE, topic)
+        return False

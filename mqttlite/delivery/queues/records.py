@@ -1,0 +1,136 @@
+"""What the store keeps of queues, and how a broker that starts again makes them of it.
+
+Invariant: what was under way comes back in the order of its sequences, and before what waits.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from mqttlite.core.changes import QUEUE_MARK, Change, Due, Enqueue, Retain, SaveQueue, Stored
+from mqttlite.delivery.queues.dead_letters import DeadLetters
+from mqttlite.delivery.queues.errors import QueueRecordError
+from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.delivery.queues.queue import Queue
+from mqttlite.delivery.queues.retention import BLOCK_MARK, SEEK_MARK
+from mqttlite.delivery.queues.snapshots import SNAPSHOT_MARK
+
+_QUEUE: Final = f"{QUEUE_MARK}$queue/"
+_DEAD_LETTERS: Final = f"{QUEUE_MARK}$dlq/"
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """Of a queue, as it is in the store."""
+
+    options: QueueOptions
+    origin: str
+    paused: bool = False
+    mount_point: str = ""
+    push_stopped: str = ""
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, change: SaveQueue) -> "Definition":
+        """Raises `QueueRecordError`: to begin without the queue would lose its messages."""
+        try:
+            return msgspec.json.decode(change.data, type=cls)
+        except msgspec.DecodeError as error:
+            raise QueueRecordError(
+                f"the options of {change.client_id.removeprefix(QUEUE_MARK)} cannot be used: {error}. Run the version "
+                "of mqttlite that wrote them and delete the queue or change its options there, or restore a backup "
+                "into another folder; nothing was changed"
+            ) from None
+
+
+class QueueRecord:
+    """All that the store has of one queue."""
+
+    def __init__(self, changes: Sequence[Change], sought: Sequence[SaveQueue]) -> None:
+        first = changes[0]
+        assert isinstance(first, SaveQueue), "a queue comes before what belongs to it"
+        self.definition: Final = Definition.decode(first)
+        self._changes: Final = changes
+        self._sought: Final = sought
+
+    def fill(self, queue: Queue, latest: int) -> None:
+        """Put back its messages, and what is kept for a seek. `latest` is the latest number of all messages."""
+        due = {change.sequence: change.due_at for change in self._changes if isinstance(change, Due)}
+        sent = [change for change in self._changes if isinstance(change, Enqueue) and change.packet_id]
+        for change in sorted(sent, key=lambda change: change.sequence):
+            message = change.delivery.message
+            at = due.get(change.sequence, 0.0)
+            queue.restore_sent(change.sequence, message, change.packet_id, at)
+        for each in self._changes:
+            if isinstance(each, Stored):
+                queue.contents.backlog.restore_stored(each.first, each.count, each.size_bytes)
+            elif isinstance(each, Enqueue) and not each.packet_id:
+                queue.contents.restore_waiting(each.sequence, each.delivery)
+        self._fill_retention(queue)
+        queue.contents.retention.latest = latest
+
+    def _fill_retention(self, queue: Queue) -> None:
+        retention, backlog = queue.contents.retention, queue.contents.backlog
+        for each in self._sought:
+            _, _, block = each.client_id.removeprefix(BLOCK_MARK).partition("/")
+            if each.client_id.startswith(BLOCK_MARK):
+                retention.restore_block(int(block), each.data)
+            else:
+                retention.restore(each.data)
+        for change in self._changes:
+            if isinstance(change, Retain):
+                retention.restore_floor(change.first, change.size_bytes)
+        retention.look_ahead(backlog.first, backlog.end)
+        queue.seeking.recount()
+
+
+class QueueRecords:
+    """What the store has of all queues, put aside until all of it is here."""
+
+    def __init__(self) -> None:
+        self._by_key: Final[dict[str, list[Change]]] = {}
+
+    def add(self, change: Change) -> None:
+        assert isinstance(change, SaveQueue | Enqueue | Stored | Due | Retain)
+        self._by_key.setdefault(change.client_id, []).append(change)
+
+    def queues(self) -> Iterator[QueueRecord]:
+        """Of each queue. Raises `QueueRecordError`."""
+        sought = self._sought()
+        for key, changes in self._by_key.items():
+            if key.startswith(_QUEUE):
+                yield QueueRecord(changes, sought.get(key.removeprefix(_QUEUE), ()))
+
+    def orphans(self) -> Iterator[str]:
+        """The keys of what belongs to queues that were lost."""
+        for name, records in self._sought().items():
+            if f"{_QUEUE}{name}" not in self._by_key:
+                yield from (each.client_id for each in records)
+
+    def snapshots(self) -> Iterator[SaveQueue]:
+        for key, (change, *_) in self._by_key.items():
+            if key.startswith(SNAPSHOT_MARK):
+                assert isinstance(change, SaveQueue)
+                yield change
+
+    def fill_dead_letters(self, name: str, dead_letters: DeadLetters) -> None:
+        """Put back the dead letters of a queue, if there were some."""
+        changes = self._by_key.get(f"{_DEAD_LETTERS}{name}")
+        if changes is None:
+            return
+        dead_letters.restore_saved()
+        for change in changes:
+            if isinstance(change, Enqueue):
+                dead_letters.restore(change.sequence, change.delivery.message)
+
+    def _sought(self) -> dict[str, list[SaveQueue]]:
+        """What is kept for seeks, by queue."""
+        found: dict[str, list[SaveQueue]] = {}
+        for changes in self._by_key.values():
+            saved = changes[0]
+            assert isinstance(saved, SaveQueue), "a queue comes before what belongs to it"
+            if saved.client_id.startswith((SEEK_MARK, BLOCK_MARK)):
+                found.setdefault(saved.client_id.split("/")[1], []).append(saved)
+        return found

@@ -1,0 +1,83 @@
+"""Which sessions subscribe to which queues, also to queues that there are not (yet).
+
+Invariant: of one client with one filter there is one consumer.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from mqttlite.core.permissions import Permissions
+from mqttlite.core.session import Session
+from mqttlite.core.subscription import Subscription
+from mqttlite.delivery.queues.consumers import Consumer
+from mqttlite.delivery.queues.queue import Queue
+from mqttlite.topics.namespaces import parse_filter
+
+
+class Subscribers:
+    """Of all queues."""
+
+    def __init__(self, permissions: Permissions) -> None:
+        self._permissions: Final = permissions
+        self._by_queue: Final[dict[str, dict[tuple[str, bytes], Consumer]]] = {}
+        """By queue: by client and filter."""
+
+    @property
+    def queues(self) -> Iterable[str]:
+        """The names that somebody subscribes to."""
+        return self._by_queue
+
+    def add(self, session: Session, subscription: Subscription, name: str, queue: Queue | None) -> None:
+        """A session subscribes, in the place of its earlier subscription with that filter."""
+        of_queue = self._by_queue.setdefault(name, {})
+        key = (subscription.client_id, subscription.topic_filter)
+        known = of_queue.get(key)
+        if known is not None and known.session is session:
+            known.subscription = subscription
+            if queue is not None and known.ring is None:
+                queue.join(known)
+            return
+        if known is not None:
+            _leave(known)
+        consumer = of_queue[key] = Consumer(session, subscription, self._permissions, f"$queue/{name}".encode())
+        session.pull_with(consumer)
+        if queue is not None:
+            queue.join(consumer)
+
+    def remove(self, subscription: Subscription) -> None:
+        """It does so no longer."""
+        name = queue_of(subscription)
+        of_queue = self._by_queue.get(name, {})
+        key = (subscription.client_id, subscription.topic_filter)
+        consumer = of_queue.get(key)
+        if consumer is None or consumer.subscription is not subscription:
+            return  # a new session of the client has subscribed meanwhile
+        del of_queue[key]
+        if not of_queue:
+            del self._by_queue[name]
+        _leave(consumer)
+
+    def join(self, name: str, queue: Queue) -> None:
+        """All that subscribe to a queue consume from it: it was made, or other rules are in force."""
+        for consumer in list(self._by_queue.get(name, {}).values()):
+            queue.join(consumer)
+
+    def leave(self, name: str, queue: Queue) -> None:
+        """The queue is deleted; they stay subscribed."""
+        for consumer in self._by_queue.get(name, {}).values():
+            queue.leave(consumer)
+
+    def online(self, name: str) -> list[Consumer]:
+        """The consumers of a queue that are connected."""
+        return [each for each in self._by_queue.get(name, {}).values() if each.session.outbox is not None]
+
+
+def queue_of(subscription: Subscription) -> str:
+    """The name of the queue to which a subscription is."""
+    return parse_filter(subscription.topic_filter).name.decode()
+
+
+def _leave(consumer: Consumer) -> None:
+    consumer.session.pull_no_more(consumer)
+    if consumer.ring is not None:
+        consumer.ring.leave(consumer)
